@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the evaluator asks of the world.
+//!
+//! Everything is answered at once or not at all: a method that would have to
+//! wait says so, and the host later sends an [`crate::Event`] to the job. The
+//! trait is generic, not dynamic: between the decision to apply and the
+//! codelet's first instruction there is no virtual call.
+
+use std::ops::Deref;
+
+use objects::{Application, Handle, TreeView};
+
+use crate::job::JobId;
+
+/// Which rule of evaluation led from a handle to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// A procedure ran.
+    Apply,
+    /// The encodes of an application were replaced by their results.
+    Resolve,
+    /// A curried procedure's arguments moved into the application.
+    Uncurry,
+    /// A part of some data was taken.
+    Select,
+    /// The complete result of a strict encode.
+    Strict,
+    /// The first value of a shallow encode.
+    Shallow,
+}
+
+/// What a step took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Wall time in nanoseconds.
+    pub nanos: u64,
+    /// Instructions as the engine counts them; 0 where they are not counted.
+    pub fuel: u64,
+}
+
+/// What became of an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Any handle that the procedure returned, or a failure.
+    pub result: Handle,
+    /// What it took.
+    pub cost: Cost,
+    /// Whether every later run must end the same way; only then is it remembered.
+    pub is_lasting: bool,
+}
+
+/// The answer to an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It ran.
+    Done(Outcome),
+    /// It runs elsewhere; [`crate::Event::Applied`] will tell.
+    Pending,
+}
+
+/// The answer to a claim on a thunk's next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Somebody did it before.
+    Known(Handle),
+    /// The caller has to do it, and then to fulfil or abandon the claim.
+    Claimed,
+    /// Somebody does it now.
+    Busy,
+}
+
+/// The answer to a wish for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetch {
+    /// It is local now.
+    Here,
+    /// [`crate::Event::Arrived`] or [`crate::Event::Missing`] will tell.
+    Coming,
+    /// It is nowhere.
+    Missing,
+}
+
+/// The world of one worker.
+pub trait Host {
+    /// Bytes of a local object; held while in use, so that eviction cannot take them.
+    type Data: Deref<Target = [u8]>;
+
+    /// The bytes of an object that is neither literal nor remote. Never blocks.
+    fn local(&mut self, object: Handle) -> Option<Self::Data>;
+
+    /// Asks for an object that is not local. `waiter` gets exactly one event
+    /// if the answer is [`Fetch::Coming`].
+    fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch;
+
+    /// Stores a derived tree.
+    fn keep_tree(&mut self, tree: TreeView<'_>) -> Handle;
+
+    /// Stores a derived blob.
+    fn keep_blob(&mut self, bytes: &[u8]) -> Handle;
+
+    /// What `key`, a thunk or encode, is known to lead to.
+    fn recall(&mut self, key: Handle) -> Option<Handle>;
+
+    /// Remembers that `key` leads to `result`.
+    fn remember(&mut self, key: Handle, result: Handle, rule: Rule);
+
+    /// Like [`Host::recall`], and otherwise reserves the step for the caller.
+    fn claim(&mut self, thunk: Handle) -> Claim;
+
+    /// Sends `waiter` an [`crate::Event::Look`] when the claim on `thunk` ends.
+    /// `false`: it ended already, and no event will come.
+    fn wait(&mut self, thunk: Handle, waiter: JobId) -> bool;
+
+    /// Ends the caller's claim with what the thunk leads to.
+    fn fulfil(&mut self, thunk: Handle, result: Handle, cost: Cost);
+
+    /// Ends the caller's claim without an answer; others may try.
+    fn abandon(&mut self, thunk: Handle);
+
+    /// Runs the procedure: `thunk` is the application of `application`, all
+    /// inputs are local, memory is reserved.
+    fn apply(
+        &mut self,
+        thunk: Handle,
+        application: &Application<'_>,
+        data: &Self::Data,
+        job: JobId,
+    ) -> Applied;
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A job: the stack of goals that one walk is in the middle of.
+//!
+//! A frame is one goal. It waits for at most one child, the frame above it,
+//! whose result it gets by index. Stacks live in the heap, so depth is bounded
+//! by memory, and a job can be set aside at any point between two steps.
+
+use std::sync::Arc;
+
+use objects::{Handle, TreeBuilder, TreeView};
+
+use crate::scheduler::{Event, Request};
+
+/// Names a job that waits for events. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// The deepest stack of one job, in frames of about 120 bytes.
+pub const FRAMES_MAX: usize = 16 << 20;
+
+/// A walk towards one goal.
+#[derive(Debug)]
+pub struct Job {
+    pub(crate) id: JobId,
+    pub(crate) request: Arc<Request>,
+    /// A root's result ends its request; a spark's is only remembered.
+    pub(crate) is_root: bool,
+    pub(crate) frames: Vec<Frame>,
+    /// Frames below this index have nothing left to offer to idle workers.
+    pub(crate) offered: usize,
+    /// What came, where it matters.
+    pub(crate) event: Option<Event>,
+    /// Bytes reserved beyond the worker's allowance for the next application.
+    pub(crate) reserved_bytes: u64,
+}
+
+impl Job {
+    pub(crate) fn new(id: JobId, request: Arc<Request>, goal: Handle, is_root: bool) -> Self {
+        let frames = vec![Frame::new(goal)];
+        Self { id, request, is_root, frames, offered: 0, event: None, reserved_bytes: 0 }
+    }
+
+    /// Begins anew, keeping the allocation.
+    pub(crate) fn restart(&mut self, id: JobId, request: Arc<Request>, goal: Handle) {
+        self.id = id;
+        self.request = request;
+        self.is_root = true;
+        self.frames.clear();
+        self.frames.push(Frame::new(goal));
+        self.offered = 0;
+        self.event = None;
+        self.reserved_bytes = 0;
+    }
+
+    /// The request on whose behalf the job runs.
+    pub fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
+    /// Whether an application that the job claimed runs elsewhere.
+    pub(crate) fn holds_claim(&self) -> bool {
+        self.frames.last().is_some_and(|frame| matches!(frame.state, State::Applying))
+    }
+
+    /// Where the walk stands: what a failure of the whole request names.
+    pub(crate) fn position(&self) -> Handle {
+        let thunk = |frame: &Frame| frame.at.thunk().or_else(|| frame.goal.thunk());
+        self.frames.last().and_then(thunk).unwrap_or(self.request.goal())
+    }
+}
+
+/// One goal of a job.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// An encode.
+    pub(crate) goal: Handle,
+    /// How far the goal's thunk has been followed: a thunk, an encode or a value.
+    pub(crate) at: Handle,
+    /// Steps taken from the goal's own thunk to `at`, as far as they count:
+    /// 0, 1 or more.
+    pub(crate) steps: u8,
+    /// The evaluated target of the selection `at`.
+    pub(crate) selected: Option<Handle>,
+    /// The goal's result came from the relations.
+    pub(crate) is_recorded: bool,
+    pub(crate) state: State,
+}
+
+/// What a frame is doing.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Following thunks, step by step.
+    Forcing,
+    /// Replacing the encodes of the application `at`.
+    Resolving(Box<Partial>),
+    /// Waiting for the target of the selection `at`.
+    Selecting,
+    /// Waiting for an encode that a procedure returned.
+    Forwarding,
+    /// Evaluating the entries of the tree `at`.
+    Deepening(Box<Partial>),
+    /// The application `at` is claimed and runs elsewhere.
+    Applying,
+}
+
+/// A tree whose entries are replaced one by one.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) entries: Vec<Handle>,
+    /// The entry that the frame works on; those before it are done.
+    pub(crate) index: usize,
+    /// Entries from here on were offered as sparks.
+    pub(crate) offered_from: usize,
+    /// An entry was replaced by another handle.
+    pub(crate) is_changed: bool,
+}
+
+impl Frame {
+    pub(crate) fn new(goal: Handle) -> Self {
+        let at = goal.thunk().unwrap_or(goal);
+        Self { goal, at, steps: 0, selected: None, is_recorded: false, state: State::Forcing }
+    }
+}
+
+impl Partial {
+    pub(crate) fn new(tree: TreeView<'_>) -> Box<Self> {
+        let entries: Vec<Handle> = tree.iter().collect();
+        let offered_from = entries.len();
+        Box::new(Self { entries, index: 0, offered_from, is_changed: false })
+    }
+
+    pub(crate) fn replace(&mut self, entry: Handle) {
+        if let Some(slot) = self.entries.get_mut(self.index) {
+            self.is_changed |= *slot != entry;
+            *slot = entry;
+        }
+        self.index += 1;
+    }
+
+    pub(crate) fn to_tree(&self) -> TreeBuilder {
+        self.entries.iter().copied().collect()
+    }
+}

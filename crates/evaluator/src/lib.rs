@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rules of evaluation and the scheduler: events in, effects out.
+//!
+//! One [`Evaluator`] per worker thread walks *goals* (encodes) depth first on
+//! a stack of its own in the heap, over relations and objects that all
+//! workers share behind a [`Host`]. What one walk would do later is offered
+//! to idle workers as *sparks*; the relations make sure that each application
+//! runs once. Nothing here does I/O, reads a clock or starts a thread, so a
+//! fake host drives every rule in tests.
+//!
+//! The rules are normative in `docs/spec/evaluation.md`; `rules.rs` and
+//! `evaluator.rs` follow its order.
+
+mod admission;
+mod evaluator;
+mod host;
+mod job;
+mod rules;
+mod scheduler;
+
+pub use admission::{Admission, AdmissionOptions};
+pub use evaluator::{Evaluator, Progress};
+pub use host::{Applied, Claim, Cost, Fetch, Host, Outcome, Rule};
+pub use job::{FRAMES_MAX, Job, JobId};
+pub use scheduler::{Event, Priority, Request, Scheduler, SchedulerOptions, Stop};
+
+#[cfg(test)]
+mod tests;

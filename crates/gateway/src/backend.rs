@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the gateway needs of the node behind it.
+//!
+//! The gateway turns requests into these calls and their answers into status
+//! codes; it knows no evaluator, sandbox or disk. The node implements the
+//! trait; tests implement it with a few lines.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use objects::{BundleRecord, Failure, Handle, TreeView};
+use store::{BlobWriter, Object, Record};
+
+/// How urgently a request wants cores and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// Only what nobody else wants.
+    Low,
+    /// In order of arrival.
+    #[default]
+    Normal,
+    /// Before everything that is not.
+    High,
+}
+
+/// A wish to see `goal` evaluated.
+#[derive(Debug, Clone, Copy)]
+pub struct EvaluateRequest {
+    /// A thunk (meaning its strict encode), an encode, or a value (returned as it is).
+    pub goal: Handle,
+    /// Give up after this long; the result is then the failure `deadline`.
+    pub deadline: Option<Duration>,
+    /// Against other requests.
+    pub priority: Priority,
+}
+
+/// The end of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evaluated {
+    /// A value; a failure is one too.
+    pub result: Handle,
+    /// The failure, taken apart, if the result is one.
+    pub failure: Option<Failure>,
+    /// Applications that the node ran from the request's arrival to its end,
+    /// for this request or beside it. 0: a memo hit.
+    pub applied: u64,
+    /// From arrival to end.
+    pub wall: Duration,
+}
+
+/// How far an evaluation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Applications that the node ran since the request arrived.
+    pub applied: u64,
+    /// Evaluations known to be needed and not finished, in the whole node.
+    pub waiting: u64,
+}
+
+/// An evaluation under way. Dropping it cancels whatever nobody else waits for.
+pub trait Evaluation: Send + 'static {
+    /// Resolves once, with the end.
+    fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>>;
+    /// How far it is now.
+    fn progress(&self) -> Progress;
+}
+
+/// Where an object lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the handle itself.
+    Literal,
+    /// In this node's memory.
+    Memory,
+    /// On this node's disk.
+    Disk,
+    /// Not on this node.
+    Absent,
+}
+
+/// Everything the node knows about a handle.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    /// What was asked about.
+    pub handle: Handle,
+    /// Where its data (or its definition) lies.
+    pub place: Place,
+    /// The steps that its evaluation took, in order, as far as they are
+    /// remembered: each thunk or encode with what became of it. At most
+    /// [`EXPLAIN_STEPS_MAX`].
+    pub steps: Vec<(Handle, Record)>,
+    /// The computations that gave it as their result.
+    pub made_by: Vec<(Handle, Record)>,
+    /// For a procedure: how it was compiled, as `(what, value)` lines.
+    pub compilation: Vec<(String, String)>,
+}
+
+/// The most steps and the most makers that an [`Explanation`] lists.
+pub const EXPLAIN_STEPS_MAX: usize = 1000;
+
+/// A number for `/metrics` and `/v1/status`.
+#[derive(Debug, Clone, Copy)]
+pub struct Gauge {
+    /// Snake case, with its unit last, without the `sinew_` prefix.
+    pub name: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+    /// Only ever grows.
+    pub is_counter: bool,
+    /// Now.
+    pub value: u64,
+}
+
+/// The node, as the gateway sees it. Methods that can touch the disk block:
+/// the gateway calls them off its event loop.
+pub trait Backend: Send + Sync + 'static {
+    /// A writer for a blob whose length nobody promised.
+    ///
+    /// # Errors
+    /// If the store cannot make room.
+    fn blob_writer(&self) -> Result<BlobWriter, store::Error>;
+
+    /// Stores a tree durably.
+    ///
+    /// # Errors
+    /// If the store cannot write.
+    fn put_tree(&self, tree: TreeView<'_>) -> Result<Handle, store::Error>;
+
+    /// Stores the objects of a bundle durably, in one commit. Goals are skipped.
+    ///
+    /// # Errors
+    /// If the store cannot write; then nothing of it is acknowledged.
+    fn put_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error>;
+
+    /// The data of an object or ref. `None`: not here.
+    ///
+    /// # Errors
+    /// If the disk fails or the bytes are not what the handle says.
+    fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error>;
+
+    /// Begins an evaluation. Never blocks.
+    ///
+    /// # Errors
+    /// The reason, for people, if the node takes no more requests now.
+    fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String>;
+
+    /// What the node knows about a handle.
+    ///
+    /// # Errors
+    /// If the store fails.
+    fn explain(&self, handle: Handle) -> Result<Explanation, store::Error>;
+
+    /// Points a label at a handle, durably.
+    ///
+    /// # Errors
+    /// If the name is not allowed or the store cannot write.
+    fn set_label(&self, name: &str, handle: Handle) -> Result<(), store::Error>;
+
+    /// The handle under a label.
+    ///
+    /// # Errors
+    /// If the store fails.
+    fn label(&self, name: &str) -> Result<Option<Handle>, store::Error>;
+
+    /// Removes a label; whether it was there.
+    ///
+    /// # Errors
+    /// If the store fails.
+    fn remove_label(&self, name: &str) -> Result<bool, store::Error>;
+
+    /// All labels, by name.
+    ///
+    /// # Errors
+    /// If the store fails.
+    fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error>;
+
+    /// `Err` with the reason while the node should get no requests.
+    ///
+    /// # Errors
+    /// What the node waits for.
+    fn ready(&self) -> Result<(), String>;
+
+    /// Numbers for operators.
+    fn gauges(&self) -> Vec<Gauge>;
+}
