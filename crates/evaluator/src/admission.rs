@@ -4,9 +4,9 @@
 //! Each worker owns a fixed *allowance*: an application that needs no more
 //! runs without asking anybody. What it needs beyond that is reserved from a
 //! common pool at the last moment, when all its inputs are local. Those that
-//! do not fit wait by priority and then by arrival; smaller ones may overtake
-//! the first one in line a bounded number of times, so that large ones do not
-//! starve.
+//! do not fit wait by priority and then by arrival; smaller ones, waiting or
+//! new, may overtake the first one in line a bounded number of times, so that
+//! large ones do not starve.
 
 use std::collections::VecDeque;
 
@@ -90,8 +90,9 @@ impl Admission {
     }
 
     fn may_overtake(&mut self) -> bool {
-        self.overtakes += 1;
-        self.overtakes <= OVERTAKES_MAX
+        let may = self.overtakes < OVERTAKES_MAX;
+        self.overtakes += u32::from(may);
+        may
     }
 
     /// Gives bytes back; returns who is admitted now, with what it got.
@@ -99,17 +100,24 @@ impl Admission {
         self.free_bytes += bytes;
         assert!(self.free_bytes <= self.options.pool_bytes, "more memory released than reserved");
         let mut admitted = Vec::new();
-        for line in &mut self.line {
-            while let Some(first) = line.front().copied() {
-                if first.bytes > self.free_bytes {
-                    // Nobody of lower priority goes before this one here:
-                    // overtaking happens, counted, in `reserve`.
+        let mut is_overtaking = false;
+        for level in 0..Priority::LEVELS {
+            let mut index = 0;
+            while let Some(waiting) = self.line[level].get(index).copied() {
+                if waiting.bytes > self.free_bytes {
+                    is_overtaking = true;
+                    index += 1;
+                    continue;
+                }
+                if is_overtaking && !self.may_overtake() {
                     return admitted;
                 }
-                line.pop_front();
-                self.overtakes = 0;
-                self.free_bytes -= first.bytes;
-                admitted.push((first.job, first.bytes));
+                if !is_overtaking {
+                    self.overtakes = 0;
+                }
+                self.line[level].remove(index);
+                self.free_bytes -= waiting.bytes;
+                admitted.push((waiting.job, waiting.bytes));
             }
         }
         admitted

@@ -24,6 +24,8 @@ use crate::scheduler::{Event, Request, Scheduler};
 
 /// Turns after which a job makes room for others of its priority.
 const SLICE_TURNS: u32 = 4096;
+/// Frames for which a finished job may keep room.
+const SPARE_FRAMES_MAX: usize = 1024;
 /// Entries of a tree that one turn looks at.
 const ENTRIES_PER_TURN: usize = 4096;
 
@@ -88,12 +90,17 @@ impl Evaluator {
         self.take_event(host, &mut job);
         let mut turns = 0;
         loop {
-            if let Some(code) = job.request.stopped() {
+            // A claim is ended by the application's end, not by its request's:
+            // others may wait for it.
+            if let Some(code) = job.request.stopped()
+                && !job.holds_claim()
+            {
                 return self.stop(host, job, code);
             }
             turns += 1;
-            if turns > 1 && self.scheduler.should_yield(job.request.priority(), turns > SLICE_TURNS) {
-                self.scheduler.yield_job(job);
+            let slice_is_over = turns > SLICE_TURNS;
+            if turns > 1 && self.scheduler.should_yield(job.request.priority(), slice_is_over) {
+                self.scheduler.yield_job(job, slice_is_over);
                 return Progress::SetAside;
             }
             match self.turn(host, &mut job) {
@@ -115,13 +122,16 @@ impl Evaluator {
         }
     }
 
-    fn finish(&mut self, job: Job, result: Handle) -> Progress {
+    fn finish(&mut self, mut job: Job, result: Handle) -> Progress {
         debug_assert_eq!(job.reserved_bytes, 0);
+        self.release(&mut job);
         if !job.is_root {
             return Progress::Spent;
         }
         let request = Arc::clone(&job.request);
-        self.spare = Some(job);
+        if job.frames.capacity() <= SPARE_FRAMES_MAX {
+            self.spare = Some(job);
+        }
         Progress::Finished(request, result)
     }
 
@@ -129,6 +139,13 @@ impl Evaluator {
         self.release(&mut job);
         if !job.is_root {
             return Progress::Spent;
+        }
+        if let Some(frame) = job.frames.last()
+            && frame.at.is_failure()
+        {
+            // The application that was interrupted has said so, with its name.
+            let failure = frame.at;
+            return self.finish(job, failure);
         }
         let why = if code == FailureCode::Deadline { "the deadline passed" } else { "nobody waits any more" };
         let failure = rules::fail(host, code, job.position(), why);
@@ -138,10 +155,10 @@ impl Evaluator {
     /// Acts on what came while the job was parked.
     fn take_event<H: Host>(&mut self, host: &mut H, job: &mut Job) {
         match job.event.take() {
-            Some(Event::Applied(outcome)) => {
+            Some(Event::Applied(outcome)) if job.holds_claim() => {
                 self.end_application(host, job, outcome);
             }
-            Some(Event::Missing(object)) => {
+            Some(Event::Missing(object)) if !job.holds_claim() => {
                 let position = job.position();
                 let detail = format!("{object} is not on this node; store it with `sinew put` and ask again");
                 let failure = rules::fail(host, FailureCode::MissingData, position, &detail);
@@ -151,7 +168,8 @@ impl Evaluator {
                     frame.state = State::Forcing;
                 }
             }
-            Some(Event::Look | Event::Arrived | Event::Admitted(_)) | None => {}
+            // Nothing that the job waits for now: it looks, and waits again.
+            Some(_) | None => {}
         }
     }
 
@@ -166,6 +184,9 @@ impl Evaluator {
                 Kind::Selection => selection(host, frame),
                 Kind::Identification => {
                     frame.at = frame.at.definition();
+                    // The identity is no step of its own, but behind one the
+                    // result does not follow from that one alone.
+                    frame.steps = frame.steps.saturating_mul(2);
                     Turn::Continue
                 }
                 Kind::Strict | Kind::Shallow => forward(frame),
@@ -187,6 +208,7 @@ impl Evaluator {
         let Some(below) = job.frames.last_mut() else {
             return Some(value);
         };
+        below.is_lasting &= frame.is_lasting;
         if value.is_failure() {
             // Whoever needed this cannot have a result either.
             below.at = value;
@@ -201,7 +223,7 @@ impl Evaluator {
             }
             State::Forwarding => {
                 below.state = State::Forcing;
-                below.at = value;
+                advance(below, value);
             }
             State::Forcing | State::Applying => unreachable!("such a frame calls nobody"),
         }
@@ -219,7 +241,7 @@ impl Evaluator {
             return;
         }
         job.frames.push(Frame::new(goal));
-        if self.scheduler.wants_sparks() {
+        if self.scheduler.wants_sparks(job.request.priority()) {
             self.offer_sparks(host, job);
         }
     }
@@ -227,7 +249,8 @@ impl Evaluator {
     /// Offers goals of the oldest frames, last ones first: what this walk
     /// would come to at the very end.
     fn offer_sparks<H: Host>(&mut self, host: &mut H, job: &mut Job) {
-        while self.scheduler.wants_sparks() && job.offered < job.frames.len() {
+        let priority = job.request.priority();
+        while self.scheduler.wants_sparks(priority) && job.offered < job.frames.len() {
             let frame = &mut job.frames[job.offered];
             let spark = match &mut frame.state {
                 State::Resolving(partial) => next_spark(host, partial, true),
@@ -251,15 +274,17 @@ impl Evaluator {
         };
         let thunk = frame.at;
         let Some(data) = host.local(thunk.definition()) else {
-            return match host.recall(thunk) {
-                Some(next) => advance_known(host, frame, next),
+            let turn = match recall_step(host, frame) {
+                Some(turn) => turn,
                 None => Turn::Wait(Wait::Data(vec![thunk.definition()])),
             };
+            self.release(job);
+            return turn;
         };
         let tree = TreeView::from_checked(&data);
         if tree.iter().any(|entry| entry.is_encode()) {
-            if let Some(next) = host.recall(thunk) {
-                return advance_known(host, frame, next);
+            if let Some(turn) = recall_step(host, frame) {
+                return turn;
             }
             frame.state = State::Resolving(Partial::new(tree));
             return Turn::Continue;
@@ -330,7 +355,7 @@ impl Evaluator {
                 return Turn::Wait(Wait::Busy(thunk));
             }
         }
-        if job.frames.len() > 1 && self.scheduler.wants_sparks() {
+        if job.frames.len() > 1 && self.scheduler.wants_sparks(job.request.priority()) {
             self.offer_sparks(host, job);
         }
         self.inputs.note_procedure(application.procedure);
@@ -357,6 +382,7 @@ impl Evaluator {
         if outcome.is_lasting {
             host.fulfil(frame.at, outcome.result, outcome.cost);
         } else {
+            frame.is_lasting = false;
             host.abandon(frame.at);
         }
         frame.state = State::Forcing;
@@ -419,7 +445,24 @@ impl Evaluator {
 fn advance(frame: &mut Frame, next: Handle) -> Turn {
     frame.at = next;
     frame.steps = frame.steps.saturating_add(1);
+    // Belongs to the selection that was taken, by this job or by another one.
+    frame.selected = None;
     Turn::Continue
+}
+
+/// Looks for what the frame's next step is known to lead to, or else, before
+/// the first step, for the goal's own result: either may have been forgotten
+/// without the other.
+fn recall_step<H: Host>(host: &mut H, frame: &mut Frame) -> Option<Turn> {
+    if let Some(next) = host.recall(frame.at) {
+        return Some(advance_known(host, frame, next));
+    }
+    if frame.steps > 0 {
+        return None;
+    }
+    let value = host.recall(frame.goal)?;
+    frame.is_recorded = true;
+    Some(Turn::Return(value))
 }
 
 /// Goes on from the remembered result of a step. If it was the goal's first,
@@ -441,6 +484,9 @@ fn advance_known<H: Host>(host: &mut H, frame: &mut Frame, next: Handle) -> Turn
 #[inline]
 fn remember_goal<H: Host>(host: &mut H, frame: &Frame, value: Handle) {
     let follows = frame.is_recorded || value.is_failure() || (frame.steps <= 1 && rules::is_final(value));
+    if !frame.is_lasting {
+        return;
+    }
     let is_identity = frame.steps == 0 && !(frame.goal.names_tree() && frame.goal.kind() == Kind::Strict);
     if !follows && !is_identity {
         let rule = if frame.goal.kind() == Kind::Strict { Rule::Strict } else { Rule::Shallow };
@@ -523,7 +569,9 @@ fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle) -> Turn {
 fn blobs_missing<H: Host>(host: &mut H, partial: &Partial) -> Vec<Handle> {
     const AT_ONCE: usize = 256;
     let ahead = partial.entries[partial.index..].iter().take(ENTRIES_PER_TURN);
-    let blobs = ahead.filter(|entry| entry.is_value() && !entry.names_tree());
+    // No further than the next goal: its failure would come before a loss
+    // behind it.
+    let blobs = ahead.take_while(|entry| entry.is_value() && !entry.names_tree());
     let blobs = blobs.map(|entry| entry.definition()).filter(|blob| blob.literal_bytes().is_none());
     blobs.filter(|&blob| host.local(blob).is_none()).take(AT_ONCE).collect()
 }
@@ -546,7 +594,9 @@ fn resolve<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
     }
     let resolved = host.keep_tree(partial.to_tree().view());
     let next = resolved.application().unwrap_or_else(|| unreachable!("a tree can be applied"));
-    host.remember(frame.at, next, Rule::Resolve);
+    if frame.is_lasting {
+        host.remember(frame.at, next, Rule::Resolve);
+    }
     frame.state = State::Forcing;
     advance(frame, next)
 }
@@ -590,8 +640,8 @@ fn uncurry<H: Host>(host: &mut H, frame: &mut Frame, application: &Application<'
 /// One step of a selection thunk.
 fn selection<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
     let thunk = frame.at;
-    if let Some(next) = host.recall(thunk) {
-        return advance_known(host, frame, next);
+    if let Some(turn) = recall_step(host, frame) {
+        return turn;
     }
     let Some(data) = host.local(thunk.definition()) else {
         return Turn::Wait(Wait::Data(vec![thunk.definition()]));
@@ -634,13 +684,15 @@ fn selection<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
             }
         },
     };
-    frame.selected = None;
     let next = match taken {
         Ok(next) => {
-            host.remember(thunk, next, Rule::Select);
+            if frame.is_lasting {
+                host.remember(thunk, next, Rule::Select);
+            }
             next
         }
-        Err(detail) => rules::fail_lasting(host, FailureCode::OutOfRange, thunk, &detail),
+        Err(detail) if frame.is_lasting => rules::fail_lasting(host, FailureCode::OutOfRange, thunk, &detail),
+        Err(detail) => rules::fail(host, FailureCode::OutOfRange, thunk, &detail),
     };
     advance(frame, next)
 }

@@ -36,7 +36,7 @@ pub struct Job {
 
 impl Job {
     pub(crate) fn new(id: JobId, request: Arc<Request>, goal: Handle, is_root: bool) -> Self {
-        let frames = vec![Frame::new(goal)];
+        let frames = vec![Frame::new(as_goal(goal))];
         Self { id, request, is_root, frames, offered: 0, event: None, reserved_bytes: 0 }
     }
 
@@ -46,7 +46,7 @@ impl Job {
         self.request = request;
         self.is_root = true;
         self.frames.clear();
-        self.frames.push(Frame::new(goal));
+        self.frames.push(Frame::new(as_goal(goal)));
         self.offered = 0;
         self.event = None;
         self.reserved_bytes = 0;
@@ -69,10 +69,19 @@ impl Job {
     }
 }
 
+/// What is evaluated when a request names something that is no encode: a thunk
+/// and a value are wanted completely. Frames rely on it: the result of a goal
+/// is remembered under the goal, and a thunk's own key is for its next step.
+#[inline]
+fn as_goal(handle: Handle) -> Handle {
+    let thunk = handle.identification().unwrap_or(handle);
+    thunk.strict().unwrap_or(thunk)
+}
+
 /// One goal of a job.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// An encode.
+    /// An encode; a failure as the root's goal is its own result.
     pub(crate) goal: Handle,
     /// How far the goal's thunk has been followed: a thunk, an encode or a value.
     pub(crate) at: Handle,
@@ -83,6 +92,9 @@ pub(crate) struct Frame {
     pub(crate) selected: Option<Handle>,
     /// The goal's result came from the relations.
     pub(crate) is_recorded: bool,
+    /// Every step so far, those of the goals below included, must end the
+    /// same way again.
+    pub(crate) is_lasting: bool,
     pub(crate) state: State,
 }
 
@@ -118,7 +130,8 @@ pub(crate) struct Partial {
 impl Frame {
     pub(crate) fn new(goal: Handle) -> Self {
         let at = goal.thunk().unwrap_or(goal);
-        Self { goal, at, steps: 0, selected: None, is_recorded: false, state: State::Forcing }
+        let state = State::Forcing;
+        Self { goal, at, steps: 0, selected: None, is_recorded: false, is_lasting: true, state }
     }
 }
 

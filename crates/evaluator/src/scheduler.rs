@@ -2,9 +2,11 @@
 //! What all workers share: requests, the jobs that can run, those that wait.
 //!
 //! Per priority there are three queues, served in this order: *resumed* jobs,
-//! which hold a stack already; new *requests*, in order of arrival; *sparks*,
-//! goals that some walk will need later. A spark may be dropped at any time:
-//! the walk that offered it does the work itself.
+//! whose events came and which may hold memory; the *ready*, which are new
+//! requests and jobs that used up their slice, in order of arrival; *sparks*,
+//! goals that some walk will need later. The ready get a turn at least after
+//! every [`RESUMED_IN_A_ROW_MAX`] resumed ones. A spark may be dropped at any
+//! time: the walk that offered it does the work itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,7 +73,8 @@ impl Request {
         self.id
     }
 
-    /// The encode to be evaluated.
+    /// What is to be evaluated: an encode; or a thunk or value, which is
+    /// evaluated strictly.
     pub fn goal(&self) -> Handle {
         self.goal
     }
@@ -105,7 +108,8 @@ pub enum Event {
     Arrived,
     /// An object that was asked for is nowhere.
     Missing(Handle),
-    /// The application that was [`crate::Applied::Pending`] ended.
+    /// The application that was [`crate::Applied::Pending`] ended. Sent once:
+    /// a second one would pass for the end of the job's next application.
     Applied(Outcome),
     /// So many bytes of memory are reserved for the job.
     Admitted(u64),
@@ -132,8 +136,8 @@ pub struct Scheduler {
     admission: Mutex<Admission>,
     next_id: AtomicU64,
     requests: AtomicUsize,
-    /// Sparks in the queues; read without the lock on every offer.
-    sparks: AtomicUsize,
+    /// Sparks in the queues, per priority; read without the lock on every offer.
+    sparks: [AtomicUsize; Priority::LEVELS],
     /// Workers that found nothing to do.
     idle: AtomicUsize,
     /// Jobs other than sparks that could run, per priority.
@@ -159,10 +163,19 @@ struct Queues {
 #[derive(Debug, Default)]
 struct Level {
     resumed: VecDeque<Job>,
-    requests: VecDeque<Arc<Request>>,
+    resumed_in_a_row: u32,
+    ready: VecDeque<Ready>,
     sparks: VecDeque<(Arc<Request>, Handle)>,
 }
 
+#[derive(Debug)]
+enum Ready {
+    New(Arc<Request>),
+    Yielded(Job),
+}
+
+/// Resumed jobs served before one that is ready.
+const RESUMED_IN_A_ROW_MAX: u32 = 16;
 /// Sparks kept per worker: enough that a worker that becomes idle finds one,
 /// few enough that they are seldom stale.
 const SPARKS_PER_WORKER: usize = 2;
@@ -178,7 +191,7 @@ impl Scheduler {
             admission: Mutex::new(Admission::new(options.admission)),
             next_id: AtomicU64::new(1),
             requests: AtomicUsize::new(0),
-            sparks: AtomicUsize::new(0),
+            sparks: Default::default(),
             idle: AtomicUsize::new(0),
             runnable: Default::default(),
             closed: AtomicBool::new(false),
@@ -202,6 +215,8 @@ impl Scheduler {
     /// Queues a request for the workers. `None` if there are too many, or the
     /// scheduler is closed.
     pub fn submit(&self, goal: Handle, priority: Priority) -> Option<Arc<Request>> {
+        let mut queues = self.queues.lock();
+        // Under the lock: workers leave a closed scheduler once it is empty.
         if self.closed.load(Ordering::Acquire)
             || self.requests.fetch_add(1, Ordering::AcqRel) >= self.options.requests_max
         {
@@ -210,7 +225,8 @@ impl Scheduler {
         }
         let request = self.private_request(goal, priority);
         self.runnable[priority.level()].fetch_add(1, Ordering::Relaxed);
-        self.queues.lock().levels[priority.level()].requests.push_back(Arc::clone(&request));
+        queues.levels[priority.level()].ready.push_back(Ready::New(Arc::clone(&request)));
+        drop(queues);
         self.work_arrived.notify_one();
         Some(request)
     }
@@ -239,10 +255,18 @@ impl Scheduler {
             parked.iter().filter(|(_, entry)| stoppable(entry)).map(|(id, _)| *id).collect()
         };
         for id in waiting {
-            self.admission.lock().forget(id);
+            self.leave_line(id);
             if let Some(entry) = self.parked.lock().remove(&id) {
                 self.requeue_parked(entry);
             }
+        }
+    }
+
+    /// Takes a job out of the line for memory; who stood behind it may fit now.
+    fn leave_line(&self, id: JobId) {
+        let was_waiting = self.admission.lock().forget(id);
+        if was_waiting {
+            self.admit(0);
         }
     }
 
@@ -251,18 +275,24 @@ impl Scheduler {
         self.parked.lock().insert(id, Parked { awaiting: events, ..Parked::default() });
     }
 
-    /// Sets a job aside until its events came; gives it back if they have.
+    /// Sets a job aside until its events came; gives it back if they have, or
+    /// if its request was stopped before [`Scheduler::stop`] could find it here.
     pub(crate) fn park(&self, mut job: Job) -> Option<Job> {
         let mut parked = self.parked.lock();
         let id = job.id;
+        let is_stopped = job.request.stopped().is_some() && !job.holds_claim();
         let entry = parked.entry(id).or_insert_with(|| Parked { awaiting: 1, ..Parked::default() });
-        if entry.awaiting > 0 {
+        if entry.awaiting > 0 && !is_stopped {
             entry.job = Some(job);
             return None;
         }
         if let Some(entry) = parked.remove(&id) {
             job.event = entry.event;
             job.reserved_bytes += entry.reserved_bytes;
+        }
+        drop(parked);
+        if is_stopped {
+            self.leave_line(id);
         }
         Some(job)
     }
@@ -284,9 +314,10 @@ impl Scheduler {
                 return self.return_unclaimed(event);
             };
             entry.awaiting = entry.awaiting.saturating_sub(1);
-            match event {
-                Event::Admitted(bytes) => entry.reserved_bytes += bytes,
-                _ if matches!(entry.event, Some(Event::Missing(_))) => {}
+            match (event, entry.event) {
+                (Event::Admitted(bytes), _) => entry.reserved_bytes += bytes,
+                (Event::Applied(_), _) => entry.event = Some(event),
+                (_, Some(Event::Applied(_) | Event::Missing(_))) => {}
                 _ => entry.event = Some(event),
             }
             let is_ready = entry.awaiting == 0 && entry.job.is_some();
@@ -319,9 +350,18 @@ impl Scheduler {
         self.work_arrived.notify_one();
     }
 
-    /// Puts a job that could go on behind the others of its priority.
-    pub(crate) fn yield_job(&self, job: Job) {
-        self.requeue(job);
+    /// Puts back a job that could go on: behind the others of its priority if
+    /// its slice is over, else before them.
+    pub(crate) fn yield_job(&self, job: Job, slice_is_over: bool) {
+        let level = job.request.priority.level();
+        self.runnable[level].fetch_add(1, Ordering::Relaxed);
+        let queue = &mut self.queues.lock().levels[level];
+        if slice_is_over {
+            queue.ready.push_back(Ready::Yielded(job));
+        } else {
+            queue.resumed.push_front(job);
+        }
+        self.work_arrived.notify_one();
     }
 
     /// Whether another job should run before one of `priority` goes on. After
@@ -332,16 +372,21 @@ impl Scheduler {
         self.runnable[..levels].iter().any(|runnable| runnable.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether idle workers could use another spark.
+    /// Whether idle workers could use another spark of this priority. Those
+    /// of lower ones do not count: they would only be in the way.
     #[inline]
-    pub(crate) fn wants_sparks(&self) -> bool {
-        self.options.workers > 1
-            && self.sparks.load(Ordering::Relaxed) < self.options.workers * SPARKS_PER_WORKER
+    pub(crate) fn wants_sparks(&self, priority: Priority) -> bool {
+        if self.options.workers <= 1 {
+            return false;
+        }
+        let sparks = self.sparks[..=priority.level()].iter();
+        let queued: usize = sparks.map(|sparks| sparks.load(Ordering::Relaxed)).sum();
+        queued < self.options.workers * SPARKS_PER_WORKER
     }
 
     pub(crate) fn offer(&self, request: &Arc<Request>, goal: Handle) {
-        self.sparks.fetch_add(1, Ordering::Relaxed);
         let level = request.priority.level();
+        self.sparks[level].fetch_add(1, Ordering::Relaxed);
         self.queues.lock().levels[level].sparks.push_back((Arc::clone(request), goal));
         if self.idle.load(Ordering::Relaxed) > 0 {
             self.work_arrived.notify_one();
@@ -355,17 +400,25 @@ impl Scheduler {
 
     fn take(&self, queues: &mut Queues) -> Option<Job> {
         for (level, queue) in queues.levels.iter_mut().enumerate() {
-            if let Some(job) = queue.resumed.pop_front() {
+            let must_be_ready = queue.resumed_in_a_row >= RESUMED_IN_A_ROW_MAX && !queue.ready.is_empty();
+            if !must_be_ready && let Some(job) = queue.resumed.pop_front() {
+                queue.resumed_in_a_row += 1;
                 self.runnable[level].fetch_sub(1, Ordering::Relaxed);
                 return Some(job);
             }
-            if let Some(request) = queue.requests.pop_front() {
+            queue.resumed_in_a_row = 0;
+            if let Some(ready) = queue.ready.pop_front() {
                 self.runnable[level].fetch_sub(1, Ordering::Relaxed);
-                let goal = request.goal;
-                return Some(Job::new(JobId(self.new_id()), request, goal, true));
+                return Some(match ready {
+                    Ready::Yielded(job) => job,
+                    Ready::New(request) => {
+                        let goal = request.goal;
+                        Job::new(JobId(self.new_id()), request, goal, true)
+                    }
+                });
             }
             while let Some((request, goal)) = queue.sparks.pop_front() {
-                self.sparks.fetch_sub(1, Ordering::Relaxed);
+                self.sparks[level].fetch_sub(1, Ordering::Relaxed);
                 if request.stopped().is_none() {
                     return Some(Job::new(JobId(self.new_id()), request, goal, false));
                 }
@@ -407,13 +460,21 @@ impl Scheduler {
     }
 
     pub(crate) fn release(&self, bytes: u64) {
-        if bytes == 0 {
-            return;
+        if bytes != 0 {
+            self.admit(bytes);
         }
+    }
+
+    fn admit(&self, bytes: u64) {
         let admitted = self.admission.lock().release(bytes);
         for (job, bytes) in admitted {
             self.resume(job, Event::Admitted(bytes));
         }
+    }
+
+    /// Bytes of the common pool that nobody reserved.
+    pub fn free_bytes(&self) -> u64 {
+        self.admission.lock().free_bytes()
     }
 
     /// Jobs that wait for an event, and jobs that wait for memory among them.
@@ -423,8 +484,8 @@ impl Scheduler {
 
     /// Jobs and sparks that could run if a worker were free.
     pub fn runnable(&self) -> usize {
-        let jobs: usize = self.runnable.iter().map(|level| level.load(Ordering::Relaxed)).sum();
-        jobs + self.sparks.load(Ordering::Relaxed)
+        let counts = self.runnable.iter().chain(&self.sparks);
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 

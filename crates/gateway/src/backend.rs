@@ -59,7 +59,8 @@ pub struct Progress {
 
 /// An evaluation under way. Dropping it cancels whatever nobody else waits for.
 pub trait Evaluation: Send + 'static {
-    /// Resolves once, with the end.
+    /// Resolves once, with the end. A future dropped before that loses
+    /// nothing: the next one goes on waiting.
     fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>>;
     /// How far it is now.
     fn progress(&self) -> Progress;
@@ -131,6 +132,16 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// If the store cannot write; then nothing of it is acknowledged.
     fn put_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error>;
+
+    /// Holds the objects of a bundle for an evaluation that follows at once.
+    /// They need not survive a crash: the client that waits for the result
+    /// has them. Goals are skipped.
+    ///
+    /// # Errors
+    /// If the store cannot write; then nothing of it is acknowledged.
+    fn keep_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        self.put_many(records)
+    }
 
     /// The data of an object or ref. `None`: not here.
     ///

@@ -1,1 +1,42 @@
-//! x
+// SPDX-License-Identifier: Apache-2.0
+//! The HTTP door of a node.
+//!
+//! Requests become calls of a [`Backend`]; its answers become status codes.
+//! This is the only crate with status codes and request JSON, and it knows no
+//! evaluator, sandbox or disk. Every answer that is not a success is an RFC
+//! 9457 problem that says which component failed, why, and what to do next.
+//!
+//! Invariants: no body is held in memory beyond [`Options`]' limits; nothing
+//! is stored of a body that did not arrive whole; an evaluation whose client
+//! left is dropped; blocking calls never run on the event loop. A request
+//! passes `envelope.rs` (id, metrics, panics), `door.rs` (who may knock),
+//! `admission.rs` (limits), then one file of `routes/`.
+
+mod admission;
+mod backend;
+mod body;
+mod door;
+mod envelope;
+mod metrics;
+mod openapi;
+mod options;
+mod problem;
+mod range;
+mod request_id;
+mod router;
+mod routes;
+mod text;
+
+pub use backend::{
+    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,
+    Progress,
+};
+pub use door::Door;
+pub use options::Options;
+pub use router::{Gateway, router};
+
+/// The media type of a bundle of objects.
+pub const BUNDLE_MEDIA_TYPE: &str = "application/vnd.sinew.bundle";
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,15 @@
-//! x
+// SPDX-License-Identifier: Apache-2.0
+//! The only wrapper of kernel calls.
+//!
+//! Safe functions over what the node needs of Linux and the standard library
+//! does not give: file mappings, CPU clocks, CPU affinity, memory figures.
+//! Errors are [`std::io::Error`] with the kernel's own code inside; whoever
+//! calls knows the path or purpose and adds it.
+
+mod cpu;
+mod mapping;
+mod usage;
+
+pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
+pub use mapping::Mapping;
+pub use usage::{disk_free_bytes, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes};

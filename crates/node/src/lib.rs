@@ -1,1 +1,79 @@
-//! x
+// SPDX-License-Identifier: Apache-2.0
+//! The composition root: one process that joins evaluation to sandboxes.
+//!
+//! [`run`] is what `sinew up` does. [`Node`] is the running whole without its
+//! listeners, for tests, benches and embedders. `executor.rs` shows every way
+//! in which a decision of the evaluator becomes an act.
+
+mod backend;
+mod config;
+mod doctor;
+mod executor;
+mod fetcher;
+mod requests;
+mod running;
+mod server;
+mod workers;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use config::{Budgets, Options};
+pub use doctor::{Check, doctor};
+pub use executor::Executor;
+pub use running::Node;
+pub use server::{Running, run};
+
+/// The socket's file name in the node's home.
+pub const SOCKET_NAME: &str = "node.sock";
+
+/// What keeps a node from starting or running.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A configuration file that cannot be read or understood.
+    #[error("configuration {path}: {reason}")]
+    Config {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, with the place.
+        reason: String,
+    },
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// An address that others can reach, while the API knows no keys.
+    #[error(
+        "{address} can be reached from other machines, and the API has no keys and no TLS yet: listen on 127.0.0.1 or [::1], and put a proxy that authenticates before it"
+    )]
+    Exposed {
+        /// Which one.
+        address: SocketAddr,
+    },
+    /// The unix socket cannot be made.
+    #[error("cannot listen on {path}: {source}")]
+    Socket {
+        /// Where it should be.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Threads, signals or the event loop cannot be set up.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The store does not open.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The sandboxes cannot be prepared.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
+}

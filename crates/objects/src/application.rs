@@ -4,7 +4,7 @@
 //! A procedure is a blob (a Wasm module) or a *curried* one: a tree
 //! `[procedure, argument…]` whose arguments come before the application's own.
 
-use crate::{Error, Handle, Kind, Limits, TreeBuilder, TreeView};
+use crate::{Error, Handle, Kind, Limits, TREE_ENTRIES_MAX, TreeBuilder, TreeView};
 
 /// Where the limits stand.
 pub const LIMITS_INDEX: usize = 0;
@@ -49,10 +49,15 @@ impl<'a> Application<'a> {
     /// `procedure` (the tree of entry 1) come before this application's.
     ///
     /// # Errors
-    /// [`Error::BadApplication`] if the curried procedure is empty.
+    /// [`Error::BadApplication`] if the curried procedure is empty, or the
+    /// result would be longer than a tree can be.
     pub fn uncurried(&self, procedure: TreeView<'_>) -> Result<TreeBuilder, Error> {
         if procedure.is_empty() {
             return Err(Error::BadApplication("the curried procedure is an empty tree"));
+        }
+        // Of the two procedures one remains, so one entry fewer than both trees have.
+        if procedure.len() + self.tree.len() > TREE_ENTRIES_MAX as usize + 1 {
+            return Err(Error::BadApplication("with the bound arguments it has more than 2^26 entries"));
         }
         let limits = self.tree.iter().take(PROCEDURE_INDEX);
         Ok(limits.chain(procedure.iter()).chain(self.arguments()).collect())

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Handle, TreeBuilder, TreeView};
+use crate::{Error, Handle, Kind, TreeBuilder, TreeView};
 
 /// What went wrong, as a word that programs can match on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -142,14 +142,20 @@ impl Failure {
     /// Reads a failure's tree.
     ///
     /// # Errors
-    /// [`Error::BadFailure`] if it does not have three entries, or the code is unknown.
+    /// [`Error::BadFailure`] if it does not have three entries, the code is
+    /// unknown, or the detail is not a blob.
     pub fn from_tree(tree: TreeView<'_>) -> Result<Self, Error> {
         let (Some(code), Some(application), Some(detail), 3) =
             (tree.get(0), tree.get(1), tree.get(2), tree.len())
         else {
             return Err(Error::BadFailure("it does not have three entries"));
         };
-        let code = code.literal_bytes().and_then(|word| std::str::from_utf8(word).ok());
+        if detail.kind() != Kind::Blob {
+            return Err(Error::BadFailure("the detail is not a blob"));
+        }
+        // An identification holds its literal too, but is no blob.
+        let word = Some(&code).filter(|code| code.is_object()).and_then(|code| code.literal_bytes());
+        let code = word.and_then(|word| std::str::from_utf8(word).ok());
         let code = code.ok_or(Error::BadFailure("the code is no word"))?.parse()?;
         Ok(Self { code, application, detail })
     }

@@ -53,3 +53,6 @@ pub enum Error {
     #[error("not a bundle: {0}")]
     BadBundle(&'static str),
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,20 @@
-//! x
+// SPDX-License-Identifier: Apache-2.0
+//! The vectorized sandbox: where procedures run.
+//!
+//! [`Sandbox`] is the one interface to every kind of sandbox; [`wasm`] is its
+//! first implementation, in which a procedure is a WebAssembly module, a
+//! *codelet*. What a codelet sees is stated normatively in `docs/spec/abi.md`.
+//!
+//! Invariants: a codelet reads nothing but what its application tree reaches;
+//! no byte, global or table entry that one application wrote is seen by the
+//! next; a guest that misbehaves yields a [`Fault`], never an [`Error`] or a
+//! panic, and harms nobody; nothing of a fault's text differs between runs.
+
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+mod sandbox;
+pub mod wasm;
+
+pub use sandbox::{
+    Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Outcome, Phase, Sandbox, SandboxId, Spec, State,
+};

@@ -1,1 +1,43 @@
-//! x
+// SPDX-License-Identifier: Apache-2.0
+//! Content-addressed objects and memoised relations.
+//!
+//! A [`Store`] has two tiers. The *memory tier* is sharded and never waits for
+//! I/O; what is *kept* there is derived and may be recomputed. The *disk tier*
+//! under a home folder holds what was *put*: it is synced when the call
+//! returns, and verified by hash when it is read again. [`Relations`] remember
+//! which handle a computation evaluated to.
+//!
+//! Invariants: an object never changes under its handle; bytes that do not
+//! hash to their handle never leave this crate; whatever is on the disk tier
+//! is synced; a relation reaches the disk only after its result did.
+//!
+//! ```text
+//! $SINEW_HOME/FORMAT           what wrote this folder
+//!             lock             held by the one process that uses it; its pid
+//!             index.redb       objects under 64 KiB, labels, relations
+//!             objects/ab/NAME  objects from 64 KiB, by the text of their handle
+//!             quarantine/NAME  bytes that did not hash to their handle
+//!             tmp/             files being written; emptied when opened
+//! ```
+
+mod background;
+mod blob_writer;
+mod closure;
+mod committer;
+mod disk;
+mod error;
+mod files;
+mod index;
+mod labels;
+mod memory;
+mod object;
+mod relations;
+mod seed;
+mod store;
+
+pub use blob_writer::BlobWriter;
+pub use error::Error;
+pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
+pub use object::Object;
+pub use relations::{Claim, Record, Relations, Rule};
+pub use store::{Options, Stats, Store};

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a bench reports, and how short operations are timed.
+
+use std::time::Instant;
+
+/// The figures of one bench.
+pub(crate) struct Report {
+    bench: &'static str,
+    json: bool,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+struct Row {
+    figure: String,
+    value: f64,
+    unit: &'static str,
+    peer: String,
+    n: usize,
+}
+
+impl Report {
+    pub(crate) fn new(bench: &'static str, json: bool) -> Self {
+        Self { bench, json, rows: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds a figure: `n` is how many measurements its median is of.
+    pub(crate) fn add(&mut self, figure: &str, value: f64, unit: &'static str, peer: &str, n: usize) {
+        eprintln!("  {figure:<38} {} {unit}", shown(value));
+        self.rows.push(Row { figure: figure.to_owned(), value, unit, peer: peer.to_owned(), n });
+    }
+
+    /// Adds a condition or a peer that could not run.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    pub(crate) fn print(&self) {
+        if self.json {
+            for row in &self.rows {
+                let object = serde_json::json!({
+                    "bench": self.bench, "figure": row.figure, "value": row.value,
+                    "unit": row.unit, "peer": row.peer, "n": row.n,
+                });
+                println!("{object}");
+            }
+            return;
+        }
+        println!("\n{}\n", machine());
+        println!("| {:<38} | {:>10} | {:<6} | {:>5} | peer or meaning", "figure", "value", "unit", "n");
+        println!("|{:-<40}|{:->12}|{:-<8}|{:->7}|{:-<20}", "", "", "", "", "");
+        for row in &self.rows {
+            let value = shown(row.value);
+            println!("| {:<38} | {value:>10} | {:<6} | {:>5} | {}", row.figure, row.unit, row.n, row.peer);
+        }
+        for note in &self.notes {
+            println!("\n{note}");
+        }
+    }
+}
+
+fn shown(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        small if small < 10.0 => format!("{value:.3}"),
+        medium if medium < 1000.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("?").to_owned();
+    let (model, kernel) = (model.unwrap_or("unknown"), kernel.trim());
+    format!("{model}, {} cores, kernel {kernel}, load {load}; sinew {}", linux::available_cpus().map_or(0, |cpus| cpus.len()), env!("CARGO_PKG_VERSION"))
+}
+
+/// The middle of some measurements.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Nanoseconds that one batch took, divided by its operations.
+#[derive(Clone, Copy)]
+pub(crate) struct Sample {
+    /// Of this thread's processor time.
+    pub(crate) cpu: f64,
+    /// By the clock on the wall.
+    pub(crate) wall: f64,
+}
+
+/// Times a batch of `operations` on this thread. Reading the processor clock
+/// costs about 200 ns, so batches have thousands of short operations.
+pub(crate) fn batch(operations: usize, body: impl FnOnce()) -> Sample {
+    let (wall, cpu) = (Instant::now(), linux::thread_cpu_ns());
+    body();
+    let cpu = (linux::thread_cpu_ns() - cpu) as f64 / operations as f64;
+    Sample { cpu, wall: wall.elapsed().as_nanos() as f64 / operations as f64 }
+}
+
+pub(crate) fn median_cpu(samples: &[Sample]) -> f64 {
+    median(samples.iter().map(|sample| sample.cpu).collect())
+}
+
+pub(crate) fn median_wall(samples: &[Sample]) -> f64 {
+    median(samples.iter().map(|sample| sample.wall).collect())
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Promised figures: `cargo xtask bench NAME [--json]`.
+//!
+//! One file per bench. A figure is one JSON object a line on standard output
+//! with `--json`, else a table. Peers run in the same invocation, alternating
+//! with ours, and medians are reported: absolute times of a shared machine
+//! mean little.
+#![allow(clippy::unwrap_used, reason = "a bench that cannot go on stops")]
+
+mod bare;
+mod chain;
+mod count_string;
+mod figures;
+mod invoke;
+mod ray;
+mod relay;
+
+use figures::Report;
+
+/// A bench's name and what runs it.
+type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
+
+const BENCHES: [Bench; 3] =
+    [("invoke", invoke::run), ("chain", chain::run), ("count-string", count_string::run)];
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    if arguments.first().is_some_and(|name| name == "invoke-child") {
+        return invoke::child();
+    }
+    let name = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let Some(name) = name else {
+        anyhow::bail!("which bench? one of {:?}", BENCHES.map(|(name, _)| name));
+    };
+    let Some((name, run)) = BENCHES.iter().find(|(known, _)| known == name) else {
+        anyhow::bail!("no bench is called {name}; there are {:?}", BENCHES.map(|(name, _)| name));
+    };
+    let mut report = Report::new(name, json);
+    run(&mut report)?;
+    report.print();
+    Ok(())
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A world in memory that every worker of a test shares.
+//!
+//! It stores objects, remembers relations with claims, runs the scripted
+//! procedures of `procedures.rs`, and counts what was loaded, asked for and
+//! applied. It also checks what the evaluator promises: a procedure runs only
+//! when everything it could read is local, and only under a claim.
+//! Only the public interface is used, so that the fuzzer can share this file.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use super::api::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Rule, Scheduler};
+use objects::{Application, Failure, Handle, TreeBuilder, TreeView};
+
+use super::procedures::{self, Call};
+
+/// What becomes of a wish for an object that is not local.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Distance {
+    /// It is made local while the evaluator asks.
+    Near,
+    /// It comes when [`World::deliver`] says so.
+    Far,
+}
+
+/// Everything that the workers share.
+#[derive(Default)]
+pub(super) struct World {
+    objects: Mutex<HashMap<Handle, Arc<[u8]>>>,
+    remote: Mutex<HashMap<Handle, (Arc<[u8]>, Distance)>>,
+    relations: Mutex<HashMap<Handle, Relation>>,
+    mail: Mutex<VecDeque<Mail>>,
+    counts: Mutex<Counts>,
+    busy_seen: Condvar,
+}
+
+enum Relation {
+    Known(Handle, Rule),
+    InFlight(Vec<JobId>),
+}
+
+/// What [`World::deliver`] will send.
+enum Mail {
+    Arrival(Handle, JobId),
+    Loss(Handle, JobId),
+    Outcome(JobId, Outcome),
+}
+
+/// What happened so far.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Counts {
+    /// Runs of a procedure, by its name.
+    pub(super) procedures: HashMap<String, usize>,
+    /// Runs by application thunk.
+    pub(super) applied: HashMap<Handle, usize>,
+    /// Objects whose bytes were looked at by the evaluator or a procedure.
+    pub(super) loaded: HashSet<Handle>,
+    /// Objects that were asked for, in order.
+    pub(super) fetched: Vec<Handle>,
+    /// Claims that somebody else held.
+    pub(super) busy: usize,
+    /// Names of the procedures in the order in which they ran.
+    pub(super) order: Vec<String>,
+    /// Waits for a claim that were turned down or accepted.
+    pub(super) waits: usize,
+}
+
+impl Counts {
+    /// Runs of the procedure `name`.
+    pub(super) fn runs(&self, name: &str) -> usize {
+        self.procedures.get(name).copied().unwrap_or(0)
+    }
+
+    /// Runs of all procedures.
+    pub(super) fn total(&self) -> usize {
+        self.procedures.values().sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl World {
+    /// A world with nothing in it.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Stores a blob.
+    pub(super) fn blob(&self, bytes: &[u8]) -> Handle {
+        let handle = Handle::blob(bytes);
+        if handle.literal_bytes().is_none() {
+            lock(&self.objects).insert(handle, bytes.into());
+        }
+        handle
+    }
+
+    /// Stores a tree.
+    pub(super) fn tree(&self, entries: &[Handle]) -> Handle {
+        let tree: TreeBuilder = entries.iter().copied().collect();
+        let handle = tree.view().handle();
+        lock(&self.objects).insert(handle, tree.into_bytes().into());
+        handle
+    }
+
+    /// Stores an application with default limits.
+    pub(super) fn application(&self, procedure: &str, arguments: &[Handle]) -> Handle {
+        let head = [Handle::blob(b""), self.blob(procedure.as_bytes())];
+        let entries: Vec<Handle> = head.into_iter().chain(arguments.iter().copied()).collect();
+        self.tree(&entries).application().unwrap()
+    }
+
+    /// Stores a selection of one element.
+    pub(super) fn selection(&self, target: Handle, index: u64) -> Handle {
+        self.tree(&[target, Handle::u64(index)]).selection().unwrap()
+    }
+
+    /// Stores a selection of a range.
+    pub(super) fn range(&self, target: Handle, begin: u64, end: u64) -> Handle {
+        self.tree(&[target, Handle::u64(begin), Handle::u64(end)]).selection().unwrap()
+    }
+
+    /// Stores a failure value.
+    pub(super) fn failure(&self, code: objects::FailureCode, application: Handle, detail: &str) -> Handle {
+        let detail = self.blob(detail.as_bytes());
+        let (handle, tree) = Failure { code, application, detail }.to_tree();
+        self.tree(&tree.view().iter().collect::<Vec<_>>());
+        handle
+    }
+
+    /// Takes a failure apart.
+    pub(super) fn explain(&self, failure: Handle) -> (Failure, String) {
+        assert!(failure.is_failure(), "{failure} is no failure");
+        let bytes = self.peek(failure).expect("failures are stored");
+        let failure = Failure::from_tree(TreeView::from_checked(&bytes)).expect("failures are well-formed");
+        let detail = self.peek(failure.detail).expect("details are stored");
+        (failure, String::from_utf8(detail.to_vec()).expect("details are text"))
+    }
+
+    /// Bytes of a local object or literal, without counting.
+    pub(super) fn peek(&self, object: Handle) -> Option<Arc<[u8]>> {
+        match object.literal_bytes() {
+            Some(bytes) => Some(bytes.into()),
+            None => lock(&self.objects).get(&object.plain_tree()).cloned(),
+        }
+    }
+
+    /// Entries of a local tree, without counting.
+    pub(super) fn entries(&self, tree: Handle) -> Vec<Handle> {
+        TreeView::from_checked(&self.peek(tree).expect("the tree is local")).iter().collect()
+    }
+
+    /// Moves an object out of reach, as far as `distance` says.
+    pub(super) fn send_away(&self, object: Handle, distance: Distance) {
+        if let Some(bytes) = lock(&self.objects).remove(&object.plain_tree()) {
+            lock(&self.remote).insert(object.plain_tree(), (bytes, distance));
+        }
+    }
+
+    /// Forgets an object.
+    pub(super) fn lose(&self, object: Handle) {
+        lock(&self.objects).remove(&object.plain_tree());
+        lock(&self.remote).remove(&object.plain_tree());
+    }
+
+    /// Forgets what `key` leads to.
+    pub(super) fn forget(&self, key: Handle) {
+        lock(&self.relations).remove(&key);
+    }
+
+    /// What is remembered of `key`.
+    pub(super) fn relation(&self, key: Handle) -> Option<(Handle, Rule)> {
+        match lock(&self.relations).get(&key) {
+            Some(Relation::Known(result, rule)) => Some((*result, *rule)),
+            _ => None,
+        }
+    }
+
+    /// Claims that nobody ended yet.
+    pub(super) fn claims(&self) -> usize {
+        lock(&self.relations).values().filter(|relation| matches!(relation, Relation::InFlight(_))).count()
+    }
+
+    /// What happened so far.
+    pub(super) fn counts(&self) -> Counts {
+        lock(&self.counts).clone()
+    }
+
+    /// Sends the oldest event that is due. `false`: there is none.
+    pub(super) fn deliver(&self, scheduler: &Scheduler) -> bool {
+        let Some(mail) = lock(&self.mail).pop_front() else {
+            return false;
+        };
+        match mail {
+            Mail::Arrival(object, job) => {
+                if let Some((bytes, _)) = lock(&self.remote).remove(&object) {
+                    lock(&self.objects).insert(object, bytes);
+                }
+                scheduler.resume(job, Event::Arrived);
+            }
+            Mail::Loss(object, job) => scheduler.resume(job, Event::Missing(object)),
+            Mail::Outcome(job, outcome) => scheduler.resume(job, Event::Applied(outcome)),
+        }
+        true
+    }
+
+    /// Blocks until somebody found a claim busy and waits for it.
+    pub(super) fn await_waiter(&self) {
+        let counts = lock(&self.counts);
+        drop(self.busy_seen.wait_while(counts, |counts| counts.waits == 0));
+    }
+
+    /// Runs the procedure of an application; what a node would make of it.
+    pub(super) fn run(&self, thunk: Handle, application: &Application<'_>) -> Outcome {
+        let entries: Vec<Handle> = application.tree.iter().collect();
+        let outcome = procedures::run(&mut Call { world: self, entries });
+        let cost = Cost { nanos: 1, fuel: 0 };
+        match outcome {
+            Ok(result) => Outcome { result, cost, is_lasting: true },
+            Err(procedures::Fault::Failure(code, detail)) => {
+                let result = self.failure(code, thunk, &detail);
+                Outcome { result, cost, is_lasting: code.is_deterministic() }
+            }
+            Err(procedures::Fault::Unsteady(result)) => Outcome { result, cost, is_lasting: false },
+        }
+    }
+
+    /// What a procedure could read is here.
+    pub(super) fn first_missing_input(&self, tree: TreeView<'_>) -> Option<Handle> {
+        let mut pending: Vec<Handle> = tree.iter().collect();
+        pending.reverse();
+        let mut seen = HashSet::new();
+        while let Some(entry) = pending.pop() {
+            if !entry.is_object() || entry.literal_bytes().is_some() || !seen.insert(entry) {
+                continue;
+            }
+            match self.peek(entry) {
+                None => return Some(entry.plain_tree()),
+                Some(data) if entry.names_tree() => {
+                    pending.extend(TreeView::from_checked(&data).iter().rev())
+                }
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
+    fn note_run(&self, thunk: Handle, name: &str) {
+        let mut counts = lock(&self.counts);
+        *counts.procedures.entry(name.to_owned()).or_default() += 1;
+        *counts.applied.entry(thunk).or_default() += 1;
+        counts.order.push(name.to_owned());
+    }
+
+    pub(super) fn note_load(&self, object: Handle) {
+        lock(&self.counts).loaded.insert(object);
+    }
+}
+
+/// One worker's view of the world.
+pub(super) struct FakeHost {
+    /// What it shares with the others.
+    pub(super) world: Arc<World>,
+    /// Whom it tells about events.
+    pub(super) scheduler: Arc<Scheduler>,
+}
+
+impl FakeHost {
+    fn end_claim(&self, thunk: Handle, known: Option<Relation>) {
+        let before = {
+            let mut relations = lock(&self.world.relations);
+            let before = relations.remove(&thunk);
+            if let Some(known) = known {
+                relations.insert(thunk, known);
+            }
+            before
+        };
+        let Some(Relation::InFlight(waiters)) = before else {
+            panic!("{thunk} was not claimed");
+        };
+        for waiter in waiters {
+            self.scheduler.resume(waiter, Event::Look);
+        }
+    }
+}
+
+impl Host for FakeHost {
+    type Data = Arc<[u8]>;
+
+    fn local(&mut self, object: Handle) -> Option<Arc<[u8]>> {
+        assert!(object.literal_bytes().is_none(), "literals are not stored");
+        assert!(object.is_object() && !object.is_failure(), "{object} is looked up by its plain name");
+        let found = lock(&self.world.objects).get(&object).cloned();
+        if found.is_some() {
+            self.world.note_load(object);
+        }
+        found
+    }
+
+    fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch {
+        lock(&self.world.counts).fetched.push(object);
+        if lock(&self.world.objects).contains_key(&object) {
+            return Fetch::Here;
+        }
+        let mut remote = lock(&self.world.remote);
+        match remote.get(&object).map(|(_, distance)| *distance) {
+            Some(Distance::Near) => {
+                if let Some((bytes, _)) = remote.remove(&object) {
+                    lock(&self.world.objects).insert(object, bytes);
+                }
+                Fetch::Here
+            }
+            Some(Distance::Far) => {
+                lock(&self.world.mail).push_back(Mail::Arrival(object, waiter));
+                Fetch::Coming
+            }
+            // Half of what is nowhere is known to be at once.
+            None if object.hash_bytes()[0] % 2 == 0 => Fetch::Missing,
+            None => {
+                lock(&self.world.mail).push_back(Mail::Loss(object, waiter));
+                Fetch::Coming
+            }
+        }
+    }
+
+    fn keep_tree(&mut self, tree: TreeView<'_>) -> Handle {
+        self.world.tree(&tree.iter().collect::<Vec<_>>())
+    }
+
+    fn keep_blob(&mut self, bytes: &[u8]) -> Handle {
+        self.world.blob(bytes)
+    }
+
+    fn recall(&mut self, key: Handle) -> Option<Handle> {
+        assert!(key.is_thunk() || key.is_encode());
+        self.world.relation(key).map(|(result, _)| result)
+    }
+
+    fn remember(&mut self, key: Handle, result: Handle, rule: Rule) {
+        assert!(key.is_thunk() || key.is_encode());
+        assert_eq!(key.is_encode(), matches!(rule, Rule::Strict | Rule::Shallow), "{key} by {rule:?}");
+        let mut relations = lock(&self.world.relations);
+        match relations.insert(key, Relation::Known(result, rule)) {
+            Some(Relation::Known(before, _)) => assert_eq!(before, result, "{key} has one result"),
+            Some(Relation::InFlight(_)) => panic!("{key} is claimed"),
+            None => {}
+        }
+    }
+
+    fn claim(&mut self, thunk: Handle) -> Claim {
+        let mut relations = lock(&self.world.relations);
+        match relations.get(&thunk) {
+            Some(Relation::Known(result, _)) => Claim::Known(*result),
+            Some(Relation::InFlight(_)) => {
+                lock(&self.world.counts).busy += 1;
+                Claim::Busy
+            }
+            None => {
+                relations.insert(thunk, Relation::InFlight(Vec::new()));
+                Claim::Claimed
+            }
+        }
+    }
+
+    fn wait(&mut self, thunk: Handle, waiter: JobId) -> bool {
+        let is_waiting = match lock(&self.world.relations).get_mut(&thunk) {
+            Some(Relation::InFlight(waiters)) => {
+                waiters.push(waiter);
+                true
+            }
+            _ => false,
+        };
+        lock(&self.world.counts).waits += 1;
+        self.world.busy_seen.notify_all();
+        is_waiting
+    }
+
+    fn fulfil(&mut self, thunk: Handle, result: Handle, _cost: Cost) {
+        self.end_claim(thunk, Some(Relation::Known(result, Rule::Apply)));
+    }
+
+    fn abandon(&mut self, thunk: Handle) {
+        self.end_claim(thunk, None);
+    }
+
+    fn apply(
+        &mut self,
+        thunk: Handle,
+        application: &Application<'_>,
+        data: &Arc<[u8]>,
+        job: JobId,
+    ) -> Applied {
+        assert_eq!(thunk, application.tree.handle().application().unwrap());
+        assert_eq!(&data[..], application.tree.as_bytes());
+        assert_eq!(self.world.first_missing_input(application.tree), None, "an input is not local");
+        let is_claimed = matches!(lock(&self.world.relations).get(&thunk), Some(Relation::InFlight(_)));
+        assert!(is_claimed, "{thunk} runs without a claim");
+        let name = procedures::name(&self.world, application.procedure);
+        self.world.note_run(thunk, &name);
+        let outcome = self.world.run(thunk, application);
+        if name.starts_with("early ") {
+            self.scheduler.resume(job, Event::Applied(outcome));
+            return Applied::Pending;
+        }
+        if name.starts_with("remote ") {
+            lock(&self.world.mail).push_back(Mail::Outcome(job, outcome));
+            return Applied::Pending;
+        }
+        Applied::Done(outcome)
+    }
+}

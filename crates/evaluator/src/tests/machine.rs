@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Drives the evaluator over a fake world: on the caller's thread, step by
+//! step, or on several worker threads until all goals have their results.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use super::api::{
+    AdmissionOptions, Evaluator, Job, Priority, Progress, Request, Scheduler, SchedulerOptions,
+};
+use objects::Handle;
+
+use super::host::{FakeHost, World};
+
+/// What every worker of a test may use without asking.
+pub(super) const ALLOWANCE_BYTES: u64 = 128 << 20;
+/// What they share beyond.
+pub(super) const POOL_BYTES: u64 = 256 << 20;
+
+/// A scheduler for `workers` workers, with the memory above.
+pub(super) fn scheduler(workers: usize) -> Arc<Scheduler> {
+    let admission = AdmissionOptions { allowance_bytes: ALLOWANCE_BYTES, pool_bytes: POOL_BYTES };
+    Arc::new(Scheduler::new(SchedulerOptions { workers, requests_max: 1000, admission }))
+}
+
+/// One worker on the test's own thread.
+pub(super) struct Machine {
+    /// The world that it works in.
+    pub(super) world: Arc<World>,
+    /// The state that it would share with other workers.
+    pub(super) scheduler: Arc<Scheduler>,
+    /// Its view of the world.
+    pub(super) host: FakeHost,
+    evaluator: Evaluator,
+}
+
+impl Machine {
+    /// A worker in an empty world.
+    pub(super) fn new() -> Self {
+        Self::over(World::new(), scheduler(1))
+    }
+
+    /// A worker that shares what there is.
+    pub(super) fn over(world: Arc<World>, scheduler: Arc<Scheduler>) -> Self {
+        let host = FakeHost { world: Arc::clone(&world), scheduler: Arc::clone(&scheduler) };
+        let evaluator = Evaluator::new(Arc::clone(&scheduler));
+        Self { world, scheduler, host, evaluator }
+    }
+
+    /// Runs a job until it ends or has to wait.
+    pub(super) fn run(&mut self, job: Job) -> Progress {
+        self.evaluator.run(&mut self.host, job)
+    }
+
+    /// Begins with `goal` on behalf of `request`.
+    pub(super) fn begin(&mut self, request: &Arc<Request>, goal: Handle) -> Progress {
+        self.evaluator.evaluate(&mut self.host, request, goal)
+    }
+
+    /// Queues a goal of normal priority.
+    pub(super) fn submit(&self, goal: Handle) -> Arc<Request> {
+        self.scheduler.submit(goal, Priority::Normal).expect("there is room")
+    }
+
+    /// Runs the next job, if there is one. `Some`: what it led to.
+    pub(super) fn work(&mut self) -> Option<Progress> {
+        let job = self.scheduler.next_job()?;
+        Some(self.run(job))
+    }
+
+    /// Runs whatever can run now, without delivering events, and tells which
+    /// requests ended how.
+    pub(super) fn work_off(&mut self) -> Vec<(Arc<Request>, Handle)> {
+        let mut finished = Vec::new();
+        while let Some(progress) = self.work() {
+            if let Progress::Finished(request, result) = progress {
+                finished.push((request, result));
+            }
+        }
+        finished
+    }
+
+    /// Evaluates a goal to its end, delivering events as they are due.
+    pub(super) fn evaluate(&mut self, goal: Handle) -> Handle {
+        let request = self.scheduler.private_request(goal, Priority::Normal);
+        let mut progress = self.begin(&request, goal);
+        loop {
+            if let Progress::Finished(_, result) = progress {
+                return result;
+            }
+            progress = loop {
+                if let Some(progress) = self.work() {
+                    break progress;
+                }
+                assert!(self.world.deliver(&self.scheduler), "nothing can go on, and nothing will come");
+            };
+        }
+    }
+}
+
+/// Evaluates goals, each a request of its own, on `workers` threads.
+pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[Handle]) -> Vec<Handle> {
+    let scheduler = scheduler(workers);
+    let results: Mutex<Vec<Option<Handle>>> = Mutex::new(vec![None; goals.len()]);
+    let (sender, finished) = mpsc::channel();
+    let requests: Vec<Arc<Request>> =
+        goals.iter().map(|&goal| scheduler.submit(goal, Priority::Normal).expect("there is room")).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let (sender, scheduler) = (sender.clone(), Arc::clone(&scheduler));
+            let mut machine = Machine::over(Arc::clone(world), Arc::clone(&scheduler));
+            scope.spawn(move || {
+                while let Some(job) = scheduler.wait_for_job() {
+                    if let Progress::Finished(request, result) = machine.run(job) {
+                        scheduler.retire(&request);
+                        let _ = sender.send((request.id(), result));
+                    }
+                }
+            });
+        }
+        let mut left = goals.len();
+        let mut idle_rounds = 0;
+        while left > 0 {
+            if let Ok((id, result)) = finished.recv_timeout(std::time::Duration::from_micros(50)) {
+                let index = requests.iter().position(|request| request.id() == id);
+                results.lock().unwrap()[index.expect("it was submitted")] = Some(result);
+                left -= 1;
+            } else if world.deliver(&scheduler) {
+                idle_rounds = 0;
+            } else {
+                idle_rounds += 1;
+                assert!(idle_rounds < 600_000, "no result within half a minute");
+            }
+        }
+        scheduler.close();
+        // What was on its way for sparks.
+        while world.deliver(&scheduler) {}
+    });
+    assert_eq!(scheduler.requests(), 0);
+    results.into_inner().unwrap().into_iter().map(|result| result.expect("all ended")).collect()
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may knock: checks of `Host` and `Origin` on TCP listeners.
+//!
+//! A web page can make a browser send requests to `localhost`, and with DNS
+//! rebinding even read the answers under the page's own host name. So a TCP
+//! listener answers only to names that are its own, and only to pages that it
+//! served itself or that the operator named. A unix socket needs no check:
+//! its permissions are one.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::Problem;
+use crate::text::shortened;
+
+/// What a listener demands of a request before anything else is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Door {
+    /// Nothing: the listener's own permissions decide (a unix socket).
+    Private,
+    /// A `Host` that is a loopback name or listed, and no `Origin` but the
+    /// same host's or a listed one.
+    Checked {
+        /// Names without port, besides the loopback's, in lower case.
+        hosts: Vec<String>,
+        /// Origins like `https://example.org`, besides the listener's own.
+        origins: Vec<String>,
+    },
+}
+
+impl Door {
+    /// For a TCP listener on the loopback interface.
+    pub fn loopback() -> Self {
+        Self::Checked { hosts: Vec::new(), origins: Vec::new() }
+    }
+
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+        let Self::Checked { hosts, origins } = self else { return Ok(()) };
+        let host = requested_host(uri, headers)?;
+        let name = host.host().to_ascii_lowercase();
+        if !is_loopback(&name) && !hosts.contains(&name) {
+            let detail = format!("this node does not answer to the host name {:?}", shortened(&name));
+            return Err(refuse("host-not-allowed", detail)
+                .suggest("use localhost or 127.0.0.1, or add the name to the node's configuration"));
+        }
+        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or("");
+        let same = origin
+            .split_once("://")
+            .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host.as_str()));
+        if same || origins.iter().any(|allowed| allowed == origin) {
+            return Ok(());
+        }
+        let detail = format!("pages of the origin {:?} may not call this node", shortened(origin));
+        Err(refuse("origin-not-allowed", detail).suggest("add the origin to the node's configuration"))
+    }
+}
+
+fn refuse(kind: &str, detail: String) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, kind, "The request may not come in by this door", "gateway", detail)
+}
+
+/// The host that the client believes to talk to. The request line's has
+/// precedence over the header (RFC 9112, 3.2.2).
+fn requested_host(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Problem> {
+    if let Some(authority) = uri.authority() {
+        return Ok(authority.clone());
+    }
+    let mut values = headers.get_all(HOST).iter();
+    let (Some(host), None) = (values.next(), values.next()) else {
+        return Err(Problem::bad_request("bad-host", "a request names one Host"));
+    };
+    let parsed = host.to_str().ok().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| Problem::bad_request("bad-host", "the Host header is no host name"))
+}
+
+fn is_loopback(name: &str) -> bool {
+    let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    match address.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => name == "localhost" || name.ends_with(".localhost"),
+    }
+}
+
+/// The middleware: refuses, or lets pass.
+pub(crate) async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    match door.check(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `/metrics` shows: requests as the gateway sees them, and the node's
+//! own numbers.
+//!
+//! Label values are route patterns, methods and classes of status codes,
+//! never something that a client can invent: their number is bounded.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::backend::Backend;
+
+/// The media type of the exposition.
+pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The route of a request that no pattern matches.
+pub(crate) const UNMATCHED: &str = "unmatched";
+
+/// From a memo hit near the node to a long evaluation.
+const DURATION_BUCKETS_S: [f64; 12] =
+    [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0, 1000.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    route: String,
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+/// The registry and the handles to what changes.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    in_flight: Gauge,
+}
+
+impl Metrics {
+    /// Registers everything.
+    pub(crate) fn new(backend: Arc<dyn Backend>, version: &str, commit: &str) -> Self {
+        let mut registry = Registry::with_prefix("sinew");
+        let requests = Family::default();
+        let new_histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
+        let durations = Family::new_with_constructor(new_histogram);
+        let in_flight = Gauge::default();
+        registry.register(
+            "http_requests",
+            "Requests answered, by route pattern and class of status; gone: the client left first",
+            requests.clone(),
+        );
+        registry.register_with_unit(
+            "http_request_duration",
+            "From a request's head to its answer's head",
+            Unit::Seconds,
+            durations.clone(),
+        );
+        registry.register("http_requests_in_flight", "Requests that wait for an answer", in_flight.clone());
+        let build = [("version", version.to_owned()), ("commit", commit.to_owned())];
+        registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
+        registry.register_collector(Box::new(BackendNumbers(backend)));
+        Self { registry, requests, durations, in_flight }
+    }
+
+    /// A request begins. The answer is counted when the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, method: &str, route: String) -> Observed {
+        self.in_flight.inc();
+        let labels = RequestLabels { method: known_method(method), route, status: "gone" };
+        Observed { metrics: self.clone(), labels, began: Instant::now() }
+    }
+
+    /// The exposition text.
+    pub(crate) fn exposition(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// A request under way. Dropped without an answer, it counts as `gone`.
+pub(crate) struct Observed {
+    metrics: Arc<Metrics>,
+    labels: RequestLabels,
+    began: Instant,
+}
+
+impl Observed {
+    /// The answer's head is known; how long it took.
+    pub(crate) fn answered(&mut self, status: u16) -> Duration {
+        self.labels.status = match status {
+            100..200 => "1xx",
+            200..300 => "2xx",
+            300..400 => "3xx",
+            400..500 => "4xx",
+            _ => "5xx",
+        };
+        self.began.elapsed()
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        self.metrics.in_flight.dec();
+        let route = RouteLabels { route: self.labels.route.clone() };
+        self.metrics.durations.get_or_create(&route).observe(self.began.elapsed().as_secs_f64());
+        self.metrics.requests.get_or_create(&self.labels).inc();
+    }
+}
+
+/// A method's own name, or `other`: clients may invent methods.
+fn known_method(method: &str) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
+/// The node's own numbers, read when somebody looks.
+struct BackendNumbers(Arc<dyn Backend>);
+
+impl fmt::Debug for BackendNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BackendNumbers")
+    }
+}
+
+impl Collector for BackendNumbers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for number in self.0.gauges() {
+            if number.is_counter {
+                let counter = ConstCounter::new(number.value);
+                // The format adds the suffix itself.
+                let name = number.name.strip_suffix("_total").unwrap_or(number.name);
+                let metric = encoder.encode_descriptor(name, number.help, None, counter.metric_type())?;
+                counter.encode(metric)?;
+            } else {
+                let gauge = ConstGauge::new(i64::try_from(number.value).unwrap_or(i64::MAX));
+                let metric =
+                    encoder.encode_descriptor(number.name, number.help, None, gauge.metric_type())?;
+                gauge.encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers that are not a success: RFC 9457 problem details.
+//!
+//! A handler returns a [`Problem`]; it travels as an extension of an empty
+//! response and is written out by `envelope.rs`, which knows the request's id.
+//! Words a newcomer lacks: *component* is the room of the node that failed,
+//! *suggestion* is what the caller can do next.
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderName, HeaderValue, Response as HttpResponse, StatusCode};
+use axum::response::{IntoResponse, Response};
+use objects::{Failure, FailureCode, Handle};
+use serde::Serialize;
+
+/// The media type of a problem.
+pub(crate) const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
+/// "Client closed request": has no name in the registry, but tools know it.
+const CLIENT_CLOSED: u16 = 499;
+/// Seconds after which a refused client may try again.
+const RETRY_AFTER_S: u32 = 1;
+
+/// A computation's failure, for programs.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FailureMember {
+    code: &'static str,
+    application: String,
+    detail: String,
+    handle: String,
+    deterministic: bool,
+}
+
+/// What went wrong, where, why, and what to do next.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Problem {
+    #[serde(rename = "type")]
+    type_uri: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    component: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suggestion: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Box<FailureMember>>,
+    #[serde(skip)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// A problem of a kind that programs can match on: the last part of `type`.
+    pub(crate) fn new(
+        status: StatusCode,
+        kind: &str,
+        title: &'static str,
+        component: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            type_uri: format!("urn:sinew:problem:{kind}"),
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            component,
+            request_id: None,
+            suggestion: None,
+            failure: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// 400: the request itself is wrong.
+    pub(crate) fn bad_request(kind: &str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, kind, "The request is not understood", "gateway", detail)
+    }
+
+    /// 404 for an object that is not on this node.
+    pub(crate) fn object_not_found(handle: Handle) -> Self {
+        let detail = format!("{handle} is not on this node");
+        Self::new(StatusCode::NOT_FOUND, "object-not-found", "No such object", "store", detail)
+            .suggest("put the data with POST /v1/blobs, /v1/trees or /v1/bundles, or evaluate what makes it")
+    }
+
+    /// 413: more bytes than this endpoint takes.
+    pub(crate) fn too_large(limit_bytes: u64) -> Self {
+        let detail = format!("the body is longer than the {limit_bytes} bytes that this endpoint takes");
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body-too-large",
+            "The request's body is too long",
+            "gateway",
+            detail,
+        )
+        .suggest("stream large data to POST /v1/blobs in several blobs; nothing of this request was stored")
+    }
+
+    /// 503: not now, but soon.
+    pub(crate) fn busy(component: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "The node is busy", component, detail)
+            .header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S))
+            .suggest("try again after the number of seconds in Retry-After")
+    }
+
+    /// 500: our fault.
+    pub(crate) fn internal(component: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "The node failed to answer",
+            component,
+            detail,
+        )
+        .suggest("the node's log has more under this request_id; `sinew doctor` checks the installation")
+    }
+
+    /// 500: the store cannot do its work.
+    pub(crate) fn store(error: &store::Error) -> Self {
+        tracing::error!(%error, "the store failed");
+        Self::internal("store", error.to_string())
+    }
+
+    /// A computation that ended in a failure. `detail` is its text.
+    pub(crate) fn failure(handle: Handle, failure: &Failure, detail: String) -> Self {
+        let code = failure.code;
+        let (status, title, suggestion) = failure_answer(code);
+        let member = FailureMember {
+            code: code.as_str(),
+            application: failure.application.to_string(),
+            detail: detail.clone(),
+            handle: handle.to_string(),
+            deterministic: code.is_deterministic(),
+        };
+        let component = match code {
+            FailureCode::Deadline | FailureCode::Cancelled => "request",
+            FailureCode::Resources => "node",
+            FailureCode::MissingData => "store",
+            _ => "application",
+        };
+        let problem = Self::new(status, &format!("failure-{code}"), title, component, detail);
+        let problem = if status == StatusCode::SERVICE_UNAVAILABLE {
+            problem.header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S))
+        } else {
+            problem
+        };
+        Self { failure: Some(Box::new(member)), ..problem.suggest(suggestion) }
+    }
+
+    /// What the caller can do next.
+    pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
+        self.suggestion = Some(suggestion.into());
+        self
+    }
+
+    /// A header that the status calls for.
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The status code.
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// The document for a request with this id.
+    pub(crate) fn to_json(&self, request_id: &str) -> Vec<u8> {
+        let named = Self { request_id: Some(request_id.to_owned()), ..self.clone() };
+        // Strings and numbers only: serialization has nothing to fail on.
+        serde_json::to_vec(&named).unwrap_or_default()
+    }
+
+    /// Writes the document into the response that carried this problem here.
+    pub(crate) fn write_out(&self, response: Response, request_id: &str) -> Response {
+        let (mut parts, _) = response.into_parts();
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_MEDIA_TYPE));
+        HttpResponse::from_parts(parts, self.to_json(request_id).into())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(mut self) -> Response {
+        let mut response = self.status().into_response();
+        for (name, value) in std::mem::take(&mut self.headers) {
+            response.headers_mut().insert(name, value);
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Status, title and advice for each way a computation can fail.
+fn failure_answer(code: FailureCode) -> (StatusCode, &'static str, &'static str) {
+    let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
+    match code {
+        FailureCode::Trap => {
+            (unprocessable, "The codelet trapped", "see GET /v1/explain/{handle} for its arguments")
+        }
+        FailureCode::Fuel => {
+            (unprocessable, "The codelet used up its fuel", "raise the fuel in the application's limits")
+        }
+        FailureCode::Memory => (
+            unprocessable,
+            "The codelet ran out of memory",
+            "raise the memory in the application's limits, or split its input",
+        ),
+        FailureCode::Stack => (unprocessable, "The codelet's calls nested too deep", "recurse less deeply"),
+        FailureCode::BadHandle => (
+            unprocessable,
+            "The codelet misused a handle",
+            "read the guest ABI: indices come from the application's tree only",
+        ),
+        FailureCode::BadResult => {
+            (unprocessable, "The codelet returned no handle", "return a handle index from apply")
+        }
+        FailureCode::BadProcedure => (
+            unprocessable,
+            "The procedure is no codelet",
+            "a procedure is a Wasm module that exports apply and imports only from sinew_v1",
+        ),
+        FailureCode::BadThunk => (
+            unprocessable,
+            "A thunk has the wrong shape",
+            "an application is [limits, procedure, argument…]; a selection [target, index] or [target, begin, end]",
+        ),
+        FailureCode::OutOfRange => {
+            (unprocessable, "A selection past the end", "check the size of the selection's target")
+        }
+        FailureCode::Guest => {
+            (unprocessable, "The codelet said that it failed", "the detail is the codelet's own text")
+        }
+        FailureCode::MissingData => (
+            StatusCode::NOT_FOUND,
+            "Data is missing",
+            "put the missing object, or send everything in one bundle",
+        ),
+        FailureCode::Deadline => {
+            (StatusCode::GATEWAY_TIMEOUT, "The deadline passed", "ask again with a longer deadline_ms")
+        }
+        FailureCode::Cancelled => (
+            StatusCode::from_u16(CLIENT_CLOSED).unwrap_or(StatusCode::REQUEST_TIMEOUT),
+            "The evaluation was cancelled",
+            "ask again: finished steps are remembered",
+        ),
+        FailureCode::Resources => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The node lacks the resources",
+            "lower the limits of the application, or give the node more memory",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

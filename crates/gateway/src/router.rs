@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The table of endpoints, and the layers around them.
+//!
+//! [`endpoints`] is the one list of what the gateway answers; the router is
+//! built from it, and a test holds the OpenAPI document against it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use tokio::sync::Semaphore;
+
+use crate::backend::Backend;
+use crate::body::BUDGET_UNIT_BYTES;
+use crate::door::{self, Door};
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::problem::Problem;
+use crate::text::shortened;
+use crate::{admission, envelope, openapi, routes};
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) options: Options,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) openapi: Bytes,
+    pub(crate) started: Instant,
+    pub(crate) requests: Arc<Semaphore>,
+    pub(crate) buffered: Arc<Semaphore>,
+}
+
+/// How long an endpoint's answer may take, and whether it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// For operators: always let in.
+    Vital,
+    /// Counted, and answers within `answer_timeout`.
+    Quick,
+    /// Counted; the endpoint limits its own time.
+    Long,
+}
+
+/// The methods that endpoints take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    Post,
+    Put,
+    Delete,
+}
+
+impl Verb {
+    const fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+/// One method of one path.
+pub(crate) struct Endpoint {
+    #[cfg_attr(not(test), expect(dead_code, reason = "the test of the OpenAPI document reads it"))]
+    pub(crate) verb: Verb,
+    pub(crate) path: &'static str,
+    pace: Pace,
+    handler: MethodRouter<Arc<Shared>>,
+}
+
+impl Endpoint {
+    fn new<H, T>(verb: Verb, path: &'static str, pace: Pace, handler: H) -> Self
+    where
+        H: Handler<T, Arc<Shared>>,
+        T: 'static,
+    {
+        Self { verb, path, pace, handler: on(verb.filter(), handler) }
+    }
+}
+
+/// Everything that the gateway answers. `GET` answers `HEAD` too.
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    use Pace::{Long, Quick, Vital};
+    use Verb::{Delete, Get, Post, Put};
+    use routes::{blobs, bundles, evaluate, explain, labels, objects, operations, trees};
+    vec![
+        Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
+        Endpoint::new(Post, "/v1/trees", Long, trees::put),
+        Endpoint::new(Post, "/v1/bundles", Long, bundles::put),
+        Endpoint::new(Get, "/v1/objects/{handle}", Quick, objects::get),
+        Endpoint::new(Post, "/v1/evaluate", Long, evaluate::evaluate),
+        Endpoint::new(Get, "/v1/labels", Quick, labels::list),
+        Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
+        Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
+        Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
+        Endpoint::new(Get, "/v1/status", Quick, operations::status),
+        Endpoint::new(Get, "/healthz", Vital, operations::healthz),
+        Endpoint::new(Get, "/readyz", Vital, operations::readyz),
+        Endpoint::new(Get, "/metrics", Vital, operations::metrics),
+        Endpoint::new(Get, "/openapi.json", Quick, operations::openapi),
+    ]
+}
+
+/// A gateway for several listeners that share limits and metrics.
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+impl Gateway {
+    /// A gateway before `backend`.
+    pub fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
+        let metrics = Metrics::new(backend.clone(), &options.version, &options.commit);
+        let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
+        let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
+        let shared = Shared {
+            backend,
+            metrics: Arc::new(metrics),
+            openapi: openapi::document(&options.version),
+            started: Instant::now(),
+            requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
+            buffered: Arc::new(Semaphore::new(units)),
+            options,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The service for one listener, which answers only to what `door` lets in.
+    pub fn router(&self, door: Door) -> Router {
+        let shared = &self.shared;
+        let mut router = Router::new();
+        for Endpoint { path, pace, handler, .. } in endpoints() {
+            let counted = || from_fn_with_state(shared.clone(), admission::counted);
+            let timed = || from_fn_with_state(shared.clone(), admission::timed);
+            let handler = match pace {
+                Pace::Vital => handler,
+                Pace::Quick => handler.layer(timed()).layer(counted()),
+                Pace::Long => handler.layer(counted()),
+            };
+            router = router.route(path, handler);
+        }
+        router
+            .fallback(not_found)
+            .method_not_allowed_fallback(method_not_allowed)
+            .layer(from_fn_with_state(Arc::new(door), door::guard))
+            .layer(from_fn(bounded_path))
+            .layer(from_fn_with_state(shared.clone(), envelope::envelope))
+            .with_state(shared.clone())
+    }
+}
+
+/// A gateway with one listener, whose door is `options.door`.
+pub fn router(backend: Arc<dyn Backend>, options: Options) -> Router {
+    let door = options.door.clone();
+    Gateway::new(backend, options).router(door)
+}
+
+/// No path of ours is long; what is goes into logs and answers nowhere.
+async fn bounded_path(request: Request, next: Next) -> Result<axum::response::Response, Problem> {
+    const URI_BYTES_MAX: usize = 8 << 10;
+    let length = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+    if length <= URI_BYTES_MAX {
+        return Ok(next.run(request).await);
+    }
+    let detail = format!("the path and query have {length} bytes; {URI_BYTES_MAX} is the limit");
+    Err(Problem::new(StatusCode::URI_TOO_LONG, "uri-too-long", "The address is too long", "gateway", detail))
+}
+
+async fn not_found(request: Request) -> Problem {
+    let path = shortened(request.uri().path());
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no-such-route",
+        "Nothing answers at this path",
+        "gateway",
+        format!("{} {path}", shortened(request.method().as_str())),
+    )
+    .suggest("GET /openapi.json lists every path")
+}
+
+async fn method_not_allowed(request: Request) -> Problem {
+    let path = shortened(request.uri().path());
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method-not-allowed",
+        "The path does not take this method",
+        "gateway",
+        format!("{} {path}", shortened(request.method().as_str())),
+    )
+    .suggest("the Allow header lists the methods; GET /openapi.json describes them")
+}

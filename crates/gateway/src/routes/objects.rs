@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `GET /v1/objects/{handle}`: the data behind a handle.
+//!
+//! A blob is its bytes, a tree a JSON list of handles (or its bytes, if the
+//! request accepts `application/octet-stream`). Objects never change, so
+//! answers are cacheable for ever and the handle is the entity tag. Refs read
+//! like objects: this node has one tenant, who owns everything on it; with
+//! several, reading needs reachability, and a handle alone grants nothing.
+
+use std::convert::Infallible;
+use std::ops::Range;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::header::{
+    ACCEPT, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    IF_RANGE, RANGE, VARY,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use objects::Handle;
+use serde::Deserialize;
+use store::Object;
+
+use super::path_text;
+use crate::admission::Permit;
+use crate::body::blocking;
+use crate::problem::Problem;
+use crate::range::{self, Wanted};
+use crate::router::Shared;
+use crate::text::{kind_word, parse_handle};
+
+/// Bytes of an object that are handed to the connection at a time.
+const CHUNK_BYTES: u64 = 256 << 10;
+/// Entries of a tree that are written as JSON at a time.
+const CHUNK_ENTRIES: usize = 1024;
+const FOR_EVER: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
+const OCTETS: &str = "application/octet-stream";
+
+/// Which entries of a tree to list.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Page {
+    #[serde(default)]
+    offset: u64,
+    limit: Option<u64>,
+}
+
+pub(crate) async fn get(
+    State(shared): State<Arc<Shared>>,
+    Extension(permit): Extension<Permit>,
+    path: Result<Path<String>, PathRejection>,
+    page: Result<Query<Page>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let handle = parse_handle(&path_text(path)?)?;
+    if !handle.is_value() {
+        let definition = handle.definition();
+        return Err(Problem::bad_request("not-data", format!("{handle} is a computation, not data"))
+            .suggest(format!(
+                "evaluate it with POST /v1/evaluate, or read its definition at /v1/objects/{definition}"
+            )));
+    }
+    let Query(page) = page.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
+    let bytes = load(&shared, handle).await?.ok_or_else(|| Problem::object_not_found(handle))?;
+    if !handle.names_tree() {
+        return octets(handle, bytes, &headers, permit);
+    }
+    let mut response = if accepts(&headers, OCTETS) {
+        octets(handle, bytes, &headers, permit)?
+    } else {
+        listing(handle, bytes, page, &headers, permit)?
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+/// An object's bytes, whichever tier they are in, without copying them.
+pub(crate) async fn load(shared: &Arc<Shared>, handle: Handle) -> Result<Option<Bytes>, Problem> {
+    if let Some(literal) = handle.literal_bytes() {
+        return Ok(Some(Bytes::copy_from_slice(literal)));
+    }
+    let shared = shared.clone();
+    let loaded = blocking(move || shared.backend.get(handle.plain_tree())).await?;
+    Ok(loaded.map_err(|error| Problem::store(&error))?.map(|object| Bytes::from_owner(ObjectBytes(object))))
+}
+
+struct ObjectBytes(Object);
+
+impl AsRef<[u8]> for ObjectBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// Whether the request asks for this very media type.
+pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = values.flat_map(|value| value.split(','));
+    types.any(|part| part.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(media_type))
+}
+
+/// The headers that every form of an object has, and whether the client has it already.
+fn cacheable(etag: &str, headers: &HeaderMap) -> (HeaderMap, bool) {
+    let mut answer = HeaderMap::new();
+    if let Ok(value) = HeaderValue::from_str(etag) {
+        answer.insert(ETAG, value);
+    }
+    answer.insert(CACHE_CONTROL, FOR_EVER);
+    let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    (answer, known.is_some_and(|tags| range::none_match_names(tags, etag)))
+}
+
+fn octets(handle: Handle, bytes: Bytes, headers: &HeaderMap, permit: Permit) -> Result<Response, Problem> {
+    let etag = format!("\"{handle}\"");
+    let (mut answer, known) = cacheable(&etag, headers);
+    if known {
+        return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
+    }
+    let len = bytes.len() as u64;
+    answer.insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
+    answer.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let (status, part) = match requested_range(headers, &etag, len) {
+        Wanted::Whole => (StatusCode::OK, 0..len),
+        Wanted::Part(part) => {
+            let range = format!("bytes {}-{}/{len}", part.start, part.end - 1);
+            answer.extend(HeaderValue::from_str(&range).ok().map(|value| (CONTENT_RANGE, value)));
+            (StatusCode::PARTIAL_CONTENT, part)
+        }
+        Wanted::Unsatisfiable => return Err(unsatisfiable(len)),
+    };
+    answer.insert(CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
+    Ok((status, answer, chunked(bytes, part, permit)).into_response())
+}
+
+fn requested_range(headers: &HeaderMap, etag: &str, len: u64) -> Wanted {
+    let Some(header) = headers.get(RANGE).and_then(|value| value.to_str().ok()) else { return Wanted::Whole };
+    // If-Range compares strongly; a date never matches, for objects have none.
+    match headers.get(IF_RANGE) {
+        Some(condition) if condition.as_bytes() != etag.as_bytes() => Wanted::Whole,
+        _ => range::wanted(header, len),
+    }
+}
+
+fn unsatisfiable(len: u64) -> Problem {
+    let detail = format!("the object has {len} bytes; the range begins past its end");
+    let problem = Problem::new(
+        StatusCode::RANGE_NOT_SATISFIABLE,
+        "range-not-satisfiable",
+        "The range is past the object's end",
+        "gateway",
+        detail,
+    );
+    match HeaderValue::from_str(&format!("bytes */{len}")) {
+        Ok(value) => problem.header(CONTENT_RANGE, value),
+        Err(_) => problem,
+    }
+}
+
+/// A part of the bytes, in slices of one allocation or mapping.
+fn chunked(bytes: Bytes, part: Range<u64>, permit: Permit) -> Body {
+    // The part lies within the bytes, whose length is a usize.
+    let slice = move |range: Range<u64>| bytes.slice(range.start as usize..range.end as usize);
+    if part.end - part.start <= CHUNK_BYTES {
+        return Body::from(slice(part));
+    }
+    let chunks = stream::unfold((part, permit), move |(rest, permit)| {
+        let end = rest.end.min(rest.start + CHUNK_BYTES);
+        let chunk = (!rest.is_empty()).then(|| slice(rest.start..end));
+        async move { chunk.map(|chunk| (Ok::<_, Infallible>(chunk), (end..rest.end, permit))) }
+    });
+    Body::from_stream(chunks)
+}
+
+/// A tree as JSON, written while it is sent: a tree may have millions of entries.
+fn listing(
+    handle: Handle,
+    bytes: Bytes,
+    page: Page,
+    headers: &HeaderMap,
+    permit: Permit,
+) -> Result<Response, Problem> {
+    let (mut answer, known) = cacheable(&format!("\"{handle}-json\""), headers);
+    if known {
+        return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
+    }
+    answer.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let size = bytes.len() / Handle::LEN;
+    let clamp = |wanted: u64| usize::try_from(wanted).unwrap_or(size).min(size);
+    let begin = clamp(page.offset);
+    let end = clamp(page.limit.unwrap_or(u64::MAX).saturating_add(page.offset));
+    let head = format!(
+        "{{\"handle\":\"{handle}\",\"kind\":\"{}\",\"size\":{size},\"offset\":{begin},\"entries\":[",
+        kind_word(handle.kind())
+    );
+    if end - begin <= CHUNK_ENTRIES {
+        let body = format!("{head}{}]}}", entries_json(&bytes, begin..end, true));
+        return Ok((answer, body).into_response());
+    }
+    let pieces = stream::unfold((Some(head), begin, permit), move |(head, next, permit)| {
+        let piece = match head {
+            _ if next > end => None,
+            Some(head) => Some((head, next)),
+            None if next == end => Some(("]}".to_owned(), end + 1)),
+            None => {
+                let stop = end.min(next + CHUNK_ENTRIES);
+                Some((entries_json(&bytes, next..stop, next == begin), stop))
+            }
+        };
+        async move { piece.map(|(text, next)| (Ok::<_, Infallible>(text), (None, next, permit))) }
+    });
+    Ok((answer, Body::from_stream(pieces)).into_response())
+}
+
+fn entries_json(bytes: &[u8], range: Range<usize>, first: bool) -> String {
+    const TYPICAL_LEN: usize = 64;
+    let mut text = String::with_capacity(range.len() * TYPICAL_LEN);
+    let tree = objects::TreeView::from_checked(bytes);
+    for (at, entry) in range.filter_map(|index| tree.get(index)).enumerate() {
+        if !(first && at == 0) {
+            text.push(',');
+        }
+        // The text form has no character that JSON escapes.
+        text.push_str(&format!("\"{entry}\""));
+    }
+    text
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `POST /v1/trees`: a list of handles becomes a tree.
+//!
+//! As JSON, `{"entries": ["lit-07", …]}`, or as the tree's own bytes,
+//! concatenated handles of 32 bytes (`application/octet-stream`). The entries
+//! need not be on this node.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use objects::{TreeBuilder, TreeView};
+use serde::Deserialize;
+
+use super::stored;
+use crate::body::{blocking, buffered, json, media_type, unsupported_media_type};
+use crate::problem::Problem;
+use crate::router::Shared;
+use crate::text::parse_handle;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tree {
+    entries: Vec<String>,
+}
+
+pub(crate) async fn put(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let bytes = match media_type(&headers).as_str() {
+        "application/json" => {
+            let tree: Tree = json(&shared, &headers, body).await?;
+            entries(&tree.entries)?.into_bytes()
+        }
+        "application/octet-stream" => {
+            let body = buffered(&shared, &headers, body, shared.options.bundle_max_bytes).await?;
+            if let Err(error) = TreeView::from_bytes(&body.bytes) {
+                return Err(Problem::bad_request("bad-tree", error.to_string())
+                    .suggest("a tree is its entries' handles of 32 bytes each, one after the other"));
+            }
+            body.bytes
+        }
+        found => return Err(unsupported_media_type(found, "application/json or application/octet-stream")),
+    };
+    let handle = blocking(move || shared.backend.put_tree(TreeView::from_checked(&bytes))).await?;
+    Ok(stored(handle.map_err(|error| Problem::store(&error))?))
+}
+
+fn entries(texts: &[String]) -> Result<TreeBuilder, Problem> {
+    let mut tree = TreeBuilder::with_capacity(texts.len());
+    for text in texts {
+        tree.push(parse_handle(text)?);
+    }
+    Ok(tree)
+}

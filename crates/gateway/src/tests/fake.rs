@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node in a few lines: a store in memory, and evaluations that end as a
+//! test scripted them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
+use tokio::time::Instant;
+use store::{BlobWriter, Object, Record, Rule, Store};
+
+use crate::backend::*;
+
+/// How an evaluation ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Script {
+    /// With this result, after some applications.
+    Gives(Handle, u64),
+    /// With a failure of this code; the detail says "why".
+    Fails(FailureCode),
+    /// With this result, after a while.
+    Takes(Duration, Handle),
+    /// Not at all.
+    Hangs,
+    /// By never beginning.
+    Refused,
+    /// By a bug of ours.
+    Panics,
+}
+
+pub(super) struct Fake {
+    pub(super) store: Store,
+    pub(super) scripts: Mutex<HashMap<Handle, Script>>,
+    pub(super) requests: Mutex<Vec<EvaluateRequest>>,
+    /// Evaluations dropped before their end.
+    pub(super) cancelled: Arc<AtomicUsize>,
+    pub(super) waiting_for: Mutex<Option<String>>,
+}
+
+impl Fake {
+    pub(super) fn new() -> Self {
+        let options = store::Options { home: None, memory_bytes: 256 << 20, relations_bytes: 1 << 20 };
+        Self {
+            store: Store::open(options).unwrap(),
+            scripts: Mutex::default(),
+            requests: Mutex::default(),
+            cancelled: Arc::default(),
+            waiting_for: Mutex::default(),
+        }
+    }
+
+    pub(super) fn script(&self, goal: Handle, script: Script) {
+        self.scripts.lock().unwrap().insert(goal, script);
+    }
+
+    /// A thunk that is somebody's application.
+    pub(super) fn application(&self, argument: &[u8]) -> Handle {
+        let entries = [Handle::literal(b"").unwrap(), Handle::blob(b"procedure"), Handle::blob(argument)];
+        let tree: TreeBuilder = entries.into_iter().collect();
+        self.store.put_tree(tree.view()).unwrap().application().unwrap()
+    }
+
+    /// A stored failure of `application`.
+    pub(super) fn failure(&self, code: FailureCode, application: Handle) -> (Handle, Failure) {
+        let failure = Failure { code, application, detail: Handle::blob(b"why") };
+        let (handle, tree) = failure.to_tree();
+        self.store.put_tree(tree.view()).unwrap();
+        (handle, failure)
+    }
+}
+
+struct FakeEvaluation {
+    script: Script,
+    end: Evaluated,
+    began: Instant,
+    ended: bool,
+    cancelled: Arc<AtomicUsize>,
+}
+
+impl Evaluation for FakeEvaluation {
+    fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>> {
+        Box::pin(async move {
+            match self.script {
+                Script::Hangs => std::future::pending().await,
+                Script::Takes(time, _) => tokio::time::sleep_until(self.began + time).await,
+                Script::Panics => panic!("a bug that the test planted"),
+                _ => {}
+            }
+            self.ended = true;
+            self.end
+        })
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { applied: 3, waiting: 4 }
+    }
+}
+
+impl Drop for FakeEvaluation {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.cancelled.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Backend for Fake {
+    fn blob_writer(&self) -> Result<BlobWriter, store::Error> {
+        self.store.blob_writer()
+    }
+
+    fn put_tree(&self, tree: TreeView<'_>) -> Result<Handle, store::Error> {
+        self.store.put_tree(tree)
+    }
+
+    fn put_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        self.store.put_many(records)
+    }
+
+    fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
+        self.store.get(handle)
+    }
+
+    fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
+        self.requests.lock().unwrap().push(request);
+        let scripted = self.scripts.lock().unwrap().get(&request.goal).copied();
+        let script = scripted.unwrap_or(Script::Gives(request.goal, 0));
+        let (result, failure, applied) = match script {
+            Script::Refused => return Err("the queue is full".to_owned()),
+            Script::Fails(code) => {
+                let (handle, failure) = self.failure(code, request.goal);
+                (handle, Some(failure), 1)
+            }
+            Script::Gives(result, applied) => (result, None, applied),
+            Script::Takes(_, result) => (result, None, 1),
+            Script::Hangs | Script::Panics => (request.goal, None, 0),
+        };
+        let end = Evaluated { result, failure, applied, wall: Duration::from_nanos(1234) };
+        Ok(Box::new(FakeEvaluation { script, end, began: Instant::now(), ended: false, cancelled: self.cancelled.clone() }))
+    }
+
+    fn explain(&self, handle: Handle) -> Result<Explanation, store::Error> {
+        let record = Record { result: Handle::u64(7), rule: Rule::Apply, nanos: 1500, fuel: 42 };
+        let thunk = self.application(b"argument");
+        Ok(Explanation {
+            handle,
+            place: Place::Memory,
+            steps: vec![(handle, record)],
+            made_by: vec![(thunk, record)],
+            compilation: vec![("compiler".to_owned(), "fake".to_owned())],
+        })
+    }
+
+    fn set_label(&self, name: &str, handle: Handle) -> Result<(), store::Error> {
+        self.store.set_label(name, handle)
+    }
+
+    fn label(&self, name: &str) -> Result<Option<Handle>, store::Error> {
+        self.store.label(name)
+    }
+
+    fn remove_label(&self, name: &str) -> Result<bool, store::Error> {
+        self.store.remove_label(name)
+    }
+
+    fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error> {
+        self.store.labels()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.waiting_for.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        let gauge = |name, is_counter, value| Gauge { name, help: "A number", is_counter, value };
+        vec![gauge("store_memory_bytes", false, 12), gauge("applications_total", true, 34)]
+    }
+}

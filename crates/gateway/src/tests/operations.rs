@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What operators see.
+
+use axum::body::Body;
+use axum::http::Request;
+
+use super::House;
+
+#[tokio::test]
+async fn health_readiness_and_status() {
+    let house = House::new();
+    assert_eq!(house.get("/healthz").await.body, b"ok\n");
+    assert_eq!(house.get("/readyz").await.body, b"ready\n");
+    let status = house.get("/v1/status").await.json();
+    assert_eq!((&status["ready"], &status["api"]), (&true.into(), &"v1".into()));
+    assert_eq!(status["numbers"]["store_memory_bytes"], 12);
+    *house.fake.waiting_for.lock().unwrap() = Some("the store is opening".to_owned());
+    assert_eq!(house.get("/readyz").await.problem(503), "not-ready");
+    assert_eq!(house.get("/healthz").await.status, 200);
+    let status = house.get("/v1/status").await.json();
+    assert_eq!(status["waiting_for"], "the store is opening");
+}
+
+#[tokio::test]
+async fn metrics_count_requests_by_pattern_and_class() {
+    let house = House::new();
+    house.get("/v1/objects/lit-").await;
+    house.get("/v1/objects/lit-00").await;
+    house.get("/v1/objects/nonsense").await;
+    house.get("/no/such/path").await;
+    let metrics = house.get("/metrics").await;
+    assert!(metrics.header("content-type").starts_with("application/openmetrics-text"));
+    let text = String::from_utf8(metrics.body).unwrap();
+    for line in [
+        "sinew_http_requests_total{method=\"GET\",route=\"/v1/objects/{handle}\",status=\"2xx\"} 2",
+        "sinew_http_requests_total{method=\"GET\",route=\"/v1/objects/{handle}\",status=\"4xx\"} 1",
+        "sinew_http_requests_total{method=\"GET\",route=\"unmatched\",status=\"4xx\"} 1",
+        "sinew_http_request_duration_seconds_count{route=\"/v1/objects/{handle}\"} 3",
+        "sinew_http_requests_in_flight 1",
+        "sinew_store_memory_bytes 12",
+        "sinew_applications_total 34",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(!text.contains("nonsense") && !text.contains("/no/such"), "{text}");
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_problems() {
+    let house = House::new();
+    for path in ["/", "/v1", "/v1/objects", "/v1/objects/", "/v1/blobs/x", "/%F0%9F%A6%80", "/v2/status"] {
+        assert_eq!(house.get(path).await.problem(404), "no-such-route", "{path}");
+    }
+    let cases = [
+        ("GET", "/v1/evaluate", "POST"),
+        ("POST", "/healthz", "GET,HEAD"),
+        ("BREW", "/v1/status", "GET,HEAD"),
+    ];
+    for (method, path, allow) in cases {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let answer = house.send(request).await;
+        assert_eq!(answer.problem(405), "method-not-allowed", "{method} {path}");
+        assert_eq!(answer.header("allow"), allow);
+    }
+}
+
+#[tokio::test]
+async fn the_openapi_document_is_served() {
+    let house = House::new();
+    let answer = house.get("/openapi.json").await;
+    assert_eq!(answer.header("content-type"), "application/json");
+    assert_eq!(answer.json()["info"]["version"], env!("CARGO_PKG_VERSION"));
+}

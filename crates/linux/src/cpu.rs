@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which CPUs this process may use, and binding a thread to one of them.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+/// The CPUs that the calling thread may run on, ascending.
+///
+/// # Errors
+/// What the kernel says; in practice only when it has more CPUs than a
+/// `cpu_set_t` can name (1,024).
+pub fn available_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Binds the calling thread, and threads that it starts later, to one CPU.
+///
+/// # Errors
+/// `InvalidInput` if the CPU does not exist or is not granted to the process.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such cpu"));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The CPU that the calling thread runs on at this moment.
+pub fn current_cpu() -> usize {
+    sched_getcpu()
+}
+
+#[cfg(test)]
+mod tests;

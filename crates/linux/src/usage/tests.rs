@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clocks that run with work, and the parsing of `/proc`.
+#![allow(clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::{children_ticks, kib_field, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes};
+
+fn spin(duration: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        black_box(0);
+    }
+}
+
+#[test]
+fn the_threads_clock_counts_its_own_work_and_no_sleep() {
+    let before = thread_cpu_ns();
+    std::thread::sleep(Duration::from_millis(30));
+    std::thread::spawn(|| spin(Duration::from_millis(30))).join().unwrap();
+    let idle = thread_cpu_ns() - before;
+    assert!(idle < 20_000_000, "{idle} ns while another thread worked");
+    let process_before = process_cpu_ns().unwrap();
+    let before = thread_cpu_ns();
+    while thread_cpu_ns() - before < 5_000_000 {}
+    assert!(process_cpu_ns().unwrap() - process_before >= 5_000_000);
+}
+
+#[test]
+fn childrens_ticks_stand_behind_any_program_name() {
+    let stat = "17 (a) b (c)) S 1 17 17 0 -1 4194560 1 2 3 4 50 60 700 8000 20 0 1 0 9";
+    assert_eq!(children_ticks(stat).unwrap(), 8_700);
+    assert!(children_ticks("17 (x) S 1 2").is_err());
+    assert!(children_ticks("").is_err());
+}
+
+#[test]
+fn kib_fields_are_read_exactly() {
+    let text = "VmPeak:\t 9 kB\nVmHWM:\t   1234 kB\n";
+    assert_eq!(kib_field(text, "VmHWM:").unwrap(), 1234 * 1024);
+    assert!(kib_field(text, "VmRSS:").is_err());
+    assert!(kib_field("VmHWM: lots", "VmHWM:").is_err());
+}
+
+#[test]
+fn memory_figures_follow_what_the_process_does() {
+    let before = peak_rss_bytes().unwrap();
+    let block = black_box(vec![1u8; 64 << 20]);
+    let after = peak_rss_bytes().unwrap();
+    assert!(after - before > 32 << 20 || before > 64 << 20, "{before} {after} {}", block.len());
+    assert!(total_memory_bytes().unwrap() > after);
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The node as the gateway sees it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evaluator::{Request, Stop};
+use gateway::{
+    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,
+    Progress,
+};
+use objects::{BundleRecord, Failure, Handle, Kind, TreeView};
+use sandbox::wasm::{Compilation, Origin};
+use store::{BlobWriter, Object, Record, Rule};
+use tokio::sync::oneshot;
+
+use crate::running::Node;
+
+/// A [`Node`] behind the gateway's trait.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeBackend(pub(crate) Arc<Node>);
+
+impl Backend for NodeBackend {
+    fn blob_writer(&self) -> Result<BlobWriter, store::Error> {
+        self.0.store.blob_writer()
+    }
+
+    fn put_tree(&self, tree: TreeView<'_>) -> Result<Handle, store::Error> {
+        self.0.store.put_tree(tree)
+    }
+
+    fn put_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        self.0.store.put_many(records)
+    }
+
+    fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
+        self.0.store.get(handle)
+    }
+
+    fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
+        let node = Arc::clone(&self.0);
+        let begun = Instant::now();
+        let applied_before = node.applied();
+        let mut evaluation = RunningEvaluation {
+            node,
+            begun,
+            applied_before,
+            goal: request.goal,
+            deadline: request.deadline,
+            known: None,
+            submitted: None,
+        };
+        let Some(goal) = goal_of(request.goal) else {
+            evaluation.known = Some(request.goal);
+            return Ok(Box::new(evaluation));
+        };
+        evaluation.goal = goal;
+        if let Some(record) = evaluation.node.store.relations().get(goal) {
+            evaluation.known = Some(record.result);
+            return Ok(Box::new(evaluation));
+        }
+        let priority = match request.priority {
+            Priority::High => evaluator::Priority::High,
+            Priority::Normal => evaluator::Priority::Normal,
+            Priority::Low => evaluator::Priority::Low,
+        };
+        match evaluation.node.requests.submit(goal, priority) {
+            Some(submitted) => evaluation.submitted = Some(submitted),
+            None => {
+                let max = evaluation.node.budgets.requests_max;
+                return Err(format!("the node is stopping, or has its {max} requests; try again later"));
+            }
+        }
+        Ok(Box::new(evaluation))
+    }
+
+    fn explain(&self, handle: Handle) -> Result<Explanation, store::Error> {
+        let store = &self.0.store;
+        let definition = handle.plain_tree();
+        let place = if definition.literal_bytes().is_some() {
+            Place::Literal
+        } else if store.local(definition).is_some() {
+            Place::Memory
+        } else if store.contains(definition)? {
+            Place::Disk
+        } else {
+            Place::Absent
+        };
+        let made_by =
+            if handle.is_value() { store.relations().made_by(handle, MAKERS_MAX) } else { Vec::new() };
+        let compilation = self.0.codelets.compilation(definition);
+        let compilation = compilation.map(describe).unwrap_or_default();
+        Ok(Explanation { handle, place, steps: self.steps(handle), made_by, compilation })
+    }
+
+    fn set_label(&self, name: &str, handle: Handle) -> Result<(), store::Error> {
+        self.0.store.set_label(name, handle)
+    }
+
+    fn label(&self, name: &str) -> Result<Option<Handle>, store::Error> {
+        self.0.store.label(name)
+    }
+
+    fn remove_label(&self, name: &str) -> Result<bool, store::Error> {
+        self.0.store.remove_label(name)
+    }
+
+    fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error> {
+        self.0.store.labels()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        let requests = self.0.scheduler.requests();
+        if requests >= self.0.budgets.requests_max {
+            return Err(format!("{requests} requests are under way"));
+        }
+        Ok(())
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        self.0.gauges()
+    }
+}
+
+fn describe(compilation: Compilation) -> Vec<(String, String)> {
+    let origin = match compilation.origin {
+        Origin::Compiled => "compiled",
+        Origin::Disk => "read from the cache on disk",
+    };
+    let variant = if compilation.counted { "counts fuel" } else { "counts no fuel" };
+    let lines = [
+        ("origin", origin.to_owned()),
+        ("variant", variant.to_owned()),
+        ("class", format!("{:?}", compilation.class)),
+        ("ready after", format!("{:.1} ms", compilation.nanos as f64 / 1e6)),
+        ("machine code", format!("{} bytes", compilation.code_bytes)),
+    ];
+    lines.map(|(what, value)| (what.to_owned(), value)).into()
+}
+
+/// The most computations that one explanation names as makers.
+const MAKERS_MAX: usize = 16;
+
+impl NodeBackend {
+    /// Follows the remembered steps from a thunk or encode. The goal's own
+    /// result, where it is recorded, comes last.
+    fn steps(&self, handle: Handle) -> Vec<(Handle, Record)> {
+        let relations = self.0.store.relations();
+        let mut steps = Vec::new();
+        let mut at = handle;
+        while steps.len() < EXPLAIN_STEPS_MAX
+            && let Some(thunk) = at.thunk()
+            && let Some(record) = relations.get(thunk)
+        {
+            steps.push((thunk, record));
+            at = record.result;
+        }
+        if handle.is_encode()
+            && let Some(record) = relations.get(handle)
+        {
+            steps.push((handle, record));
+        }
+        steps
+    }
+}
+
+/// What evaluating a handle means: a thunk's complete result, what an encode
+/// asks for, a tree with all its entries evaluated. `None`: nothing to do.
+fn goal_of(handle: Handle) -> Option<Handle> {
+    match handle.kind() {
+        Kind::Blob | Kind::Failure => None,
+        Kind::Tree | Kind::TreeRef | Kind::BlobRef => handle.identification().and_then(Handle::strict),
+        Kind::Strict | Kind::Shallow => Some(handle),
+        Kind::Application | Kind::Identification | Kind::Selection => handle.strict(),
+    }
+}
+
+struct RunningEvaluation {
+    node: Arc<Node>,
+    begun: Instant,
+    applied_before: u64,
+    goal: Handle,
+    deadline: Option<Duration>,
+    known: Option<Handle>,
+    submitted: Option<(Arc<Request>, oneshot::Receiver<Handle>)>,
+}
+
+impl RunningEvaluation {
+    async fn wait(&mut self) -> Evaluated {
+        let result = match (&mut self.submitted, self.known) {
+            (Some((request, receiver)), None) => {
+                let result = match self.deadline {
+                    Some(deadline) => {
+                        let left = deadline.saturating_sub(self.begun.elapsed());
+                        match tokio::time::timeout(left, &mut *receiver).await {
+                            Ok(result) => result,
+                            Err(_) => {
+                                self.node.stop(request, Stop::Deadline);
+                                receiver.await
+                            }
+                        }
+                    }
+                    None => receiver.await,
+                };
+                // The sender is dropped only when the node shuts down: then
+                // nobody evaluates the goal, and the goal is all there is to say.
+                result.unwrap_or(self.goal)
+            }
+            (_, known) => known.unwrap_or(self.goal),
+        };
+        self.submitted = None;
+        self.known = Some(result);
+        self.conclude(result)
+    }
+
+    fn conclude(&self, result: Handle) -> Evaluated {
+        let wall = self.begun.elapsed();
+        let applied = self.node.applied() - self.applied_before;
+        if wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0 && self.goal.is_encode() {
+            self.record(result, wall);
+        }
+        let tree = result.is_failure().then(|| self.node.store.get(result.plain_tree()));
+        let failure = match tree {
+            Some(Ok(Some(tree))) => Failure::from_tree(tree.as_tree()).ok(),
+            _ => None,
+        };
+        Evaluated { result, failure, applied, wall }
+    }
+
+    /// The request's own goal, with what it took as a whole, so that it
+    /// outlives the process.
+    fn record(&self, result: Handle, wall: Duration) {
+        if result.is_failure() || !result.is_value() {
+            return;
+        }
+        let rule = if self.goal.kind() == Kind::Strict { Rule::Strict } else { Rule::Shallow };
+        let record = Record { result, rule, nanos: wall.as_nanos() as u64, fuel: 0 };
+        self.node.store.relations().insert(self.goal, record);
+    }
+}
+
+/// Below this, evaluating again is as good as remembering over a restart.
+const WORTH_KEEPING_NANOS: u64 = 50_000;
+
+impl Evaluation for RunningEvaluation {
+    fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>> {
+        Box::pin(self.wait())
+    }
+
+    fn progress(&self) -> Progress {
+        let (parked, _) = self.node.scheduler.waiting();
+        Progress {
+            applied: self.node.applied() - self.applied_before,
+            waiting: (parked + self.node.scheduler.runnable()) as u64,
+        }
+    }
+}
+
+impl Drop for RunningEvaluation {
+    fn drop(&mut self) {
+        if let Some((request, _)) = &self.submitted {
+            self.node.stop(request, Stop::Cancelled);
+        }
+    }
+}
+
+impl Node {
+    fn gauges(&self) -> Vec<Gauge> {
+        let stats = self.store.stats();
+        let (parked, awaiting_memory) = self.scheduler.waiting();
+        let gauge = |name, help, value| Gauge { name, help, is_counter: false, value };
+        let counter = |name, help, value| Gauge { name, help, is_counter: true, value };
+        vec![
+            counter("applications", "Procedures run.", self.applied()),
+            gauge("requests", "Evaluations submitted and not answered.", self.scheduler.requests() as u64),
+            gauge("jobs_parked", "Walks that wait for an event.", parked as u64),
+            gauge("jobs_awaiting_memory", "Walks that wait for memory.", awaiting_memory as u64),
+            gauge("jobs_runnable", "Walks that wait for a worker.", self.scheduler.runnable() as u64),
+            gauge("workers", "Worker threads.", self.budgets.workers as u64),
+            gauge("fetches_pending", "Objects being read from the disk.", self.fetcher.pending() as u64),
+            gauge("objects_memory", "Objects in memory.", stats.memory_objects),
+            gauge("objects_memory_bytes", "Bytes of objects in memory.", stats.memory_bytes),
+            gauge("objects_disk", "Objects on disk.", stats.disk_objects),
+            gauge("objects_disk_bytes", "Bytes of objects on disk.", stats.disk_bytes),
+            counter("objects_evicted", "Objects dropped from memory.", stats.evictions),
+            gauge("relations", "Remembered evaluation steps.", stats.relations),
+        ]
+    }
+}

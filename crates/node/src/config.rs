@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a node may be told: a file below, flags and environment above.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::Error;
+
+/// Settings of a node. `None` means: decide for this machine.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Where everything is kept; `None`: in memory only.
+    pub home: Option<PathBuf>,
+    /// TCP address of the HTTP API; `None`: the unix socket only.
+    pub listen: Option<SocketAddr>,
+    /// Worker threads, each running one application at a time.
+    pub workers: Option<usize>,
+    /// Bytes for everything: objects held, relations, and guests.
+    pub memory_bytes: Option<u64>,
+    /// The largest body of one request, in bytes.
+    pub body_max_bytes: Option<u64>,
+    /// Requests queued or running at once; more are refused.
+    pub requests_max: Option<usize>,
+    /// Of the binary, for `/v1/status`.
+    #[serde(skip)]
+    pub version: String,
+    /// That the binary was built from, for `/v1/status`.
+    #[serde(skip)]
+    pub commit: String,
+}
+
+impl Options {
+    /// Reads settings from a TOML file.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the place, for unknown keys too.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let bad = |reason: String| Error::Config { path: path.to_owned(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| bad(error.to_string()))
+    }
+
+    /// These settings, and `below` where they say nothing.
+    #[must_use]
+    pub fn or(self, below: Self) -> Self {
+        Self {
+            home: self.home.or(below.home),
+            listen: self.listen.or(below.listen),
+            workers: self.workers.or(below.workers),
+            memory_bytes: self.memory_bytes.or(below.memory_bytes),
+            body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
+            requests_max: self.requests_max.or(below.requests_max),
+            version: self.version,
+            commit: self.commit,
+        }
+    }
+}
+
+/// How a node divides its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budgets {
+    /// Worker threads.
+    pub workers: usize,
+    /// Objects in memory.
+    pub objects_bytes: u64,
+    /// Remembered relations.
+    pub relations_bytes: u64,
+    /// Memory of one application that needs no reservation.
+    pub allowance_bytes: u64,
+    /// Memory that applications reserve beyond the allowance, together.
+    pub pool_bytes: u64,
+    /// Requests queued or running.
+    pub requests_max: usize,
+}
+
+/// Processors that this process may use.
+pub(crate) fn cpus() -> usize {
+    linux::available_cpus().map_or(1, |cpus| cpus.len())
+}
+
+/// Memory of the machine; little where the kernel does not tell.
+pub(crate) fn machine_memory_bytes() -> u64 {
+    linux::total_memory_bytes().unwrap_or(2 * MEMORY_MIN_BYTES)
+}
+
+const WORKERS_MAX: usize = 1024;
+const MEMORY_MIN_BYTES: u64 = 256 << 20;
+const ALLOWANCE_MAX_BYTES: u64 = 256 << 20;
+const REQUESTS_MAX_DEFAULT: usize = 10_000;
+
+impl Budgets {
+    /// Half of the machine's memory unless told otherwise: three eighths of
+    /// that for objects, an eighth for relations, half for guests.
+    pub fn new(options: &Options) -> Self {
+        let workers = options.workers.unwrap_or_else(cpus).clamp(1, WORKERS_MAX);
+        let memory = options.memory_bytes.unwrap_or_else(|| machine_memory_bytes() / 2);
+        let memory = memory.max(MEMORY_MIN_BYTES);
+        let guests = memory / 2;
+        let allowance_bytes = (guests / (2 * workers as u64)).min(ALLOWANCE_MAX_BYTES);
+        Self {
+            workers,
+            objects_bytes: memory / 8 * 3,
+            relations_bytes: memory / 8,
+            allowance_bytes,
+            pool_bytes: guests - allowance_bytes * workers as u64,
+            requests_max: options.requests_max.unwrap_or(REQUESTS_MAX_DEFAULT),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

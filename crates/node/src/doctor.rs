@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Looks whether this machine has what a node needs, and says what to do.
+
+use std::path::Path;
+
+use std::sync::Arc;
+
+use objects::{Limits, TreeBuilder};
+use sandbox::Call;
+use sandbox::wasm::{Codelets, Invoker};
+use store::Store;
+
+use crate::config::{self, Budgets, Options};
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// A short name.
+    pub name: &'static str,
+    /// Whether all is well.
+    pub is_ok: bool,
+    /// What was found.
+    pub detail: String,
+    /// What to do if not.
+    pub remedy: String,
+}
+
+const MEMORY_WANTED_BYTES: u64 = 1 << 30;
+const DISK_WANTED_BYTES: u64 = 1 << 30;
+
+/// Looks at everything. Changes nothing but a probe file in the home.
+pub fn doctor(options: &Options) -> Vec<Check> {
+    let mut checks = vec![memory(), cpus(options), engine()];
+    if let Some(home) = &options.home {
+        checks.push(home_is_writable(home));
+        checks.push(disk_space(home));
+        checks.push(node_answers(home));
+    }
+    if let Some(address) = options.listen {
+        checks.push(port_is_free(address));
+    }
+    checks
+}
+
+fn memory() -> Check {
+    let total = config::machine_memory_bytes();
+    Check {
+        name: "memory",
+        is_ok: total >= MEMORY_WANTED_BYTES,
+        detail: format!("{} MiB", total >> 20),
+        remedy: "a node wants 1 GiB; give the machine more, or start with --memory".to_owned(),
+    }
+}
+
+fn cpus(options: &Options) -> Check {
+    let budgets = Budgets::new(options);
+    Check {
+        name: "cpus",
+        is_ok: true,
+        detail: format!("{}, {} workers", config::cpus(), budgets.workers),
+        remedy: String::new(),
+    }
+}
+
+fn engine() -> Check {
+    let ran = run_codelet();
+    Check {
+        name: "wasm engine",
+        is_ok: ran.is_ok(),
+        detail: ran.err().unwrap_or_else(|| "compiles and runs".to_owned()),
+        remedy: "the process may need executable memory: look for a MemoryDenyWriteExecute or noexec rule"
+            .to_owned(),
+    }
+}
+
+/// The smallest codelet: `apply` returns its argument.
+const IDENTITY: &[u8] =
+    b"\0asm\x01\0\0\0\x01\x06\x01\x60\x01\x7f\x01\x7f\x03\x02\x01\0\x07\x09\x01\x05apply\0\0\x0a\x06\x01\x04\0\x20\0\x0b";
+
+/// Compiles a codelet and runs it, with nothing but memory.
+fn run_codelet() -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let options = store::Options { home: None, memory_bytes: 64 << 20, relations_bytes: 1 << 20 };
+    let store = Arc::new(Store::open(options).map_err(|error| text(&error))?);
+    let procedure = store.put_blob(IDENTITY).map_err(|error| text(&error))?;
+    let limits = Limits::default();
+    let mut tree = TreeBuilder::new();
+    tree.push(limits.handle().ok_or("the default limits have no handle")?).push(procedure);
+    let handle = store.keep_tree(tree.view());
+    let application = store.local(handle).ok_or("the store lost a tree")?;
+    let options = sandbox::wasm::Options { workers: 1, ..sandbox::wasm::Options::default() };
+    let codelets = Codelets::new(options, store).map_err(|error| text(&error))?;
+    let outcome = Invoker::new(codelets).invoke(Call { application, handle, limits, procedure });
+    outcome.result.map(|_| ()).map_err(|fault| format!("{}: {}", fault.code, fault.detail))
+}
+
+fn home_is_writable(home: &Path) -> Check {
+    let probe = home.join(".doctor");
+    let written = std::fs::create_dir_all(home).and_then(|()| std::fs::write(&probe, b"probe"));
+    let _ = std::fs::remove_file(&probe);
+    Check {
+        name: "home",
+        is_ok: written.is_ok(),
+        detail: match &written {
+            Ok(()) => format!("{} is writable", home.display()),
+            Err(error) => format!("{}: {error}", home.display()),
+        },
+        remedy: "choose another with --home or SINEW_HOME".to_owned(),
+    }
+}
+
+fn disk_space(home: &Path) -> Check {
+    match linux::disk_free_bytes(home) {
+        Ok(free) => Check {
+            name: "disk",
+            is_ok: free >= DISK_WANTED_BYTES,
+            detail: format!("{} MiB free", free >> 20),
+            remedy: "free some, or choose another home".to_owned(),
+        },
+        Err(error) => Check {
+            name: "disk",
+            is_ok: false,
+            detail: error.to_string(),
+            remedy: "choose another home".to_owned(),
+        },
+    }
+}
+
+fn node_answers(home: &Path) -> Check {
+    let socket = home.join(crate::SOCKET_NAME);
+    let connected = std::os::unix::net::UnixStream::connect(&socket);
+    Check {
+        name: "node",
+        is_ok: true,
+        detail: match connected {
+            Ok(_) => format!("answers at {}", socket.display()),
+            Err(_) => "not running; `sinew up` starts one".to_owned(),
+        },
+        remedy: String::new(),
+    }
+}
+
+fn port_is_free(address: std::net::SocketAddr) -> Check {
+    let bound = std::net::TcpListener::bind(address);
+    Check {
+        name: "port",
+        is_ok: true,
+        detail: match &bound {
+            Ok(_) => format!("{address} is free"),
+            Err(error) => format!("{address}: {error} (a running node holds its own)"),
+        },
+        remedy: String::new(),
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every way in which a decision of the evaluator becomes an act.
+//!
+//! One executor per worker thread. Objects and relations are the store's;
+//! procedures run in the worker's own sandboxes, on this very stack: between
+//! "apply this" and the codelet's first instruction there is no queue, no
+//! thread and no allocation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule, Scheduler};
+use objects::{Application, Failure, FailureCode, Handle, TreeView};
+use sandbox::wasm::{Codelets, Interrupt, Invoker};
+use sandbox::{Call, Fault};
+use store::{Object, Record, Store};
+
+use crate::fetcher::Fetcher;
+
+/// What other threads may see of a worker.
+pub(crate) struct WorkerState {
+    /// The request that the worker runs for; 0: none.
+    pub(crate) request: AtomicU64,
+    /// Applications run so far.
+    pub(crate) applied: AtomicU64,
+    pub(crate) interrupt: Interrupt,
+}
+
+/// The world of one worker.
+pub struct Executor {
+    store: Arc<Store>,
+    scheduler: Arc<Scheduler>,
+    fetcher: Arc<Fetcher>,
+    invoker: Invoker,
+    state: Arc<WorkerState>,
+    request: Option<Arc<Request>>,
+    applied: u64,
+}
+
+impl Executor {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        scheduler: Arc<Scheduler>,
+        fetcher: Arc<Fetcher>,
+        codelets: Arc<Codelets>,
+    ) -> Self {
+        let invoker = Invoker::new(codelets);
+        let state = Arc::new(WorkerState {
+            request: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            interrupt: invoker.interrupt(),
+        });
+        Self { store, scheduler, fetcher, invoker, state, request: None, applied: 0 }
+    }
+
+    pub(crate) fn state(&self) -> Arc<WorkerState> {
+        Arc::clone(&self.state)
+    }
+
+    /// From now on the worker runs for `request`.
+    pub fn begin(&mut self, request: &Arc<Request>) {
+        self.state.request.store(request.id(), Ordering::Release);
+        self.request = Some(Arc::clone(request));
+    }
+
+    /// The worker runs for nobody.
+    pub fn end(&mut self) {
+        self.state.request.store(0, Ordering::Release);
+        self.request = None;
+    }
+
+    fn wake(&self, waiters: Vec<u64>) {
+        for waiter in waiters {
+            self.scheduler.resume(JobId(waiter), Event::Look);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.request.as_ref().is_none_or(|request| request.stopped().is_none())
+    }
+
+    /// Runs the procedure; again, if it was interrupted for a request that had
+    /// left this worker before the interrupt arrived.
+    fn invoke(&mut self, call: &Call) -> sandbox::Outcome {
+        loop {
+            let outcome = self.invoker.invoke(call.clone());
+            let stopped = matches!(
+                outcome.result,
+                Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. })
+            );
+            if !stopped || !self.is_wanted() {
+                return outcome;
+            }
+        }
+    }
+
+    fn failure(&self, thunk: Handle, fault: &Fault) -> Handle {
+        let detail = self.store.keep_blob(fault.detail.as_bytes());
+        let (failure, tree) = Failure { code: fault.code, application: thunk, detail }.to_tree();
+        self.store.keep_tree(tree.view());
+        failure
+    }
+}
+
+impl Host for Executor {
+    type Data = Object;
+
+    #[inline]
+    fn local(&mut self, object: Handle) -> Option<Object> {
+        self.store.local(object)
+    }
+
+    fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch {
+        self.fetcher.fetch(object, waiter);
+        Fetch::Coming
+    }
+
+    #[inline]
+    fn keep_tree(&mut self, tree: TreeView<'_>) -> Handle {
+        self.store.keep_tree(tree)
+    }
+
+    #[inline]
+    fn keep_blob(&mut self, bytes: &[u8]) -> Handle {
+        self.store.keep_blob(bytes)
+    }
+
+    #[inline]
+    fn recall(&mut self, key: Handle) -> Option<Handle> {
+        self.store.relations().get(key).map(|record| record.result)
+    }
+
+    #[inline]
+    fn remember(&mut self, key: Handle, result: Handle, rule: Rule) {
+        self.store.relations().insert(key, Record { result, rule: rule_of(rule), nanos: 0, fuel: 0 });
+    }
+
+    #[inline]
+    fn claim(&mut self, thunk: Handle) -> Claim {
+        match self.store.relations().claim(thunk) {
+            store::Claim::Known(record) => Claim::Known(record.result),
+            store::Claim::Claimed => Claim::Claimed,
+            store::Claim::Busy => Claim::Busy,
+        }
+    }
+
+    fn wait(&mut self, thunk: Handle, waiter: JobId) -> bool {
+        self.store.relations().wait(thunk, waiter.0)
+    }
+
+    #[inline]
+    fn fulfil(&mut self, thunk: Handle, result: Handle, cost: Cost) {
+        let record = Record { result, rule: store::Rule::Apply, nanos: cost.nanos, fuel: cost.fuel };
+        let waiters = self.store.relations().fulfil(thunk, record);
+        self.wake(waiters);
+    }
+
+    fn abandon(&mut self, thunk: Handle) {
+        let waiters = self.store.relations().abandon(thunk);
+        self.wake(waiters);
+    }
+
+    #[inline]
+    fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, _job: JobId) -> Applied {
+        let call = Call {
+            application: data.clone(),
+            handle: thunk.definition(),
+            limits: application.limits,
+            procedure: application.procedure,
+        };
+        let begun = Instant::now();
+        let outcome = self.invoke(&call);
+        let nanos = begun.elapsed().as_nanos() as u64;
+        self.applied += 1;
+        self.state.applied.store(self.applied, Ordering::Relaxed);
+        let cost = Cost { nanos, fuel: outcome.fuel };
+        Applied::Done(match outcome.result {
+            Ok(result) => Outcome { result, cost, is_lasting: true },
+            Err(fault) => Outcome {
+                result: self.failure(thunk, &fault),
+                cost,
+                is_lasting: fault.code.is_deterministic(),
+            },
+        })
+    }
+}
+
+fn rule_of(rule: Rule) -> store::Rule {
+    match rule {
+        Rule::Apply => store::Rule::Apply,
+        Rule::Resolve => store::Rule::Resolve,
+        Rule::Uncurry => store::Rule::Uncurry,
+        Rule::Select => store::Rule::Select,
+        Rule::Strict => store::Rule::Strict,
+        Rule::Shallow => store::Rule::Shallow,
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests under way, and who waits for them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use evaluator::{Priority, Request, Scheduler};
+use objects::Handle;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Requests that were submitted and not answered.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    scheduler: Arc<Scheduler>,
+    waiters: Mutex<HashMap<u64, oneshot::Sender<Handle>>>,
+}
+
+impl Requests {
+    pub(crate) fn new(scheduler: Arc<Scheduler>) -> Self {
+        Self { scheduler, waiters: Mutex::default() }
+    }
+
+    /// Queues a request; `None` if the node has too many.
+    pub(crate) fn submit(
+        &self,
+        goal: Handle,
+        priority: Priority,
+    ) -> Option<(Arc<Request>, oneshot::Receiver<Handle>)> {
+        let (sender, receiver) = oneshot::channel();
+        // Held while submitting: a worker may finish before this returns.
+        let mut waiters = self.waiters.lock();
+        let request = self.scheduler.submit(goal, priority)?;
+        waiters.insert(request.id(), sender);
+        Some((request, receiver))
+    }
+
+    /// A worker has the result.
+    pub(crate) fn finish(&self, request: &Request, result: Handle) {
+        let waiter = self.waiters.lock().remove(&request.id());
+        self.scheduler.retire(request);
+        if let Some(waiter) = waiter {
+            // Whoever asked may have left; the result is remembered anyway.
+            let _ = waiter.send(result);
+        }
+    }
+}

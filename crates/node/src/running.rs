@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A running node without its listeners.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use evaluator::{AdmissionOptions, Evaluator, Priority, Request, Scheduler, SchedulerOptions, Stop};
+use objects::{FailureCode, Handle};
+use parking_lot::Mutex;
+use sandbox::wasm::{Codelets, Invoker};
+use store::Store;
+
+use crate::config::{Budgets, Options};
+use crate::executor::{Executor, WorkerState};
+use crate::fetcher::Fetcher;
+use crate::requests::Requests;
+use crate::{Error, workers};
+
+/// Store, sandboxes, scheduler and workers, running.
+pub struct Node {
+    pub(crate) budgets: Budgets,
+    pub(crate) store: Arc<Store>,
+    pub(crate) codelets: Arc<Codelets>,
+    pub(crate) scheduler: Arc<Scheduler>,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) fetcher: Arc<Fetcher>,
+    states: Vec<Arc<WorkerState>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("budgets", &self.budgets).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Opens the store and starts the workers.
+    ///
+    /// # Errors
+    /// If the store does not open or the system refuses threads or memory.
+    pub fn start(options: &Options) -> Result<Arc<Self>, Error> {
+        let budgets = Budgets::new(options);
+        let store = Arc::new(Store::open(store::Options {
+            home: options.home.clone(),
+            memory_bytes: budgets.objects_bytes,
+            relations_bytes: budgets.relations_bytes,
+        })?);
+        let codelets = Codelets::new(
+            sandbox::wasm::Options {
+                cache_dir: options.home.as_ref().map(|home| home.join("codelets")),
+                workers: budgets.workers,
+                ..sandbox::wasm::Options::default()
+            },
+            Arc::clone(&store),
+        )?;
+        let scheduler = Arc::new(Scheduler::new(SchedulerOptions {
+            workers: budgets.workers,
+            requests_max: budgets.requests_max,
+            admission: AdmissionOptions {
+                allowance_bytes: budgets.allowance_bytes,
+                pool_bytes: budgets.pool_bytes,
+            },
+        }));
+        let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
+        let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
+        let threads = Mutex::new(Vec::new());
+        let mut node =
+            Self { budgets, store, codelets, scheduler, requests, fetcher, states: Vec::new(), threads };
+        node.start_threads().map_err(|source| Error::Start { what: "the workers", source })?;
+        Ok(Arc::new(node))
+    }
+
+    fn start_threads(&mut self) -> std::io::Result<()> {
+        self.threads.lock().extend(self.fetcher.start()?);
+        for number in 0..self.budgets.workers {
+            let mut executor = self.executor();
+            self.states.push(executor.state());
+            let scheduler = Arc::clone(&self.scheduler);
+            let requests = Arc::clone(&self.requests);
+            let body = move || workers::work(&scheduler, &mut executor, &requests);
+            self.threads.lock().push(workers::spawn(format!("sinew-worker-{number}"), body)?);
+        }
+        Ok(())
+    }
+
+    fn executor(&self) -> Executor {
+        Executor::new(
+            Arc::clone(&self.store),
+            Arc::clone(&self.scheduler),
+            Arc::clone(&self.fetcher),
+            Arc::clone(&self.codelets),
+        )
+    }
+
+    /// An evaluator and executor as the workers have them, for a caller who
+    /// is a worker of its own: a bench, or an embedder that wants no hand-off.
+    pub fn private_worker(&self) -> (Evaluator, Executor) {
+        (Evaluator::new(Arc::clone(&self.scheduler)), self.executor())
+    }
+
+    /// A sandbox invoker as the workers have them, without an evaluator.
+    pub fn invoker(&self) -> Invoker {
+        Invoker::new(Arc::clone(&self.codelets))
+    }
+
+    /// Evaluates an encode on the node's workers and waits for the result, a
+    /// value. `None` if the node has too many requests or is stopping. Not
+    /// for the event loop: it blocks.
+    pub fn evaluate_blocking(&self, goal: Handle) -> Option<Handle> {
+        let (_, receiver) = self.requests.submit(goal, Priority::Normal)?;
+        receiver.blocking_recv().ok()
+    }
+
+    /// The node's store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The state that the workers share.
+    pub fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.scheduler
+    }
+
+    /// How the node divides its machine.
+    pub fn budgets(&self) -> Budgets {
+        self.budgets
+    }
+
+    /// Applications that the workers ran so far.
+    pub fn applied(&self) -> u64 {
+        self.states.iter().map(|state| state.applied.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Stops a request, also the procedure that runs for it right now.
+    pub(crate) fn stop(&self, request: &Request, stop: Stop) {
+        self.scheduler.stop(request, stop);
+        let code = match stop {
+            Stop::Cancelled => FailureCode::Cancelled,
+            Stop::Deadline => FailureCode::Deadline,
+        };
+        for state in &self.states {
+            if state.request.load(Ordering::Acquire) == request.id() {
+                state.interrupt.raise(code);
+            }
+        }
+    }
+
+    /// Refuses further requests, ends those under way, and joins the threads.
+    /// What was acknowledged stays; relations are written out.
+    pub fn shut_down(&self) {
+        self.scheduler.close();
+        self.fetcher.close();
+        for thread in self.threads.lock().drain(..) {
+            // A worker that panicked has aborted the process.
+            let _ = thread.join();
+        }
+        if let Err(error) = self.store.flush_relations() {
+            tracing::warn!(%error, "relations were not written; they will be computed again");
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}

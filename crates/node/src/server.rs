@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The listeners: a unix socket in the home for the CLI, and TCP.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+
+use crate::backend::NodeBackend;
+use crate::config::Options;
+use crate::running::Node;
+use crate::{Error, SOCKET_NAME};
+
+/// How long requests under way may take once the node is told to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What a node that is ready tells its starter.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// Where TCP is served, with the port that was chosen.
+    pub address: Option<SocketAddr>,
+    /// The CLI's socket.
+    pub socket: Option<PathBuf>,
+    /// The home, if there is one.
+    pub home: Option<PathBuf>,
+    /// Worker threads.
+    pub workers: usize,
+}
+
+/// Runs a node until SIGTERM or SIGINT, then lets requests under way finish.
+///
+/// # Errors
+/// If it cannot start; once it serves, it ends without error.
+pub fn run(options: &Options, on_ready: impl FnOnce(&Running)) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("sinew-http")
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Start { what: "the event loop", source })?;
+    let node = Node::start(options)?;
+    let served = runtime.block_on(serve(options, &node, on_ready));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    node.shut_down();
+    served
+}
+
+async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Running)) -> Result<(), Error> {
+    let (stop, stopping) = watch::channel(false);
+    let router = |is_public| {
+        let gateway_options = gateway::Options {
+            body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
+            door: if is_public { gateway::Door::loopback() } else { gateway::Door::Private },
+            version: options.version.clone(),
+            commit: options.commit.clone(),
+            ..gateway::Options::default()
+        };
+        gateway::router(Arc::new(NodeBackend(Arc::clone(node))), gateway_options)
+    };
+    let mut servers = tokio::task::JoinSet::new();
+    let mut running =
+        Running { address: None, socket: None, home: options.home.clone(), workers: node.budgets().workers };
+    if let Some(home) = &options.home {
+        let path = home.join(SOCKET_NAME);
+        let listener = bind_socket(&path)?;
+        let stopping = stopping.clone();
+        let server = axum::serve(listener, router(false)).with_graceful_shutdown(until(stopping));
+        servers.spawn(server.into_future());
+        running.socket = Some(path);
+    }
+    if let Some(address) = options.listen {
+        if !address.ip().is_loopback() {
+            return Err(Error::Exposed { address });
+        }
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+        running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
+        let server = axum::serve(listener, router(true)).with_graceful_shutdown(until(stopping));
+        servers.spawn(server.into_future());
+    }
+    on_ready(&running);
+    let signal = wait_for_signal().await;
+    tracing::info!("stopping; requests under way have {} s", DRAIN.as_secs());
+    // The receivers live as long as the servers.
+    let _ = stop.send(true);
+    let drained = async { while servers.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::warn!("requests were still under way and are cut off");
+    }
+    if let Some(path) = &running.socket {
+        let _ = std::fs::remove_file(path);
+    }
+    signal
+}
+
+async fn until(mut stopping: watch::Receiver<bool>) {
+    // An error means that the sender is gone: stop as well.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+async fn wait_for_signal() -> Result<(), Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let start = |source| Error::Start { what: "signal handling", source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        done = tokio::signal::ctrl_c() => done.map_err(start)?,
+    }
+    Ok(())
+}
+
+/// A socket that only its owner can open. One that a dead node left is
+/// replaced: the store's lock has shown that no other node uses this home.
+fn bind_socket(path: &Path) -> Result<UnixListener, Error> {
+    let failed = |source| Error::Socket { path: path.to_owned(), source };
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}

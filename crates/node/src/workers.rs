@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The worker threads: each owns an evaluator and an executor.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use evaluator::{Evaluator, Progress, Scheduler};
+
+use crate::executor::Executor;
+use crate::requests::Requests;
+
+/// Stack of a worker: guests run on it, bounded by the engine at 512 KiB.
+const STACK_BYTES: usize = 8 << 20;
+
+/// The only place where this crate starts threads.
+///
+/// # Errors
+/// If the system has no thread left.
+#[expect(clippy::disallowed_methods, reason = "worker and reader threads are started here and only here")]
+pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(body)
+}
+
+/// Runs jobs until the scheduler is closed.
+pub(crate) fn work(scheduler: &Arc<Scheduler>, executor: &mut Executor, requests: &Requests) {
+    // A worker that died of a bug would leave claims that nobody ends; a
+    // process that died is started again and has lost nothing acknowledged.
+    let _guard = AbortOnPanic;
+    let mut evaluator = Evaluator::new(Arc::clone(scheduler));
+    while let Some(job) = scheduler.wait_for_job() {
+        executor.begin(&Arc::clone(job.request()));
+        match evaluator.run(executor, job) {
+            Progress::Finished(request, result) => requests.finish(&request, result),
+            Progress::Spent | Progress::SetAside => {}
+        }
+        executor.end();
+    }
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a worker panicked; this is a bug in sinew, please report it");
+            std::process::abort();
+        }
+    }
+}

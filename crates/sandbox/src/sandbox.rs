@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The interface that every kind of sandbox implements.
+//!
+//! The life of a sandbox: `create` prepares it (compiles, forks, loads a
+//! device), `start` lets it be invoked, `kill` ends what runs in it and
+//! refuses further calls, `delete` forgets it. The first five take vectors,
+//! because devices and templates prepare many at once much more cheaply; one
+//! bad element never spoils its neighbours.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use objects::{FailureCode, Handle, Limits};
+use store::Object;
+
+/// The most bytes of a fault's text. A longer one is cut at a character.
+pub const DETAIL_LEN_MAX: usize = 4096;
+
+/// Names a sandbox of one implementation, never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SandboxId(pub u64);
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What a sandbox is to be made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    /// The procedure that it will run: a blob object.
+    pub procedure: Handle,
+    /// What its calls will typically grant. Nothing is reserved; a codelet is
+    /// prepared with or without fuel counting after `limits.fuel`.
+    pub limits: Limits,
+}
+
+/// Where in its life a sandbox stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Prepared, not yet to be invoked.
+    Created,
+    /// May be invoked.
+    Running,
+    /// Killed; it can only be deleted.
+    Stopped,
+}
+
+/// A sandbox, looked at from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// Where in its life it stands.
+    pub phase: Phase,
+    /// Invocations that are under way now.
+    pub running: u64,
+    /// Invocations that ended with a result.
+    pub succeeded: u64,
+    /// Invocations that ended with a fault.
+    pub failed: u64,
+}
+
+/// One application of a procedure. The caller vouches that the application
+/// tree is well-formed and that its encodes have been replaced.
+#[derive(Clone)]
+pub struct Call {
+    /// The bytes of the application tree.
+    pub application: Object,
+    /// The tree's own handle: what the codelet gets as its handle 0.
+    pub handle: Handle,
+    /// Entry 0 of the tree, decoded.
+    pub limits: Limits,
+    /// Entry 1 of the tree: the blob to run.
+    pub procedure: Handle,
+}
+
+/// How far an invocation got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invoked {
+    /// It is over. A codelet always gets here.
+    Done(Outcome),
+}
+
+/// The end of an invocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The handle that the procedure returned, or why there is none.
+    pub result: Result<Handle, Fault>,
+    /// Instructions executed, as the engine counts them; 0 if uncounted.
+    pub fuel: u64,
+}
+
+/// Why an invocation has no result; a value, to be stored as a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind of failure.
+    pub code: FailureCode,
+    /// Text for people, at most [`DETAIL_LEN_MAX`] bytes. The same call gives
+    /// the same text: it holds no address, time or path.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A fault whose text is cut to [`DETAIL_LEN_MAX`].
+    pub fn new(code: FailureCode, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        detail.truncate(detail.floor_char_boundary(DETAIL_LEN_MAX));
+        Self { code, detail }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)
+    }
+}
+
+/// What is wrong on our side of the wall, or with a request to a [`Sandbox`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No sandbox has this id, or it was deleted.
+    #[error("there is no sandbox {0}")]
+    Unknown(SandboxId),
+    /// The request does not fit the sandbox's phase.
+    #[error("sandbox {id} is {phase:?}, which does not allow to {request} it")]
+    WrongPhase {
+        /// The sandbox.
+        id: SandboxId,
+        /// Where it stands.
+        phase: Phase,
+        /// What was asked.
+        request: &'static str,
+    },
+    /// The call names another procedure than the sandbox was made for.
+    #[error("sandbox {id} was made for {expected}, not for {found}")]
+    WrongProcedure {
+        /// The sandbox.
+        id: SandboxId,
+        /// What it was made for.
+        expected: Handle,
+        /// What the call names.
+        found: Handle,
+    },
+    /// The procedure cannot be run.
+    #[error("the procedure {procedure} cannot be run: {fault}")]
+    Procedure {
+        /// The procedure.
+        procedure: Handle,
+        /// Why not.
+        fault: Fault,
+    },
+    /// The configured number of sandboxes exists already.
+    #[error("there are {0} sandboxes already, the most that are allowed")]
+    TooMany(usize),
+    /// The WebAssembly engine refuses its configuration.
+    #[error("the WebAssembly engine cannot be set up: {0}")]
+    Engine(String),
+    /// The directory for compiled code cannot be used.
+    #[error("cannot use {path} for compiled code: {reason}")]
+    CacheDir {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Many sandboxes of one kind. Answers stand in the order of the questions.
+pub trait Sandbox: Send + Sync {
+    /// Prepares a sandbox for each spec. May take as long as compiling does.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if the procedure is missing or unfit,
+    /// [`Error::TooMany`] at the configured bound.
+    fn create(&self, specs: &[Spec]) -> Vec<Result<SandboxId, Error>>;
+
+    /// Lets created sandboxes be invoked.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], or [`Error::WrongPhase`] unless created.
+    fn start(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>>;
+
+    /// Looks at sandboxes.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    fn state(&self, ids: &[SandboxId]) -> Vec<Result<State, Error>>;
+
+    /// Ends what runs in the sandboxes, with the failure `cancelled`, and
+    /// refuses further calls. Returns before those invocations have ended.
+    /// Killing a stopped sandbox changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>>;
+
+    /// Forgets sandboxes that are created or stopped.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], or [`Error::WrongPhase`] while running.
+    fn delete(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>>;
+
+    /// Runs one call in a started sandbox, on the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongPhase`] unless running,
+    /// [`Error::WrongProcedure`]. What the guest does wrong is no error but
+    /// an [`Outcome`].
+    fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error>;
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The background thread of a store with a disk: it keeps the memory tier
+//! within its budget and writes relations that are worth it.
+//!
+//! [`Signal`] is how the other threads wake it. Memory pressure is served at
+//! once, relations at most every [`RELATIONS_INTERVAL`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::closure::Closure;
+use crate::disk::Disk;
+use crate::memory::{Memory, Sweep};
+use crate::relations::Relations;
+use crate::seed::SHARDS;
+use crate::{Error, Object};
+
+/// Time between two writes of relations, so that each carries many.
+const RELATIONS_INTERVAL: Duration = Duration::from_millis(50);
+/// After a failed write of evicted objects, none is tried for this long.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Buckets that one visit to a shard looks at under its lock.
+const SWEEP_BUCKETS: usize = 512;
+/// Objects are written when this many bytes of them wait.
+const SPILL_BYTES: usize = 8 << 20;
+/// The same, in objects.
+const SPILL_OBJECTS: usize = 8 << 10;
+
+/// Wakes the background thread, and those who wait for it.
+#[derive(Default)]
+pub(crate) struct Signal {
+    wants: Mutex<Wants>,
+    work: Condvar,
+    relief: Condvar,
+    /// Mirrors `Wants::pressure`, to be read without the lock.
+    pressure: AtomicBool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Wants {
+    stop: bool,
+    pressure: bool,
+    relations: bool,
+    /// Evicted objects cannot be written now: nobody should wait for it.
+    stuck: bool,
+}
+
+impl Signal {
+    /// The memory tier is over its budget.
+    pub(crate) fn raise_pressure(&self) {
+        if !self.pressure.swap(true, Ordering::Relaxed) {
+            self.wants.lock().pressure = true;
+            self.work.notify_one();
+        }
+    }
+
+    /// Relations wait to be written.
+    pub(crate) fn raise_relations(&self) {
+        self.wants.lock().relations = true;
+        self.work.notify_one();
+    }
+
+    /// Waits until memory was freed, or `limit` has passed, or nothing can be freed.
+    pub(crate) fn wait_for_relief(&self, limit: Duration) {
+        let mut wants = self.wants.lock();
+        if !wants.stuck && !wants.stop {
+            self.relief.wait_for(&mut wants, limit);
+        }
+    }
+
+    fn stop(&self) {
+        self.wants.lock().stop = true;
+        self.work.notify_one();
+        self.relief.notify_all();
+    }
+
+    fn stopped(&self) -> bool {
+        self.wants.lock().stop
+    }
+
+    fn relieved(&self) {
+        self.relief.notify_all();
+    }
+
+    /// Sleeps until there is work: relations not before `relations_from`,
+    /// pressure not before `pressure_from`.
+    fn wait_for_work(&self, relations_from: Instant, pressure_from: Instant) -> Wants {
+        let mut wants = self.wants.lock();
+        loop {
+            let now = Instant::now();
+            let relations = wants.relations && now >= relations_from;
+            let pressure = wants.pressure && now >= pressure_from;
+            if wants.stop || relations || pressure {
+                let taken = Wants { relations, pressure, ..*wants };
+                wants.relations &= !relations;
+                if pressure {
+                    wants.pressure = false;
+                    wants.stuck = false;
+                    self.pressure.store(false, Ordering::Relaxed);
+                }
+                return taken;
+            }
+            let due = [(wants.relations, relations_from), (wants.pressure, pressure_from)];
+            match due.into_iter().filter(|(wanted, _)| *wanted).map(|(_, from)| from).min() {
+                Some(from) => drop(self.work.wait_until(&mut wants, from)),
+                None => self.work.wait(&mut wants),
+            }
+        }
+    }
+
+    fn set_stuck(&self) {
+        self.wants.lock().stuck = true;
+        self.relief.notify_all();
+    }
+}
+
+/// What the background thread works on; also used by callers who want it now.
+pub(crate) struct Work {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) relations: Arc<Relations>,
+    pub(crate) signal: Arc<Signal>,
+    /// One writer of relations at a time, so that a caller who waits for the
+    /// lock knows that what was taken before is written.
+    pub(crate) writing_relations: Mutex<()>,
+    pub(crate) failures: AtomicU64,
+    pub(crate) spilled: AtomicU64,
+}
+
+/// The running thread; ends when this is dropped.
+pub(crate) struct Background {
+    work: Arc<Work>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(work: Arc<Work>) -> Result<Self, Error> {
+        let path = work.disk.index().path().to_owned();
+        let shared = Arc::clone(&work);
+        let thread = thread::Builder::new().name("store-background".to_owned());
+        let thread = thread.spawn(move || shared.run()).map_err(|source| Error::io(path, source))?;
+        Ok(Self { work, thread: Some(thread) })
+    }
+
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.work.signal.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported by its hook already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    fn run(&self) {
+        let mut relations_from = Instant::now();
+        let mut pressure_from = Instant::now();
+        let mut shard = 0;
+        loop {
+            let wants = self.signal.wait_for_work(relations_from, pressure_from);
+            if wants.stop {
+                return;
+            }
+            if wants.pressure && self.relieve(&mut shard).is_err() {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                self.signal.set_stuck();
+                pressure_from = Instant::now() + RETRY_INTERVAL;
+            }
+            if wants.relations {
+                // Relations may be lost; the failure is counted.
+                let _ = self.write_relations();
+                relations_from = Instant::now() + RELATIONS_INTERVAL;
+            }
+        }
+    }
+
+    /// Evicts until the memory tier is an eighth below its budget, or three
+    /// rounds over everything found nothing to evict.
+    fn relieve(&self, shard: &mut usize) -> Result<(), Error> {
+        let goal = self.memory.budget_bytes() - self.memory.budget_bytes() / 8;
+        let mut fruitless_buckets = 0;
+        while self.memory.used_bytes() > goal && !self.signal.stopped() {
+            let mut sweep = Sweep::default();
+            let mut bytes = 0;
+            let mut visited = 0;
+            let mut visits = 0;
+            while bytes < SPILL_BYTES && sweep.unwritten.len() < SPILL_OBJECTS && visits < SHARDS {
+                let known = sweep.unwritten.len();
+                visited += self.memory.sweep(*shard, SWEEP_BUCKETS, &mut sweep);
+                bytes += sweep.unwritten[known..].iter().map(|(_, object)| object.len()).sum::<usize>();
+                *shard = (*shard + 1) % SHARDS;
+                visits += 1;
+            }
+            self.spill(&sweep.unwritten)?;
+            fruitless_buckets += visited;
+            if !sweep.evicted.is_empty() || !sweep.unwritten.is_empty() {
+                fruitless_buckets = 0;
+                drop::<Vec<Object>>(sweep.evicted);
+                self.signal.relieved();
+            }
+            if fruitless_buckets > 3 * self.memory.buckets() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn spill(&self, objects: &[(objects::Handle, Object)]) -> Result<(), Error> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        self.disk.write(objects, Vec::new())?;
+        self.spilled.fetch_add(objects.len() as u64, Ordering::Relaxed);
+        self.memory.evict_written(objects.iter().map(|(key, _)| *key));
+        Ok(())
+    }
+
+    /// Writes the relations that wait, each after its result's closure.
+    pub(crate) fn write_relations(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.writing_relations.lock();
+        let pending = self.relations.take_pending();
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let mut closure = Closure::new(&self.memory, &self.disk);
+        let mut write = || {
+            let mut ready = Vec::with_capacity(pending.len());
+            for (key, record) in &pending {
+                if closure.walk(record.result)? {
+                    // Its recipe, too, so that provenance can be read later;
+                    // whether all of that is local does not matter.
+                    closure.walk(*key)?;
+                    ready.push((*key, *record));
+                }
+            }
+            Ok(ready)
+        };
+        let written = write().and_then(|ready| closure.finish(ready));
+        if written.is_err() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong with a store. An absent object is no error.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use objects::Handle;
+
+/// Why the store could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused to read or write; a full disk is one of these. The
+    /// store stays usable.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The index's own bookkeeping is damaged or was refused.
+    #[error("{}: {reason}", path.display())]
+    Index {
+        /// The index file.
+        path: PathBuf,
+        /// What the database said.
+        reason: String,
+    },
+    /// Stored bytes did not hash to their handle. They were moved aside, so
+    /// that the object can be put again.
+    #[error("{handle} is corrupt on disk; its bytes were moved to {}", path.display())]
+    Corrupt {
+        /// The object that was asked for.
+        handle: Handle,
+        /// Where its damaged bytes are now.
+        path: PathBuf,
+    },
+    /// A store without a disk has used up its memory.
+    #[error("the store is full: {needed_bytes} bytes more than its {budget_bytes} bytes would be needed")]
+    Full {
+        /// Bytes by which the request goes over the budget.
+        needed_bytes: u64,
+        /// The budget, in bytes.
+        budget_bytes: u64,
+    },
+    /// Another process uses the home folder.
+    #[error("{} is in use by {}", home.display(), Holder(*pid))]
+    Locked {
+        /// The home folder.
+        home: PathBuf,
+        /// The process, if it left its number.
+        pid: Option<u32>,
+    },
+    /// The home folder was written by another version.
+    #[error(
+        "{} says {found:?}, this version reads {supported:?}: run `sinew upgrade` with the newer of the two versions",
+        path.display()
+    )]
+    UnknownFormat {
+        /// The FORMAT file.
+        path: PathBuf,
+        /// Its first line.
+        found: String,
+        /// What this version writes.
+        supported: &'static str,
+    },
+    /// A name that no label may have.
+    #[error("{name:?} cannot be a label: {reason}")]
+    BadLabel {
+        /// The name.
+        name: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
+    /// There are [`crate::LABELS_MAX`] labels already.
+    #[error("there are {} labels already", crate::LABELS_MAX)]
+    TooManyLabels,
+    /// A blob of 2^48 bytes or more.
+    #[error("a blob has at most 2^48 - 1 bytes")]
+    TooLarge,
+    /// The store is being closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Error {
+    pub(crate) fn io(path: impl AsRef<Path>, source: io::Error) -> Self {
+        Self::Io { path: path.as_ref().to_owned(), source }
+    }
+
+    /// The same error for one more caller of a shared commit.
+    pub(crate) fn duplicate(&self) -> Self {
+        match self {
+            Self::Io { path, source } => {
+                let source = match source.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(source.kind(), source.to_string()),
+                };
+                Self::Io { path: path.clone(), source }
+            }
+            Self::Index { path, reason } => Self::Index { path: path.clone(), reason: reason.clone() },
+            // A commit fails in no other way.
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// Names the process that holds a lock.
+struct Holder(Option<u32>);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, "process {pid}"),
+            None => f.write_str("another process"),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The home folder: its layout, its lock, and the files of large objects.
+//!
+//! A file gets its name only when its bytes are synced, so a name never shows
+//! a half-written object. The folders of `objects` exist from the beginning:
+//! publishing a file syncs one folder.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use linux::Mapping;
+use objects::Handle;
+
+use crate::{Error, Object};
+
+/// What this version writes into FORMAT.
+const FORMAT: &str = "sinew-store 1";
+/// The most bytes of FORMAT that are looked at.
+const FORMAT_LEN_MAX: u64 = 256;
+/// Objects from this length are files of their own.
+pub(crate) const LARGE_BYTES: u64 = 64 << 10;
+/// Beyond this many mappings in the process, files are read into memory: the
+/// kernel grants 65,530 and the sandboxes need many.
+const MAPPINGS_MAX: usize = 16 << 10;
+
+/// The home folder of one store, locked.
+pub(crate) struct Files {
+    home: PathBuf,
+    _lock: File,
+    /// Numbers temporary and quarantined files.
+    counter: AtomicU64,
+}
+
+/// A file without a final name yet; removed unless published.
+pub(crate) struct TempFile {
+    file: File,
+    path: PathBuf,
+    published: bool,
+}
+
+/// Files and bytes of the large objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilesStats {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Files {
+    /// Makes the folder if there is none, locks it, checks its format, and
+    /// removes what an earlier process left unfinished.
+    pub(crate) fn open(home: &Path) -> Result<Self, Error> {
+        make_folder(home)?;
+        let lock = lock(home)?;
+        let files = Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0) };
+        if !files.is_formatted()? {
+            files.format()?;
+        }
+        for entry in list(&files.temp_folder())? {
+            fs::remove_file(&entry).map_err(|source| Error::io(&entry, source))?;
+        }
+        Ok(files)
+    }
+
+    fn is_formatted(&self) -> Result<bool, Error> {
+        let path = self.home.join("FORMAT");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(source) => return Err(Error::io(path, source)),
+        };
+        let mut bytes = Vec::new();
+        file.take(FORMAT_LEN_MAX).read_to_end(&mut bytes).map_err(|source| Error::io(&path, source))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.lines().next().unwrap_or_default().trim();
+        if found != FORMAT {
+            return Err(Error::UnknownFormat { path, found: found.to_owned(), supported: FORMAT });
+        }
+        Ok(true)
+    }
+
+    /// Lays the folder out. FORMAT comes last: without it, this runs again.
+    fn format(&self) -> Result<(), Error> {
+        let objects = self.home.join("objects");
+        for folder in [objects.clone(), self.temp_folder(), self.home.join("quarantine")] {
+            make_folder(&folder)?;
+        }
+        for first_byte in 0..=u8::MAX {
+            make_folder(&objects.join(format!("{first_byte:02x}")))?;
+        }
+        sync_folder(&objects)?;
+        let mut format = self.temp_file()?;
+        format.write_all(format!("{FORMAT}\n").as_bytes())?;
+        format.publish_as(&self.home.join("FORMAT"))?;
+        sync_folder(&self.home)
+    }
+
+    pub(crate) fn index_path(&self) -> PathBuf {
+        self.home.join("index.redb")
+    }
+
+    fn temp_folder(&self) -> PathBuf {
+        self.home.join("tmp")
+    }
+
+    fn number(&self) -> u64 {
+        self.counter.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn path(&self, key: Handle) -> PathBuf {
+        let first_byte = key.hash_bytes()[0];
+        self.home.join("objects").join(format!("{first_byte:02x}")).join(key.to_string())
+    }
+
+    /// A new, empty file that disappears unless it is published.
+    pub(crate) fn temp_file(&self) -> Result<TempFile, Error> {
+        let path = self.temp_folder().join(format!("{}-{}", std::process::id(), self.number()));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(|source| Error::io(&path, source))?;
+        Ok(TempFile { file, path, published: false })
+    }
+
+    /// Whether the object has a file of the right length. The name may not be
+    /// synced yet: see [`Files::sync_names`].
+    pub(crate) fn contains(&self, key: Handle) -> Result<bool, Error> {
+        let path = self.path(key);
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(metadata.len() == object_len(key)),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(Error::io(path, source)),
+        }
+    }
+
+    /// Syncs a file and gives it the object's name. True if there was none.
+    pub(crate) fn publish(&self, temp: TempFile, key: Handle) -> Result<bool, Error> {
+        if self.contains(key)? {
+            return Ok(false);
+        }
+        temp.publish_as(&self.path(key))?;
+        Ok(true)
+    }
+
+    /// Syncs the folders of these objects' files, each once.
+    pub(crate) fn sync_names(&self, keys: impl Iterator<Item = Handle>) -> Result<(), Error> {
+        let folders: BTreeSet<PathBuf> =
+            keys.filter_map(|key| self.path(key).parent().map(Path::to_owned)).collect();
+        folders.iter().try_for_each(|folder| sync_folder(folder))
+    }
+
+    /// The file's bytes as they are, not verified. A file of the wrong length
+    /// is given as it is, too.
+    pub(crate) fn read(&self, key: Handle) -> Result<Option<Object>, Error> {
+        let path = self.path(key);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Error::io(path, source)),
+        };
+        let fail = |source| Error::io(&path, source);
+        let len = file.metadata().map_err(fail)?.len();
+        if Mapping::live() >= MAPPINGS_MAX {
+            let mut bytes = Vec::with_capacity(len as usize);
+            file.read_to_end(&mut bytes).map_err(fail)?;
+            return Ok(Some(Object::from_vec(bytes)));
+        }
+        Ok(Some(Object::mapped(Mapping::map(&file, 0, len as usize).map_err(fail)?)))
+    }
+
+    /// Moves a large object's damaged file out of the way and says where to.
+    pub(crate) fn quarantine_file(&self, key: Handle) -> Result<PathBuf, Error> {
+        let target = self.quarantine_path(key);
+        let path = self.path(key);
+        fs::rename(&path, &target).map_err(|source| Error::io(&path, source))?;
+        self.sync_names(std::iter::once(key))?;
+        Ok(target)
+    }
+
+    /// Keeps a small object's damaged bytes for people to look at.
+    pub(crate) fn quarantine_bytes(&self, key: Handle, bytes: &[u8]) -> Result<PathBuf, Error> {
+        let target = self.quarantine_path(key);
+        let mut temp = self.temp_file()?;
+        temp.write_all(bytes)?;
+        temp.publish_as(&target)?;
+        Ok(target)
+    }
+
+    fn quarantine_path(&self, key: Handle) -> PathBuf {
+        let name = format!("{key}.{}-{}", std::process::id(), self.number());
+        self.home.join("quarantine").join(name)
+    }
+
+    /// Counts the files. Looks at every name, so once per process.
+    pub(crate) fn scan(&self) -> Result<FilesStats, Error> {
+        let mut stats = FilesStats::default();
+        for folder in list(&self.home.join("objects"))? {
+            for path in list(&folder)? {
+                let name = path.file_name().and_then(|name| name.to_str());
+                let Some(Ok(key)) = name.map(str::parse::<Handle>) else { continue };
+                stats.objects += 1;
+                stats.bytes += object_len(key);
+            }
+        }
+        Ok(stats)
+    }
+}
+
+impl TempFile {
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(|source| Error::io(&self.path, source))
+    }
+
+    /// Waits until the bytes are on the disk, then names the file.
+    fn publish_as(mut self, target: &Path) -> Result<(), Error> {
+        self.file.sync_all().map_err(|source| Error::io(&self.path, source))?;
+        fs::rename(&self.path, target).map_err(|source| Error::io(target, source))?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // What cannot be removed now is removed when the home is next opened.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Bytes of the object that a plain data handle names.
+pub(crate) fn object_len(key: Handle) -> u64 {
+    if key.names_tree() { key.size() * Handle::LEN as u64 } else { key.size() }
+}
+
+/// Whether the object has a file of its own.
+pub(crate) fn is_large(key: Handle) -> bool {
+    object_len(key) >= LARGE_BYTES
+}
+
+fn make_folder(path: &Path) -> Result<(), Error> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| Error::io(path, source))
+}
+
+fn sync_folder(path: &Path) -> Result<(), Error> {
+    let synced = File::open(path).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| Error::io(path, source))
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let fail = |source| Error::io(folder, source);
+    let entries = fs::read_dir(folder).map_err(fail)?;
+    entries.map(|entry| Ok(entry.map_err(fail)?.path())).collect()
+}
+
+/// Takes the one lock of the home folder and leaves our pid in it.
+fn lock(home: &Path) -> Result<File, Error> {
+    let path = home.join("lock");
+    let fail = |source| Error::io(&path, source);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(&path).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // The pid is a courtesy: without it the error only says less.
+            let _ = (&file).take(FORMAT_LEN_MAX).read_to_string(&mut text);
+            return Err(Error::Locked { home: home.to_owned(), pid: text.trim().parse().ok() });
+        }
+        Err(TryLockError::Error(source)) => return Err(fail(source)),
+    }
+    file.set_len(0).map_err(fail)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(fail)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The index: one redb database for small objects, labels and relations.
+//!
+//! Objects verify themselves by their handle. Labels and relations carry a
+//! checksum, so that a flipped bit on the disk never becomes an answer. After
+//! a failed write redb wants to be opened again; the index does so, which
+//! takes it back to its last synced commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use objects::Handle;
+use parking_lot::{RwLock, RwLockReadGuard};
+use redb::{
+    Builder, Database, Durability, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
+    ReadableTableMetadata as _, Table, TableDefinition, WriteTransaction,
+};
+
+use crate::labels::LABELS_MAX;
+use crate::{Error, Object, Record, Rule};
+
+const OBJECTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("objects");
+const LABELS: TableDefinition<'_, &str, &[u8; LABEL_ROW_LEN]> = TableDefinition::new("labels");
+const RELATIONS: TableDefinition<'_, &[u8; 32], &[u8; RELATION_ROW_LEN]> = TableDefinition::new("relations");
+
+const CHECK_LEN: usize = 8;
+/// Handle, checksum.
+const LABEL_ROW_LEN: usize = Handle::LEN + CHECK_LEN;
+/// Result, fuel, nanoseconds, rule, checksum.
+const RELATION_ROW_LEN: usize = Handle::LEN + 8 + 8 + 1 + CHECK_LEN;
+
+/// What one caller wants written; all of it in one transaction, or none.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) objects: Vec<(Handle, Object)>,
+    pub(crate) relations: Vec<(Handle, Record)>,
+    pub(crate) label: Option<(String, Option<Handle>)>,
+    pub(crate) removed: Vec<Handle>,
+}
+
+impl Batch {
+    pub(crate) fn bytes(&self) -> usize {
+        self.objects.iter().map(|(_, object)| object.len()).sum()
+    }
+}
+
+/// What a committed batch did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Committed {
+    /// The label existed before.
+    pub(crate) label_existed: bool,
+    /// The label was not written: there are too many.
+    pub(crate) label_refused: bool,
+}
+
+/// Rows of the tables.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IndexStats {
+    pub(crate) objects: u64,
+    pub(crate) relations: u64,
+}
+
+/// The open database.
+pub(crate) struct Index {
+    path: PathBuf,
+    cache_bytes: usize,
+    /// More relations than this push others out.
+    relations_max: u64,
+    /// `None` after a failed write until it could be opened again.
+    database: RwLock<Option<Database>>,
+}
+
+impl Index {
+    /// Opens or makes the database; brings it to its last synced commit if the
+    /// process before us did not close it.
+    pub(crate) fn open(path: PathBuf, cache_bytes: usize, relations_max: u64) -> Result<Self, Error> {
+        let index = Self { path, cache_bytes, relations_max, database: RwLock::new(None) };
+        index.reopen()?;
+        // All tables exist from here on, so that readers need not ask.
+        index.commit(&[])?;
+        Ok(index)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn reopen(&self) -> Result<(), Error> {
+        let mut database = self.database.write();
+        // The old one must be gone first: the file is locked.
+        *database = None;
+        let open = || Builder::new().set_cache_size(self.cache_bytes).create(&self.path);
+        *database = Some(self.guarded(|| open().map_err(redb::Error::from))?);
+        Ok(())
+    }
+
+    fn database(&self) -> Result<RwLockReadGuard<'_, Option<Database>>, Error> {
+        let guard = self.database.read();
+        if guard.is_some() {
+            return Ok(guard);
+        }
+        drop(guard);
+        self.reopen()?;
+        Ok(self.database.read())
+    }
+
+    /// Turns redb's errors, and its panics over damaged pages, into ours.
+    fn guarded<T>(&self, act: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, Error> {
+        match catch_unwind(AssertUnwindSafe(act)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(redb::Error::Io(source))) => Err(Error::io(&self.path, source)),
+            Ok(Err(redb::Error::PreviousIo)) => {
+                Err(Error::io(&self.path, std::io::Error::other("an earlier write failed")))
+            }
+            Ok(Err(error)) => Err(self.damaged(error.to_string())),
+            Err(_) => Err(self.damaged("the database is damaged: reading it panicked".to_owned())),
+        }
+    }
+
+    fn damaged(&self, reason: String) -> Error {
+        Error::Index { path: self.path.clone(), reason }
+    }
+
+    fn read<T>(&self, act: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, Error> {
+        let guard = self.database()?;
+        let database = guard.as_ref().ok_or(Error::Closed)?;
+        self.guarded(|| act(&database.begin_read()?))
+    }
+
+    /// The stored bytes, not verified.
+    pub(crate) fn object(&self, key: Handle) -> Result<Option<Vec<u8>>, Error> {
+        self.read(|transaction| {
+            let row = transaction.open_table(OBJECTS)?.get(key.as_bytes())?;
+            Ok(row.map(|bytes| bytes.value().to_vec()))
+        })
+    }
+
+    /// Which of the keys are absent.
+    pub(crate) fn absent(&self, keys: impl Iterator<Item = Handle>) -> Result<Vec<Handle>, Error> {
+        self.read(|transaction| {
+            let table = transaction.open_table(OBJECTS)?;
+            let mut absent = Vec::new();
+            for key in keys {
+                if table.get(key.as_bytes())?.is_none() {
+                    absent.push(key);
+                }
+            }
+            Ok(absent)
+        })
+    }
+
+    pub(crate) fn label(&self, name: &str) -> Result<Option<Handle>, Error> {
+        let row = self.read(|transaction| {
+            let row = transaction.open_table(LABELS)?.get(name)?;
+            Ok(row.map(|row| *row.value()))
+        })?;
+        row.map(|row| self.parse_label(name, &row)).transpose()
+    }
+
+    pub(crate) fn labels(&self) -> Result<Vec<(String, Handle)>, Error> {
+        let rows = self.read(|transaction| {
+            let mut rows = Vec::new();
+            for row in transaction.open_table(LABELS)?.iter()? {
+                let (name, handle) = row?;
+                rows.push((name.value().to_owned(), *handle.value()));
+            }
+            Ok(rows)
+        })?;
+        let parse = |(name, row): (String, _)| self.parse_label(&name, &row).map(|handle| (name, handle));
+        rows.into_iter().map(parse).collect()
+    }
+
+    fn parse_label(&self, name: &str, row: &[u8; LABEL_ROW_LEN]) -> Result<Handle, Error> {
+        let handle = checked(name.as_bytes(), row).and_then(|row| handle_at(row, 0));
+        handle.ok_or_else(|| self.damaged(format!("the label {name:?} is damaged: set it again")))
+    }
+
+    /// Up to `limit` relations. Damaged ones are left out and counted.
+    pub(crate) fn relations(
+        &self,
+        limit: usize,
+        mut found: impl FnMut(Handle, Record),
+    ) -> Result<u64, Error> {
+        self.read(|transaction| {
+            let mut damaged = 0;
+            for row in transaction.open_table(RELATIONS)?.iter()?.take(limit) {
+                let (key, row) = row?;
+                match (Handle::from_bytes(*key.value()), parse_relation(key.value(), row.value())) {
+                    (Ok(key), Some(record)) => found(key, record),
+                    _ => damaged += 1,
+                }
+            }
+            Ok(damaged)
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Result<IndexStats, Error> {
+        self.read(|transaction| {
+            let objects = transaction.open_table(OBJECTS)?.len()?;
+            let relations = transaction.open_table(RELATIONS)?.len()?;
+            Ok(IndexStats { objects, relations })
+        })
+    }
+
+    /// Writes the batches in one transaction and waits until it is synced.
+    pub(crate) fn commit(&self, batches: &[&Batch]) -> Result<Vec<Committed>, Error> {
+        let committed = {
+            let guard = self.database()?;
+            let database = guard.as_ref().ok_or(Error::Closed)?;
+            self.guarded(|| {
+                let mut transaction = database.begin_write()?;
+                transaction.set_durability(Durability::Immediate)?;
+                // Recovery after a crash must not read the whole database.
+                transaction.set_quick_repair(true);
+                let committed = self.write(&transaction, batches)?;
+                transaction.commit()?;
+                Ok(committed)
+            })
+        };
+        if committed.is_err() {
+            // If this fails too, the next caller tries again.
+            let _ = self.reopen();
+        }
+        committed
+    }
+
+    fn write(
+        &self,
+        transaction: &WriteTransaction,
+        batches: &[&Batch],
+    ) -> Result<Vec<Committed>, redb::Error> {
+        let mut objects = transaction.open_table(OBJECTS)?;
+        let mut labels = transaction.open_table(LABELS)?;
+        let mut relations = transaction.open_table(RELATIONS)?;
+        let mut committed = Vec::with_capacity(batches.len());
+        for batch in batches {
+            for key in &batch.removed {
+                objects.remove(key.as_bytes())?;
+            }
+            for (key, object) in &batch.objects {
+                if objects.get(key.as_bytes())?.is_none() {
+                    objects.insert(key.as_bytes(), object.bytes())?;
+                }
+            }
+            for (key, record) in &batch.relations {
+                relations.insert(key.as_bytes(), &relation_row(*key, record))?;
+                self.evict_relation(&mut relations, *key)?;
+            }
+            let label = batch.label.as_ref();
+            let done = label.map(|(name, handle)| write_label(&mut labels, name, *handle)).transpose()?;
+            committed.push(done.unwrap_or_default());
+        }
+        Ok(committed)
+    }
+
+    /// Over the limit, the neighbour of the new key goes: keys are hashes, so
+    /// that is a random one.
+    fn evict_relation(
+        &self,
+        relations: &mut Table<'_, &[u8; 32], &[u8; RELATION_ROW_LEN]>,
+        key: Handle,
+    ) -> Result<(), redb::Error> {
+        if relations.len()? <= self.relations_max {
+            return Ok(());
+        }
+        let neighbour = match relations.range::<&[u8; 32]>(key.as_bytes()..)?.nth(1) {
+            Some(row) => Some(*row?.0.value()),
+            None => relations.first()?.map(|(first, _)| *first.value()),
+        };
+        if let Some(neighbour) = neighbour {
+            relations.remove(&neighbour)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_label(
+    labels: &mut Table<'_, &str, &[u8; LABEL_ROW_LEN]>,
+    name: &str,
+    handle: Option<Handle>,
+) -> Result<Committed, redb::Error> {
+    let label_existed = labels.get(name)?.is_some();
+    let mut label_refused = false;
+    match handle {
+        Some(_) if !label_existed && labels.len()? >= LABELS_MAX => label_refused = true,
+        Some(handle) => {
+            let mut row = [0; LABEL_ROW_LEN];
+            row[..Handle::LEN].copy_from_slice(handle.as_bytes());
+            seal(name.as_bytes(), &mut row);
+            labels.insert(name, &row)?;
+        }
+        None => {
+            labels.remove(name)?;
+        }
+    }
+    Ok(Committed { label_existed, label_refused })
+}
+
+fn relation_row(key: Handle, record: &Record) -> [u8; RELATION_ROW_LEN] {
+    let mut row = [0; RELATION_ROW_LEN];
+    row[..32].copy_from_slice(record.result.as_bytes());
+    row[32..40].copy_from_slice(&record.fuel.to_le_bytes());
+    row[40..48].copy_from_slice(&record.nanos.to_le_bytes());
+    row[48] = record.rule as u8;
+    seal(key.as_bytes(), &mut row);
+    row
+}
+
+fn parse_relation(key: &[u8; 32], row: &[u8; RELATION_ROW_LEN]) -> Option<Record> {
+    let row = checked(key, row)?;
+    let number = |at: usize| row.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    Some(Record {
+        result: handle_at(row, 0)?,
+        fuel: number(32)?,
+        nanos: number(40)?,
+        rule: Rule::from_u8(*row.get(48)?)?,
+    })
+}
+
+fn handle_at(row: &[u8], at: usize) -> Option<Handle> {
+    Handle::from_bytes(*row.get(at..)?.first_chunk()?).ok()
+}
+
+/// Writes the checksum of key and row into the row's last bytes.
+fn seal(key: &[u8], row: &mut [u8]) {
+    let (content, check) = row.split_at_mut(row.len() - CHECK_LEN);
+    check.copy_from_slice(&checksum(key, content));
+}
+
+/// The row without its checksum, if that is right.
+fn checked<'a>(key: &[u8], row: &'a [u8]) -> Option<&'a [u8]> {
+    let (content, check) = row.split_at_checked(row.len().checked_sub(CHECK_LEN)?)?;
+    (checksum(key, content) == *check).then_some(content)
+}
+
+fn checksum(key: &[u8], content: &[u8]) -> [u8; CHECK_LEN] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(key).update(content);
+    let mut check = [0; CHECK_LEN];
+    check.copy_from_slice(&hasher.finalize().as_bytes()[..CHECK_LEN]);
+    check
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The memory tier: a sharded table from handle to bytes.
+//!
+//! Looking up and inserting take one lock, one probe and, for a new object,
+//! one allocation. Nothing here waits for I/O. Over budget, the background
+//! thread sweeps the shards with CLOCK (an object is dropped when it was not
+//! looked at since the hand last passed): what is on disk is dropped, what is
+//! not is handed out to be written first.
+//!
+//! Only if the background thread falls far behind, inserting waits for it, a
+//! few milliseconds for every [`Memory::report_bytes`] inserted: the one
+//! exception, without which memory would have no limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as TableEntry;
+use objects::Handle;
+use parking_lot::Mutex;
+
+use crate::Object;
+use crate::background::Signal;
+use crate::seed::{SHARDS, Seed, shard_of};
+
+/// What an object costs beside its bytes: the table's entry at ordinary load,
+/// the count of its owners, the allocator's header.
+pub(crate) const ENTRY_COST_BYTES: u64 = 128;
+/// What a mapped file costs: page tables and the kernel's record of it. The
+/// pages themselves are the page cache's, which the kernel takes back.
+const MAPPED_COST_BYTES: u64 = 4096;
+/// A shard tells the others of this many bytes at once (less in a small store).
+const REPORT_BYTES_MAX: i64 = 32 << 10;
+/// Room in a new shard's table: 64 bytes each.
+const SHARD_CAPACITY: usize = 28;
+/// The longest that one insertion waits for the background thread.
+const BACKPRESSURE_WAIT: Duration = Duration::from_millis(5);
+
+/// It was looked at since the hand passed.
+const REFERENCED: u8 = 1;
+/// It is on disk, synced.
+pub(crate) const DURABLE: u8 = 2;
+/// A tree of which everything reachable is on disk, synced.
+pub(crate) const CLOSURE_DURABLE: u8 = 4;
+
+/// One per store.
+pub(crate) struct Memory {
+    shards: Box<[Shard]>,
+    seed: Seed,
+    budget_bytes: u64,
+    report_bytes: i64,
+    /// Bytes held, short of what the shards have not reported yet.
+    used_bytes: AtomicI64,
+    /// Wakes the background thread; `None` without a disk: nothing can be evicted.
+    signal: Option<Arc<Signal>>,
+}
+
+/// Shards lie on cache lines of their own (pairs, for the prefetcher).
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard(Mutex<ShardState>);
+
+#[derive(Default)]
+struct ShardState {
+    table: HashTable<Entry>,
+    unreported_bytes: i64,
+    bytes: u64,
+    /// The bucket that the CLOCK hand looks at next.
+    hand: usize,
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+}
+
+/// 64 bytes: one cache line.
+struct Entry {
+    key: Handle,
+    object: Object,
+    state: u8,
+}
+
+/// Sums over all shards.
+#[derive(Default)]
+pub(crate) struct MemoryStats {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) evictions: u64,
+}
+
+/// What one visit of the hand to a shard found.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// Dropped from the table; freed when this is dropped, outside the lock.
+    pub(crate) evicted: Vec<Object>,
+    /// Still in the table; to be written, then [`Memory::evict_written`].
+    pub(crate) unwritten: Vec<(Handle, Object)>,
+}
+
+impl Memory {
+    pub(crate) fn new(budget_bytes: u64, signal: Option<Arc<Signal>>) -> Self {
+        let shard = |_| {
+            let table = HashTable::with_capacity(SHARD_CAPACITY);
+            Shard(Mutex::new(ShardState { table, ..ShardState::default() }))
+        };
+        // All shards' unreported bytes together stay below 1/16 of the budget.
+        let report_bytes = i64::try_from(budget_bytes / (16 * SHARDS as u64)).unwrap_or(i64::MAX);
+        Self {
+            shards: (0..SHARDS).map(shard).collect(),
+            seed: Seed::new(),
+            budget_bytes,
+            report_bytes: report_bytes.clamp(1, REPORT_BYTES_MAX),
+            used_bytes: AtomicI64::new(0),
+            signal,
+        }
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Mutex<ShardState> {
+        &self.shards[shard_of(hash)].0
+    }
+
+    /// The object, if it is here; marks it as used.
+    #[inline]
+    pub(crate) fn get(&self, key: Handle) -> Option<Object> {
+        let hash = self.seed.of_hashed(&key);
+        let mut shard = self.shard(hash).lock();
+        match shard.table.find_mut(hash, |entry| entry.key == key) {
+            Some(entry) => {
+                entry.state |= REFERENCED;
+                let object = entry.object.clone();
+                shard.hits += 1;
+                Some(object)
+            }
+            None => {
+                shard.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// The object and its flags, without counting as use.
+    pub(crate) fn peek(&self, key: Handle) -> Option<(Object, u8)> {
+        let hash = self.seed.of_hashed(&key);
+        let shard = self.shard(hash).lock();
+        let entry = shard.table.find(hash, |entry| entry.key == key)?;
+        Some((entry.object.clone(), entry.state))
+    }
+
+    /// The flags of an object that is here.
+    pub(crate) fn state(&self, key: Handle) -> Option<u8> {
+        let hash = self.seed.of_hashed(&key);
+        let shard = self.shard(hash).lock();
+        shard.table.find(hash, |entry| entry.key == key).map(|entry| entry.state)
+    }
+
+    /// Adds flags to an object if it is still here.
+    pub(crate) fn mark(&self, key: Handle, state: u8) {
+        let hash = self.seed.of_hashed(&key);
+        let mut shard = self.shard(hash).lock();
+        if let Some(entry) = shard.table.find_mut(hash, |entry| entry.key == key) {
+            entry.state |= state;
+        }
+    }
+
+    /// Makes sure that the object is here, with these flags. `object` is only
+    /// called for a new one. `key` is a plain data handle, no literal.
+    #[inline]
+    pub(crate) fn insert_with(&self, key: Handle, state: u8, object: impl FnOnce() -> Object) {
+        debug_assert!(key == key.plain_tree() && key.literal_bytes().is_none(), "{key}");
+        let hash = self.seed.of_hashed(&key);
+        let seed = &self.seed;
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        match shard.table.entry(hash, |entry| entry.key == key, |entry| seed.of_hashed(&entry.key)) {
+            TableEntry::Occupied(mut entry) => entry.get_mut().state |= state | REFERENCED,
+            TableEntry::Vacant(vacant) => {
+                let object = object();
+                let cost = cost_bytes(&object);
+                vacant.insert(Entry { key, object, state: state | REFERENCED });
+                shard.bytes += cost;
+                shard.unreported_bytes += cost as i64;
+                if shard.unreported_bytes >= self.report_bytes {
+                    let delta = std::mem::take(&mut shard.unreported_bytes);
+                    drop(guard);
+                    self.report(delta);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn report(&self, delta: i64) {
+        let used = self.used_bytes.fetch_add(delta, Ordering::Relaxed) + delta;
+        let Some(signal) = &self.signal else { return };
+        let used = used.max(0) as u64;
+        if used > self.budget_bytes {
+            signal.raise_pressure();
+            if used > self.budget_bytes.saturating_add(self.budget_bytes / 4) {
+                signal.wait_for_relief(BACKPRESSURE_WAIT);
+            }
+        }
+    }
+
+    /// Bytes held, to within a sixteenth of the budget.
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// By how many bytes an object of `len` bytes would go over the budget.
+    pub(crate) fn lacking_bytes(&self, len: u64) -> u64 {
+        let wanted = self.used_bytes().saturating_add(len).saturating_add(ENTRY_COST_BYTES);
+        wanted.saturating_sub(self.budget_bytes)
+    }
+
+    /// Slots of all tables together.
+    pub(crate) fn buckets(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().table.num_buckets()).sum()
+    }
+
+    /// Moves one shard's hand over up to `buckets_max` buckets; says over how many.
+    pub(crate) fn sweep(&self, shard_index: usize, buckets_max: usize, sweep: &mut Sweep) -> usize {
+        let mut guard = self.shards[shard_index % SHARDS].0.lock();
+        let shard = &mut *guard;
+        let buckets = shard.table.num_buckets();
+        let visited = buckets_max.min(buckets);
+        let mut freed = 0;
+        for _ in 0..visited {
+            let bucket = shard.hand % buckets;
+            shard.hand = bucket + 1;
+            let Ok(mut entry) = shard.table.get_bucket_entry(bucket) else { continue };
+            let state = &mut entry.get_mut().state;
+            if *state & REFERENCED != 0 {
+                *state &= !REFERENCED;
+            } else if *state & DURABLE != 0 {
+                let (entry, _) = entry.remove();
+                freed += cost_bytes(&entry.object);
+                shard.evictions += 1;
+                sweep.evicted.push(entry.object);
+            } else {
+                let Entry { key, object, .. } = entry.get();
+                sweep.unwritten.push((*key, object.clone()));
+            }
+        }
+        self.release(shard, freed);
+        visited
+    }
+
+    /// Notes that these objects are on disk now, and drops those that nobody
+    /// looked at meanwhile.
+    pub(crate) fn evict_written(&self, keys: impl Iterator<Item = Handle>) {
+        for key in keys {
+            let hash = self.seed.of_hashed(&key);
+            let mut guard = self.shard(hash).lock();
+            let shard = &mut *guard;
+            let Ok(mut entry) = shard.table.find_entry(hash, |entry| entry.key == key) else { continue };
+            entry.get_mut().state |= DURABLE;
+            if entry.get().state & REFERENCED != 0 {
+                continue;
+            }
+            let (entry, _) = entry.remove();
+            shard.evictions += 1;
+            self.release(shard, cost_bytes(&entry.object));
+            drop(guard);
+        }
+    }
+
+    fn release(&self, shard: &mut ShardState, freed: u64) {
+        shard.bytes -= freed;
+        // What this shard has not reported yet goes along.
+        let delta = std::mem::take(&mut shard.unreported_bytes) - freed as i64;
+        self.used_bytes.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        let mut stats = MemoryStats::default();
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            stats.objects += shard.table.len() as u64;
+            stats.bytes += shard.bytes;
+            stats.hits += shard.hits;
+            stats.misses += shard.misses;
+            stats.evictions += shard.evictions;
+        }
+        stats
+    }
+}
+
+fn cost_bytes(object: &Object) -> u64 {
+    ENTRY_COST_BYTES + if object.is_mapped() { MAPPED_COST_BYTES } else { object.len() as u64 }
+}
+
+#[cfg(test)]
+mod tests;

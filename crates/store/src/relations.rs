@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memoised relations: which handle a thunk or encode evaluated to.
+//!
+//! Results and the claims of those who compute them share one sharded table,
+//! so that claiming and fulfilling are one probe each. Results are evicted
+//! with CLOCK within a fixed number of table slots; claims never are. Results
+//! that cost 50 µs or more wait in a bounded queue to be written to disk by
+//! the background thread; what the queue has no room for is not written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as TableEntry;
+use objects::Handle;
+use parking_lot::Mutex;
+
+use crate::background::Signal;
+use crate::seed::{SHARDS, Seed, shard_of};
+
+/// Results that took less are not worth a write.
+pub(crate) const PERSIST_NANOS_MIN: u64 = 50_000;
+/// Results that wait to be written.
+const PENDING_MAX: usize = 16 << 10;
+/// Buckets that the CLOCK hand passes for one insertion into a full shard.
+const SWEEP_BUCKETS_MAX: usize = 32;
+/// Bytes of one slot: the entry and the table's tag for it.
+const SLOT_BYTES: u64 = size_of::<Entry>() as u64 + 1;
+/// Slots of the smallest shard.
+const SLOTS_MIN: usize = 16;
+
+/// The time keeps 48 bits (over three days); the rest is the entry's state.
+const NANOS_MAX: u64 = (1 << 48) - 1;
+const RULE_SHIFT: u32 = 48;
+const RULE_MASK: u64 = 0b1111;
+const IN_FLIGHT: u64 = 1 << 60;
+const HAS_WAITERS: u64 = 1 << 61;
+const REFERENCED: u64 = 1 << 62;
+
+/// What one evaluation step gave, and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What the key evaluated to.
+    pub result: Handle,
+    /// The step.
+    pub rule: Rule,
+    /// Time that the step took, in nanoseconds; over 2^48 counts as 2^48 - 1.
+    pub nanos: u64,
+    /// Wasm instructions that the step took; 0 if not counted.
+    pub fuel: u64,
+}
+
+/// The step that made a result.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A procedure ran.
+    Apply = 0,
+    /// The encodes in an application were replaced by their results.
+    Resolve = 1,
+    /// A curried procedure's arguments were put in front.
+    Uncurry = 2,
+    /// An element or range was taken.
+    Select = 3,
+    /// A strict encode was evaluated; the key is the encode.
+    Strict = 4,
+    /// A shallow encode was evaluated; the key is the encode.
+    Shallow = 5,
+    /// A procedure was compiled.
+    Compile = 6,
+}
+
+impl Rule {
+    const ALL: [Self; 7] =
+        [Self::Apply, Self::Resolve, Self::Uncurry, Self::Select, Self::Strict, Self::Shallow, Self::Compile];
+
+    pub(crate) fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// What the caller of [`Relations::claim`] has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Nothing: the result is known.
+    Known(Record),
+    /// To compute it, then [`Relations::fulfil`] or [`Relations::abandon`].
+    Claimed,
+    /// To [`Relations::wait`]: someone else computes it.
+    Busy,
+}
+
+/// The table. Keys are handles of thunks and encodes; nothing checks it.
+pub struct Relations {
+    shards: Box<[Shard]>,
+    seed: Seed,
+    /// A shard's table grows to this many slots.
+    slots_max: usize,
+    /// A shard evicts from this many entries on.
+    entries_max: usize,
+    pending: Mutex<Pending>,
+    /// Wakes the background thread; `None` without a disk.
+    signal: Option<Arc<Signal>>,
+}
+
+#[derive(Default)]
+struct Pending {
+    records: Vec<(Handle, Record)>,
+    dropped: u64,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard(Mutex<ShardState>);
+
+#[derive(Default)]
+struct ShardState {
+    table: HashTable<Entry>,
+    /// Who waits for the claims marked with [`HAS_WAITERS`].
+    waiters: BTreeMap<Handle, Vec<u64>>,
+    claims: usize,
+    hand: usize,
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+}
+
+/// 80 bytes. While in flight, `result` is the key and `fuel` 0.
+#[derive(Clone, Copy)]
+struct Entry {
+    key: Handle,
+    result: Handle,
+    fuel: u64,
+    /// Flags, rule, nanoseconds.
+    packed: u64,
+}
+
+impl Entry {
+    #[inline]
+    fn known(key: Handle, record: Record) -> Self {
+        let rule = u64::from(record.rule as u8) << RULE_SHIFT;
+        let packed = REFERENCED | rule | record.nanos.min(NANOS_MAX);
+        Self { key, result: record.result, fuel: record.fuel, packed }
+    }
+
+    #[inline]
+    fn claim(key: Handle) -> Self {
+        Self { key, result: key, fuel: 0, packed: IN_FLIGHT }
+    }
+
+    #[inline]
+    fn in_flight(&self) -> bool {
+        self.packed & IN_FLIGHT != 0
+    }
+
+    #[inline]
+    fn record(&self) -> Record {
+        let rule = Rule::from_u8((self.packed >> RULE_SHIFT & RULE_MASK) as u8);
+        Record {
+            result: self.result,
+            rule: rule.unwrap_or_else(|| unreachable!("packed from a rule")),
+            nanos: self.packed & NANOS_MAX,
+            fuel: self.fuel,
+        }
+    }
+}
+
+/// Sums over all shards.
+#[derive(Default)]
+pub(crate) struct RelationsStats {
+    pub(crate) known: u64,
+    pub(crate) claims: u64,
+    pub(crate) bytes: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) evictions: u64,
+    pub(crate) unwritten: u64,
+}
+
+impl Relations {
+    /// A table of at most `budget_bytes`, rounded down to what its shards can
+    /// use, plus the claims that do not fit.
+    pub(crate) fn new(budget_bytes: u64, signal: Option<Arc<Signal>>) -> Self {
+        let slots = usize::try_from(budget_bytes / SHARDS as u64 / SLOT_BYTES).unwrap_or(usize::MAX / 2);
+        let slots_max = (slots.max(SLOTS_MIN) / 2 + 1).next_power_of_two();
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            seed: Seed::new(),
+            slots_max,
+            // hashbrown fills 7/8; a quarter of that is left free, so that a
+            // removal nearly always gives its slot back at once.
+            entries_max: slots_max * 7 / 8 * 3 / 4,
+            pending: Mutex::default(),
+            signal,
+        }
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> &Mutex<ShardState> {
+        &self.shards[shard_of(hash)].0
+    }
+
+    /// The result, if it is known.
+    #[inline]
+    pub fn get(&self, key: Handle) -> Option<Record> {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        match shard.table.find_mut(hash, |entry| entry.key == key) {
+            Some(entry) if !entry.in_flight() => {
+                entry.packed |= REFERENCED;
+                shard.hits += 1;
+                Some(entry.record())
+            }
+            _ => {
+                shard.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Remembers a result that nobody claimed. A claim on the same key stays
+    /// as it is: whoever holds it will fulfil it.
+    pub fn insert(&self, key: Handle, record: Record) {
+        if self.insert_quietly(key, record) {
+            self.queue(key, record);
+        }
+    }
+
+    /// [`Relations::insert`] without writing to disk; false if there is a claim.
+    pub(crate) fn insert_quietly(&self, key: Handle, record: Record) -> bool {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        match shard.table.find_mut(hash, |entry| entry.key == key) {
+            Some(entry) if entry.in_flight() => return false,
+            Some(entry) => *entry = Entry::known(key, record),
+            None => {
+                self.make_room(shard);
+                let hasher = |entry: &Entry| self.seed.of_all(&entry.key);
+                shard.table.insert_unique(hash, Entry::known(key, record), hasher);
+            }
+        }
+        true
+    }
+
+    /// The result, or the right to compute it: of all who ask for an unknown
+    /// key, one gets [`Claim::Claimed`].
+    #[inline]
+    pub fn claim(&self, key: Handle) -> Claim {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        if shard.table.len() >= self.entries_max || shard.table.len() == shard.table.capacity() {
+            // Making room moves entries, so it comes before the probe that
+            // leads to an insertion, and only if there will be one.
+            if shard.table.find(hash, |entry| entry.key == key).is_none() {
+                self.make_room(shard);
+            }
+        }
+        let seed = &self.seed;
+        match shard.table.entry(hash, |entry| entry.key == key, |entry| seed.of_all(&entry.key)) {
+            TableEntry::Occupied(mut entry) => {
+                let entry = entry.get_mut();
+                if entry.in_flight() {
+                    return Claim::Busy;
+                }
+                entry.packed |= REFERENCED;
+                shard.hits += 1;
+                Claim::Known(entry.record())
+            }
+            TableEntry::Vacant(vacant) => {
+                vacant.insert(Entry::claim(key));
+                shard.claims += 1;
+                shard.misses += 1;
+                Claim::Claimed
+            }
+        }
+    }
+
+    /// Adds a waiter to a claim; whoever ends the claim gets it back. False if
+    /// the key is not in flight any more: look again. How many may wait is
+    /// for the caller to limit.
+    pub fn wait(&self, key: Handle, waiter: u64) -> bool {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        match shard.table.find_mut(hash, |entry| entry.key == key) {
+            Some(entry) if entry.in_flight() => {
+                entry.packed |= HAS_WAITERS;
+                shard.waiters.entry(key).or_default().push(waiter);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends a claim with its result and returns the waiters.
+    #[inline]
+    pub fn fulfil(&self, key: Handle, record: Record) -> Vec<u64> {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        let Some(entry) = shard.table.find_mut(hash, |entry| entry.key == key) else {
+            drop(guard);
+            self.insert(key, record);
+            return Vec::new();
+        };
+        let packed = entry.packed;
+        *entry = Entry::known(key, record);
+        shard.claims -= usize::from(packed & IN_FLIGHT != 0);
+        let waiters = take_waiters(shard, key, packed);
+        drop(guard);
+        self.queue(key, record);
+        waiters
+    }
+
+    /// Ends a claim without a result and returns the waiters, who must look again.
+    pub fn abandon(&self, key: Handle) -> Vec<u64> {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).lock();
+        let shard = &mut *guard;
+        let Ok(entry) = shard.table.find_entry(hash, |entry| entry.key == key && entry.in_flight()) else {
+            return Vec::new();
+        };
+        let (entry, _) = entry.remove();
+        shard.claims -= 1;
+        take_waiters(shard, key, entry.packed)
+    }
+
+    /// Up to `limit` keys that evaluated to `result`; a ref and its object
+    /// count as the same. Looks at every relation.
+    pub fn made_by(&self, result: Handle, limit: usize) -> Vec<(Handle, Record)> {
+        let wanted = result.lifted().unwrap_or(result);
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            let known = shard.table.iter().filter(|entry| !entry.in_flight());
+            let makers = known.filter(|entry| entry.result.lifted().unwrap_or(entry.result) == wanted);
+            found.extend(makers.take(limit - found.len()).map(|entry| (entry.key, entry.record())));
+            if found.len() == limit {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Results that are known now.
+    pub fn len(&self) -> usize {
+        let known = |shard: &Shard| {
+            let shard = shard.0.lock();
+            shard.table.len() - shard.claims
+        };
+        self.shards.iter().map(known).sum()
+    }
+
+    /// No result is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most results that the table keeps.
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries_max * SHARDS
+    }
+
+    #[inline]
+    fn queue(&self, key: Handle, record: Record) {
+        if record.nanos >= PERSIST_NANOS_MIN && self.signal.is_some() {
+            self.queue_slowly(key, record);
+        }
+    }
+
+    fn queue_slowly(&self, key: Handle, record: Record) {
+        let Some(signal) = &self.signal else { return };
+        let mut pending = self.pending.lock();
+        if pending.records.len() >= PENDING_MAX {
+            pending.dropped += 1;
+            return;
+        }
+        pending.records.push((key, record));
+        let first = pending.records.len() == 1;
+        drop(pending);
+        if first {
+            signal.raise_relations();
+        }
+    }
+
+    /// Takes what waits to be written.
+    pub(crate) fn take_pending(&self) -> Vec<(Handle, Record)> {
+        std::mem::take(&mut self.pending.lock().records)
+    }
+
+    /// Evicts so that one more entry fits. Bounded: a shard full of claims
+    /// grows instead.
+    fn make_room(&self, shard: &mut ShardState) {
+        let buckets = shard.table.num_buckets();
+        if shard.table.len() >= self.entries_max {
+            let mut fallback = None;
+            for _ in 0..SWEEP_BUCKETS_MAX {
+                let bucket = shard.hand % buckets;
+                shard.hand = bucket + 1;
+                let Some(entry) = shard.table.get_bucket_mut(bucket) else { continue };
+                if entry.in_flight() {
+                    continue;
+                }
+                fallback = Some(bucket);
+                if entry.packed & REFERENCED == 0 {
+                    break;
+                }
+                entry.packed &= !REFERENCED;
+            }
+            if let Some(Ok(entry)) = fallback.map(|bucket| shard.table.get_bucket_entry(bucket)) {
+                entry.remove();
+                shard.evictions += 1;
+            }
+        }
+        let full = shard.table.len() == shard.table.capacity();
+        if full && buckets >= self.slots_max && shard.table.len() <= self.entries_max {
+            self.rebuild(shard);
+        }
+    }
+
+    /// Gets rid of removed entries' marks, for which hashbrown would rather
+    /// double the table.
+    #[cold]
+    fn rebuild(&self, shard: &mut ShardState) {
+        let hasher = |entry: &Entry| self.seed.of_all(&entry.key);
+        let mut table = HashTable::with_capacity(self.slots_max * 7 / 8);
+        for entry in shard.table.drain() {
+            table.insert_unique(hasher(&entry), entry, hasher);
+        }
+        shard.table = table;
+    }
+
+    pub(crate) fn stats(&self) -> RelationsStats {
+        let mut stats = RelationsStats { unwritten: self.pending.lock().dropped, ..Default::default() };
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            stats.known += (shard.table.len() - shard.claims) as u64;
+            stats.claims += shard.claims as u64;
+            stats.bytes += shard.table.allocation_size() as u64;
+            stats.hits += shard.hits;
+            stats.misses += shard.misses;
+            stats.evictions += shard.evictions;
+        }
+        stats
+    }
+}
+
+fn take_waiters(shard: &mut ShardState, key: Handle, packed: u64) -> Vec<u64> {
+    match packed & HAS_WAITERS {
+        0 => Vec::new(),
+        _ => shard.waiters.remove(&key).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Table hashes of handles, seeded per process.
+//!
+//! Handles of data begin with BLAKE3 output, so one multiplication spreads
+//! them well enough. The seed keeps apart what an attacker ground to collide
+//! in some other process. Handles that hold a literal begin with bytes of the
+//! user's choice; tables that meet them use [`Seed::of_all`].
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use objects::Handle;
+
+/// Shards of a sharded table. A power of two.
+pub(crate) const SHARDS: usize = 64;
+/// Where a hash's shard is read: below the seven top bits, which the table
+/// keeps as its tag, and above the bits that choose a bucket.
+const SHARD_SHIFT: u32 = 48;
+
+/// Secret numbers, drawn when a table is made.
+pub(crate) struct Seed([u64; 4]);
+
+impl Seed {
+    pub(crate) fn new() -> Self {
+        // `RandomState` is the standard library's only door to the kernel's
+        // random numbers; two of its outputs under one state are independent.
+        let state = RandomState::new();
+        let word = |index: u64| {
+            let mut hasher = state.build_hasher();
+            hasher.write_u64(index);
+            hasher.finish()
+        };
+        Self([word(0), word(1), word(2), word(3) | 1])
+    }
+
+    /// For handles that begin with a hash.
+    #[inline]
+    pub(crate) fn of_hashed(&self, handle: &Handle) -> u64 {
+        fold(words(handle)[0] ^ self.0[0], self.0[3])
+    }
+
+    /// For every handle: all 32 bytes count.
+    #[inline]
+    pub(crate) fn of_all(&self, handle: &Handle) -> u64 {
+        let words = words(handle);
+        let low = fold(words[0] ^ self.0[0], words[1] ^ self.0[1]);
+        let high = fold(words[2] ^ self.0[2], words[3] ^ self.0[3]);
+        fold(low ^ self.0[3], high ^ self.0[0])
+    }
+}
+
+/// The shard that a hash belongs to.
+#[inline]
+pub(crate) fn shard_of(hash: u64) -> usize {
+    (hash >> SHARD_SHIFT) as usize % SHARDS
+}
+
+#[inline]
+fn words(handle: &Handle) -> [u64; 4] {
+    let bytes = handle.as_bytes();
+    std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ ((product >> 64) as u64)
+}

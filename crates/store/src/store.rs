@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store: both tiers, labels and relations behind one type.
+//!
+//! `keep_*` and [`Store::local`] are the hot path and touch the memory tier
+//! only. Everything that returns a `Result` may block on the disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use objects::{BundleRecord, Handle, TreeView};
+use parking_lot::Mutex;
+
+use crate::background::{Background, Signal, Work};
+use crate::closure::Closure;
+use crate::disk::Disk;
+use crate::files::is_large;
+use crate::labels::{MemoryLabels, check_name};
+use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory};
+use crate::{BlobWriter, Error, Object, Relations};
+
+/// Memory that the index may use for pages of its file.
+const INDEX_CACHE_BYTES_MIN: u64 = 1 << 20;
+const INDEX_CACHE_BYTES_MAX: u64 = 64 << 20;
+/// Relations on disk, for each that fits into memory.
+const DISK_RELATIONS_FACTOR: u64 = 4;
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The folder of the disk tier; `None`: memory only.
+    pub home: Option<PathBuf>,
+    /// Budget of the memory tier, in bytes. With a disk, beyond it objects are
+    /// evicted; without one, puts fail.
+    pub memory_bytes: u64,
+    /// Budget of the relations in memory, in bytes.
+    pub relations_bytes: u64,
+}
+
+/// Counts and sizes at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Objects in the memory tier.
+    pub memory_objects: u64,
+    /// What they cost, in bytes.
+    pub memory_bytes: u64,
+    /// The memory tier's budget, in bytes.
+    pub memory_budget_bytes: u64,
+    /// Look-ups that the memory tier answered.
+    pub memory_hits: u64,
+    /// Look-ups that it did not.
+    pub memory_misses: u64,
+    /// Objects dropped from memory.
+    pub evictions: u64,
+    /// Objects written to disk because memory ran short.
+    pub spilled: u64,
+    /// Objects on disk.
+    pub disk_objects: u64,
+    /// Bytes of their files and of the index.
+    pub disk_bytes: u64,
+    /// Objects read from disk.
+    pub disk_reads: u64,
+    /// Objects and relations found damaged.
+    pub corrupt: u64,
+    /// Results known.
+    pub relations: u64,
+    /// Claims held.
+    pub claims: u64,
+    /// Bytes of their table.
+    pub relations_bytes: u64,
+    /// Look-ups that found a result.
+    pub relation_hits: u64,
+    /// Look-ups that found none.
+    pub relation_misses: u64,
+    /// Results dropped from memory.
+    pub relation_evictions: u64,
+    /// Results on disk.
+    pub disk_relations: u64,
+    /// Results not written to disk since too many waited.
+    pub relations_unwritten: u64,
+    /// Failed writes of the background thread.
+    pub background_failures: u64,
+}
+
+/// A store. Share it as `Arc<Store>`.
+pub struct Store {
+    memory: Arc<Memory>,
+    relations: Arc<Relations>,
+    /// Those of a store without a disk.
+    labels: MemoryLabels,
+    disk: Option<Tier>,
+}
+
+/// What a store with a disk has more.
+struct Tier {
+    // Dropped first: it uses the disk.
+    background: Background,
+    disk: Arc<Disk>,
+    damaged_relations: u64,
+}
+
+impl Store {
+    /// Opens the store, makes the home folder if there is none, and loads the
+    /// relations that were written.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process uses the home,
+    /// [`Error::UnknownFormat`] if another version wrote it, else
+    /// [`Error::Io`] and [`Error::Index`].
+    pub fn open(options: Options) -> Result<Self, Error> {
+        let signal = options.home.is_some().then(|| Arc::new(Signal::default()));
+        let memory = Arc::new(Memory::new(options.memory_bytes, signal.clone()));
+        let relations = Arc::new(Relations::new(options.relations_bytes, signal.clone()));
+        let mut store = Self { memory, relations, labels: MemoryLabels::default(), disk: None };
+        if let (Some(home), Some(signal)) = (&options.home, signal) {
+            let cache_bytes = (options.memory_bytes / 16).clamp(INDEX_CACHE_BYTES_MIN, INDEX_CACHE_BYTES_MAX);
+            let relations_max = store.relations.capacity() as u64 * DISK_RELATIONS_FACTOR;
+            let disk = Arc::new(Disk::open(home, cache_bytes as usize, relations_max)?);
+            let load = |key, record| {
+                store.relations.insert_quietly(key, record);
+            };
+            let damaged_relations = disk.index().relations(store.relations.capacity(), load)?;
+            let work = Work {
+                memory: Arc::clone(&store.memory),
+                disk: Arc::clone(&disk),
+                relations: Arc::clone(&store.relations),
+                signal,
+                writing_relations: Mutex::new(()),
+                failures: AtomicU64::new(0),
+                spilled: AtomicU64::new(0),
+            };
+            let background = Background::start(Arc::new(work))?;
+            store.disk = Some(Tier { background, disk, damaged_relations });
+        }
+        Ok(store)
+    }
+
+    fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref().map(|tier| &tier.disk)
+    }
+
+    /// The object, if it is in the memory tier. Any kind of handle names its
+    /// data: a ref its object, a thunk or encode its definition. Literals are
+    /// in their handle, not here: `None`.
+    #[inline]
+    pub fn local(&self, handle: Handle) -> Option<Object> {
+        self.memory.get(handle.plain_tree())
+    }
+
+    /// Keeps a derived tree in memory. Not durable; see [`Store::persist`].
+    #[inline]
+    pub fn keep_tree(&self, tree: TreeView<'_>) -> Handle {
+        let handle = tree.handle();
+        self.memory.insert_with(handle, 0, || Object::copy_of(tree.as_bytes()));
+        handle
+    }
+
+    /// Keeps a derived blob in memory; up to 30 bytes are a literal.
+    #[inline]
+    pub fn keep_blob(&self, bytes: &[u8]) -> Handle {
+        let handle = Handle::blob(bytes);
+        if handle.literal_bytes().is_none() {
+            self.memory.insert_with(handle, 0, || Object::copy_of(bytes));
+        }
+        handle
+    }
+
+    /// [`Store::keep_blob`] that takes the bytes over, without a copy if they are many.
+    pub fn keep_blob_vec(&self, bytes: Vec<u8>) -> Handle {
+        let handle = Handle::blob(&bytes);
+        if handle.literal_bytes().is_none() {
+            self.memory.insert_with(handle, 0, || Object::from_vec(bytes));
+        }
+        handle
+    }
+
+    /// Whether memory is used up and nothing can be evicted, since there is no
+    /// disk. Puts fail then; keeping still works, so whoever starts work that
+    /// keeps much should ask first.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.disk.is_none() && self.memory.lacking_bytes(0) > 0
+    }
+
+    /// The object from memory or disk; a literal from its handle. Verified:
+    /// small objects whenever they come from disk, large ones once.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the stored bytes are not the object's; they are
+    /// moved aside, so afterwards the object is absent. [`Error::Io`],
+    /// [`Error::Index`] if the disk cannot be read.
+    pub fn get(&self, handle: Handle) -> Result<Option<Object>, Error> {
+        if let Some(literal) = handle.literal_bytes() {
+            return Ok(Some(Object::copy_of(literal)));
+        }
+        let key = handle.plain_tree();
+        if let Some(object) = self.memory.get(key) {
+            return Ok(Some(object));
+        }
+        let Some(disk) = self.disk() else { return Ok(None) };
+        let object = disk.read(key)?;
+        if let Some(object) = &object {
+            self.memory.insert_with(key, DURABLE, || object.clone());
+        }
+        Ok(object)
+    }
+
+    /// Whether [`Store::get`] would find the object; its bytes are not verified.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`] if the disk cannot be read.
+    pub fn contains(&self, handle: Handle) -> Result<bool, Error> {
+        let key = handle.plain_tree();
+        if handle.literal_bytes().is_some() || self.memory.state(key).is_some() {
+            return Ok(true);
+        }
+        self.disk().map_or(Ok(false), |disk| disk.contains(key))
+    }
+
+    /// Stores a blob. With a disk, it is synced when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`]; without a disk [`Error::Full`].
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Handle, Error> {
+        let handle = Handle::blob(bytes);
+        if handle.literal_bytes().is_none() {
+            self.put(vec![(handle, bytes)])?;
+        }
+        Ok(handle)
+    }
+
+    /// Stores a tree; as [`Store::put_blob`]. Its entries need not be here.
+    ///
+    /// # Errors
+    /// As [`Store::put_blob`].
+    pub fn put_tree(&self, tree: TreeView<'_>) -> Result<Handle, Error> {
+        let handle = tree.handle();
+        self.put(vec![(handle, tree.as_bytes())])?;
+        Ok(handle)
+    }
+
+    /// Stores the objects of a bundle, with one sync for all small ones, and
+    /// returns each record's handle, a goal's included.
+    ///
+    /// # Errors
+    /// As [`Store::put_blob`]; then some of the objects may be stored.
+    pub fn put_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, Error> {
+        let handle_of = |record: &BundleRecord<'_>| match record {
+            BundleRecord::Blob(bytes) => Handle::blob(bytes),
+            BundleRecord::Tree(tree) => tree.handle(),
+            BundleRecord::Goal(goal) => *goal,
+        };
+        let handles: Vec<Handle> = records.iter().map(handle_of).collect();
+        let stored = records.iter().zip(&handles).filter_map(|(record, handle)| match record {
+            BundleRecord::Blob(bytes) if handle.literal_bytes().is_none() => Some((*handle, *bytes)),
+            BundleRecord::Tree(tree) => Some((*handle, tree.as_bytes())),
+            _ => None,
+        });
+        self.put(stored.collect())?;
+        Ok(handles)
+    }
+
+    fn put(&self, items: Vec<(Handle, &[u8])>) -> Result<(), Error> {
+        let is_new = |key| self.memory.state(key).is_none_or(|state| state & DURABLE == 0);
+        let new = items.into_iter().filter(|(key, _)| self.disk.is_none() || is_new(*key));
+        let objects = new.map(|(key, bytes)| (key, Object::copy_of(bytes))).collect();
+        put_objects(&self.memory, self.disk().map(Arc::as_ref), objects)
+    }
+
+    /// A writer for a blob whose bytes arrive piece by piece.
+    ///
+    /// # Errors
+    /// None now; the disk is first touched by [`BlobWriter::write`].
+    pub fn blob_writer(&self) -> Result<BlobWriter, Error> {
+        Ok(BlobWriter::new(Arc::clone(&self.memory), self.disk().cloned()))
+    }
+
+    /// Makes the object and everything local that is reachable through it
+    /// durable. Without a disk this does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`]; [`Error::Corrupt`] if an object on the
+    /// way is damaged.
+    pub fn persist(&self, handle: Handle) -> Result<(), Error> {
+        let Some(disk) = self.disk() else { return Ok(()) };
+        let state = self.memory.state(handle.plain_tree());
+        if handle.literal_bytes().is_some() || state.is_some_and(|state| state & CLOSURE_DURABLE != 0) {
+            return Ok(());
+        }
+        let mut closure = Closure::new(&self.memory, disk);
+        closure.walk(handle)?;
+        closure.finish(Vec::new())
+    }
+
+    /// Names a handle, after [`Store::persist`]ing it. Synced when this returns.
+    ///
+    /// # Errors
+    /// [`Error::BadLabel`], [`Error::TooManyLabels`], and those of [`Store::persist`].
+    pub fn set_label(&self, name: &str, handle: Handle) -> Result<(), Error> {
+        check_name(name)?;
+        let Some(disk) = self.disk() else { return self.labels.set(name, handle) };
+        self.persist(handle)?;
+        disk.write_label(name, Some(handle)).map(drop)
+    }
+
+    /// What a label names.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`] (also for a damaged label).
+    pub fn label(&self, name: &str) -> Result<Option<Handle>, Error> {
+        self.disk().map_or_else(|| Ok(self.labels.get(name)), |disk| disk.index().label(name))
+    }
+
+    /// Takes a name back; false if there was none. Synced when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`].
+    pub fn remove_label(&self, name: &str) -> Result<bool, Error> {
+        self.disk().map_or_else(|| Ok(self.labels.remove(name)), |disk| disk.write_label(name, None))
+    }
+
+    /// All labels, by name.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`].
+    pub fn labels(&self) -> Result<Vec<(String, Handle)>, Error> {
+        self.disk().map_or_else(|| Ok(self.labels.all()), |disk| disk.index().labels())
+    }
+
+    /// The memoised relations.
+    #[inline]
+    pub fn relations(&self) -> &Relations {
+        &self.relations
+    }
+
+    /// Writes the relations that wait for the background thread, for an
+    /// orderly end. Nothing to do without a disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`], [`Error::Corrupt`]: some are not written.
+    pub fn flush_relations(&self) -> Result<(), Error> {
+        self.disk.as_ref().map_or(Ok(()), |tier| tier.background.work().write_relations())
+    }
+
+    /// Counts and sizes. Figures of a disk that cannot be read are 0.
+    pub fn stats(&self) -> Stats {
+        let memory = self.memory.stats();
+        let relations = self.relations.stats();
+        let mut stats = Stats {
+            memory_objects: memory.objects,
+            memory_bytes: memory.bytes,
+            memory_budget_bytes: self.memory.budget_bytes(),
+            memory_hits: memory.hits,
+            memory_misses: memory.misses,
+            evictions: memory.evictions,
+            relations: relations.known,
+            claims: relations.claims,
+            relations_bytes: relations.bytes,
+            relation_hits: relations.hits,
+            relation_misses: relations.misses,
+            relation_evictions: relations.evictions,
+            relations_unwritten: relations.unwritten,
+            ..Stats::default()
+        };
+        if let Some(tier) = &self.disk {
+            let disk = tier.disk.stats().unwrap_or_default();
+            stats.disk_objects = disk.objects;
+            stats.disk_bytes = disk.bytes;
+            stats.disk_reads = disk.reads;
+            stats.disk_relations = disk.relations;
+            stats.corrupt = disk.corrupt + tier.damaged_relations;
+            stats.background_failures = tier.background.work().failures.load(Ordering::Relaxed);
+            stats.spilled = tier.background.work().spilled.load(Ordering::Relaxed);
+        }
+        stats
+    }
+}
+
+/// Puts objects into both tiers, or into the one there is.
+pub(crate) fn put_objects(
+    memory: &Memory,
+    disk: Option<&Disk>,
+    objects: Vec<(Handle, Object)>,
+) -> Result<(), Error> {
+    let Some(disk) = disk else {
+        let new = objects.iter().filter(|(key, _)| memory.state(*key).is_none());
+        let new_bytes = new.map(|(_, object)| object.len() as u64).sum::<u64>();
+        let needed_bytes = memory.lacking_bytes(new_bytes);
+        if new_bytes > 0 && needed_bytes > 0 {
+            return Err(Error::Full { needed_bytes, budget_bytes: memory.budget_bytes() });
+        }
+        for (key, object) in objects {
+            memory.insert_with(key, 0, || object);
+        }
+        return Ok(());
+    };
+    disk.write(&objects, Vec::new())?;
+    for (key, object) in objects {
+        // A large object's pages are in the page cache now: map them instead
+        // of holding the bytes twice.
+        let mapped = if is_large(key) { disk.read(key)? } else { None };
+        memory.insert_with(key, DURABLE, || mapped.unwrap_or(object));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
