@@ -4,8 +4,9 @@
 //! One instance per thread, never reset; handles are positions in a fixed
 //! table; the engine has the same settings as the node's.
 
-use anyhow::{Context as _, ensure};
-use wasmtime::{Caller, Config, Engine, Extern, Instance, Linker, Memory, Module, Store, TypedFunc};
+use wasmtime::{
+    Caller, Config, Engine, Error, Extern, Instance, Linker, Memory, Module, Result, Store, TypedFunc,
+};
 
 const SHARD: i32 = 3;
 const NEEDLE: i32 = 4;
@@ -43,7 +44,7 @@ pub(crate) struct BareInstance {
 }
 
 impl Bare {
-    pub(crate) fn new(wasm: &[u8]) -> anyhow::Result<Self> {
+    pub(crate) fn new(wasm: &[u8]) -> Result<Self> {
         let mut config = Config::new();
         config.epoch_interruption(true).cranelift_nan_canonicalization(true);
         config.wasm_custom_page_sizes(true);
@@ -52,7 +53,7 @@ impl Bare {
         Ok(Self { engine, module })
     }
 
-    pub(crate) fn instance(&self) -> anyhow::Result<BareInstance> {
+    pub(crate) fn instance(&self) -> Result<BareInstance> {
         let mut store = Store::new(&self.engine, Call::default());
         store.set_epoch_deadline(1);
         let mut linker = Linker::<Call>::new(&self.engine);
@@ -61,11 +62,11 @@ impl Bare {
         })?;
         linker.func_wrap("sinew_v1", "read", read)?;
         linker.func_wrap("sinew_v1", "blob", |mut call: Caller<'_, Call>, at: i32, len: i32| {
-            let memory = call.data().memory.context("no memory")?;
+            let memory = call.data().memory.ok_or_else(no_memory)?;
             let (bytes, data) = memory.data_and_store_mut(&mut call);
             let range = at as u32 as usize..at as u32 as usize + len as u32 as usize;
-            data.result = bytes.get(range).context("out of bounds")?.to_vec();
-            wasmtime::Result::<i32>::Ok(RESULT)
+            data.result = bytes.get(range).ok_or_else(out_of_bounds)?.to_vec();
+            Result::<i32>::Ok(RESULT)
         })?;
         linker.define_unknown_imports_as_traps(&self.module)?;
         let instance: Instance = linker.instantiate(&mut store, &self.module)?;
@@ -75,24 +76,34 @@ impl Bare {
     }
 }
 
-fn read(mut call: Caller<'_, Call>, handle: i32, offset: i64, at: i32, len: i32) -> wasmtime::Result<i32> {
-    let memory = call.data().memory.context("no memory")?;
+fn read(mut call: Caller<'_, Call>, handle: i32, offset: i64, at: i32, len: i32) -> Result<i32> {
+    let memory = call.data().memory.ok_or_else(no_memory)?;
     let (bytes, data) = memory.data_and_store_mut(&mut call);
-    let blob = data.blob(handle).get(offset as usize..).context("out of bounds")?;
+    let blob = data.blob(handle).get(offset as usize..).ok_or_else(out_of_bounds)?;
     let len = blob.len().min(len as u32 as usize);
     let at = at as u32 as usize;
-    bytes.get_mut(at..at + len).context("out of bounds")?.copy_from_slice(&blob[..len]);
+    bytes.get_mut(at..at + len).ok_or_else(out_of_bounds)?.copy_from_slice(&blob[..len]);
     Ok(len as i32)
 }
 
 impl BareInstance {
     /// Counts in one shard.
-    pub(crate) fn call(&mut self, shard: &'static [u8], needle: &'static [u8]) -> anyhow::Result<&[u8]> {
+    pub(crate) fn call(&mut self, shard: &'static [u8], needle: &'static [u8]) -> Result<&[u8]> {
         let data = self.store.data_mut();
         data.shard = shard;
         data.needle = needle;
         let result = self.apply.call(&mut self.store, 0)?;
-        ensure!(result == RESULT, "the codelet returned handle {result}");
+        if result != RESULT {
+            return Err(Error::msg("the codelet returned another handle"));
+        }
         Ok(&self.store.data().result)
     }
+}
+
+fn no_memory() -> Error {
+    Error::msg("the codelet exports no memory")
+}
+
+fn out_of_bounds() -> Error {
+    Error::msg("the codelet reads or writes out of bounds")
 }

@@ -136,7 +136,10 @@ fn serve() -> anyhow::Result<SocketAddr> {
 fn upload(address: SocketAddr, codelet: &[u8]) -> anyhow::Result<()> {
     let mut bundle = BundleWriter::new();
     let handle = bundle.blob(codelet);
-    post(&mut TcpStream::connect(address)?, &bundle.goal(handle.identification().and_then(Handle::strict).unwrap()))?;
+    post(
+        &mut TcpStream::connect(address)?,
+        &bundle.goal(handle.identification().and_then(Handle::strict).unwrap()),
+    )?;
     Ok(())
 }
 

@@ -123,9 +123,9 @@ fn bare(bare: &Bare, shards: &[&'static [u8]], cores: usize) -> anyhow::Result<R
     let cpu = linux::process_cpu_ns()?;
     std::thread::scope(|scope| {
         let work = || {
-            let mut instance = bare.instance()?;
+            let mut instance = bare.instance().map_err(plain)?;
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let counts = instance.call(shard, NEEDLE)?;
+                let counts = instance.call(shard, NEEDLE).map_err(plain)?;
                 let first = counts.first_chunk::<8>().context("the counts are short")?;
                 found.fetch_add(u64::from_le_bytes(*first) as usize, Ordering::Relaxed);
             }
@@ -139,6 +139,11 @@ fn bare(bare: &Bare, shards: &[&'static [u8]], cores: usize) -> anyhow::Result<R
     })?;
     let cpu_s = (linux::process_cpu_ns()? - cpu) as f64 / 1e9;
     Ok(Run { wall_s: wall.elapsed().as_secs_f64(), cpu_s, found: found.into_inner() as u64 })
+}
+
+/// Wasmtime's errors as ours.
+fn plain(error: wasmtime::Error) -> anyhow::Error {
+    anyhow::anyhow!("{error:#}")
 }
 
 fn start(workers: Option<usize>) -> anyhow::Result<std::sync::Arc<Node>> {
@@ -163,7 +168,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let count = node.store().put_blob(&count_wasm)?;
     let merge = node.store().put_blob(&merge_wasm)?;
     let handles = put(&node, &shards);
-    let bare_peer = Bare::new(&count_wasm)?;
+    let bare_peer = Bare::new(&count_wasm).map_err(plain)?;
     // Compiled before anything is timed, on both sides.
     run_on_node(&node, &job(&node, count, merge, &handles[..2], 1_000)?)?;
 

@@ -75,7 +75,11 @@ fn machine() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or("?").to_owned();
     let (model, kernel) = (model.unwrap_or("unknown"), kernel.trim());
-    format!("{model}, {} cores, kernel {kernel}, load {load}; sinew {}", linux::available_cpus().map_or(0, |cpus| cpus.len()), env!("CARGO_PKG_VERSION"))
+    format!(
+        "{model}, {} cores, kernel {kernel}, load {load}; sinew {}",
+        linux::available_cpus().map_or(0, |cpus| cpus.len()),
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// The middle of some measurements.

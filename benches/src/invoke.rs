@@ -279,8 +279,11 @@ fn two_processes() -> anyhow::Result<f64> {
     let program = std::env::current_exe()?;
     let mut children = Vec::new();
     for _ in 0..2 {
-        let mut child =
-            Command::new(&program).arg("invoke-child").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = Command::new(&program)
+            .arg("invoke-child")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let mut output = BufReader::new(child.stdout.take().context("no output")?);
         let mut line = String::new();
         output.read_line(&mut line)?;
@@ -376,7 +379,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     report.add("cold_over_blake3_64_1m", full.over_reference(), "x", "1 M entries in the tables", BATCHES);
     let hits = memo_hits(&mut bench, add, limits(FUEL));
     report.add("memo_hit_1m_cpu_ns", median_cpu(&hits.cold), "ns", "built, hashed, found", BATCHES);
-    report.add("memo_hit_over_blake3_64_1m", hits.over_reference(), "x", "1 M entries in the tables", BATCHES);
+    report.add(
+        "memo_hit_over_blake3_64_1m",
+        hits.over_reference(),
+        "x",
+        "1 M entries in the tables",
+        BATCHES,
+    );
     drop(bench);
 
     eprintln!("invoke: peers");

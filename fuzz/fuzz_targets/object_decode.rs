@@ -8,15 +8,19 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use objects::{Application, BundleReader, BundleRecord, BundleWriter, Failure, Handle, Limits, Selection, TreeView};
+use objects::{
+    Application, BundleReader, BundleRecord, BundleWriter, Failure, FailureCode, Handle, Limits, Selection,
+    TreeBuilder, TreeView,
+};
 
 fuzz_target!(|input: &[u8]| {
     let Some((decoder, data)) = input.split_first() else { return };
-    match decoder % 4 {
+    match decoder % 5 {
         0 => handles(data),
         1 => text(data),
         2 => tree(data),
-        _ => bundle(data),
+        3 => bundle(data),
+        _ => composed(data),
     }
 });
 
@@ -87,6 +91,35 @@ fn tree(data: &[u8]) {
             assert!(TreeView::from_bytes(uncurried.view().as_bytes()).is_ok());
         }
     }
+}
+
+/// A tree whose entries are made of two bytes each, what and tagged how, so
+/// that layouts are met by chance.
+fn composed(data: &[u8]) {
+    let mut entries = TreeBuilder::new();
+    for [what, how] in data.as_chunks::<2>().0.iter().take(64) {
+        let number = usize::from(what / 6);
+        let object = match what % 6 {
+            0 => Handle::blob(FailureCode::ALL[number % FailureCode::ALL.len()].as_str().as_bytes()),
+            1 => Handle::blob(&(number as u64).to_le_bytes()[..usize::from(how / 8) % 9]),
+            2 => Handle::u64(number as u64),
+            3 => Limits { fuel: number as u64, ..Limits::default() }.handle().expect("it fits"),
+            4 => Handle::blob(&[*what; 40]),
+            _ => entries.view().handle(),
+        };
+        let tagged = match how % 8 {
+            0 => object.lowered(),
+            1 => object.identification(),
+            2 => object.identification().and_then(Handle::strict),
+            3 => object.identification().and_then(Handle::shallow),
+            4 => object.application(),
+            5 => object.application().and_then(Handle::strict),
+            6 => object.selection(),
+            _ => None,
+        };
+        entries.push(tagged.unwrap_or(object));
+    }
+    tree(&entries.into_bytes());
 }
 
 fn bundle(data: &[u8]) {

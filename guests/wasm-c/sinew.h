@@ -33,6 +33,7 @@ enum sinew_kind {
   SINEW_TREE_REF = 3,
   SINEW_THUNK = 4,
   SINEW_ENCODE = 5,
+  SINEW_FAILURE = 6, /* a tree [code, application, detail] */
 };
 
 /* Bytes that fit into the first-level cache: read large blobs in such pieces. */
@@ -40,7 +41,7 @@ enum sinew_kind {
 
 #define SINEW_IMPORT(name) __attribute__((import_module("sinew_v1"), import_name(#name)))
 
-/* What a handle names; which thunk or encode it is cannot be seen. */
+/* What a handle names; later versions may know more kinds. */
 SINEW_IMPORT(kind) int32_t sinew_kind(sinew_handle handle);
 /* Bytes of a blob or entries of a tree, object or ref. */
 SINEW_IMPORT(size) int64_t sinew_size(sinew_handle handle);

@@ -1,1 +1,90 @@
-fn main() {}
+// SPDX-License-Identifier: Apache-2.0
+//! The binary `sinew`: parses the command line and dispatches.
+//!
+//! Data goes to stdout, progress and messages to stderr; errors say what,
+//! why and what to do next, and end with the exit codes of `exit.rs`. Only
+//! `up` and `doctor` touch this machine; every other command is a client of
+//! a node's HTTP API.
+
+mod address;
+mod arguments;
+mod client;
+mod commands;
+mod directory;
+mod exit;
+mod expression;
+mod home;
+mod node_api;
+mod output;
+mod progress;
+mod quantity;
+mod shards;
+mod upload;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser;
+
+use arguments::{Arguments, Command, Format, Global};
+use exit::{Code, Stop};
+use node_api::Node;
+use output::Output;
+
+fn main() -> ExitCode {
+    let Arguments { global, command } = Arguments::parse();
+    let output = Output::new(&global);
+    match dispatch(&global, command, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !exit::is_broken_pipe(&error) {
+                output.error(&error);
+            }
+            ExitCode::from(exit::code(&error))
+        }
+    }
+}
+
+fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Result<()> {
+    match command {
+        Command::Up(arguments) => return commands::up::run(&arguments, global, output),
+        Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
+        Command::Version => return commands::version::run(output),
+        Command::Completion(arguments) => return commands::completion::run(&arguments),
+        _ => {}
+    }
+    if global.verbose > 0 {
+        output::log_to_stderr(global.verbose, Format::Human)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("the event loop does not start")?;
+    let done = runtime.block_on(async {
+        let mut node = Node::new(address::of(global)?);
+        tokio::select! {
+            done = client_command(command, &mut node, output) => done,
+            _ = tokio::signal::ctrl_c() => Err(interrupted()),
+        }
+    });
+    // A read of stdin may still be waiting; nobody needs it.
+    runtime.shutdown_background();
+    done
+}
+
+/// Leaving closes the connection, and the node cancels what it did for us.
+fn interrupted() -> anyhow::Error {
+    Stop::new(Code::Interrupted, "interrupted; the node gives up what nobody else waits for").into()
+}
+
+async fn client_command(command: Command, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    match command {
+        Command::Put(arguments) => commands::put::run(&arguments, node, output).await,
+        Command::Get(arguments) => commands::get::run(&arguments, node, output).await,
+        Command::Ls(arguments) => commands::ls::run(&arguments, node, output).await,
+        Command::Cat(arguments) => commands::cat::run(&arguments, node, output).await,
+        Command::Eval(arguments) => commands::eval::run(&arguments, node, output).await,
+        Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
+        Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
+        Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
+        Command::Up(_) | Command::Doctor(_) | Command::Version | Command::Completion(_) => Ok(()),
+    }
+}

@@ -299,7 +299,7 @@ impl Evaluator {
         if application.procedure.kind() == Kind::Tree {
             return uncurry(host, frame, &application);
         }
-        if let Some(turn) = self.unready(host, job, thunk, &application) {
+        if let Some(turn) = self.unready(host, job, &application) {
             return turn;
         }
         self.claim_and_apply(host, job, thunk, &application, &data)
@@ -311,7 +311,6 @@ impl Evaluator {
         &mut self,
         host: &mut H,
         job: &mut Job,
-        thunk: Handle,
         application: &Application<'_>,
     ) -> Option<Turn> {
         let fits = application.limits.memory_bytes
@@ -319,10 +318,9 @@ impl Evaluator {
         if fits && self.inputs.are_obviously_local(application.tree) {
             return None;
         }
-        if let Some(next) = host.recall(thunk) {
+        if let Some(turn) = recall_step(host, job.frames.last_mut()?) {
             self.release(job);
-            let frame = job.frames.last_mut()?;
-            return Some(advance_known(host, frame, next));
+            return Some(turn);
         }
         let missing = self.inputs.missing(host, application.tree);
         if !missing.is_empty() {

@@ -117,8 +117,12 @@ pub trait Host {
     /// Ends the caller's claim without an answer; others may try.
     fn abandon(&mut self, thunk: Handle);
 
-    /// Runs the procedure: `thunk` is the application of `application`, all
-    /// inputs are local, memory is reserved.
+    /// Runs the procedure: `thunk` is the application of `application`, memory
+    /// is reserved, and all inputs were found to be local, though only
+    /// `data`, the definition's bytes, is held: another input may have been
+    /// evicted since, long ago even, since a worker does not look again below
+    /// a tree that it found complete before. The host gets such an input back
+    /// itself or, if it is gone, ends the application by `missing-data`.
     fn apply(
         &mut self,
         thunk: Handle,

@@ -29,9 +29,13 @@ pub(crate) struct FailureMember {
     deterministic: bool,
 }
 
-/// What went wrong, where, why, and what to do next.
+/// What went wrong, where, why, and what to do next. Boxed: it is the `Err` of
+/// functions that nearly always succeed.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem(Box<Document>);
+
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Problem {
+struct Document {
     #[serde(rename = "type")]
     type_uri: String,
     title: &'static str,
@@ -43,7 +47,7 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     suggestion: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<Box<FailureMember>>,
+    failure: Option<FailureMember>,
     #[serde(skip)]
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -57,7 +61,7 @@ impl Problem {
         component: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self {
+        Self(Box::new(Document {
             type_uri: format!("urn:sinew:problem:{kind}"),
             title,
             status: status.as_u16(),
@@ -67,7 +71,7 @@ impl Problem {
             suggestion: None,
             failure: None,
             headers: Vec::new(),
-        }
+        }))
     }
 
     /// 400: the request itself is wrong.
@@ -114,10 +118,28 @@ impl Problem {
         .suggest("the node's log has more under this request_id; `sinew doctor` checks the installation")
     }
 
-    /// 500: the store cannot do its work.
+    /// The store refuses (the request's fault) or cannot do its work (ours).
     pub(crate) fn store(error: &store::Error) -> Self {
-        tracing::error!(%error, "the store failed");
-        Self::internal("store", error.to_string())
+        use store::Error;
+        let new = |status, kind, title| Self::new(status, kind, title, "store", error.to_string());
+        match error {
+            Error::BadLabel { .. } => Self::bad_request("bad-label", error.to_string()),
+            Error::TooLarge => new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The blob is too long"),
+            Error::TooManyLabels => new(StatusCode::CONFLICT, "too-many-labels", "There are too many labels")
+                .suggest("remove some with DELETE /v1/labels/{name}"),
+            Error::Full { .. } => new(StatusCode::INSUFFICIENT_STORAGE, "store-full", "The store is full")
+                .suggest("give the node more memory, or a home on disk"),
+            Error::Closed => Self::busy("store", error.to_string()),
+            Error::Corrupt { .. } => {
+                tracing::error!(%error, "stored bytes are damaged");
+                Self::internal("store", error.to_string())
+                    .suggest("put the object again, or evaluate again what made it")
+            }
+            _ => {
+                tracing::error!(%error, "the store failed");
+                Self::internal("store", error.to_string())
+            }
+        }
     }
 
     /// A computation that ended in a failure. `detail` is its text.
@@ -138,34 +160,34 @@ impl Problem {
             _ => "application",
         };
         let problem = Self::new(status, &format!("failure-{code}"), title, component, detail);
-        let problem = if status == StatusCode::SERVICE_UNAVAILABLE {
-            problem.header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S))
-        } else {
-            problem
-        };
-        Self { failure: Some(Box::new(member)), ..problem.suggest(suggestion) }
+        let mut problem = problem.suggest(suggestion);
+        problem.0.failure = Some(member);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            return problem.header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        }
+        problem
     }
 
     /// What the caller can do next.
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
-        self.suggestion = Some(suggestion.into());
+        self.0.suggestion = Some(suggestion.into());
         self
     }
 
     /// A header that the status calls for.
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((name, value));
+        self.0.headers.push((name, value));
         self
     }
 
     /// The status code.
     pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// The document for a request with this id.
     pub(crate) fn to_json(&self, request_id: &str) -> Vec<u8> {
-        let named = Self { request_id: Some(request_id.to_owned()), ..self.clone() };
+        let named = Document { request_id: Some(request_id.to_owned()), ..self.0.as_ref().clone() };
         // Strings and numbers only: serialization has nothing to fail on.
         serde_json::to_vec(&named).unwrap_or_default()
     }
@@ -181,7 +203,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(mut self) -> Response {
         let mut response = self.status().into_response();
-        for (name, value) in std::mem::take(&mut self.headers) {
+        for (name, value) in std::mem::take(&mut self.0.headers) {
             response.headers_mut().insert(name, value);
         }
         response.extensions_mut().insert(self);

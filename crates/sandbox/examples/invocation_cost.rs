@@ -99,8 +99,16 @@ fn main() {
         ("128 KiB memory, untouched", codelet("(memory (export \"memory\") 2)", ""), 0),
         ("fresh: table", codelet("(table 1 funcref)", "(table.set (i32.const 0) (ref.null func))"), 0),
         ("fresh: 17 pages, untouched", codelet("(memory (export \"memory\") 17)", ""), 0),
-        ("fresh: 17 pages, 16 x 4 KiB dirtied", codelet("(memory (export \"memory\") 17)", &stores(65536, 4096)), 0),
-        ("fresh: 17 pages, all written", codelet("(memory (export \"memory\") 17)", &stores(17 << 16, 64)), 0),
+        (
+            "fresh: 17 pages, 16 x 4 KiB dirtied",
+            codelet("(memory (export \"memory\") 17)", &stores(65536, 4096)),
+            0,
+        ),
+        (
+            "fresh: 17 pages, all written",
+            codelet("(memory (export \"memory\") 17)", &stores(17 << 16, 64)),
+            0,
+        ),
     ];
     let mut invoker = Invoker::new(codelets.clone());
     for (name, module, fuel) in cases {

@@ -42,7 +42,7 @@ fn record(result: Handle) -> Record {
 }
 
 fn report(store: &Store, name: &str, next: &mut u64) {
-    let hash = measure(|trees| trees.iter().for_each(|tree| drop(black_box(tree.view().handle()))), next);
+    let hash = measure(|trees| trees.iter().for_each(|tree| _ = black_box(tree.view().handle())), next);
     let keep = measure(
         |trees| {
             for tree in trees {
@@ -71,7 +71,7 @@ fn report(store: &Store, name: &str, next: &mut u64) {
     let bare = measure(|trees| drop(black_box(keys(trees))), next);
     let known: Vec<_> = kept.iter().filter_map(|tree| tree.application()).collect();
     known.iter().for_each(|key| store.relations().insert(*key, record(*key)));
-    let hit = measure(|_| known.iter().for_each(|key| drop(black_box(store.relations().claim(*key)))), next);
+    let hit = measure(|_| known.iter().for_each(|key| _ = black_box(store.relations().claim(*key))), next);
     println!(
         "{name}: hash {hash:.0} ns; keep_tree {keep:.0} (hash + {:.0}); local hit {local:.0}; \
          claim + fulfil {:.0}; claim of a known key {hit:.0}",

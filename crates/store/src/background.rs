@@ -5,9 +5,9 @@
 //! [`Signal`] is how the other threads wake it. Memory pressure is served at
 //! once, relations at most every [`RELATIONS_INTERVAL`].
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -38,6 +38,8 @@ pub(crate) struct Signal {
     relief: Condvar,
     /// Mirrors `Wants::pressure`, to be read without the lock.
     pressure: AtomicBool,
+    /// The background thread, which must not wait for itself.
+    worker: OnceLock<ThreadId>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -66,6 +68,9 @@ impl Signal {
 
     /// Waits until memory was freed, or `limit` has passed, or nothing can be freed.
     pub(crate) fn wait_for_relief(&self, limit: Duration) {
+        if self.worker.get() == Some(&thread::current().id()) {
+            return;
+        }
         let mut wants = self.wants.lock();
         if !wants.stuck && !wants.stop {
             self.relief.wait_for(&mut wants, limit);
@@ -163,6 +168,8 @@ impl Drop for Background {
 
 impl Work {
     fn run(&self) {
+        let set = self.signal.worker.set(thread::current().id());
+        debug_assert!(set.is_ok(), "a store has one background thread");
         let mut relations_from = Instant::now();
         let mut pressure_from = Instant::now();
         let mut shard = 0;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use objects::Handle;
 use parking_lot::{RwLock, RwLockReadGuard};
 use redb::{
-    Builder, Database, Durability, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
+    Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
     ReadableTableMetadata as _, Table, TableDefinition, WriteTransaction,
 };
 
@@ -60,10 +60,13 @@ pub(crate) struct IndexStats {
     pub(crate) relations: u64,
 }
 
+/// Opens the database's storage: a file, or what a test puts in its place.
+type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+
 /// The open database.
 pub(crate) struct Index {
     path: PathBuf,
-    cache_bytes: usize,
+    opener: Opener,
     /// More relations than this push others out.
     relations_max: u64,
     /// `None` after a failed write until it could be opened again.
@@ -74,7 +77,13 @@ impl Index {
     /// Opens or makes the database; brings it to its last synced commit if the
     /// process before us did not close it.
     pub(crate) fn open(path: PathBuf, cache_bytes: usize, relations_max: u64) -> Result<Self, Error> {
-        let index = Self { path, cache_bytes, relations_max, database: RwLock::new(None) };
+        let file = path.clone();
+        let opener = move || Builder::new().set_cache_size(cache_bytes).create(&file);
+        Self::with_opener(path, Box::new(opener), relations_max)
+    }
+
+    fn with_opener(path: PathBuf, opener: Opener, relations_max: u64) -> Result<Self, Error> {
+        let index = Self { path, opener, relations_max, database: RwLock::new(None) };
         index.reopen()?;
         // All tables exist from here on, so that readers need not ask.
         index.commit(&[])?;
@@ -89,8 +98,7 @@ impl Index {
         let mut database = self.database.write();
         // The old one must be gone first: the file is locked.
         *database = None;
-        let open = || Builder::new().set_cache_size(self.cache_bytes).create(&self.path);
-        *database = Some(self.guarded(|| open().map_err(redb::Error::from))?);
+        *database = Some(self.guarded(|| (self.opener)().map_err(redb::Error::from))?);
         Ok(())
     }
 

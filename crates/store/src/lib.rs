@@ -41,3 +41,6 @@ pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
 pub use object::Object;
 pub use relations::{Claim, Record, Relations, Rule};
 pub use store::{Options, Stats, Store};
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,9 @@
 //! looked at since the hand last passed): what is on disk is dropped, what is
 //! not is handed out to be written first.
 //!
-//! Only if the background thread falls far behind, inserting waits for it, a
-//! few milliseconds for every [`Memory::report_bytes`] inserted: the one
-//! exception, without which memory would have no limit.
+//! Only if the background thread falls far behind, inserting waits for it: the
+//! one exception, without which memory would have no limit. If nothing can be
+//! written, it does not wait either, and the budget is exceeded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -33,9 +33,11 @@ const MAPPED_COST_BYTES: u64 = 4096;
 /// A shard tells the others of this many bytes at once (less in a small store).
 const REPORT_BYTES_MAX: i64 = 32 << 10;
 /// Room in a new shard's table: 64 bytes each.
-const SHARD_CAPACITY: usize = 28;
-/// The longest that one insertion waits for the background thread.
+const SHARD_CAPACITY: usize = 112;
+/// How long one insertion waits for the background thread at most, over five
+/// quarters of the budget and over six.
 const BACKPRESSURE_WAIT: Duration = Duration::from_millis(5);
+const BACKPRESSURE_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// It was looked at since the hand passed.
 const REFERENCED: u8 = 1;
@@ -198,8 +200,10 @@ impl Memory {
         let used = used.max(0) as u64;
         if used > self.budget_bytes {
             signal.raise_pressure();
-            if used > self.budget_bytes.saturating_add(self.budget_bytes / 4) {
-                signal.wait_for_relief(BACKPRESSURE_WAIT);
+            match (used - self.budget_bytes) / (self.budget_bytes / 4).max(1) {
+                0 => {}
+                1 => signal.wait_for_relief(BACKPRESSURE_WAIT),
+                _ => signal.wait_for_relief(BACKPRESSURE_WAIT_MAX),
             }
         }
     }

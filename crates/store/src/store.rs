@@ -84,7 +84,7 @@ pub struct Stats {
 
 /// A store. Share it as `Arc<Store>`.
 pub struct Store {
-    memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
     relations: Arc<Relations>,
     /// Those of a store without a disk.
     labels: MemoryLabels,
@@ -135,7 +135,7 @@ impl Store {
         Ok(store)
     }
 
-    fn disk(&self) -> Option<&Arc<Disk>> {
+    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
         self.disk.as_ref().map(|tier| &tier.disk)
     }
 

@@ -9,6 +9,7 @@ use crate::abi;
 /// What a handle names, as far as a codelet may know. Which thunk or encode
 /// it is cannot be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// Bytes that can be read.
     Blob,
@@ -22,6 +23,10 @@ pub enum Kind {
     Thunk,
     /// A request for the result of a thunk.
     Encode,
+    /// Why a computation has no result: a tree `[code, application, detail]`.
+    Failure,
+    /// What only later versions of the ABI know.
+    Unknown,
 }
 
 /// A name that this call was given or has made.
@@ -51,7 +56,9 @@ impl Handle {
             2 => Kind::BlobRef,
             3 => Kind::TreeRef,
             4 => Kind::Thunk,
-            _ => Kind::Encode,
+            5 => Kind::Encode,
+            6 => Kind::Failure,
+            _ => Kind::Unknown,
         }
     }
 
@@ -131,14 +138,14 @@ impl Handle {
     }
 
     /// Whatever this is, as something that brings its complete data to the
-    /// application in which it stands: objects and encodes as they are, the
-    /// rest strictly encoded.
+    /// application in which it stands: refs and thunks strictly encoded, the
+    /// rest as it is.
     #[inline]
     pub fn complete(self) -> Self {
         match self.kind() {
-            Kind::Blob | Kind::Tree | Kind::Encode => self,
             Kind::BlobRef | Kind::TreeRef => self.identification().strict(),
             Kind::Thunk => self.strict(),
+            _ => self,
         }
     }
 }

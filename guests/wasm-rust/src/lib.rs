@@ -9,7 +9,7 @@
 //! call. Misuse (the bytes of a thunk, an entry past the end) ends the call
 //! with the failure `bad-handle`, so nothing here returns a `Result`.
 //!
-//! ```ignore
+//! ```text
 //! #![no_std]
 //! use sinew_guest::{Call, Handle, codelet, number};
 //!

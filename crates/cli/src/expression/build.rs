@@ -210,8 +210,11 @@ impl Builder<'_> {
     ) -> Result<Handle, Error> {
         let thunk = self.handle(inner)?;
         make(thunk).ok_or_else(|| {
-            Error::new(inner.span, format!("only a computation can be asked for, and this is {}", described(thunk)))
-                .hint("ident(x) makes a computation of data: !ident(x)")
+            Error::new(
+                inner.span,
+                format!("only a computation can be asked for, and this is {}", described(thunk)),
+            )
+            .hint("ident(x) makes a computation of data: !ident(x)")
         })
     }
 

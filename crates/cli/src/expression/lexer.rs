@@ -170,13 +170,16 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         self.at += 2;
         let digits = self.take_while(|character| character.is_ascii_alphanumeric() || character == '_');
-        let digits: Vec<u32> =
-            digits.chars().filter(|&digit| digit != '_').map(|digit| digit.to_digit(16).unwrap_or(16)).collect();
+        let digits: Vec<u32> = digits
+            .chars()
+            .filter(|&digit| digit != '_')
+            .map(|digit| digit.to_digit(16).unwrap_or(16))
+            .collect();
         if digits.contains(&16) {
             let error = self.error(start, "0x is followed by hexadecimal digits only");
             return Err(error.hint("0x… is bytes in their order; numbers are decimal, like 255u8"));
         }
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return Err(self.error(start, "bytes have two hexadecimal digits each"));
         }
         // Digits are below 16.
@@ -234,7 +237,8 @@ impl<'a> Lexer<'a> {
             }
             Some('u') => {
                 let character = self.unicode_escape();
-                let character = character.ok_or_else(|| self.error(start, "no such character").hint(known))?;
+                let character =
+                    character.ok_or_else(|| self.error(start, "no such character").hint(known))?;
                 bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 return Ok(());
             }

@@ -17,7 +17,6 @@ mod syntax;
 pub(crate) use build::{External, ExternalKind, Externals, Objects, build, externals};
 pub(crate) use parser::parse;
 pub(crate) use suggest::closest;
-pub(crate) use syntax::Expression;
 
 use syntax::Span;
 

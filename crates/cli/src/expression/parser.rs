@@ -306,7 +306,9 @@ impl Parser {
             _ => {
                 let error = Error::new(field_span, format!("there is no limit `{field}`"));
                 let hint = closest(field, LIMIT_FIELDS).map(|near| format!("did you mean `{near}`?"));
-                return Err(error.hint(hint.unwrap_or_else(|| "the limits are mem, fuel, out, fan".to_owned())));
+                return Err(
+                    error.hint(hint.unwrap_or_else(|| "the limits are mem, fuel, out, fan".to_owned()))
+                );
             }
         }
         Ok(())
@@ -331,7 +333,8 @@ fn number(value: u64, suffix: &str, span: Span) -> Result<Form, Error> {
 
 fn handle(word: &str, span: Span) -> Result<objects::Handle, Error> {
     const KINDS: [&str; 12] = [
-        "lit", "blob", "tree", "blobref", "treeref", "failure", "app", "sel", "ident", "strict", "shallow", "let",
+        "lit", "blob", "tree", "blobref", "treeref", "failure", "app", "sel", "ident", "strict", "shallow",
+        "let",
     ];
     word.parse().map_err(|error: objects::Error| {
         let kind = word.split('-').next().unwrap_or("");

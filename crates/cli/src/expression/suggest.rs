@@ -25,7 +25,8 @@ fn edits(left: &[char], right: &str) -> usize {
     for (at, &from) in left.iter().enumerate() {
         let mut next = vec![at + 1];
         for (other, &to) in right.iter().enumerate() {
-            let mut cost = (row[other] + usize::from(from != to)).min(row[other + 1] + 1).min(next[other] + 1);
+            let mut cost =
+                (row[other] + usize::from(from != to)).min(row[other + 1] + 1).min(next[other] + 1);
             let swapped = at > 0 && other > 0 && from == right[other - 1] && to == left[at - 1];
             if swapped {
                 cost = cost.min(before[other - 1] + 1);

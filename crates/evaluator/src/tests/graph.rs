@@ -73,7 +73,7 @@ impl Builder<'_> {
     /// reaches much of what was made.
     fn pick(&mut self) -> Handle {
         let byte = usize::from(self.byte());
-        let back = byte * byte * self.made.len() >> 16;
+        let back = (byte * byte * self.made.len()) >> 16;
         self.made[self.made.len() - 1 - back]
     }
 
@@ -123,7 +123,7 @@ impl Builder<'_> {
             }
             60 => {
                 let value = self.value();
-                let is_selection = self.byte() % 2 == 0;
+                let is_selection = self.byte().is_multiple_of(2);
                 let thunk = if is_selection { value.selection() } else { value.application() };
                 thunk.unwrap_or(value)
             }
@@ -174,7 +174,7 @@ impl Builder<'_> {
         let mut salt = [b'#'; 50];
         salt[0] = self.made.len() as u8;
         let kind = self.byte();
-        let object = if kind % 2 == 0 {
+        let object = if kind.is_multiple_of(2) {
             self.world.blob(&salt)
         } else {
             let mut entries = self.picks();
@@ -200,7 +200,7 @@ impl Builder<'_> {
             }
         };
         let thunk = last.identification().unwrap_or(last);
-        let is_strict = style % 2 == 0 || style / 2 % 4 != 0;
+        let is_strict = style.is_multiple_of(2) || !(style / 2).is_multiple_of(4);
         let goal = if is_strict { thunk.strict() } else { thunk.shallow() };
         goal.unwrap_or(last)
     }

@@ -28,12 +28,14 @@ pub(super) enum Distance {
 #[derive(Default)]
 pub(super) struct World {
     objects: Mutex<HashMap<Handle, Arc<[u8]>>>,
-    remote: Mutex<HashMap<Handle, (Arc<[u8]>, Distance)>>,
+    remote: Mutex<HashMap<Handle, Remote>>,
     relations: Mutex<HashMap<Handle, Relation>>,
     mail: Mutex<VecDeque<Mail>>,
     counts: Mutex<Counts>,
-    busy_seen: Condvar,
+    changed: Condvar,
 }
+
+type Remote = (Arc<[u8]>, Distance);
 
 enum Relation {
     Known(Handle, Rule),
@@ -208,8 +210,20 @@ impl World {
 
     /// Blocks until somebody found a claim busy and waits for it.
     pub(super) fn await_waiter(&self) {
-        let counts = lock(&self.counts);
-        drop(self.busy_seen.wait_while(counts, |counts| counts.waits == 0));
+        self.await_counts(|counts| counts.waits > 0);
+    }
+
+    /// Blocks until the procedure `name` has begun to run a second time.
+    pub(super) fn await_second(&self, name: &str) {
+        self.await_counts(|counts| counts.runs(name) > 1);
+    }
+
+    fn await_counts(&self, has_come: impl Fn(&Counts) -> bool) {
+        let patience = std::time::Duration::from_secs(30);
+        let awaited =
+            self.changed.wait_timeout_while(lock(&self.counts), patience, |counts| !has_come(counts));
+        let is_late = awaited.is_ok_and(|(_, waited)| waited.timed_out());
+        assert!(!is_late, "no other worker came");
     }
 
     /// Runs the procedure of an application; what a node would make of it.
@@ -252,6 +266,7 @@ impl World {
         *counts.procedures.entry(name.to_owned()).or_default() += 1;
         *counts.applied.entry(thunk).or_default() += 1;
         counts.order.push(name.to_owned());
+        self.changed.notify_all();
     }
 
     pub(super) fn note_load(&self, object: Handle) {
@@ -265,6 +280,8 @@ pub(super) struct FakeHost {
     pub(super) world: Arc<World>,
     /// Whom it tells about events.
     pub(super) scheduler: Arc<Scheduler>,
+    /// What happens elsewhere while this worker asks for an object.
+    pub(super) meanwhile: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl FakeHost {
@@ -301,6 +318,9 @@ impl Host for FakeHost {
 
     fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch {
         lock(&self.world.counts).fetched.push(object);
+        if let Some(meanwhile) = &mut self.meanwhile {
+            meanwhile();
+        }
         if lock(&self.world.objects).contains_key(&object) {
             return Fetch::Here;
         }
@@ -317,7 +337,7 @@ impl Host for FakeHost {
                 Fetch::Coming
             }
             // Half of what is nowhere is known to be at once.
-            None if object.hash_bytes()[0] % 2 == 0 => Fetch::Missing,
+            None if object.hash_bytes()[0].is_multiple_of(2) => Fetch::Missing,
             None => {
                 lock(&self.world.mail).push_back(Mail::Loss(object, waiter));
                 Fetch::Coming
@@ -373,7 +393,7 @@ impl Host for FakeHost {
             _ => false,
         };
         lock(&self.world.counts).waits += 1;
-        self.world.busy_seen.notify_all();
+        self.world.changed.notify_all();
         is_waiting
     }
 

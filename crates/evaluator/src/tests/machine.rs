@@ -17,6 +17,9 @@ pub(super) const ALLOWANCE_BYTES: u64 = 128 << 20;
 /// What they share beyond.
 pub(super) const POOL_BYTES: u64 = 256 << 20;
 
+/// Rounds of 50 µs without any event after which a concurrent test gives up.
+const IDLE_ROUNDS_MAX: usize = 200_000;
+
 /// A scheduler for `workers` workers, with the memory above.
 pub(super) fn scheduler(workers: usize) -> Arc<Scheduler> {
     let admission = AdmissionOptions { allowance_bytes: ALLOWANCE_BYTES, pool_bytes: POOL_BYTES };
@@ -42,7 +45,7 @@ impl Machine {
 
     /// A worker that shares what there is.
     pub(super) fn over(world: Arc<World>, scheduler: Arc<Scheduler>) -> Self {
-        let host = FakeHost { world: Arc::clone(&world), scheduler: Arc::clone(&scheduler) };
+        let host = FakeHost { world: Arc::clone(&world), scheduler: Arc::clone(&scheduler), meanwhile: None };
         let evaluator = Evaluator::new(Arc::clone(&scheduler));
         Self { world, scheduler, host, evaluator }
     }
@@ -106,7 +109,7 @@ pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[H
     let requests: Vec<Arc<Request>> =
         goals.iter().map(|&goal| scheduler.submit(goal, Priority::Normal).expect("there is room")).collect();
     std::thread::scope(|scope| {
-        for _ in 0..workers {
+        let worker = |_| {
             let (sender, scheduler) = (sender.clone(), Arc::clone(&scheduler));
             let mut machine = Machine::over(Arc::clone(world), Arc::clone(&scheduler));
             scope.spawn(move || {
@@ -116,8 +119,9 @@ pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[H
                         let _ = sender.send((request.id(), result));
                     }
                 }
-            });
-        }
+            })
+        };
+        let workers: Vec<_> = (0..workers).map(worker).collect();
         let mut left = goals.len();
         let mut idle_rounds = 0;
         while left > 0 {
@@ -129,13 +133,20 @@ pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[H
                 idle_rounds = 0;
             } else {
                 idle_rounds += 1;
-                assert!(idle_rounds < 600_000, "no result within half a minute");
+                if idle_rounds > IDLE_ROUNDS_MAX || workers.iter().any(|worker| worker.is_finished()) {
+                    // Lets the workers go: the scope waits for them.
+                    scheduler.close();
+                    panic!("a worker panicked, or nothing goes on and nothing will come");
+                }
             }
         }
         scheduler.close();
-        // What was on its way for sparks.
-        while world.deliver(&scheduler) {}
     });
+    // What was on its way for sparks whose requests have ended.
+    let mut machine = Machine::over(Arc::clone(world), Arc::clone(&scheduler));
+    while world.deliver(&scheduler) {
+        machine.work_off();
+    }
     assert_eq!(scheduler.requests(), 0);
     results.into_inner().unwrap().into_iter().map(|result| result.expect("all ended")).collect()
 }

@@ -47,7 +47,7 @@ pub(super) fn run(call: &mut Call<'_>) -> Ended {
             let detail = call.bytes(0)?;
             Err(Fault::Failure(FailureCode::Guest, String::from_utf8_lossy(&detail).into_owned()))
         }
-        "call" => Ok(call.apply(&call.entries[ARGUMENTS_START..].to_vec())),
+        "call" => Ok(call.apply(&call.entries[ARGUMENTS_START..])),
         "inc" => Ok(Handle::u64(call.number(0)?.wrapping_add(1))),
         "count-down" => call.count_down(),
         "fib" => call.fib(),
@@ -60,8 +60,8 @@ pub(super) fn run(call: &mut Call<'_>) -> Ended {
             call.world.await_waiter();
             call.argument(0)
         }
-        "pause" => {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+        "meet" => {
+            call.world.await_second("meet");
             call.argument(0)
         }
         _ => Err(Fault::Failure(FailureCode::BadProcedure, String::new())),

@@ -28,3 +28,21 @@ fn busy_says_when_to_come_back() {
         (503, &"1".parse().unwrap())
     );
 }
+
+#[test]
+fn the_store_s_refusals_are_told_from_its_troubles() {
+    let bad_label = store::Error::BadLabel { name: "x y".to_owned(), reason: "it has a space" };
+    let full = store::Error::Full { needed_bytes: 1, budget_bytes: 2 };
+    let io = store::Error::Io { path: "/x".into(), source: std::io::Error::other("no") };
+    let cases = [
+        (bad_label, 400),
+        (store::Error::TooLarge, 413),
+        (store::Error::TooManyLabels, 409),
+        (full, 507),
+        (store::Error::Closed, 503),
+        (io, 500),
+    ];
+    for (error, status) in cases {
+        assert_eq!(Problem::store(&error).status().as_u16(), status, "{error}");
+    }
+}

@@ -75,8 +75,9 @@ pub(crate) async fn keep(
             Lifetime::Stored => shared.backend.put_many(&records),
             Lifetime::Evaluation => shared.backend.keep_many(&records),
         };
-        let handles = kept.map_err(|error| Problem::store(&error))?;
-        Ok(Kept { handles: handles.len(), goal: goal(&records) })
+        kept.map_err(|error| Problem::store(&error))?;
+        let goal = goal(&records);
+        Ok(Kept { handles: records.len() - usize::from(goal.is_some()), goal })
     })
     .await?
 }

@@ -4,6 +4,8 @@
 use super::House;
 use crate::{Door, Options};
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test]
 async fn only_names_of_this_node_are_answered() {
     let hosts = vec!["node.example".to_owned()];
@@ -23,7 +25,7 @@ async fn only_names_of_this_node_are_answered() {
     for headers in allowed {
         assert_eq!(house.get_with("/v1/status", headers).await.status, 200, "{headers:?}");
     }
-    let refused: &[(&[(&str, &str)], u16, &str)] = &[
+    let refused: &[(Headers<'_>, u16, &str)] = &[
         (&[("host", "evil.example")], 403, "host-not-allowed"),
         (&[("host", "localhost.evil.example")], 403, "host-not-allowed"),
         (&[("host", "192.168.0.1:8080")], 403, "host-not-allowed"),

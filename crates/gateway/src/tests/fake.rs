@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
-use tokio::time::Instant;
 use store::{BlobWriter, Object, Record, Rule, Store};
+use tokio::time::Instant;
 
 use crate::backend::*;
 
@@ -139,7 +139,13 @@ impl Backend for Fake {
             Script::Hangs | Script::Panics => (request.goal, None, 0),
         };
         let end = Evaluated { result, failure, applied, wall: Duration::from_nanos(1234) };
-        Ok(Box::new(FakeEvaluation { script, end, began: Instant::now(), ended: false, cancelled: self.cancelled.clone() }))
+        Ok(Box::new(FakeEvaluation {
+            script,
+            end,
+            began: Instant::now(),
+            ended: false,
+            cancelled: self.cancelled.clone(),
+        }))
     }
 
     fn explain(&self, handle: Handle) -> Result<Explanation, store::Error> {

@@ -13,6 +13,8 @@ use crate::{BUNDLE_MEDIA_TYPE, Options};
 
 const OCTETS: &str = "application/octet-stream";
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test]
 async fn blobs_of_all_lengths_come_back_as_they_went_in() {
     let house = House::new();
@@ -135,7 +137,7 @@ async fn ranges() {
     let handle = house.fake.store.put_blob(&blob).unwrap();
     let path = format!("/v1/objects/{handle}");
     let etag = format!("\"{handle}\"");
-    let cases: &[(&[(&str, &str)], u16, std::ops::Range<usize>, &str)] = &[
+    let cases: &[(Headers<'_>, u16, std::ops::Range<usize>, &str)] = &[
         (&[("range", "bytes=0-0")], 206, 0..1, "bytes 0-0/100"),
         (&[("range", "bytes=10-19")], 206, 10..20, "bytes 10-19/100"),
         (&[("range", "bytes=90-1000")], 206, 90..100, "bytes 90-99/100"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Affinity as the kernel reports it back.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::io::ErrorKind;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a mapping shows, and what it refuses.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

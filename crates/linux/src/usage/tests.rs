@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clocks that run with work, and the parsing of `/proc`.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -173,8 +173,8 @@ impl Artefacts {
         }
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let temporary = self.dir.join(format!("{TEMPORARY_PREFIX}{}-{serial}", std::process::id()));
-        let written = write_file(&temporary, facts, code)
-            .and_then(|()| fs::rename(&temporary, self.path(key)));
+        let written =
+            write_file(&temporary, facts, code).and_then(|()| fs::rename(&temporary, self.path(key)));
         match written {
             Ok(()) => self.prune(),
             Err(_) => {

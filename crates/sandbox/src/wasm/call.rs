@@ -107,7 +107,12 @@ impl CallState {
 
     /// Ends the call because of how `function` was called.
     #[cold]
-    pub(crate) fn misuse(&mut self, code: FailureCode, function: &str, why: impl fmt::Display) -> wasmtime::Error {
+    pub(crate) fn misuse(
+        &mut self,
+        code: FailureCode,
+        function: &str,
+        why: impl fmt::Display,
+    ) -> wasmtime::Error {
         self.stop(Fault::new(code, format!("{function}: {why}")))
     }
 

@@ -87,7 +87,7 @@ impl Invoker {
 
     /// What other threads use to stop the application that runs here.
     pub fn interrupt(&self) -> Interrupt {
-        Interrupt::new(self.flags.clone(), self.library.engines())
+        Interrupt::new(self.flags.clone(), self.library.pacemaker.clone())
     }
 
     /// The ticket of the next invocation, for
@@ -102,7 +102,7 @@ impl Invoker {
         self.ticket += 1;
         self.flags.begin(ticket);
         let outcome = self.run(call, ticket);
-        self.flags.end();
+        self.flags.end(ticket);
         outcome
     }
 

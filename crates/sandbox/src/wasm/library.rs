@@ -20,6 +20,7 @@ use super::artefact::{Artefacts, Facts, Key};
 use super::call::CallState;
 use super::engine::{self, MODULE_BYTES_MAX, Options};
 use super::host;
+use super::interrupt::Pacemaker;
 use super::module::{Class, ENTRY, Scan};
 use super::rewrite;
 use crate::{Error, Fault};
@@ -98,6 +99,7 @@ pub(crate) struct Library {
     counting: Runtime,
     artefacts: Option<Artefacts>,
     modules: Mutex<Modules>,
+    pub(crate) pacemaker: Arc<Pacemaker>,
 }
 
 impl Library {
@@ -106,18 +108,18 @@ impl Library {
             Some(dir) => Some(Artefacts::open(dir, options.cache_bytes_max)?),
             None => None,
         };
+        let plain = Runtime::new(&options, false)?;
+        let counting = Runtime::new(&options, true)?;
+        let pacemaker = Pacemaker::start([plain.engine.clone(), counting.engine.clone()])?;
         Ok(Self {
-            plain: Runtime::new(&options, false)?,
-            counting: Runtime::new(&options, true)?,
+            plain,
+            counting,
+            pacemaker: Arc::new(pacemaker),
             artefacts,
             modules: Mutex::default(),
             store,
             options,
         })
-    }
-
-    pub(crate) fn engines(&self) -> [Engine; 2] {
-        [self.plain.engine.clone(), self.counting.engine.clone()]
     }
 
     fn runtime(&self, counted: bool) -> &Runtime {
@@ -226,11 +228,8 @@ impl Library {
             }
         };
         let scan = Scan::of(bytes).map_err(bad_procedure)?;
-        let facts = Facts {
-            class: scan.class(),
-            initial_bytes: scan.initial_bytes,
-            memory_bytes: scan.memory_bytes,
-        };
+        let facts =
+            Facts { class: scan.class(), initial_bytes: scan.initial_bytes, memory_bytes: scan.memory_bytes };
         let rewritten;
         let bytes = if facts.class == Class::Restored {
             rewritten = rewrite::export_state(bytes, &scan).map_err(bad_procedure)?;

@@ -6,7 +6,6 @@
 //! lies about in the meantime. Whoever cannot vouch for the state (after a
 //! trap, after growth) drops the whole [`Live`].
 
-
 use wasmtime::{Engine, Extern, Global, Memory, Store, TypedFunc, UpdateDeadline, Val};
 
 use super::call::CallState;
@@ -26,7 +25,10 @@ pub(crate) struct Live {
 enum Reset {
     /// It never leaves it.
     Nothing,
-    State { memory: Option<(Memory, Image)>, globals: Vec<(Global, Val)> },
+    State {
+        memory: Option<(Memory, Image)>,
+        globals: Vec<(Global, Val)>,
+    },
     /// It does not: it is used once.
     Impossible,
 }

@@ -195,7 +195,9 @@ impl Scan {
             (MEMORY, ExternalKind::Memory) => self.exports_memory = true,
             (MEMORY, _) => return Err(format!("its export {MEMORY:?} is no memory")),
             _ if name.starts_with(RESERVED_PREFIX) => {
-                return Err(format!("its export {name:?} begins with {RESERVED_PREFIX:?}, which is reserved"));
+                return Err(format!(
+                    "its export {name:?} begins with {RESERVED_PREFIX:?}, which is reserved"
+                ));
             }
             _ => {}
         }

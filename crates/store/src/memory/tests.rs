@@ -1,2 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests.
+//! The memory tier without a disk behind it.
+
+use objects::Handle;
+
+use super::{CLOSURE_DURABLE, DURABLE, ENTRY_COST_BYTES, Memory, REFERENCED, Sweep};
+use crate::Object;
+use crate::seed::SHARDS;
+
+fn blob(number: u32, len: usize) -> (Handle, Object) {
+    let mut bytes = vec![0x5a; len.max(31)];
+    bytes[..4].copy_from_slice(&number.to_le_bytes());
+    (Handle::blob(&bytes), Object::from_vec(bytes))
+}
+
+fn insert(memory: &Memory, number: u32, len: usize, state: u8) -> Handle {
+    let (key, object) = blob(number, len);
+    memory.insert_with(key, state, || object);
+    key
+}
+
+fn sweep_all(memory: &Memory) -> Sweep {
+    let mut sweep = Sweep::default();
+    for shard in 0..SHARDS {
+        memory.sweep(shard, usize::MAX, &mut sweep);
+    }
+    sweep
+}
+
+#[test]
+fn what_was_inserted_is_found_and_counted() {
+    let memory = Memory::new(1 << 30, None);
+    let keys: Vec<_> = (0..10_000).map(|number| insert(&memory, number, 100, 0)).collect();
+    for (number, key) in keys.iter().enumerate() {
+        let bytes = memory.get(*key).map(|object| object.to_vec());
+        assert_eq!(bytes.as_deref(), Some(blob(number as u32, 100).1.bytes()));
+    }
+    assert!(memory.get(blob(10_000, 100).0).is_none());
+    let stats = memory.stats();
+    assert_eq!((stats.objects, stats.hits, stats.misses), (10_000, 10_000, 1));
+    assert_eq!(stats.bytes, 10_000 * (100 + ENTRY_COST_BYTES));
+    let error = stats.bytes.abs_diff(memory.used_bytes());
+    assert!(error <= (1 << 30) / 16, "{error}");
+}
+
+#[test]
+fn a_second_insertion_keeps_the_first_object_and_adds_flags() {
+    let memory = Memory::new(1 << 20, None);
+    let key = insert(&memory, 1, 100, 0);
+    memory.insert_with(key, DURABLE, || unreachable!("it is there"));
+    assert_eq!(memory.state(key), Some(DURABLE | REFERENCED));
+    memory.mark(key, CLOSURE_DURABLE);
+    assert_eq!(memory.peek(key).map(|(_, state)| state), Some(DURABLE | CLOSURE_DURABLE | REFERENCED));
+    assert_eq!(memory.stats().objects, 1);
+    memory.mark(blob(2, 100).0, DURABLE);
+    assert_eq!(memory.state(blob(2, 100).0), None, "marking inserts nothing");
+}
+
+#[test]
+fn the_hand_gives_a_second_chance_and_drops_only_what_is_on_disk() {
+    let memory = Memory::new(1 << 20, None);
+    let durable = insert(&memory, 1, 100, DURABLE);
+    let used = insert(&memory, 2, 100, DURABLE);
+    let derived = insert(&memory, 3, 100, 0);
+    let first = sweep_all(&memory);
+    assert!(first.evicted.is_empty() && first.unwritten.is_empty(), "all were just inserted");
+    memory.get(used);
+    let second = sweep_all(&memory);
+    assert_eq!(second.evicted.len(), 1);
+    assert_eq!(second.unwritten.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [derived]);
+    assert_eq!(memory.state(durable), None);
+    assert!(memory.state(used).is_some() && memory.state(derived).is_some());
+    memory.evict_written([derived].into_iter());
+    assert_eq!(memory.state(derived), None);
+}
+
+#[test]
+fn an_object_used_while_it_was_written_stays() {
+    let memory = Memory::new(1 << 20, None);
+    let key = insert(&memory, 3, 100, 0);
+    sweep_all(&memory);
+    assert_eq!(sweep_all(&memory).unwritten.len(), 1);
+    memory.get(key);
+    memory.evict_written([key].into_iter());
+    assert_eq!(memory.state(key), Some(DURABLE | REFERENCED));
+}
+
+#[test]
+fn bytes_are_given_back_exactly() {
+    let memory = Memory::new(64 << 20, None);
+    for number in 0..5_000 {
+        insert(&memory, number, 31 + number as usize % 900, if number % 2 == 0 { DURABLE } else { 0 });
+    }
+    sweep_all(&memory);
+    let unwritten = sweep_all(&memory).unwritten;
+    assert_eq!(unwritten.len(), 2_500);
+    memory.evict_written(unwritten.iter().map(|(key, _)| *key));
+    assert_eq!((memory.stats().objects, memory.stats().bytes, memory.used_bytes()), (0, 0, 0));
+    assert_eq!(memory.stats().evictions, 5_000);
+}
+
+#[test]
+fn room_is_judged_by_the_budget() {
+    let memory = Memory::new(1 << 20, None);
+    assert_eq!(memory.lacking_bytes((1 << 20) - ENTRY_COST_BYTES), 0);
+    assert_eq!(memory.lacking_bytes(1 << 20), ENTRY_COST_BYTES);
+    assert!(memory.lacking_bytes(u64::MAX) > 0);
+}

@@ -36,7 +36,9 @@ fn long_zero_ranges_are_not_stored() {
     let mut memory = vec![0; 65536];
     memory[1024..1040].fill(1);
     let image = Image::of(&memory);
-    assert!(matches!(&image.runs[..], [Run::Zero(_), Run::Data(data, _), Run::Zero(_)] if *data == (1024..1040)));
+    assert!(
+        matches!(&image.runs[..], [Run::Zero(_), Run::Data(data, _), Run::Zero(_)] if *data == (1024..1040))
+    );
 }
 
 #[test]

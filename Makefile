@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front of everything one does with this repository. Behind it: cargo xtask.
+
+XTASK := cargo run --quiet --package xtask --
+NAME ?=
+SECONDS_EACH ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check e2e bench fuzz guests bless deny clean prepare
+
+help:
+	@echo "make demo            install what is missing, build, count words in a real corpus, twice"
+	@echo "make test            everything that CI runs"
+	@echo "make check           format, lints, tidy, unit tests (below two minutes)"
+	@echo "make e2e             the end-to-end tests alone"
+	@echo "make bench NAME=x    print a promised figure (invoke, chain, count-string)"
+	@echo "make fuzz NAME=x     fuzz one target, or all, for SECONDS_EACH=60"
+	@echo "make guests          build the codelets into target/guests"
+	@echo "make bless           accept what golden tests print now"
+	@echo "make deny            licences, advisories, sources of what we link"
+	@echo "make clean           remove all that was built or fetched"
+
+# Cargo needs a linker before it can build what installs the rest.
+prepare:
+	@command -v cc >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; }
+
+demo: prepare
+	@$(XTASK) demo
+
+test: prepare
+	@$(XTASK) test
+
+check: prepare
+	@$(XTASK) check
+
+e2e: guests
+	cargo test --package e2e
+
+bench: prepare
+	@$(XTASK) bench $(NAME) $(if $(JSON),--json)
+
+fuzz: prepare
+	@$(XTASK) fuzz $(NAME) $(if $(NAME),$(SECONDS_EACH))
+
+guests: prepare
+	@$(XTASK) guests
+
+bless:
+	UPDATE_EXPECT=1 cargo test --workspace
+
+deny:
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny check
+
+clean:
+	cargo clean
+	rm -rf .demo

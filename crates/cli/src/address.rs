@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which node a command talks to: a unix socket, or host and port.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::arguments::Global;
+use crate::exit::{Code, Stop};
+use crate::home::default_home;
+
+const PORT_DEFAULT: u16 = 8080;
+
+/// Where a node listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// Plain HTTP.
+    Tcp {
+        /// A name or an address; IPv6 without brackets.
+        host: String,
+        /// 8080 unless given.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "http://[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "http://{host}:{port}"),
+        }
+    }
+}
+
+/// The node that the flags, the environment or the default name.
+pub(crate) fn of(global: &Global) -> Result<Address, Stop> {
+    if let Some(text) = &global.node {
+        return parse(text);
+    }
+    let home = default_home().ok_or_else(|| {
+        Stop::new(Code::Usage, "no node is named, and neither SINEW_HOME nor HOME is set")
+            .suggest("name one with --node http://127.0.0.1:8080 or --node /path/to/node.sock")
+    })?;
+    Ok(Address::Unix(home.join(node::SOCKET_NAME)))
+}
+
+/// Reads `http://host:port`, `unix:/path`, or a path.
+pub(crate) fn parse(text: &str) -> Result<Address, Stop> {
+    let wrong = |why: &str| {
+        Stop::new(Code::Usage, format!("{text:?} names no node: {why}"))
+            .suggest("like http://127.0.0.1:8080 or /path/to/node.sock")
+    };
+    if let Some(path) = text.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return Ok(Address::Unix(PathBuf::from(path)));
+    }
+    if text.starts_with("https:") {
+        return Err(wrong("https is not supported yet; put a proxy that speaks it on this machine"));
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        return if text.contains('/') {
+            Ok(Address::Unix(PathBuf::from(text)))
+        } else {
+            Err(wrong("it is neither a URL nor a path"))
+        };
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let uri: hyper::http::uri::Authority = authority.parse().map_err(|_| wrong("the URL has no host"))?;
+    if authority.contains('@') || uri.host().is_empty() {
+        return Err(wrong("the URL has no plain host"));
+    }
+    let host = uri.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Address::Tcp { host, port: uri.port_u16().unwrap_or(PORT_DEFAULT) })
+}
+
+#[cfg(test)]
+mod tests;

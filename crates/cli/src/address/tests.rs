@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[test]
+fn urls_and_paths() {
+    let tcp = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+    let cases = [
+        ("http://127.0.0.1:9000", tcp("127.0.0.1", 9000)),
+        ("http://localhost/", tcp("localhost", 8080)),
+        ("http://[::1]:81", tcp("::1", 81)),
+        ("unix:/a/b.sock", Address::Unix("/a/b.sock".into())),
+        ("unix:///a/b.sock", Address::Unix("/a/b.sock".into())),
+        ("/a/b.sock", Address::Unix("/a/b.sock".into())),
+        ("./b.sock", Address::Unix("./b.sock".into())),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(parse(text).unwrap(), expected, "{text}");
+    }
+    assert_eq!(tcp("::1", 81).to_string(), "http://[::1]:81");
+    for text in ["", "node", "https://x", "http://", "http://a b", "http://user@host", "http://host/path"] {
+        assert_eq!(parse(text).unwrap_err().code, Code::Usage, "{text}");
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line: global flags and the list of commands. Each command's
+//! own arguments are in its file under `commands/`.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sinew",
+    version = crate::commands::version::VERSION,
+    about = "Computations as data, evaluated where the data is",
+    after_help = "Start a node with `sinew up`, then try `sinew bench` in another terminal.\n\
+                  Exit codes: 0 ok, 1 failed, 2 usage, 3 the result is a failure, 4 not found, 5 deadline,\n\
+                  6 unauthorised, 7 no node, 130 interrupted.",
+    disable_help_subcommand = true
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// How to print results and errors
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Human, env = "SINEW_OUTPUT")]
+    pub(crate) output: Format,
+    /// The node: http://HOST:PORT, or the path of its socket [default: $SINEW_HOME/node.sock]
+    #[arg(long, global = true, value_name = "URL|PATH", env = "SINEW_NODE")]
+    pub(crate) node: Option<String>,
+    /// Say more on stderr; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// No colours, also if NO_COLOR is set
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+}
+
+/// For whom to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Human,
+    /// For programs: one JSON document a line
+    Json,
+}
+
+/// One command, one file.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a node until Ctrl-C
+    Up(commands::up::Arguments),
+    /// Store files or stdin; print handles
+    Put(commands::put::Arguments),
+    /// Write an object's bytes, or a tree's entries, to stdout or a file
+    Get(commands::get::Arguments),
+    /// List a tree's entries
+    Ls(commands::ls::Arguments),
+    /// Print a blob; tell a failure
+    Cat(commands::cat::Arguments),
+    /// Evaluate an expression; print the result
+    Eval(commands::eval::Arguments),
+    /// List, read, set or delete labels
+    Label(commands::label::Arguments),
+    /// Tell where a handle comes from and what its evaluation took
+    Explain(commands::explain::Arguments),
+    /// Check whether this machine can run a node, and what is missing
+    Doctor(commands::doctor::Arguments),
+    /// Measure the node: cold and remembered calls
+    Bench(commands::bench::Arguments),
+    /// Print versions
+    Version,
+    /// Print a completion script for a shell
+    Completion(commands::completion::Arguments),
+}
+
+#[cfg(test)]
+mod tests;

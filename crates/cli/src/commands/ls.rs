@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew ls`: a tree's entries, one a line.
+
+use clap::Args;
+use objects::Handle;
+use serde_json::json;
+
+use super::get::{for_entries, not_data};
+use crate::node_api::Node;
+use crate::output::{Output, entry_row, kind_word};
+
+/// What to list.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A handle, or the name of a label
+    #[arg(value_name = "HANDLE|LABEL")]
+    object: String,
+}
+
+pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let handle = node.resolve(&arguments.object).await?;
+    if !handle.is_value() {
+        return Err(not_data(handle).into());
+    }
+    list(handle, node, output).await
+}
+
+/// A tree's entries; anything else is listed as itself.
+pub(crate) async fn list(handle: Handle, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let mut entries = Vec::new();
+    if handle.names_tree() {
+        let collect = |_, entry| {
+            entries.push(entry);
+            Ok(())
+        };
+        for_entries(handle, 0..handle.size(), node, collect).await?;
+    } else {
+        entries.push(handle);
+    }
+    let numbered = (0..).zip(entries);
+    if output.is_json() {
+        for (index, entry) in numbered {
+            let kind = kind_word(entry.kind());
+            let line =
+                json!({"index": index, "kind": kind, "size": entry.size(), "handle": entry.to_string()});
+            output.json(&line)?;
+        }
+        return Ok(());
+    }
+    let rows: Vec<_> = numbered.map(|(index, entry)| entry_row(index, entry)).collect();
+    output.table(&["INDEX", "KIND", "SIZE", "HANDLE"], &[0, 2], &rows)
+}

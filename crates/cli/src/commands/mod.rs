@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The commands, one file each: its arguments, and what it does.
+
+pub(crate) mod bench;
+pub(crate) mod cat;
+pub(crate) mod completion;
+pub(crate) mod doctor;
+pub(crate) mod eval;
+pub(crate) mod explain;
+pub(crate) mod get;
+pub(crate) mod label;
+pub(crate) mod ls;
+pub(crate) mod put;
+pub(crate) mod up;
+pub(crate) mod version;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew up`: runs a node until Ctrl-C or SIGTERM, then lets it drain.
+//!
+//! A flag wins over its `SINEW_*` variable, that over the file, that over
+//! the default. Only the default port gives way to a free one.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::json;
+
+use super::version::{COMMIT, VERSION};
+use crate::arguments::{Format, Global};
+use crate::exit::{Code, Stop};
+use crate::home::default_home;
+use crate::output::{Output, log_to_stderr};
+use crate::quantity::parse_bytes;
+
+/// Where the HTTP API listens unless told otherwise.
+pub(crate) const LISTEN_DEFAULT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
+
+/// How the node runs.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Where everything is kept [default: $XDG_DATA_HOME/sinew]
+    #[arg(long, value_name = "DIR", env = "SINEW_HOME")]
+    home: Option<PathBuf>,
+    /// Address of the HTTP API, or `off` for the unix socket only [default: 127.0.0.1:8080, or a free port]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, env = "SINEW_LISTEN")]
+    listen: Option<Listen>,
+    /// Applications that run at the same time [default: one per processor]
+    #[arg(long, value_name = "N", env = "SINEW_WORKERS")]
+    workers: Option<usize>,
+    /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, env = "SINEW_MEMORY")]
+    memory: Option<u64>,
+    /// A TOML file with the settings that no flag or variable gives
+    #[arg(long, value_name = "FILE", env = "SINEW_CONFIG")]
+    config: Option<PathBuf>,
+    /// How log lines look
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Human, env = "SINEW_LOG_FORMAT")]
+    log_format: Format,
+}
+
+/// What `--listen` may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listen {
+    Off,
+    At(SocketAddr),
+}
+
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    if text == "off" {
+        return Ok(Listen::Off);
+    }
+    let address = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let address = address.parse().map(Listen::At);
+    address.map_err(|_| "an address is written 127.0.0.1:8080, [::1]:8080, or off".to_owned())
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> anyhow::Result<()> {
+    log_to_stderr(global.verbose, arguments.log_format)?;
+    let options = options(arguments, output)?;
+    let ran = node::run(&options, |running| {
+        if let Err(error) = welcome(running, output) {
+            tracing::warn!(%error, "the welcome could not be printed");
+        }
+    });
+    ran.map_err(|error| explained(&error, &options))
+}
+
+fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Options> {
+    let file = arguments.config.as_deref().map(node::Options::from_file).transpose();
+    let file = file.map_err(|error| Stop::new(Code::Usage, error.to_string()))?.unwrap_or_default();
+    let listen = match arguments.listen {
+        Some(Listen::At(address)) => Some(address),
+        Some(Listen::Off) => None,
+        None => file.listen,
+    };
+    let told = arguments.listen.is_some() || file.listen.is_some();
+    let given = node::Options {
+        home: arguments.home.clone(),
+        workers: arguments.workers,
+        memory_bytes: arguments.memory,
+        version: VERSION.to_owned(),
+        commit: COMMIT.to_owned(),
+        ..node::Options::default()
+    };
+    let mut options = given.or(file);
+    options.listen = if told { listen } else { Some(default_or_free(output)?) };
+    if options.home.is_none() {
+        let home = default_home().ok_or_else(|| {
+            Stop::new(Code::Usage, "there is no home: neither SINEW_HOME nor HOME is set")
+                .suggest("sinew up --home DIR")
+        })?;
+        options.home = Some(home);
+    }
+    Ok(options)
+}
+
+/// The default address, or one with a free port if another program has it.
+fn default_or_free(output: &Output) -> anyhow::Result<SocketAddr> {
+    match TcpListener::bind(LISTEN_DEFAULT) {
+        Ok(_) => Ok(LISTEN_DEFAULT),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            output.say(&format!("{LISTEN_DEFAULT} is in use by another program; taking a free port"));
+            Ok(SocketAddr::new(LISTEN_DEFAULT.ip(), 0))
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot listen on {LISTEN_DEFAULT}")),
+    }
+}
+
+fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
+    let url = running.address.map(|address| format!("http://{address}"));
+    if output.is_json() {
+        output.json(&json!({
+            "event": "ready",
+            "address": url,
+            "socket": running.socket,
+            "home": running.home,
+            "workers": running.workers,
+            "pid": std::process::id(),
+            "version": VERSION,
+        }))?;
+        return Ok(());
+    }
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let lines = [("API", url.clone()), ("socket", path(&running.socket)), ("home", path(&running.home))];
+    output.say(&format!("sinew {VERSION} is ready, with {} workers", running.workers));
+    for (what, value) in lines {
+        if let Some(value) = value {
+            output.say(&format!("  {what:<7} {value}"));
+        }
+    }
+    output.say("Try, in another terminal:\n  sinew bench\n  echo hello | sinew put");
+    output
+        .say(&url.map_or_else(|| "  sinew eval --help".to_owned(), |url| format!("  curl {url}/v1/status")));
+    Ok(())
+}
+
+/// A start that failed, with what to do about it.
+fn explained(error: &node::Error, options: &node::Options) -> anyhow::Error {
+    let stop = Stop::new(Code::Failed, error.to_string());
+    let stop = match error {
+        node::Error::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+            stop.suggest("sinew up --listen 127.0.0.1:0 takes a free port")
+        }
+        _ => match &options.home {
+            Some(home) => stop.suggest(format!("sinew doctor --home {}", home.display())),
+            None => stop.suggest("sinew doctor"),
+        },
+    };
+    stop.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Progress on stderr: redrawn on a terminal, plain lines elsewhere if asked
+//! for, otherwise nothing.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::Output;
+use crate::quantity;
+
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How progress is shown.
+enum Screen {
+    None,
+    Terminal(ProgressBar),
+    Lines { next: Instant },
+}
+
+/// What a command has done so far.
+pub(crate) struct Progress {
+    screen: Screen,
+    what: String,
+    bytes: u64,
+    total: Option<u64>,
+}
+
+impl Progress {
+    /// Bytes on their way, of a total if it is known. Shown on terminals only,
+    /// unless `wanted`.
+    pub(crate) fn bytes(output: &Output, what: &str, total: Option<u64>, wanted: bool) -> Self {
+        const TEMPLATE: &str = "{msg} {bytes}/{total_bytes} {bar:30} {bytes_per_sec}, {eta} left";
+        const ENDLESS: &str = "{spinner} {msg} {bytes} {bytes_per_sec}";
+        let template = if total.is_some() { TEMPLATE } else { ENDLESS };
+        Self::new(output, what, total, wanted, template)
+    }
+
+    /// An evaluation, whose end nobody knows.
+    pub(crate) fn evaluation(output: &Output, wanted: bool) -> Self {
+        Self::new(output, "evaluating", None, wanted, "{spinner} {msg} {elapsed}")
+    }
+
+    fn new(output: &Output, what: &str, total: Option<u64>, wanted: bool, template: &str) -> Self {
+        let screen = if output.is_terminal() && !output.is_json() {
+            let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+            // A constant template; without it the bar has its usual looks.
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_message(what.to_owned());
+            Screen::Terminal(bar)
+        } else if wanted {
+            Screen::Lines { next: Instant::now() + LINE_INTERVAL }
+        } else {
+            Screen::None
+        };
+        Self { screen, what: what.to_owned(), bytes: 0, total }
+    }
+
+    /// Whether anybody looks.
+    pub(crate) fn is_shown(&self) -> bool {
+        !matches!(self.screen, Screen::None)
+    }
+
+    /// Some bytes more.
+    pub(crate) fn advance(&mut self, bytes: u64, output: &Output) {
+        self.bytes += bytes;
+        match &mut self.screen {
+            Screen::None => {}
+            Screen::Terminal(bar) => bar.set_position(self.bytes),
+            Screen::Lines { next } => {
+                if due(next) {
+                    let total = self.total.map(|total| format!(" of {}", quantity::human_bytes(total)));
+                    let done = quantity::human_bytes(self.bytes);
+                    output.say(&format!("{}: {done}{}", self.what, total.unwrap_or_default()));
+                }
+            }
+        }
+    }
+
+    /// A line from the node about an evaluation.
+    pub(crate) fn tell(&mut self, applied: u64, waiting: u64, output: &Output) {
+        let text = format!("{} applied, {} waiting", quantity::grouped(applied), quantity::grouped(waiting));
+        match &mut self.screen {
+            Screen::None => {}
+            Screen::Terminal(bar) => {
+                bar.set_message(text);
+                bar.tick();
+            }
+            Screen::Lines { next } => {
+                if due(next) {
+                    output.say(&text);
+                }
+            }
+        }
+    }
+
+    /// Clears the terminal's line.
+    pub(crate) fn end(&mut self) {
+        if let Screen::Terminal(bar) = &self.screen {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn due(next: &mut Instant) -> bool {
+    let now = Instant::now();
+    let due = now >= *next;
+    if due {
+        *next = now + LINE_INTERVAL;
+    }
+    due
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the store as a whole: against a model, killed, on a full disk.
+
+mod crash;
+mod full_disk;
+mod model;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask bench NAME [--json]`: prints a promised figure.
+//!
+//! Peers are started by the benches themselves, in the same run.
+
+use anyhow::bail;
+
+use crate::progress::step;
+use crate::{corpus, guests, layout, process};
+
+/// Builds what is measured in the release profile, then measures.
+pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    let Some(name) = arguments.first().filter(|name| !name.starts_with('-')) else {
+        bail!("usage: cargo xtask bench NAME [--json]; one file of benches/src is one NAME");
+    };
+    guests::run()?;
+    if *name == "count-string" || *name == "all" {
+        corpus::run()?;
+    }
+    step("building in the release profile", || {
+        process::run(process::cargo().args(["build", "--quiet", "--release", "-p", "cli", "-p", "benches"]))
+    })?;
+    process::run(process::command(layout::target().join("release/benches")).args(arguments))
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Running other programs; the one place in the project's own tools that does.
+//!
+//! A program that fails is an error that names the whole command line.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::layout;
+
+/// A command in the repository's root.
+#[expect(clippy::disallowed_methods, reason = "starting compilers and package managers is what xtask is for")]
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(layout::root());
+    command
+}
+
+/// The cargo that runs this, without what it told this process about itself.
+pub(crate) fn cargo() -> Command {
+    let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let is_own =
+            name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR");
+        if is_own {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs it with this process's output.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| describe(command))?;
+    if !status.success() {
+        bail!("{} ended with {status}", describe(command));
+    }
+    Ok(())
+}
+
+/// Runs it and returns what it printed on stdout, without the last line's end.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    Ok(String::from_utf8(output_bytes(command)?)?.trim_end().to_owned())
+}
+
+/// Runs it and returns what it wrote to stdout.
+pub(crate) fn output_bytes(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| describe(command))?;
+    if !output.status.success() {
+        bail!("{} ended with {}", describe(command), output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// Whether it can be started and succeeds; its output is dropped.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Runs it, shows its stdout line by line, and gives each line to `look` as well.
+pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> anyhow::Result<bool> {
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| describe(command))?;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            println!("{line}");
+            look(&line);
+        }
+    }
+    Ok(child.wait()?.success())
+}
+
+/// A program that runs beside this one and is ended with it, whatever happens.
+pub(crate) struct Background(Child);
+
+impl Background {
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
+        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| describe(command))?))
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<Option<std::process::ExitStatus>> {
+        Ok(self.0.try_wait()?)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // By its own id: asked first, then made to end.
+        let asked = succeeds(command("kill").arg(self.0.id().to_string()));
+        for _ in 0..50 {
+            if !asked || !matches!(self.0.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        // Both fail only if it is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let line: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    format!("`{}`", line.join(" "))
+}

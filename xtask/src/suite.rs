@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `make check` and `make test`: every check there is, in order of cost.
+//!
+//! A failing step does not stop the others; all are named at the end. A test
+//! that is skipped is listed with its reason; one that is not expected to be
+//! skipped counts as failed.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+
+use crate::progress::{seconds, step};
+use crate::{build_times, examples, fuzz, guests, install, layout, licences, process, tidy};
+
+/// Tests that may be ignored, and why.
+const IGNORED: &[(&str, &str)] = &[];
+
+/// What happened so far.
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: Vec<String>,
+    broken: Vec<String>,
+}
+
+impl Tally {
+    /// A step that is not counted by tests: one check, passed or failed.
+    fn step(&mut self, what: &str, work: impl FnOnce() -> anyhow::Result<()>) {
+        match step(what, work) {
+            Ok(()) => self.passed += 1,
+            Err(error) => {
+                eprintln!("    {error:#}");
+                self.failed += 1;
+                self.broken.push(what.to_owned());
+            }
+        }
+    }
+
+    /// Runs `cargo test` with these arguments and adds its counts.
+    fn tests(&mut self, what: &str, folder: &str, arguments: &[&str]) {
+        let mut output = TestOutput::default();
+        let result = step(what, || {
+            let mut cargo = process::cargo();
+            cargo.current_dir(layout::root().join(folder));
+            cargo.arg("test").args(arguments);
+            if folder == "guests" {
+                cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
+            }
+            if !process::watch(&mut cargo, |line| output.look(line))? {
+                bail!("cargo test failed");
+            }
+            Ok(())
+        });
+        if result.is_err() {
+            // It may have failed without a failing test: then it did not build.
+            output.failed = output.failed.max(1);
+            self.broken.push(what.to_owned());
+        }
+        self.passed += output.passed;
+        self.failed += output.failed;
+        for name in output.ignored {
+            match IGNORED.iter().find(|(known, _)| *known == name) {
+                Some((_, reason)) => self.skipped.push(format!("{name}: {reason}")),
+                None => {
+                    self.failed += 1;
+                    self.broken.push(format!("{name} is ignored without being listed"));
+                }
+            }
+        }
+    }
+
+    fn finish(self, begun: Instant) -> anyhow::Result<()> {
+        println!();
+        for skipped in &self.skipped {
+            println!("skipped: {skipped}");
+        }
+        for broken in &self.broken {
+            println!("broken: {broken}");
+        }
+        println!("took {}", seconds(begun.elapsed()));
+        println!("{} passed, {} failed", self.passed, self.failed);
+        if self.failed > 0 {
+            bail!("{} failed", self.failed);
+        }
+        Ok(())
+    }
+}
+
+/// What `cargo test` prints, counted.
+#[derive(Default)]
+struct TestOutput {
+    passed: u64,
+    failed: u64,
+    ignored: Vec<String>,
+}
+
+impl TestOutput {
+    fn look(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored")) {
+            self.ignored.push(name.0.to_owned());
+        }
+        let Some(counts) = line.strip_prefix("test result: ") else { return };
+        for part in counts.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let Some(Ok(count)) = words.next().map(str::parse::<u64>) else { continue };
+            match words.next() {
+                Some("passed") => self.passed += count,
+                Some("failed") => self.failed += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `cargo xtask check`: what one runs before each commit; below two minutes.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let mut tally = Tally::default();
+    static_checks(&mut tally);
+    tally.step("codelets", guests::run);
+    tally.tests("unit tests", "", &["--quiet", "--workspace", "--lib", "--bins"]);
+    tally.finish(begun)
+}
+
+/// `cargo xtask test`: everything.
+pub(crate) fn test() -> anyhow::Result<()> {
+    let begun = Instant::now();
+    install::all().context("tests need these tools")?;
+    let mut tally = Tally::default();
+    let mut times = None;
+    tally.step("building everything", || {
+        times = Some(build_times::measure()?);
+        Ok(())
+    });
+    static_checks(&mut tally);
+    tally.step("licences", licences::run);
+    tally.step("codelets", guests::run);
+    tally.step("examples", examples::run);
+    tally.tests("tests of the workspace", "", &["--workspace"]);
+    tally.tests("tests of the guests", "guests", &["--workspace", "--locked"]);
+    match fuzz::why_not() {
+        Some(reason) => tally.skipped.push(format!("fuzz smoke: {reason}")),
+        None => tally.step("fuzz smoke", || fuzz::run(None, fuzz::SMOKE_SECONDS).map(drop)),
+    }
+    if let Some(times) = times {
+        println!("\nbuild times: {times}");
+    }
+    tally.finish(begun)
+}
+
+fn static_checks(tally: &mut Tally) {
+    let cargo = |folder: &str, arguments: &[&str]| {
+        let mut cargo = process::cargo();
+        cargo.current_dir(layout::root().join(folder)).args(arguments);
+        if folder == "guests" {
+            cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
+        }
+        process::run(&mut cargo)
+    };
+    tally.step("format", || cargo("", &["fmt", "--all", "--check"]));
+    tally.step("format of the guests", || cargo("guests", &["fmt", "--all", "--check"]));
+    tally.step("tidy", tidy::run);
+    let deny = ["--", "-D", "warnings"];
+    // Tests start threads and processes as they like.
+    let tests = ["--", "-D", "warnings", "-A", "clippy::disallowed_methods"];
+    let clippy = ["clippy", "--quiet", "--workspace"];
+    tally.step("clippy", || cargo("", &[&clippy[..], &deny[..]].concat()));
+    tally.step("clippy of the tests", || cargo("", &[&clippy[..], &["--all-targets"], &tests[..]].concat()));
+    let wasm = ["--target", install::WASM_TARGET];
+    tally.step("clippy of the guests", || cargo("guests", &[&clippy[..], &wasm[..], &deny[..]].concat()));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counting what `cargo test` prints.
+
+use super::*;
+
+#[test]
+fn results_are_added_up() {
+    let mut output = TestOutput::default();
+    for line in [
+        "running 3 tests",
+        "test a ... ok",
+        "test deep::b ... ignored, needs a device",
+        "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        "test result: FAILED. 40 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.25s",
+    ] {
+        output.look(line);
+    }
+    assert_eq!((output.passed, output.failed), (42, 3));
+    assert_eq!(output.ignored, ["deep::b"]);
+}
+
+#[test]
+fn an_unlisted_skip_fails() {
+    assert!(IGNORED.iter().all(|(name, reason)| !name.is_empty() && !reason.is_empty()));
+}
