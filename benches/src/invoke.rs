@@ -145,6 +145,36 @@ fn cold(bench: &mut Bench, codelet: Handle, limits: Handle) -> anyhow::Result<Se
     Ok(series)
 }
 
+/// Cold additions for some seconds, for a profiler to look at.
+pub(crate) fn profile() -> anyhow::Result<()> {
+    for _ in 0..40 {
+        let mut bench = Bench::new()?;
+        let add = bench.codelet(ADD)?;
+        let series = cold(&mut bench, add, limits(FUEL))?;
+        let other = limits(FUEL + 7);
+        let build = batch(BATCHES * BATCH, || {
+            for i in 0..BATCHES * BATCH {
+                black_box(bench.application(other, add, &pair(i)));
+            }
+        });
+        let begun = batch(BATCHES * BATCH, || {
+            for i in 0..BATCHES * BATCH {
+                black_box(bench.evaluate(Handle::u64(i as u64).identification().unwrap()));
+            }
+        });
+        let hit = batch(BATCHES * BATCH, || {
+            for i in 0..BATCHES * BATCH {
+                black_box(bench.application(other, add, &pair(i)));
+            }
+        });
+        println!(
+            "{:.2} x BLAKE3 of 64 bytes ({:.0} / {:.0}); build {:.0}, again {:.0}, evaluate an identity {:.0}",
+            series.over_reference(), median_cpu(&series.cold), median_cpu(&series.reference), build.cpu, hit.cpu, begun.cpu
+        );
+    }
+    Ok(())
+}
+
 fn prefill(bench: &mut Bench, codelet: Handle) {
     // Other fuel limits make other applications of the same additions.
     for round in 0..PREFILL / 65_536 + 1 {

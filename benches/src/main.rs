@@ -17,6 +17,10 @@ mod relay;
 
 use figures::Report;
 
+/// As in the binary `sinew`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
@@ -28,6 +32,9 @@ fn main() -> anyhow::Result<()> {
     let json = arguments.iter().any(|argument| argument == "--json");
     if arguments.first().is_some_and(|name| name == "invoke-child") {
         return invoke::child();
+    }
+    if arguments.first().is_some_and(|name| name == "invoke-loop") {
+        return invoke::profile();
     }
     let name = arguments.iter().find(|argument| !argument.starts_with('-'));
     let Some(name) = name else {

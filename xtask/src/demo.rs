@@ -40,6 +40,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let home = layout::demo().join("home");
     corpus::remove(&home)?;
     let node = step("starting a node", || Node::start(&layout::sinew(), &home))?;
+    note(format!("ready on http://{}, data in {}", node.address(), home.display()));
     step("storing the corpus in shards, synced to disk", || {
         let mut put = node.sinew();
         put.args(["put", "--shards", SHARD, "--label", LABEL, "--progress", "-o", "json"]).arg(&corpus.path);
@@ -134,7 +135,7 @@ fn suggest(node: &Node, handle: &str) {
     let sinew = sinew.strip_prefix(layout::root()).unwrap_or(&sinew).display().to_string();
     println!("try next (the first starts the node again, on the same data):");
     println!("  {}", bold(&format!("export SINEW_HOME={home}; {sinew} up &")));
-    println!("  {}", bold(&format!("{sinew} eval '{}' --as raw | od -A n -t u8 -w8", expression("GPL"))));
+    println!("  {}", bold(&format!("{sinew} eval '{}' --as raw | od -v -A n -t u8 -w8", expression("GPL"))));
     println!("  {}", bold(&format!("{sinew} explain {handle}")));
 }
 

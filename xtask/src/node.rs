@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node as a child process, and the command line that talks to it.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::process::{self, Background};
-use crate::progress::note;
 
 /// How long a node may take until it is ready, recovery included.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -20,11 +20,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) struct Node {
     binary: PathBuf,
     home: PathBuf,
+    address: SocketAddr,
     _process: Background,
 }
 
 impl Node {
-    /// Starts a node and waits until it is ready.
+    /// Starts a node and waits until it is ready. What it says goes to a file
+    /// beside its home.
     pub(crate) fn start(binary: &Path, home: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(home)?;
         // Taken and given back: free now, and most likely still when the node asks.
@@ -32,23 +34,30 @@ impl Node {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut up = process::command(binary);
         up.arg("up").arg("--home").arg(home).args(["--listen", &address.to_string()]);
+        let log = home.with_extension("log");
+        let file = File::create(&log)?;
+        up.stdout(file.try_clone()?).stderr(file);
         let mut process = Background::start(&mut up)?;
         let begun = Instant::now();
         while !is_ready(address) {
             if let Some(status) = process.ended()? {
-                bail!("the node ended with {status} before it was ready");
+                bail!("the node ended with {status} before it was ready; see {}", log.display());
             }
             if begun.elapsed() > READY_WITHIN {
-                bail!("the node was not ready on {address} within {} s", READY_WITHIN.as_secs());
+                let limit = READY_WITHIN.as_secs();
+                bail!("the node was not ready on {address} within {limit} s; see {}", log.display());
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        note(format!("ready on http://{address}, data in {}", home.display()));
-        Ok(Self { binary: binary.to_owned(), home: home.to_owned(), _process: process })
+        Ok(Self { address, binary: binary.to_owned(), home: home.to_owned(), _process: process })
     }
 
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn home(&self) -> &Path {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cuts a stream of lines into shards of bounded size, at line ends.
 //!
-//! A line that is longer than a shard is cut where the shard is full: a shard
-//! is never over its size.
+//! A line that is longer than a shard is cut at white space, so that no word
+//! is ever in two shards; only a word that is longer than a shard is cut where
+//! the shard is full: a shard is never over its size.
 
 use std::io::{self, Read};
 
@@ -31,9 +32,9 @@ impl<R: Read> Shards<R> {
             return Ok(None);
         }
         if !self.ended {
-            let cut =
-                shard.iter().rposition(|&byte| byte == b'\n').map_or(shard.len(), |newline| newline + 1);
-            self.rest = shard.split_off(cut);
+            let after = |is_border: fn(&u8) -> bool| shard.iter().rposition(is_border).map(|at| at + 1);
+            let cut = after(|byte| *byte == b'\n').or_else(|| after(u8::is_ascii_whitespace));
+            self.rest = shard.split_off(cut.unwrap_or(shard.len()));
         }
         Ok(Some(shard))
     }

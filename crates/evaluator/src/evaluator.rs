@@ -327,6 +327,7 @@ impl Evaluator {
             self.release(job);
             return Some(Turn::Wait(Wait::Data(missing)));
         }
+        self.inputs.note_procedure(application.procedure);
         (!fits).then_some(Turn::Wait(Wait::Memory(application.limits.memory_bytes)))
     }
 
@@ -356,7 +357,6 @@ impl Evaluator {
         if job.frames.len() > 1 && self.scheduler.wants_sparks(job.request.priority()) {
             self.offer_sparks(host, job);
         }
-        self.inputs.note_procedure(application.procedure);
         match host.apply(thunk, application, data, job.id) {
             Applied::Done(outcome) => {
                 self.end_application(host, job, outcome);

@@ -34,6 +34,16 @@ impl Backend for NodeBackend {
         self.0.store.put_many(records)
     }
 
+    fn keep_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        let store = &self.0.store;
+        let keep = |record: &BundleRecord<'_>| match *record {
+            BundleRecord::Blob(bytes) => Some(store.keep_blob(bytes)),
+            BundleRecord::Tree(tree) => Some(store.keep_tree(tree)),
+            BundleRecord::Goal(_) => None,
+        };
+        Ok(records.iter().filter_map(keep).collect())
+    }
+
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.0.store.get(handle)
     }

@@ -51,16 +51,13 @@ pub fn run(options: &Options, on_ready: impl FnOnce(&Running)) -> Result<(), Err
 
 async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Running)) -> Result<(), Error> {
     let (stop, stopping) = watch::channel(false);
-    let router = |is_public| {
-        let gateway_options = gateway::Options {
-            body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
-            door: if is_public { gateway::Door::loopback() } else { gateway::Door::Private },
-            version: options.version.clone(),
-            commit: options.commit.clone(),
-            ..gateway::Options::default()
-        };
-        gateway::router(Arc::new(NodeBackend(Arc::clone(node))), gateway_options)
+    let gateway_options = gateway::Options {
+        body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
+        version: options.version.clone(),
+        commit: options.commit.clone(),
+        ..gateway::Options::default()
     };
+    let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);
     let mut servers = tokio::task::JoinSet::new();
     let mut running =
         Running { address: None, socket: None, home: options.home.clone(), workers: node.budgets().workers };
@@ -68,7 +65,7 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
         let path = home.join(SOCKET_NAME);
         let listener = bind_socket(&path)?;
         let stopping = stopping.clone();
-        let server = axum::serve(listener, router(false)).with_graceful_shutdown(until(stopping));
+        let server = axum::serve(listener, gateway.router(gateway::Door::Private)).with_graceful_shutdown(until(stopping));
         servers.spawn(server.into_future());
         running.socket = Some(path);
     }
@@ -79,7 +76,7 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
-        let server = axum::serve(listener, router(true)).with_graceful_shutdown(until(stopping));
+        let server = axum::serve(listener, gateway.router(gateway::Door::loopback())).with_graceful_shutdown(until(stopping));
         servers.spawn(server.into_future());
     }
     on_ready(&running);

@@ -7,29 +7,44 @@
 //! relations. `hash` is the reference measured in the same run.
 
 use std::hint::black_box;
+use std::ops::Range;
 
-use objects::{Handle, Limits, TreeBuilder};
+use objects::{Handle, Limits, TreeView};
 use store::{Claim, Options, Record, Rule, Store};
 
 const BATCHES: usize = 31;
 const BATCH: u64 = 4096;
 const PREFILL: u64 = 1 << 20;
+const TREE_BYTES: usize = 4 * Handle::LEN;
 
-/// A tree of four entries that no other `number` has.
-fn tree(number: u64) -> TreeBuilder {
+/// Appends a tree of four entries that no other `number` has.
+fn push_tree(number: u64, bytes: &mut Vec<u8>) {
     let limits = Limits::default().handle();
     let limits = limits.unwrap_or_else(|| unreachable!("the default limits fit"));
-    [limits, Handle::u64(1), Handle::u64(number), Handle::u64(!number)].into_iter().collect()
+    for entry in [limits, Handle::u64(1), Handle::u64(number), Handle::u64(!number)] {
+        bytes.extend_from_slice(entry.as_bytes());
+    }
+}
+
+/// The trees of a range of numbers, one after the other.
+fn tree_bytes(numbers: Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    numbers.for_each(|number| push_tree(number, &mut bytes));
+    bytes
+}
+
+fn trees(bytes: &[u8]) -> impl Iterator<Item = TreeView<'_>> {
+    bytes.chunks_exact(TREE_BYTES).map(TreeView::from_checked)
 }
 
 /// Median nanoseconds per item over all batches.
-fn measure(mut batch: impl FnMut(&[TreeBuilder]), next: &mut u64) -> f64 {
+fn measure(mut batch: impl FnMut(&[u8]), next: &mut u64) -> f64 {
     let mut times: Vec<f64> = (0..BATCHES)
         .map(|_| {
-            let trees: Vec<_> = (*next..*next + BATCH).map(tree).collect();
+            let bytes = tree_bytes(*next..*next + BATCH);
             *next += BATCH;
             let start = linux::thread_cpu_ns();
-            batch(&trees);
+            batch(&bytes);
             (linux::thread_cpu_ns() - start) as f64 / BATCH as f64
         })
         .collect();
@@ -42,24 +57,17 @@ fn record(result: Handle) -> Record {
 }
 
 fn report(store: &Store, name: &str, next: &mut u64) {
-    let hash = measure(|trees| trees.iter().for_each(|tree| _ = black_box(tree.view().handle())), next);
-    let keep = measure(
-        |trees| {
-            for tree in trees {
-                black_box(store.keep_tree(tree.view()));
-            }
-        },
-        next,
-    );
-    let again = *next - BATCH;
-    let kept: Vec<_> = (again..again + BATCH).map(|number| tree(number).view().handle()).collect();
+    let hash = measure(|bytes| trees(bytes).for_each(|tree| _ = black_box(tree.handle())), next);
+    let keep = measure(|bytes| trees(bytes).for_each(|tree| _ = black_box(store.keep_tree(tree))), next);
+    let again = tree_bytes(*next - BATCH..*next);
+    let kept: Vec<_> = trees(&again).map(|tree| tree.handle()).collect();
     let local = measure(|_| kept.iter().for_each(|key| drop(black_box(store.local(*key)))), next);
-    let keys = |trees: &[TreeBuilder]| -> Vec<Handle> {
-        trees.iter().filter_map(|tree| tree.view().handle().application()).collect()
+    let keys = |bytes: &[u8]| -> Vec<Handle> {
+        trees(bytes).filter_map(|tree| tree.handle().application()).collect()
     };
     let both = measure(
-        |trees| {
-            for key in keys(trees) {
+        |bytes| {
+            for key in keys(bytes) {
                 match store.relations().claim(key) {
                     Claim::Claimed => drop(store.relations().fulfil(key, record(key))),
                     claim => unreachable!("{claim:?}"),
@@ -68,7 +76,7 @@ fn report(store: &Store, name: &str, next: &mut u64) {
         },
         next,
     );
-    let bare = measure(|trees| drop(black_box(keys(trees))), next);
+    let bare = measure(|bytes| drop(black_box(keys(bytes))), next);
     let known: Vec<_> = kept.iter().filter_map(|tree| tree.application()).collect();
     known.iter().for_each(|key| store.relations().insert(*key, record(*key)));
     let hit = measure(|_| known.iter().for_each(|key| _ = black_box(store.relations().claim(*key))), next);
@@ -88,16 +96,14 @@ fn main() -> Result<(), store::Error> {
     println!("empty store: {} KiB resident", rss >> 10);
     let mut next = 0;
     report(&store, "empty store", &mut next);
-    for number in 0..PREFILL {
-        let handle = store.keep_tree(tree((1 << 40) | number).view());
+    for tree in trees(&tree_bytes(1 << 40..(1 << 40) + PREFILL)) {
+        let handle = store.keep_tree(tree);
         if let Some(key) = handle.application() {
             store.relations().insert(key, record(handle));
         }
     }
     report(&store, "1 M objects and relations", &mut next);
     drop(store);
-    let store = Store::open(options.clone())?;
-    report(&store, "empty store again", &mut next);
-    println!("{:?}", store.stats());
+    report(&Store::open(options)?, "empty store in used memory", &mut next);
     Ok(())
 }

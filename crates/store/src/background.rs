@@ -23,8 +23,8 @@ use crate::{Error, Object};
 const RELATIONS_INTERVAL: Duration = Duration::from_millis(50);
 /// After a failed write of evicted objects, none is tried for this long.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Buckets that one visit to a shard looks at under its lock.
-const SWEEP_BUCKETS: usize = 512;
+/// Entries that one visit to a shard looks at under its lock.
+const SWEEP_ENTRIES: usize = 256;
 /// Objects are written when this many bytes of them wait.
 const SPILL_BYTES: usize = 8 << 20;
 /// The same, in objects.
@@ -195,7 +195,7 @@ impl Work {
     /// rounds over everything found nothing to evict.
     fn relieve(&self, shard: &mut usize) -> Result<(), Error> {
         let goal = self.memory.budget_bytes() - self.memory.budget_bytes() / 8;
-        let mut fruitless_buckets = 0;
+        let mut fruitless_visits = 0;
         while self.memory.used_bytes() > goal && !self.signal.stopped() {
             let mut sweep = Sweep::default();
             let mut bytes = 0;
@@ -203,19 +203,19 @@ impl Work {
             let mut visits = 0;
             while bytes < SPILL_BYTES && sweep.unwritten.len() < SPILL_OBJECTS && visits < SHARDS {
                 let known = sweep.unwritten.len();
-                visited += self.memory.sweep(*shard, SWEEP_BUCKETS, &mut sweep);
+                visited += self.memory.sweep(*shard, SWEEP_ENTRIES, &mut sweep);
                 bytes += sweep.unwritten[known..].iter().map(|(_, object)| object.len()).sum::<usize>();
                 *shard = (*shard + 1) % SHARDS;
                 visits += 1;
             }
             self.spill(&sweep.unwritten)?;
-            fruitless_buckets += visited;
+            fruitless_visits += visited;
             if !sweep.evicted.is_empty() || !sweep.unwritten.is_empty() {
-                fruitless_buckets = 0;
+                fruitless_visits = 0;
                 drop::<Vec<Object>>(sweep.evicted);
                 self.signal.relieved();
             }
-            if fruitless_buckets > 3 * self.memory.buckets() {
+            if fruitless_visits > 3 * self.memory.len() {
                 break;
             }
         }

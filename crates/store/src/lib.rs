@@ -24,6 +24,7 @@ mod background;
 mod blob_writer;
 mod closure;
 mod committer;
+mod dense;
 mod disk;
 mod error;
 mod files;

@@ -15,24 +15,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as TableEntry;
 use objects::Handle;
 use parking_lot::Mutex;
 
 use crate::Object;
 use crate::background::Signal;
+use crate::dense::{DenseTable, Keyed};
 use crate::seed::{SHARDS, Seed, shard_of};
 
-/// What an object costs beside its bytes: the table's entry at ordinary load,
-/// the count of its owners, the allocator's header.
+/// What an object costs beside its bytes: the table's entry and its place in
+/// the index, the count of its owners, the allocator's header.
 pub(crate) const ENTRY_COST_BYTES: u64 = 128;
 /// What a mapped file costs: page tables and the kernel's record of it. The
 /// pages themselves are the page cache's, which the kernel takes back.
 const MAPPED_COST_BYTES: u64 = 4096;
 /// A shard tells the others of this many bytes at once (less in a small store).
 const REPORT_BYTES_MAX: i64 = 32 << 10;
-/// Room in a new shard's table: 64 bytes each.
+/// Entries that a new shard's table has room for: 64 bytes each.
 const SHARD_CAPACITY: usize = 112;
 /// How long one insertion waits for the background thread at most, over five
 /// quarters of the budget and over six.
@@ -65,21 +64,28 @@ struct Shard(Mutex<ShardState>);
 
 #[derive(Default)]
 struct ShardState {
-    table: HashTable<Entry>,
+    table: DenseTable<Entry>,
     unreported_bytes: i64,
     bytes: u64,
-    /// The bucket that the CLOCK hand looks at next.
+    /// The entry that the CLOCK hand looks at next.
     hand: usize,
     hits: u64,
     misses: u64,
     evictions: u64,
 }
 
-/// 64 bytes: one cache line.
+/// 64 bytes.
 struct Entry {
     key: Handle,
     object: Object,
     state: u8,
+}
+
+impl Keyed for Entry {
+    #[inline]
+    fn key(&self) -> &Handle {
+        &self.key
+    }
 }
 
 /// Sums over all shards.
@@ -104,7 +110,7 @@ pub(crate) struct Sweep {
 impl Memory {
     pub(crate) fn new(budget_bytes: u64, signal: Option<Arc<Signal>>) -> Self {
         let shard = |_| {
-            let table = HashTable::with_capacity(SHARD_CAPACITY);
+            let table = DenseTable::with_capacity(SHARD_CAPACITY);
             Shard(Mutex::new(ShardState { table, ..ShardState::default() }))
         };
         // All shards' unreported bytes together stay below 1/16 of the budget.
@@ -129,7 +135,7 @@ impl Memory {
     pub(crate) fn get(&self, key: Handle) -> Option<Object> {
         let hash = self.seed.of_hashed(&key);
         let mut shard = self.shard(hash).lock();
-        match shard.table.find_mut(hash, |entry| entry.key == key) {
+        match shard.table.find_mut(hash, &key) {
             Some(entry) => {
                 entry.state |= REFERENCED;
                 let object = entry.object.clone();
@@ -147,7 +153,7 @@ impl Memory {
     pub(crate) fn peek(&self, key: Handle) -> Option<(Object, u8)> {
         let hash = self.seed.of_hashed(&key);
         let shard = self.shard(hash).lock();
-        let entry = shard.table.find(hash, |entry| entry.key == key)?;
+        let entry = shard.table.find(hash, &key)?;
         Some((entry.object.clone(), entry.state))
     }
 
@@ -155,14 +161,14 @@ impl Memory {
     pub(crate) fn state(&self, key: Handle) -> Option<u8> {
         let hash = self.seed.of_hashed(&key);
         let shard = self.shard(hash).lock();
-        shard.table.find(hash, |entry| entry.key == key).map(|entry| entry.state)
+        shard.table.find(hash, &key).map(|entry| entry.state)
     }
 
     /// Adds flags to an object if it is still here.
     pub(crate) fn mark(&self, key: Handle, state: u8) {
         let hash = self.seed.of_hashed(&key);
         let mut shard = self.shard(hash).lock();
-        if let Some(entry) = shard.table.find_mut(hash, |entry| entry.key == key) {
+        if let Some(entry) = shard.table.find_mut(hash, &key) {
             entry.state |= state;
         }
     }
@@ -173,22 +179,20 @@ impl Memory {
     pub(crate) fn insert_with(&self, key: Handle, state: u8, object: impl FnOnce() -> Object) {
         debug_assert!(key == key.plain_tree() && key.literal_bytes().is_none(), "{key}");
         let hash = self.seed.of_hashed(&key);
-        let seed = &self.seed;
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        match shard.table.entry(hash, |entry| entry.key == key, |entry| seed.of_hashed(&entry.key)) {
-            TableEntry::Occupied(mut entry) => entry.get_mut().state |= state | REFERENCED,
-            TableEntry::Vacant(vacant) => {
-                let object = object();
-                let cost = cost_bytes(&object);
-                vacant.insert(Entry { key, object, state: state | REFERENCED });
-                shard.bytes += cost;
-                shard.unreported_bytes += cost as i64;
-                if shard.unreported_bytes >= self.report_bytes {
-                    let delta = std::mem::take(&mut shard.unreported_bytes);
-                    drop(guard);
-                    self.report(delta);
-                }
+        let make = || Entry { key, object: object(), state: 0 };
+        let hasher = |key: &Handle| self.seed.of_hashed(key);
+        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, hasher, make);
+        entry.state |= state | REFERENCED;
+        if is_new {
+            let cost = cost_bytes(&entry.object);
+            shard.bytes += cost;
+            shard.unreported_bytes += cost as i64;
+            if shard.unreported_bytes >= self.report_bytes {
+                let delta = std::mem::take(&mut shard.unreported_bytes);
+                drop(guard);
+                self.report(delta);
             }
         }
     }
@@ -224,34 +228,35 @@ impl Memory {
         wanted.saturating_sub(self.budget_bytes)
     }
 
-    /// Slots of all tables together.
-    pub(crate) fn buckets(&self) -> usize {
-        self.shards.iter().map(|shard| shard.0.lock().table.num_buckets()).sum()
+    /// Entries of all tables together.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().table.len()).sum()
     }
 
-    /// Moves one shard's hand over up to `buckets_max` buckets; says over how many.
-    pub(crate) fn sweep(&self, shard_index: usize, buckets_max: usize, sweep: &mut Sweep) -> usize {
+    /// Moves one shard's hand over up to `entries_max` entries; says over how many.
+    pub(crate) fn sweep(&self, shard_index: usize, entries_max: usize, sweep: &mut Sweep) -> usize {
         let mut guard = self.shards[shard_index % SHARDS].0.lock();
         let shard = &mut *guard;
-        let buckets = shard.table.num_buckets();
-        let visited = buckets_max.min(buckets);
+        let visited = entries_max.min(shard.table.len());
         let mut freed = 0;
         for _ in 0..visited {
-            let bucket = shard.hand % buckets;
-            shard.hand = bucket + 1;
-            let Ok(mut entry) = shard.table.get_bucket_entry(bucket) else { continue };
-            let state = &mut entry.get_mut().state;
-            if *state & REFERENCED != 0 {
-                *state &= !REFERENCED;
-            } else if *state & DURABLE != 0 {
-                let (entry, _) = entry.remove();
+            if shard.hand >= shard.table.len() {
+                shard.hand = 0;
+            }
+            let Some(entry) = shard.table.at_mut(shard.hand) else { break };
+            if entry.state & (REFERENCED | DURABLE) == DURABLE {
+                // Another entry takes its place, so the hand stays.
+                let entry = shard.table.remove_at(shard.hand, |key| self.seed.of_hashed(key));
                 freed += cost_bytes(&entry.object);
                 shard.evictions += 1;
                 sweep.evicted.push(entry.object);
-            } else {
-                let Entry { key, object, .. } = entry.get();
-                sweep.unwritten.push((*key, object.clone()));
+                continue;
             }
+            if entry.state & REFERENCED == 0 {
+                sweep.unwritten.push((entry.key, entry.object.clone()));
+            }
+            entry.state &= !REFERENCED;
+            shard.hand += 1;
         }
         self.release(shard, freed);
         visited
@@ -264,14 +269,16 @@ impl Memory {
             let hash = self.seed.of_hashed(&key);
             let mut guard = self.shard(hash).lock();
             let shard = &mut *guard;
-            let Ok(mut entry) = shard.table.find_entry(hash, |entry| entry.key == key) else { continue };
-            entry.get_mut().state |= DURABLE;
-            if entry.get().state & REFERENCED != 0 {
+            let Some(position) = shard.table.position(hash, &key) else { continue };
+            let Some(entry) = shard.table.at_mut(position) else { continue };
+            entry.state |= DURABLE;
+            if entry.state & REFERENCED != 0 {
                 continue;
             }
-            let (entry, _) = entry.remove();
+            let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));
             shard.evictions += 1;
             self.release(shard, cost_bytes(&entry.object));
+            // The bytes are freed after the shard is.
             drop(guard);
         }
     }

@@ -3,31 +3,28 @@
 //!
 //! Results and the claims of those who compute them share one sharded table,
 //! so that claiming and fulfilling are one probe each. Results are evicted
-//! with CLOCK within a fixed number of table slots; claims never are. Results
+//! with CLOCK within a fixed number of entries; claims never are. Results
 //! that cost 50 µs or more wait in a bounded queue to be written to disk by
 //! the background thread; what the queue has no room for is not written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as TableEntry;
 use objects::Handle;
 use parking_lot::Mutex;
 
 use crate::background::Signal;
+use crate::dense::{DenseTable, INDEX_COST_BYTES, Keyed};
 use crate::seed::{SHARDS, Seed, shard_of};
 
 /// Results that took less are not worth a write.
 pub(crate) const PERSIST_NANOS_MIN: u64 = 50_000;
 /// Results that wait to be written.
 const PENDING_MAX: usize = 16 << 10;
-/// Buckets that the CLOCK hand passes for one insertion into a full shard.
-const SWEEP_BUCKETS_MAX: usize = 32;
-/// Bytes of one slot: the entry and the table's tag for it.
-const SLOT_BYTES: u64 = size_of::<Entry>() as u64 + 1;
-/// Slots of the smallest shard.
-const SLOTS_MIN: usize = 16;
+/// Entries that the CLOCK hand passes for one insertion into a full shard.
+const SWEEP_ENTRIES_MAX: usize = 32;
+/// Entries of the smallest shard.
+const ENTRIES_MIN: usize = 16;
 
 /// The time keeps 48 bits (over three days); the rest is the entry's state.
 const NANOS_MAX: u64 = (1 << 48) - 1;
@@ -94,9 +91,8 @@ pub enum Claim {
 pub struct Relations {
     shards: Box<[Shard]>,
     seed: Seed,
-    /// A shard's table grows to this many slots.
-    slots_max: usize,
-    /// A shard evicts from this many entries on.
+    /// A shard evicts from this many entries on. A power of two, since the
+    /// entries' allocation doubles.
     entries_max: usize,
     pending: Mutex<Pending>,
     /// Wakes the background thread; `None` without a disk.
@@ -115,7 +111,7 @@ struct Shard(Mutex<ShardState>);
 
 #[derive(Default)]
 struct ShardState {
-    table: HashTable<Entry>,
+    table: DenseTable<Entry>,
     /// Who waits for the claims marked with [`HAS_WAITERS`].
     waiters: BTreeMap<Handle, Vec<u64>>,
     claims: usize,
@@ -135,11 +131,19 @@ struct Entry {
     packed: u64,
 }
 
+impl Keyed for Entry {
+    #[inline]
+    fn key(&self) -> &Handle {
+        &self.key
+    }
+}
+
 impl Entry {
     #[inline]
     fn known(key: Handle, record: Record) -> Self {
         let rule = u64::from(record.rule as u8) << RULE_SHIFT;
-        let packed = REFERENCED | rule | record.nanos.min(NANOS_MAX);
+        // Not referenced: a result that is never asked for again goes first.
+        let packed = rule | record.nanos.min(NANOS_MAX);
         Self { key, result: record.result, fuel: record.fuel, packed }
     }
 
@@ -181,15 +185,12 @@ impl Relations {
     /// A table of at most `budget_bytes`, rounded down to what its shards can
     /// use, plus the claims that do not fit.
     pub(crate) fn new(budget_bytes: u64, signal: Option<Arc<Signal>>) -> Self {
-        let slots = usize::try_from(budget_bytes / SHARDS as u64 / SLOT_BYTES).unwrap_or(usize::MAX / 2);
-        let slots_max = (slots.max(SLOTS_MIN) / 2 + 1).next_power_of_two();
+        let entry_bytes = size_of::<Entry>() as u64 + INDEX_COST_BYTES;
+        let entries = usize::try_from(budget_bytes / SHARDS as u64 / entry_bytes).unwrap_or(usize::MAX / 2);
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             seed: Seed::new(),
-            slots_max,
-            // hashbrown fills 7/8; a quarter of that is left free, so that a
-            // removal nearly always gives its slot back at once.
-            entries_max: slots_max * 7 / 8 * 3 / 4,
+            entries_max: (entries.max(ENTRIES_MIN) / 2 + 1).next_power_of_two(),
             pending: Mutex::default(),
             signal,
         }
@@ -206,7 +207,7 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        match shard.table.find_mut(hash, |entry| entry.key == key) {
+        match shard.table.find_mut(hash, &key) {
             Some(entry) if !entry.in_flight() => {
                 entry.packed |= REFERENCED;
                 shard.hits += 1;
@@ -232,13 +233,13 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        match shard.table.find_mut(hash, |entry| entry.key == key) {
+        match shard.table.find_mut(hash, &key) {
             Some(entry) if entry.in_flight() => return false,
             Some(entry) => *entry = Entry::known(key, record),
             None => {
                 self.make_room(shard);
-                let hasher = |entry: &Entry| self.seed.of_all(&entry.key);
-                shard.table.insert_unique(hash, Entry::known(key, record), hasher);
+                let hasher = |key: &Handle| self.seed.of_all(key);
+                shard.table.find_or_insert_with(hash, &key, hasher, || Entry::known(key, record));
             }
         }
         true
@@ -251,31 +252,23 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        if shard.table.len() >= self.entries_max || shard.table.len() == shard.table.capacity() {
-            // Making room moves entries, so it comes before the probe that
-            // leads to an insertion, and only if there will be one.
-            if shard.table.find(hash, |entry| entry.key == key).is_none() {
-                self.make_room(shard);
-            }
+        if shard.table.len() >= self.entries_max && shard.table.find(hash, &key).is_none() {
+            // Making room moves entries, so it comes before the insertion.
+            self.make_room(shard);
         }
-        let seed = &self.seed;
-        match shard.table.entry(hash, |entry| entry.key == key, |entry| seed.of_all(&entry.key)) {
-            TableEntry::Occupied(mut entry) => {
-                let entry = entry.get_mut();
-                if entry.in_flight() {
-                    return Claim::Busy;
-                }
-                entry.packed |= REFERENCED;
-                shard.hits += 1;
-                Claim::Known(entry.record())
-            }
-            TableEntry::Vacant(vacant) => {
-                vacant.insert(Entry::claim(key));
-                shard.claims += 1;
-                shard.misses += 1;
-                Claim::Claimed
-            }
+        let hasher = |key: &Handle| self.seed.of_all(key);
+        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, hasher, || Entry::claim(key));
+        if is_new {
+            shard.claims += 1;
+            shard.misses += 1;
+            return Claim::Claimed;
         }
+        if entry.in_flight() {
+            return Claim::Busy;
+        }
+        entry.packed |= REFERENCED;
+        shard.hits += 1;
+        Claim::Known(entry.record())
     }
 
     /// Adds a waiter to a claim; whoever ends the claim gets it back. False if
@@ -285,7 +278,7 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        match shard.table.find_mut(hash, |entry| entry.key == key) {
+        match shard.table.find_mut(hash, &key) {
             Some(entry) if entry.in_flight() => {
                 entry.packed |= HAS_WAITERS;
                 shard.waiters.entry(key).or_default().push(waiter);
@@ -301,7 +294,7 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        let Some(entry) = shard.table.find_mut(hash, |entry| entry.key == key) else {
+        let Some(entry) = shard.table.find_mut(hash, &key) else {
             drop(guard);
             self.insert(key, record);
             return Vec::new();
@@ -320,10 +313,11 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        let Ok(entry) = shard.table.find_entry(hash, |entry| entry.key == key && entry.in_flight()) else {
+        let Some(position) = shard.table.position(hash, &key) else { return Vec::new() };
+        if !shard.table.at_mut(position).is_some_and(|entry| entry.in_flight()) {
             return Vec::new();
-        };
-        let (entry, _) = entry.remove();
+        }
+        let entry = shard.table.remove_at(position, |key| self.seed.of_all(key));
         shard.claims -= 1;
         take_waiters(shard, key, entry.packed)
     }
@@ -394,43 +388,30 @@ impl Relations {
     /// Evicts so that one more entry fits. Bounded: a shard full of claims
     /// grows instead.
     fn make_room(&self, shard: &mut ShardState) {
-        let buckets = shard.table.num_buckets();
-        if shard.table.len() >= self.entries_max {
-            let mut fallback = None;
-            for _ in 0..SWEEP_BUCKETS_MAX {
-                let bucket = shard.hand % buckets;
-                shard.hand = bucket + 1;
-                let Some(entry) = shard.table.get_bucket_mut(bucket) else { continue };
-                if entry.in_flight() {
-                    continue;
-                }
-                fallback = Some(bucket);
-                if entry.packed & REFERENCED == 0 {
-                    break;
-                }
-                entry.packed &= !REFERENCED;
+        if shard.table.len() < self.entries_max {
+            return;
+        }
+        let mut victim = None;
+        for _ in 0..SWEEP_ENTRIES_MAX {
+            if shard.hand >= shard.table.len() {
+                shard.hand = 0;
             }
-            if let Some(Ok(entry)) = fallback.map(|bucket| shard.table.get_bucket_entry(bucket)) {
-                entry.remove();
-                shard.evictions += 1;
+            let position = shard.hand;
+            shard.hand += 1;
+            let Some(entry) = shard.table.at_mut(position) else { break };
+            if entry.in_flight() {
+                continue;
             }
+            victim = Some(position);
+            if entry.packed & REFERENCED == 0 {
+                break;
+            }
+            entry.packed &= !REFERENCED;
         }
-        let full = shard.table.len() == shard.table.capacity();
-        if full && buckets >= self.slots_max && shard.table.len() <= self.entries_max {
-            self.rebuild(shard);
+        if let Some(position) = victim {
+            shard.table.remove_at(position, |key| self.seed.of_all(key));
+            shard.evictions += 1;
         }
-    }
-
-    /// Gets rid of removed entries' marks, for which hashbrown would rather
-    /// double the table.
-    #[cold]
-    fn rebuild(&self, shard: &mut ShardState) {
-        let hasher = |entry: &Entry| self.seed.of_all(&entry.key);
-        let mut table = HashTable::with_capacity(self.slots_max * 7 / 8);
-        for entry in shard.table.drain() {
-            table.insert_unique(hasher(&entry), entry, hasher);
-        }
-        shard.table = table;
     }
 
     pub(crate) fn stats(&self) -> RelationsStats {
@@ -439,7 +420,7 @@ impl Relations {
             let shard = shard.0.lock();
             stats.known += (shard.table.len() - shard.claims) as u64;
             stats.claims += shard.claims as u64;
-            stats.bytes += shard.table.allocation_size() as u64;
+            stats.bytes += shard.table.allocated_bytes() as u64;
             stats.hits += shard.hits;
             stats.misses += shard.misses;
             stats.evictions += shard.evictions;

@@ -135,7 +135,12 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
             output.say(&format!("  {what:<7} {value}"));
         }
     }
-    output.say("Try, in another terminal:\n  sinew bench\n  echo hello | sinew put");
+    // A node in another home than the environment's is found only by name.
+    let named = match &running.socket {
+        Some(socket) if running.home != default_home() => format!(" --node {}", socket.display()),
+        _ => String::new(),
+    };
+    output.say(&format!("Try, in another terminal:\n  sinew bench{named}\n  echo hello | sinew put{named}"));
     output
         .say(&url.map_or_else(|| "  sinew eval --help".to_owned(), |url| format!("  curl {url}/v1/status")));
     Ok(())

@@ -18,7 +18,13 @@ fn cuts_are_at_line_ends() {
 }
 
 #[test]
-fn a_line_longer_than_a_shard_is_cut_where_the_shard_is_full() {
+fn a_line_longer_than_a_shard_is_cut_between_words() {
+    assert_eq!(cut("ab cd ef gh\nx\n", 7), ["ab cd ", "ef gh\n", "x\n"]);
+    assert_eq!(cut("x\nab cd ef", 4), ["x\n", "ab ", "cd ", "ef"]);
+}
+
+#[test]
+fn a_word_longer_than_a_shard_is_cut_where_the_shard_is_full() {
     assert_eq!(cut("abcdefgh\nx\n", 3), ["abc", "def", "gh\n", "x\n"]);
     assert_eq!(cut("\n\n\n", 1), ["\n", "\n", "\n"]);
 }

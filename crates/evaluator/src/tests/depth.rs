@@ -57,6 +57,22 @@ fn a_tree_nested_a_hundred_thousand_deep() {
 }
 
 #[test]
+fn a_shared_tree_is_walked_once() {
+    // 2^100 paths lead to the leaf.
+    let mut machine = Machine::new();
+    let leaf = machine.world.application("add", &[Handle::u64(1), Handle::u64(2)]);
+    let (mut lazy, mut expected) = (leaf, Handle::u64(3));
+    for _ in 0..100 {
+        lazy = machine.world.tree(&[lazy, lazy]);
+        expected = [expected, expected].into_iter().collect::<TreeBuilder>().view().handle();
+    }
+    assert_eq!(machine.evaluate(lazy.identification().unwrap().strict().unwrap()), expected);
+    let reader = machine.world.application("return", &[expected]).strict().unwrap();
+    assert_eq!(machine.evaluate(reader), expected);
+    assert_eq!(machine.world.counts().runs("add"), 1);
+}
+
+#[test]
 fn a_selection_through_a_hundred_thousand_selections() {
     on_a_small_stack(|| {
         let mut machine = Machine::new();

@@ -74,7 +74,9 @@ impl<'a> Reference<'a> {
         }
         let mut entries = Vec::new();
         for entry in TreeView::from_checked(&data).iter() {
-            entries.push(match entry.thunk() {
+            let lazy =
+                if entry.names_tree() && entry.is_value() { entry.identification() } else { entry.thunk() };
+            entries.push(match lazy {
                 Some(thunk) => self.encode(thunk.strict().unwrap())?,
                 None => self.complete(entry, thunk)?,
             });

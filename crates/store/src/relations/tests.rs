@@ -110,7 +110,7 @@ fn each_key_is_claimed_by_exactly_one_thread() {
         let work = move || {
             let mut waited = 0;
             for step in 0..KEYS {
-                let number = if id % 2 == 0 { step } else { KEYS - 1 - step };
+                let number = if id.is_multiple_of(2) { step } else { KEYS - 1 - step };
                 loop {
                     match relations.claim(key(number)) {
                         Claim::Claimed => {

@@ -113,7 +113,7 @@ fn check(store: &Store, number: u64) {
     let tree: TreeBuilder = [blob, Handle::u64(number)].into_iter().collect();
     let handle = tree.view().handle();
     assert_eq!(store.get(handle).unwrap().unwrap().as_tree(), tree.view());
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         assert_eq!(store.label(&format!("label-{number}")).unwrap(), Some(handle));
     }
     // Relations may be lost, but one that is there has its result.

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A hash table whose entries lie next to each other in the order in which
+//! they came, with a small index of positions beside them.
+//!
+//! Inserting is what a store does most, and on a table of large entries it
+//! waits for memory: every new entry is a cache miss somewhere, and growing
+//! moves all of them. Here a new entry follows the last one, and only four
+//! bytes go to a random place. Removing moves the last entry into the gap.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as IndexEntry;
+use objects::Handle;
+
+/// What an index slot costs beside its entry, in bytes: four and the table's
+/// tag, at the lowest load that growing leaves behind.
+pub(crate) const INDEX_COST_BYTES: u64 = 24;
+
+/// Something that is found by a handle.
+pub(crate) trait Keyed {
+    /// The handle; it never changes while the entry is in a table.
+    fn key(&self) -> &Handle;
+}
+
+/// The table; at most 2^32 entries. Callers pass a hash with every key, always
+/// of the same function, and that function where entries may move.
+pub(crate) struct DenseTable<E> {
+    index: HashTable<u32>,
+    entries: Vec<E>,
+}
+
+impl<E> Default for DenseTable<E> {
+    fn default() -> Self {
+        Self { index: HashTable::new(), entries: Vec::new() }
+    }
+}
+
+impl<E: Keyed> DenseTable<E> {
+    pub(crate) fn with_capacity(entries: usize) -> Self {
+        Self { index: HashTable::with_capacity(entries), entries: Vec::with_capacity(entries) }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes that the table has allocated.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.index.allocation_size() + self.entries.capacity() * size_of::<E>()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.entries.iter()
+    }
+
+    #[inline]
+    pub(crate) fn position(&self, hash: u64, key: &Handle) -> Option<usize> {
+        let is_wanted = |position: &u32| self.entries[*position as usize].key() == key;
+        self.index.find(hash, is_wanted).map(|position| *position as usize)
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, key: &Handle) -> Option<&E> {
+        self.position(hash, key).map(|position| &self.entries[position])
+    }
+
+    #[inline]
+    pub(crate) fn find_mut(&mut self, hash: u64, key: &Handle) -> Option<&mut E> {
+        self.position(hash, key).map(|position| &mut self.entries[position])
+    }
+
+    /// The entry at a position below [`DenseTable::len`].
+    #[inline]
+    pub(crate) fn at_mut(&mut self, position: usize) -> Option<&mut E> {
+        self.entries.get_mut(position)
+    }
+
+    /// The entry of this key, or `make`'s, which must have the key. True if it
+    /// was inserted.
+    #[inline]
+    pub(crate) fn find_or_insert_with(
+        &mut self,
+        hash: u64,
+        key: &Handle,
+        hasher: impl Fn(&Handle) -> u64,
+        make: impl FnOnce() -> E,
+    ) -> (&mut E, bool) {
+        let Self { index, entries } = self;
+        let next = entries.len();
+        let is_wanted = |position: &u32| entries[*position as usize].key() == key;
+        let rehash = |position: &u32| hasher(entries[*position as usize].key());
+        let (position, is_new) = match index.entry(hash, is_wanted, rehash) {
+            IndexEntry::Occupied(found) => (*found.get() as usize, false),
+            IndexEntry::Vacant(vacant) => {
+                // The budgets of the callers end far below 2^32 entries.
+                assert!(next < u32::MAX as usize, "a table has at most 2^32 entries");
+                vacant.insert(next as u32);
+                (next, true)
+            }
+        };
+        if is_new {
+            entries.push(make());
+            debug_assert!(entries[next].key() == key, "the new entry has another key");
+        }
+        (&mut entries[position], is_new)
+    }
+
+    /// Takes the entry at `position` out; the last entry takes its place.
+    ///
+    /// # Panics
+    /// If there is no such position.
+    pub(crate) fn remove_at(&mut self, position: usize, hasher: impl Fn(&Handle) -> u64) -> E {
+        let hash = hasher(self.entries[position].key());
+        if let Ok(slot) = self.index.find_entry(hash, |found| *found as usize == position) {
+            slot.remove();
+        }
+        let removed = self.entries.swap_remove(position);
+        if let Some(moved) = self.entries.get(position) {
+            let from = self.entries.len();
+            let slot = self.index.find_mut(hasher(moved.key()), |found| *found as usize == from);
+            debug_assert!(slot.is_some(), "every entry is in the index");
+            if let Some(slot) = slot {
+                *slot = position as u32;
+            }
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests;
