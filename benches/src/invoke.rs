@@ -169,7 +169,12 @@ pub(crate) fn profile() -> anyhow::Result<()> {
         });
         println!(
             "{:.2} x BLAKE3 of 64 bytes ({:.0} / {:.0}); build {:.0}, again {:.0}, evaluate an identity {:.0}",
-            series.over_reference(), median_cpu(&series.cold), median_cpu(&series.reference), build.cpu, hit.cpu, begun.cpu
+            series.over_reference(),
+            median_cpu(&series.cold),
+            median_cpu(&series.reference),
+            build.cpu,
+            hit.cpu,
+            begun.cpu
         );
     }
     Ok(())

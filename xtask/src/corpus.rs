@@ -19,6 +19,9 @@ const PACKAGES: &[&str] = &["linux-doc-6.1", "gcc-12-doc", "openjdk-17-doc"];
 /// Bytes that are enough for a demonstration.
 const BYTES_MIN: u64 = 100_000_000;
 
+/// Bytes of a line, at most: shards end behind lines, and are longer than this.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
 /// The text.
 pub(crate) struct Corpus {
     pub(crate) path: PathBuf,
@@ -106,8 +109,7 @@ fn concatenate(folder: &Path, target: &Path) -> anyhow::Result<u64> {
         } else {
             fs::read(&path)?
         };
-        // Pictures and fonts are no text.
-        if bytes.contains(&0) {
+        if !is_text(&bytes) {
             continue;
         }
         out.write_all(&bytes)?;
@@ -118,6 +120,12 @@ fn concatenate(folder: &Path, target: &Path) -> anyhow::Result<u64> {
     }
     out.flush()?;
     Ok(fs::metadata(target)?.len())
+}
+
+/// Neither pictures nor what has lines that no shard could hold, such as the
+/// search index.
+fn is_text(bytes: &[u8]) -> bool {
+    !bytes.contains(&0) && bytes.split(|&byte| byte == b'\n').all(|line| line.len() <= LINE_BYTES_MAX)
 }
 
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> anyhow::Result<()> {

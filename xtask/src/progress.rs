@@ -24,7 +24,8 @@ pub(crate) fn seconds(duration: Duration) -> String {
     match seconds {
         s if s >= 10.0 => format!("{s:.0} s"),
         s if s >= 0.1 => format!("{s:.1} s"),
-        s => format!("{:.1} ms", s * 1e3),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.1} µs", s * 1e6),
     }
 }
 

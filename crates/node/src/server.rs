@@ -65,7 +65,8 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
         let path = home.join(SOCKET_NAME);
         let listener = bind_socket(&path)?;
         let stopping = stopping.clone();
-        let server = axum::serve(listener, gateway.router(gateway::Door::Private)).with_graceful_shutdown(until(stopping));
+        let server = axum::serve(listener, gateway.router(gateway::Door::Private))
+            .with_graceful_shutdown(until(stopping));
         servers.spawn(server.into_future());
         running.socket = Some(path);
     }
@@ -76,7 +77,8 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
-        let server = axum::serve(listener, gateway.router(gateway::Door::loopback())).with_graceful_shutdown(until(stopping));
+        let server = axum::serve(listener, gateway.router(gateway::Door::loopback()))
+            .with_graceful_shutdown(until(stopping));
         servers.spawn(server.into_future());
     }
     on_ready(&running);

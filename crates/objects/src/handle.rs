@@ -20,6 +20,8 @@
 //! Thunks and encodes are the handle of their definition under another tag:
 //! making one hashes nothing and stores nothing.
 
+use std::cmp::Ordering;
+
 use crate::Error;
 use crate::tree;
 
@@ -33,6 +35,8 @@ pub const BLOB_SIZE_MAX: u64 = (1 << 48) - 1;
 pub const TREE_ENTRIES_MAX: u64 = 1 << 26;
 
 const META_AT: usize = 30;
+/// Where the metadata stands in the last word.
+const META_SHIFT: u32 = 48;
 const TREE: u16 = 1;
 const FAILURE: u16 = 1 << 1;
 const REF: u16 = 1 << 2;
@@ -78,8 +82,27 @@ pub enum Kind {
 
 /// A 32-byte name; see the module's drawing. Every value of this type is
 /// well-formed: [`Handle::from_bytes`] is the only way in from outside.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Handle([u8; Handle::LEN]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle([u64; 4]);
+
+// The words are the bytes in little-endian order, on every machine that Sinew
+// runs on: most operations then touch one whole word, and a processor can hand
+// a word just written to whoever reads it next (parts of words it cannot).
+#[cfg(target_endian = "big")]
+compile_error!("sinew runs on little-endian machines");
+
+impl PartialOrd for Handle {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Handle {
+    /// By their bytes.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
 
 impl Handle {
     /// Bytes of a handle.
@@ -90,7 +113,7 @@ impl Handle {
     /// # Errors
     /// [`Error::BadHandle`] names the first rule that the bytes break.
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Result<Self, Error> {
-        let handle = Self(bytes);
+        let handle = Self::from_raw(bytes);
         handle.check()?;
         Ok(handle)
     }
@@ -98,14 +121,25 @@ impl Handle {
     /// For bytes that [`Handle::from_bytes`] accepted before they were stored.
     #[inline]
     pub(crate) fn from_checked(bytes: [u8; Self::LEN]) -> Self {
-        debug_assert!(Self(bytes).check().is_ok());
-        Self(bytes)
+        debug_assert!(Self::from_raw(bytes).check().is_ok());
+        Self::from_raw(bytes)
     }
 
     /// The handle's bytes, as stored in trees and sent on wires.
     #[inline]
-    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
-        &self.0
+    pub fn as_bytes(&self) -> &[u8; Self::LEN] {
+        bytemuck::must_cast_ref(&self.0)
+    }
+
+    /// The handle's bytes as little-endian words, for hash tables.
+    #[inline]
+    pub const fn words(&self) -> [u64; 4] {
+        self.0
+    }
+
+    #[inline]
+    fn from_raw(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytemuck::must_cast(bytes))
     }
 
     /// The object handle of a blob: a literal up to 30 bytes, else its hash.
@@ -137,18 +171,13 @@ impl Handle {
         let mut raw = [0; Self::LEN];
         raw[..bytes.len()].copy_from_slice(bytes);
         let meta = LITERAL | ((bytes.len() as u16) << LITERAL_LEN_SHIFT);
-        raw[META_AT..].copy_from_slice(&meta.to_le_bytes());
-        Some(Self(raw))
+        Some(Self::from_raw(raw).with_meta(meta))
     }
 
     /// The eight-byte little-endian literal that the specification uses for
     /// indices and counts.
     pub fn u64(value: u64) -> Self {
-        let mut raw = [0; Self::LEN];
-        raw[..8].copy_from_slice(&value.to_le_bytes());
-        let meta = LITERAL | (8 << LITERAL_LEN_SHIFT);
-        raw[META_AT..].copy_from_slice(&meta.to_le_bytes());
-        Self(raw)
+        Self([value, 0, 0, 0]).with_meta(LITERAL | (8 << LITERAL_LEN_SHIFT))
     }
 
     /// The object handle of the tree with these concatenated entries.
@@ -162,11 +191,9 @@ impl Handle {
 
     #[inline]
     pub(crate) fn hashed(hash: &[u8; 32], size: u64, meta: u16) -> Self {
-        let mut raw = [0; Self::LEN];
-        raw[..HASH_LEN].copy_from_slice(&hash[..HASH_LEN]);
-        raw[HASH_LEN..META_AT].copy_from_slice(&size.to_le_bytes()[..6]);
-        raw[META_AT..].copy_from_slice(&meta.to_le_bytes());
-        Self(raw)
+        let [a, b, c, _] = bytemuck::must_cast::<[u8; 32], [u64; 4]>(*hash);
+        debug_assert!(size >> META_SHIFT == 0);
+        Self([a, b, c, size | (u64::from(meta) << META_SHIFT)])
     }
 
     #[inline]
@@ -176,12 +203,12 @@ impl Handle {
 
     #[inline]
     fn meta(&self) -> u16 {
-        u16::from_le_bytes([self.0[META_AT], self.0[META_AT + 1]])
+        (self.0[3] >> META_SHIFT) as u16
     }
 
     #[inline]
     fn with_meta(mut self, meta: u16) -> Self {
-        self.0[META_AT..].copy_from_slice(&meta.to_le_bytes());
+        self.0[3] = (self.0[3] & ((1 << META_SHIFT) - 1)) | (u64::from(meta) << META_SHIFT);
         self
     }
 
@@ -231,7 +258,7 @@ impl Handle {
         if len > LITERAL_LEN_MAX {
             return Err(Error::BadHandle("a literal of over 30 bytes"));
         }
-        if self.0[len..META_AT].iter().any(|&byte| byte != 0) {
+        if self.as_bytes()[len..META_AT].iter().any(|&byte| byte != 0) {
             return Err(Error::BadHandle("a literal that is not zero padded"));
         }
         Ok(())
@@ -239,9 +266,7 @@ impl Handle {
 
     #[inline]
     fn raw_size(&self) -> u64 {
-        let mut size = [0; 8];
-        size[..6].copy_from_slice(&self.0[HASH_LEN..META_AT]);
-        u64::from_le_bytes(size)
+        self.0[3] & ((1 << META_SHIFT) - 1)
     }
 
     /// What the handle names.
@@ -283,13 +308,13 @@ impl Handle {
     /// The blob of a literal, also of a literal inside an identification.
     #[inline]
     pub fn literal_bytes(&self) -> Option<&[u8]> {
-        self.literal_len().map(|len| &self.0[..len])
+        self.literal_len().map(|len| &self.as_bytes()[..len])
     }
 
     /// The truncated hash; for a literal the first 24 of its padded bytes.
     #[inline]
     pub fn hash_bytes(&self) -> &[u8; HASH_LEN] {
-        match self.0.first_chunk() {
+        match self.as_bytes().first_chunk() {
             Some(hash) => hash,
             None => unreachable!("32 bytes begin with 24"),
         }

@@ -35,13 +35,13 @@ impl Seed {
     /// For handles that begin with a hash.
     #[inline]
     pub(crate) fn of_hashed(&self, handle: &Handle) -> u64 {
-        fold(words(handle)[0] ^ self.0[0], self.0[3])
+        fold(handle.words()[0] ^ self.0[0], self.0[3])
     }
 
     /// For every handle: all 32 bytes count.
     #[inline]
     pub(crate) fn of_all(&self, handle: &Handle) -> u64 {
-        let words = words(handle);
+        let words = handle.words();
         let low = fold(words[0] ^ self.0[0], words[1] ^ self.0[1]);
         let high = fold(words[2] ^ self.0[2], words[3] ^ self.0[3]);
         fold(low ^ self.0[3], high ^ self.0[0])
@@ -52,12 +52,6 @@ impl Seed {
 #[inline]
 pub(crate) fn shard_of(hash: u64) -> usize {
     (hash >> SHARD_SHIFT) as usize % SHARDS
-}
-
-#[inline]
-fn words(handle: &Handle) -> [u64; 4] {
-    let bytes = handle.as_bytes();
-    std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))
 }
 
 #[inline]

@@ -30,6 +30,7 @@ fn texts_are_joined_in_order_and_lines_stay_apart() {
     write("a", b"first\n");
     write("deep/c", b"last\n");
     write("picture", b"\x89PNG\0");
+    write("index.js", &[b'x'; LINE_BYTES_MAX + 1]);
     let mut gzip = process::command("gzip");
     write("deep/d", b"packed\n");
     process::run(gzip.arg(folder.0.join("deep/d"))).unwrap();

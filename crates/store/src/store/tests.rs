@@ -277,14 +277,3 @@ fn the_second_store_on_a_home_is_refused_until_the_first_is_gone() {
     drop(store);
     drop(Store::open(options).unwrap());
 }
-
-#[test]
-fn an_empty_store_is_small() {
-    let before = linux::peak_rss_bytes().unwrap();
-    let store = memory_only(8 << 30);
-    assert!(store.stats().relations_bytes < 1 << 20);
-    // Other tests run in this process, so this can only be an upper bound.
-    let grown = linux::peak_rss_bytes().unwrap() - before;
-    assert!(grown < 512 << 20, "{grown}");
-    assert_eq!(store.stats().memory_bytes, 0);
-}
