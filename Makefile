@@ -35,7 +35,7 @@ check: prepare
 	@$(XTASK) check
 
 e2e: guests
-	cargo test --package e2e
+	cargo test --package cli --test e2e
 
 bench: prepare
 	@$(XTASK) bench $(NAME) $(if $(JSON),--json)

@@ -24,7 +24,13 @@ pub(crate) fn run(name: Option<&str>, seconds: u32) -> anyhow::Result<usize> {
     for target in &targets {
         step(&format!("fuzzing {target} for {seconds} s"), || {
             let mut fuzz = process::command("cargo");
-            fuzz.args(["+nightly", "fuzz", "run", target, "--"]);
+            // The first folder gets what is found to be new; the seeds are only read.
+            let found = format!("fuzz/corpus/{target}");
+            fs::create_dir_all(layout::root().join(&found))?;
+            let seeds = format!("fuzz/seeds/{target}");
+            let seeds = layout::root().join(&seeds).exists().then_some(seeds);
+            fuzz.args(["+nightly", "fuzz", "run", target, &found]).args(seeds).arg("--");
+            fuzz.current_dir(layout::root());
             fuzz.arg(format!("-max_total_time={seconds}"));
             fuzz.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
             process::run(&mut fuzz)

@@ -43,7 +43,7 @@ impl Tally {
         let result = step(what, || {
             let mut cargo = process::cargo();
             cargo.current_dir(layout::root().join(folder));
-            cargo.arg("test").args(arguments);
+            cargo.args(["test", "--no-fail-fast"]).args(arguments);
             if folder == "guests" {
                 cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
             }

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule, Scheduler};
+use linux::Ticks;
 use objects::{Application, Failure, FailureCode, Handle, TreeView};
 use sandbox::wasm::{Codelets, Interrupt, Invoker};
 use sandbox::{Call, Fault};
@@ -169,9 +169,9 @@ impl Host for Executor {
             limits: application.limits,
             procedure: application.procedure,
         };
-        let begun = Instant::now();
+        let begun = Ticks::now();
         let outcome = self.invoke(&call);
-        let nanos = begun.elapsed().as_nanos() as u64;
+        let nanos = Ticks::now().nanos_since(begun);
         self.applied += 1;
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };

@@ -77,3 +77,6 @@ pub enum Error {
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use objects::{Handle, TreeBuilder};
 use proptest::prelude::*;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir, tempdir_in};
 
 use crate::{Options, Store};
 
@@ -74,6 +74,11 @@ impl Model {
     }
 }
 
+/// In memory where possible: this test is about answers, not about syncs.
+fn folder() -> TempDir {
+    tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap()
+}
+
 /// A small memory budget, so that eviction takes part.
 fn open(home: &Path) -> Store {
     Store::open(Options { home: Some(home.to_owned()), memory_bytes: 200_000, relations_bytes: 1 << 16 })
@@ -138,11 +143,11 @@ fn check(store: &Store, model: &Model, handle: Handle) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_agrees_with_a_map(steps in prop::collection::vec(step(), 1..60)) {
-        let folder = tempdir().unwrap();
+        let folder = folder();
         let mut store = Some(open(folder.path()));
         let mut model = Model::default();
         for step in steps {

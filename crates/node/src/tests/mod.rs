@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole node with real sandboxes and a real disk, without listeners.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gateway::{Backend, EvaluateRequest, Evaluated, Priority};
+use objects::{FailureCode, Handle, Limits, TreeBuilder};
+
+use crate::backend::NodeBackend;
+use crate::{Node, Options};
+
+const ADD: &str = include_str!("../../../../guests/codelets/wat/add.wat");
+
+const LOOP: &str = r#"(module (func (export "apply") (param i32) (result i32) (loop (br 0)) (i32.const 0)))"#;
+
+/// Reads one argument and returns its size, after some thousand rounds.
+const SIZE: &str = r#"(module
+  (import "sinew_v1" "size" (func $size (param i32) (result i64)))
+  (import "sinew_v1" "blob_u64" (func $blob (param i64 i32) (result i32)))
+  (func (export "apply") (param i32) (result i32)
+    (local $round i32)
+    (loop $rounds
+      (local.set $round (i32.add (local.get $round) (i32.const 1)))
+      (br_if $rounds (i32.lt_u (local.get $round) (i32.const 1000000))))
+    (call $blob (call $size (i32.const 3)) (i32.const 8))))"#;
+
+fn start(home: Option<&Path>) -> Arc<Node> {
+    let options = Options {
+        home: home.map(Path::to_owned),
+        workers: Some(2),
+        memory_bytes: Some(1 << 30),
+        ..Options::default()
+    };
+    Node::start(&options).unwrap()
+}
+
+fn codelet(node: &Node, text: &str) -> Handle {
+    node.store().put_blob(&wat::parse_str(text).unwrap()).unwrap()
+}
+
+fn apply(node: &Node, limits: Limits, procedure: Handle, arguments: &[Handle]) -> Handle {
+    let mut tree = TreeBuilder::new();
+    tree.push(limits.handle().unwrap()).push(procedure);
+    arguments.iter().for_each(|&argument| _ = tree.push(argument));
+    node.store().put_tree(tree.view()).unwrap().application().unwrap()
+}
+
+fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -> Evaluated {
+    let backend = NodeBackend(Arc::clone(node));
+    let request = EvaluateRequest { goal, deadline, priority: Priority::Normal };
+    let mut evaluation = backend.evaluate(request).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(evaluation.finished())
+}
+
+fn evaluate(node: &Arc<Node>, goal: Handle) -> Evaluated {
+    evaluate_within(node, goal, None)
+}
+
+fn byte(value: u8) -> Handle {
+    Handle::literal(&[value]).unwrap()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn an_application_runs_once_and_is_then_remembered() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let sum = apply(&node, Limits::default(), add, &[byte(3), byte(4)]);
+    let first = evaluate(&node, sum);
+    assert_eq!((first.result, first.applied), (byte(7), 1));
+    let again = evaluate(&node, sum);
+    assert_eq!((again.result, again.applied), (byte(7), 0));
+}
+
+#[test]
+fn a_deadline_stops_a_loop_and_is_not_remembered() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let thunk = apply(&node, Limits::default(), forever, &[]);
+    let begun = Instant::now();
+    for _ in 0..2 {
+        let ended = evaluate_within(&node, thunk, Some(Duration::from_millis(50)));
+        let failure = ended.failure.unwrap();
+        assert_eq!((failure.code, failure.application), (FailureCode::Deadline, thunk));
+        assert_eq!(ended.applied, 1);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(node.store().relations().get(thunk).is_none());
+}
+
+#[test]
+fn fuel_stops_a_loop_and_is_remembered() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let limits = Limits { fuel: 10_000, ..Limits::default() };
+    let thunk = apply(&node, limits, forever, &[]);
+    let ended = evaluate(&node, thunk);
+    assert_eq!(ended.failure.map(|failure| failure.code), Some(FailureCode::Fuel));
+    assert_eq!(evaluate(&node, thunk).applied, 0);
+}
+
+#[test]
+fn whoever_leaves_frees_the_worker() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let backend = NodeBackend(Arc::clone(&node));
+    // As many as there are workers: nothing else could run.
+    let running: Vec<_> = (0..2_u8)
+        .map(|number| {
+            let goal = apply(&node, Limits::default(), forever, &[byte(number)]);
+            let request = EvaluateRequest { goal, deadline: None, priority: Priority::Normal };
+            backend.evaluate(request).unwrap()
+        })
+        .collect();
+    wait_until("both loops have begun", || node.scheduler().runnable() == 0);
+    drop(running);
+    let add = codelet(&node, ADD);
+    let sum = apply(&node, Limits::default(), add, &[byte(1), byte(1)]);
+    assert_eq!(evaluate(&node, sum).result, byte(2));
+    wait_until("nothing is under way", || node.scheduler().requests() == 0);
+}
+
+#[test]
+fn many_who_ask_for_one_thing_get_one_application() {
+    let node = start(None);
+    let size = codelet(&node, SIZE);
+    let blob = node.store().put_blob(&[5; 1000]).unwrap();
+    let thunk = apply(&node, Limits::default(), size, &[blob]);
+    let before = node.applied();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(evaluate(&node, thunk).result, Handle::u64(1000)));
+        }
+    });
+    assert_eq!(node.applied() - before, 1);
+}
+
+#[test]
+fn missing_data_names_what_is_missing_and_is_asked_for_again() {
+    let home = tempfile::tempdir().unwrap();
+    let node = start(Some(home.path()));
+    let size = codelet(&node, SIZE);
+    let bytes = [9; 5000];
+    let absent = Handle::blob(&bytes);
+    let thunk = apply(&node, Limits::default(), size, &[absent]);
+    let failure = evaluate(&node, thunk).failure.unwrap();
+    assert_eq!((failure.code, failure.application), (FailureCode::MissingData, thunk));
+    let detail = node.store().get(failure.detail).unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&detail).contains(&absent.to_string()));
+    node.store().put_blob(&bytes).unwrap();
+    assert_eq!(evaluate(&node, thunk).result, Handle::u64(5000));
+}
+
+#[test]
+fn more_memory_than_the_node_has_is_a_failure_not_a_wait() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let limits = Limits { memory_bytes: 1 << 40, ..Limits::default() };
+    let thunk = apply(&node, limits, add, &[byte(1), byte(2)]);
+    assert_eq!(evaluate(&node, thunk).failure.unwrap().code, FailureCode::Resources);
+}
+
+#[test]
+fn applications_beyond_the_allowance_reserve_and_give_back() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let budgets = node.budgets();
+    let free = node.scheduler().free_bytes();
+    let memory_bytes = budgets.allowance_bytes + budgets.pool_bytes / 2 + 1;
+    let limits = Limits { memory_bytes, ..Limits::default() };
+    // Two of them do not fit at the same time.
+    let sums = (0..16).map(|number| apply(&node, limits, add, &[byte(number), byte(1)]).strict().unwrap());
+    let tree: TreeBuilder = sums.collect();
+    let tree = node.store().put_tree(tree.view()).unwrap();
+    let result = evaluate(&node, tree).result;
+    let expected: TreeBuilder = (0..16).map(|number| byte(number + 1)).collect();
+    assert_eq!(result, expected.view().handle());
+    assert_eq!(node.scheduler().free_bytes(), free);
+}
+
+#[test]
+fn what_was_worth_it_is_remembered_over_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let (thunk, label) = {
+        let node = start(Some(home.path()));
+        let size = codelet(&node, SIZE);
+        let blob = node.store().put_blob(&vec![1; 1 << 20]).unwrap();
+        let thunk = apply(&node, Limits::default(), size, &[blob]);
+        node.store().set_label("input", blob).unwrap();
+        assert_eq!(evaluate(&node, thunk).applied, 1);
+        node.shut_down();
+        (thunk, blob)
+    };
+    let node = start(Some(home.path()));
+    let again = evaluate(&node, thunk);
+    assert_eq!((again.result, again.applied), (Handle::u64(1 << 20), 0));
+    assert_eq!(node.store().label("input").unwrap(), Some(label));
+}
+
+#[test]
+fn an_explanation_tells_steps_makers_and_compilation() {
+    let node = start(None);
+    let size = codelet(&node, SIZE);
+    let blob = node.store().put_blob(&[5; 100]).unwrap();
+    let inner = apply(&node, Limits::default(), size, &[blob]);
+    let outer = apply(&node, Limits::default(), size, &[inner.strict().unwrap()]);
+    let result = evaluate(&node, outer).result;
+    assert_eq!(result, Handle::u64(8));
+    let backend = NodeBackend(Arc::clone(&node));
+    let rules: Vec<_> = backend.explain(outer).unwrap().steps.iter().map(|(_, record)| record.rule).collect();
+    assert_eq!(rules, [store::Rule::Resolve, store::Rule::Apply]);
+    let makers = backend.explain(result).unwrap().made_by;
+    assert!(makers.iter().any(|(_, record)| record.rule == store::Rule::Apply));
+    let compilation = backend.explain(size).unwrap().compilation;
+    assert!(compilation.iter().any(|(what, value)| what == "origin" && value == "compiled"));
+}
+
+#[test]
+fn the_doctor_finds_this_machine_fit() {
+    let home = tempfile::tempdir().unwrap();
+    let options = Options { home: Some(home.path().to_owned()), ..Options::default() };
+    let checks = crate::doctor(&options);
+    assert!(checks.iter().any(|check| check.name == "wasm engine" && check.is_ok), "{checks:?}");
+    let nowhere = Options { home: Some("/proc/nowhere".into()), ..Options::default() };
+    let checks = crate::doctor(&nowhere);
+    assert!(checks.iter().any(|check| check.name == "home" && !check.is_ok));
+}
