@@ -12,7 +12,7 @@ help:
 	@echo "make demo            install what is missing, build, count words in a real corpus, twice"
 	@echo "make test            everything that CI runs"
 	@echo "make check           format, lints, tidy, unit tests (below two minutes)"
-	@echo "make e2e             the end-to-end tests alone"
+	@echo "make e2e             the end-to-end tests alone: a real node, the shown commands"
 	@echo "make bench NAME=x    print a promised figure (invoke, chain, count-string)"
 	@echo "make fuzz NAME=x     fuzz one target, or all, for SECONDS_EACH=60"
 	@echo "make guests          build the codelets into target/guests"

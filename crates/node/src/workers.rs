@@ -16,7 +16,6 @@ const STACK_BYTES: usize = 8 << 20;
 ///
 /// # Errors
 /// If the system has no thread left.
-#[expect(clippy::disallowed_methods, reason = "worker and reader threads are started here and only here")]
 pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(body)
 }
