@@ -8,8 +8,8 @@ use wasmtime::{
     Caller, Config, Engine, Error, Extern, Instance, Linker, Memory, Module, Result, Store, TypedFunc,
 };
 
-const SHARD: i32 = 3;
-const NEEDLE: i32 = 4;
+const NEEDLE: i32 = 3;
+const SHARD: i32 = 4;
 const RESULT: i32 = 5;
 
 /// The compiled codelet.

@@ -78,7 +78,7 @@ fn job(node: &Node, map: Handle, merge: Handle, shards: &[Handle], round: u64) -
         thunk.and_then(Handle::strict).context("a tree can be applied")
     };
     let mut level =
-        shards.iter().map(|&shard| apply(map, shard, needle)).collect::<anyhow::Result<Vec<_>>>()?;
+        shards.iter().map(|&shard| apply(map, needle, shard)).collect::<anyhow::Result<Vec<_>>>()?;
     while level.len() > 1 {
         let pairs = level.chunks(2).map(|pair| match *pair {
             [a, b] => apply(merge, a, b),

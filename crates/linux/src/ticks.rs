@@ -50,16 +50,29 @@ impl Clock {
         if !has_constant_counter() {
             return Self { has_counter: false, rate: 1 << FRACTION_BITS, start };
         }
-        let first = counter();
-        let mut elapsed = start.elapsed();
-        while elapsed < CALIBRATION {
+        let (first, first_nanos) = both_clocks(start);
+        while start.elapsed() < CALIBRATION {
             std::hint::spin_loop();
-            elapsed = start.elapsed();
         }
-        let ticks = counter().saturating_sub(first).max(1);
-        let rate = (elapsed.as_nanos() << FRACTION_BITS) / u128::from(ticks);
+        let (last, last_nanos) = both_clocks(start);
+        let ticks = last.saturating_sub(first).max(1);
+        let rate = (u128::from(last_nanos - first_nanos) << FRACTION_BITS) / u128::from(ticks);
         Self { has_counter: true, rate: rate as u64, start }
     }
+}
+
+/// The counter and the kernel's clock at one moment. Of several readings the
+/// one with the least time in between: the others may have been interrupted.
+fn both_clocks(start: Instant) -> (u64, u64) {
+    let reading = || {
+        let before = counter();
+        let nanos = start.elapsed().as_nanos() as u64;
+        let between = counter().saturating_sub(before);
+        (between, (before + between / 2, nanos))
+    };
+    let readings: [_; 16] = std::array::from_fn(|_| reading());
+    let [first, ..] = readings;
+    readings.into_iter().min_by_key(|(between, _)| *between).unwrap_or(first).1
 }
 
 #[cfg(target_arch = "x86_64")]
