@@ -17,10 +17,6 @@ mod relay;
 
 use figures::Report;
 
-/// As in the binary `sinew`.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
