@@ -7,7 +7,7 @@
 //! thread and no allocation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule, Scheduler};
 use linux::Ticks;
@@ -22,9 +22,28 @@ use crate::fetcher::Fetcher;
 pub(crate) struct WorkerState {
     /// The request that the worker runs for; 0: none.
     pub(crate) request: AtomicU64,
+    /// An application runs, or is about to: whoever stops the request of a busy
+    /// worker must interrupt it.
+    is_busy: AtomicBool,
     /// Applications run so far.
     pub(crate) applied: AtomicU64,
-    pub(crate) interrupt: Interrupt,
+    interrupt: Interrupt,
+}
+
+impl WorkerState {
+    /// Interrupts what runs for the request, which was marked as stopped
+    /// before. Either the worker sees that mark before it begins, or this sees
+    /// that the worker is busy.
+    pub(crate) fn interrupt(&self, request: u64, code: FailureCode) {
+        fence(Ordering::SeqCst);
+        while self.is_busy.load(Ordering::SeqCst) && self.request.load(Ordering::Acquire) == request {
+            if self.interrupt.running().is_some() {
+                return self.interrupt.raise(code);
+            }
+            // Between being busy and running lie a few instructions.
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// The world of one worker.
@@ -48,6 +67,7 @@ impl Executor {
         let invoker = Invoker::new(codelets);
         let state = Arc::new(WorkerState {
             request: AtomicU64::new(0),
+            is_busy: AtomicBool::new(false),
             applied: AtomicU64::new(0),
             interrupt: invoker.interrupt(),
         });
@@ -84,7 +104,15 @@ impl Executor {
     /// left this worker before the interrupt arrived.
     fn invoke(&mut self, call: &Call) -> sandbox::Outcome {
         loop {
+            self.state.is_busy.swap(true, Ordering::SeqCst);
+            if !self.is_wanted() {
+                self.state.is_busy.store(false, Ordering::Release);
+                let fault =
+                    Fault { code: FailureCode::Cancelled, detail: "nobody waits any more".to_owned() };
+                return sandbox::Outcome { result: Err(fault), fuel: 0 };
+            }
             let outcome = self.invoker.invoke(call.clone());
+            self.state.is_busy.store(false, Ordering::Release);
             let stopped = matches!(
                 outcome.result,
                 Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. })

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct Requests {
     scheduler: Arc<Scheduler>,
-    waiters: Mutex<HashMap<u64, oneshot::Sender<Handle>>>,
+    waiters: Mutex<HashMap<u64, (Arc<Request>, oneshot::Sender<Handle>)>>,
 }
 
 impl Requests {
@@ -31,15 +31,20 @@ impl Requests {
         // Held while submitting: a worker may finish before this returns.
         let mut waiters = self.waiters.lock();
         let request = self.scheduler.submit(goal, priority)?;
-        waiters.insert(request.id(), sender);
+        waiters.insert(request.id(), (Arc::clone(&request), sender));
         Some((request, receiver))
+    }
+
+    /// All that were not answered yet.
+    pub(crate) fn under_way(&self) -> Vec<Arc<Request>> {
+        self.waiters.lock().values().map(|(request, _)| Arc::clone(request)).collect()
     }
 
     /// A worker has the result.
     pub(crate) fn finish(&self, request: &Request, result: Handle) {
         let waiter = self.waiters.lock().remove(&request.id());
         self.scheduler.retire(request);
-        if let Some(waiter) = waiter {
+        if let Some((_, waiter)) = waiter {
             // Whoever asked may have left; the result is remembered anyway.
             let _ = waiter.send(result);
         }

@@ -142,9 +142,7 @@ impl Node {
             Stop::Deadline => FailureCode::Deadline,
         };
         for state in &self.states {
-            if state.request.load(Ordering::Acquire) == request.id() {
-                state.interrupt.raise(code);
-            }
+            state.interrupt(request.id(), code);
         }
     }
 
@@ -152,6 +150,9 @@ impl Node {
     /// What was acknowledged stays; relations are written out.
     pub fn shut_down(&self) {
         self.scheduler.close();
+        for request in self.requests.under_way() {
+            self.stop(&request, Stop::Cancelled);
+        }
         self.fetcher.close();
         for thread in self.threads.lock().drain(..) {
             // A worker that panicked has aborted the process.

@@ -132,6 +132,41 @@ fn whoever_leaves_frees_the_worker() {
 }
 
 #[test]
+fn shutting_down_ends_what_would_never_end() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let thunk = apply(&node, Limits::default(), forever, &[]);
+    let waiting = {
+        let node = Arc::clone(&node);
+        std::thread::spawn(move || evaluate(&node, thunk))
+    };
+    wait_until("the loop has begun", || node.scheduler().requests() == 1);
+    let begun = Instant::now();
+    node.shut_down();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(waiting.join().unwrap().failure.unwrap().code, FailureCode::Cancelled);
+}
+
+#[test]
+fn a_stop_at_any_moment_frees_the_worker() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let backend = NodeBackend(Arc::clone(&node));
+    for round in 0..300_u64 {
+        let goal = apply(&node, Limits::default(), forever, &[Handle::u64(round)]);
+        let request = EvaluateRequest { goal, deadline: None, priority: Priority::Normal };
+        let evaluation = backend.evaluate(request).unwrap();
+        // Dropped while queued, about to begin, or running.
+        let pause = Instant::now();
+        while pause.elapsed() < Duration::from_micros(round % 60) {
+            std::hint::spin_loop();
+        }
+        drop(evaluation);
+    }
+    wait_until("no worker loops", || node.scheduler().requests() == 0);
+}
+
+#[test]
 fn many_who_ask_for_one_thing_get_one_application() {
     let node = start(None);
     let size = codelet(&node, SIZE);
