@@ -38,6 +38,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     note(format!("{}: {}", corpus.path.display(), mebibytes(corpus.bytes)));
     // A new home each time: an old one remembers the counts already.
     let home = layout::demo().join("home");
+    ensure!(
+        std::os::unix::net::UnixStream::connect(home.join("node.sock")).is_err(),
+        "a node runs on {}, which this demo begins anew; stop it first (Ctrl-C, or `kill` its pid)",
+        home.display()
+    );
     corpus::remove(&home)?;
     let node = step("starting a node", || Node::start(&layout::sinew(), &home))?;
     note(format!("ready on http://{}, data in {}", node.address(), home.display()));

@@ -10,7 +10,7 @@ use gateway::{
     Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,
     Progress,
 };
-use objects::{BundleRecord, Failure, Handle, Kind, TreeView};
+use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use sandbox::wasm::{Compilation, Origin};
 use store::{BlobWriter, Object, Record, Rule};
 use tokio::sync::oneshot;
@@ -66,8 +66,8 @@ impl Backend for NodeBackend {
             return Ok(Box::new(evaluation));
         };
         evaluation.goal = goal;
-        if let Some(record) = evaluation.node.store.relations().get(goal) {
-            evaluation.known = Some(record.result);
+        if let Some(known) = evaluation.node.known(goal) {
+            evaluation.known = Some(known);
             return Ok(Box::new(evaluation));
         }
         let priority = match request.priority {
@@ -186,6 +186,9 @@ fn goal_of(handle: Handle) -> Option<Handle> {
     }
 }
 
+/// How long a worker has to notice that a deadline passed.
+const STOP_GRACE: Duration = Duration::from_millis(200);
+
 struct RunningEvaluation {
     node: Arc<Node>,
     begun: Instant,
@@ -207,15 +210,18 @@ impl RunningEvaluation {
                             Ok(result) => result,
                             Err(_) => {
                                 self.node.stop(request, Stop::Deadline);
-                                receiver.await
+                                // A request that no worker has taken up yet is not
+                                // waited for: its time is over either way.
+                                let told = tokio::time::timeout(STOP_GRACE, &mut *receiver).await;
+                                let overdue = || self.node.failure(FailureCode::Deadline, self.goal);
+                                told.unwrap_or_else(|_| Ok(overdue()))
                             }
                         }
                     }
                     None => receiver.await,
                 };
-                // The sender is dropped only when the node shuts down: then
-                // nobody evaluates the goal, and the goal is all there is to say.
-                result.unwrap_or(self.goal)
+                // The sender is dropped only when the node shuts down.
+                result.unwrap_or_else(|_| self.node.failure(FailureCode::Cancelled, self.goal))
             }
             (_, known) => known.unwrap_or(self.goal),
         };
@@ -235,6 +241,13 @@ impl RunningEvaluation {
             Some(Ok(Some(tree))) => Failure::from_tree(tree.as_tree()).ok(),
             _ => None,
         };
+        // A failure whose tree is not here, or is none, is a failure all the same.
+        let nameless = || Failure {
+            code: FailureCode::MissingData,
+            application: self.goal,
+            detail: Handle::literal(b"its tree is not here").unwrap_or(self.goal),
+        };
+        let failure = failure.or_else(|| result.is_failure().then(nameless));
         Evaluated { result, failure, applied, wall }
     }
 
@@ -276,6 +289,25 @@ impl Drop for RunningEvaluation {
 }
 
 impl Node {
+    /// The goal's result, if no worker is needed to tell: the goal is recorded
+    /// itself, or follows from its thunk's one step.
+    fn known(&self, goal: Handle) -> Option<Handle> {
+        let relations = self.store.relations();
+        let step = || relations.get(goal.thunk()?).map(|record| record.result);
+        let is_final =
+            |result: &Handle| result.is_value() && (result.is_failure() || result.literal_bytes().is_some());
+        relations.get(goal).map(|record| record.result).or_else(|| step().filter(is_final))
+    }
+
+    /// A failure of the request itself.
+    fn failure(&self, code: FailureCode, goal: Handle) -> Handle {
+        let detail = self.store.keep_blob(b"the request ended before a worker took it up");
+        let application = goal.thunk().unwrap_or(goal);
+        let (failure, tree) = Failure { code, application, detail }.to_tree();
+        self.store.keep_tree(tree.view());
+        failure
+    }
+
     fn gauges(&self) -> Vec<Gauge> {
         let stats = self.store.stats();
         let (parked, awaiting_memory) = self.scheduler.waiting();

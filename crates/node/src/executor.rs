@@ -96,8 +96,9 @@ impl Executor {
         }
     }
 
-    fn is_wanted(&self) -> bool {
-        self.request.as_ref().is_none_or(|request| request.stopped().is_none())
+    /// Why nobody wants what the worker does, if so.
+    fn stopped(&self) -> Option<FailureCode> {
+        self.request.as_ref().and_then(|request| request.stopped())
     }
 
     /// Runs the procedure; again, if it was interrupted for a request that had
@@ -105,19 +106,19 @@ impl Executor {
     fn invoke(&mut self, call: &Call) -> sandbox::Outcome {
         loop {
             self.state.is_busy.swap(true, Ordering::SeqCst);
-            if !self.is_wanted() {
+            if let Some(code) = self.stopped() {
                 self.state.is_busy.store(false, Ordering::Release);
-                let fault =
-                    Fault { code: FailureCode::Cancelled, detail: "nobody waits any more".to_owned() };
+                let fault = Fault { code, detail: "its request was stopped before it began".to_owned() };
                 return sandbox::Outcome { result: Err(fault), fuel: 0 };
             }
+            self.applied += 1;
             let outcome = self.invoker.invoke(call.clone());
             self.state.is_busy.store(false, Ordering::Release);
             let stopped = matches!(
                 outcome.result,
                 Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. })
             );
-            if !stopped || !self.is_wanted() {
+            if !stopped || self.stopped().is_some() {
                 return outcome;
             }
         }
@@ -200,7 +201,6 @@ impl Host for Executor {
         let begun = Ticks::now();
         let outcome = self.invoke(&call);
         let nanos = Ticks::now().nanos_since(begun);
-        self.applied += 1;
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };
         Applied::Done(match outcome.result {

@@ -13,7 +13,14 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct Requests {
     scheduler: Arc<Scheduler>,
-    waiters: Mutex<HashMap<u64, (Arc<Request>, oneshot::Sender<Handle>)>>,
+    waiters: Mutex<HashMap<u64, Waiter>>,
+}
+
+/// Who waits for the end of a request.
+#[derive(Debug)]
+struct Waiter {
+    request: Arc<Request>,
+    sender: oneshot::Sender<Handle>,
 }
 
 impl Requests {
@@ -31,22 +38,22 @@ impl Requests {
         // Held while submitting: a worker may finish before this returns.
         let mut waiters = self.waiters.lock();
         let request = self.scheduler.submit(goal, priority)?;
-        waiters.insert(request.id(), (Arc::clone(&request), sender));
+        waiters.insert(request.id(), Waiter { request: Arc::clone(&request), sender });
         Some((request, receiver))
     }
 
     /// All that were not answered yet.
     pub(crate) fn under_way(&self) -> Vec<Arc<Request>> {
-        self.waiters.lock().values().map(|(request, _)| Arc::clone(request)).collect()
+        self.waiters.lock().values().map(|waiter| Arc::clone(&waiter.request)).collect()
     }
 
     /// A worker has the result.
     pub(crate) fn finish(&self, request: &Request, result: Handle) {
         let waiter = self.waiters.lock().remove(&request.id());
         self.scheduler.retire(request);
-        if let Some((_, waiter)) = waiter {
+        if let Some(waiter) = waiter {
             // Whoever asked may have left; the result is remembered anyway.
-            let _ = waiter.send(result);
+            let _ = waiter.sender.send(result);
         }
     }
 }

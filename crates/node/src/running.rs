@@ -149,10 +149,12 @@ impl Node {
     /// Refuses further requests, ends those under way, and joins the threads.
     /// What was acknowledged stays; relations are written out.
     pub fn shut_down(&self) {
-        self.scheduler.close();
+        // Before the workers may leave: what was parked is queued by this, and
+        // ended by them.
         for request in self.requests.under_way() {
             self.stop(&request, Stop::Cancelled);
         }
+        self.scheduler.close();
         self.fetcher.close();
         for thread in self.threads.lock().drain(..) {
             // A worker that panicked has aborted the process.

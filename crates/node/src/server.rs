@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::backend::NodeBackend;
@@ -42,6 +43,11 @@ pub fn run(options: &Options, on_ready: impl FnOnce(&Running)) -> Result<(), Err
         .enable_all()
         .build()
         .map_err(|source| Error::Start { what: "the event loop", source })?;
+    if let Some(address) = options.listen
+        && !address.ip().is_loopback()
+    {
+        return Err(Error::Exposed { address });
+    }
     let node = Node::start(options)?;
     let served = runtime.block_on(serve(options, &node, on_ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -71,9 +77,6 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
         running.socket = Some(path);
     }
     if let Some(address) = options.listen {
-        if !address.ip().is_loopback() {
-            return Err(Error::Exposed { address });
-        }
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
@@ -81,8 +84,16 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
             .with_graceful_shutdown(until(stopping));
         servers.spawn(server.into_future());
     }
+    // Before anybody is told that the node is ready: a signal from then on
+    // lets it end in order.
+    let start = |source| Error::Start { what: "signal handling", source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(start)?;
     on_ready(&running);
-    let signal = wait_for_signal().await;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
     tracing::info!("stopping; requests under way have {} s", DRAIN.as_secs());
     // The receivers live as long as the servers.
     let _ = stop.send(true);
@@ -93,23 +104,12 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
     if let Some(path) = &running.socket {
         let _ = std::fs::remove_file(path);
     }
-    signal
+    Ok(())
 }
 
 async fn until(mut stopping: watch::Receiver<bool>) {
     // An error means that the sender is gone: stop as well.
     let _ = stopping.wait_for(|stop| *stop).await;
-}
-
-async fn wait_for_signal() -> Result<(), Error> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let start = |source| Error::Start { what: "signal handling", source };
-    let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        done = tokio::signal::ctrl_c() => done.map_err(start)?,
-    }
-    Ok(())
 }
 
 /// A socket that only its owner can open. One that a dead node left is

@@ -100,6 +100,37 @@ fn a_deadline_stops_a_loop_and_is_not_remembered() {
 }
 
 #[test]
+fn a_deadline_passes_also_where_no_worker_is_free() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let backend = NodeBackend(Arc::clone(&node));
+    let running: Vec<_> = (0..2_u8)
+        .map(|number| {
+            let goal = apply(&node, Limits::default(), forever, &[byte(number)]);
+            let request = EvaluateRequest { goal, deadline: None, priority: Priority::Normal };
+            backend.evaluate(request).unwrap()
+        })
+        .collect();
+    wait_until("both loops have begun", || node.scheduler().runnable() == 0);
+    let queued = apply(&node, Limits::default(), forever, &[byte(9)]);
+    let begun = Instant::now();
+    let ended = evaluate_within(&node, queued, Some(Duration::from_millis(50)));
+    assert_eq!(ended.failure.unwrap().code, FailureCode::Deadline);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    drop(running);
+}
+
+#[test]
+fn a_memo_hit_needs_no_worker() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let sum = apply(&node, Limits::default(), add, &[byte(3), byte(4)]);
+    evaluate(&node, sum);
+    node.shut_down();
+    assert_eq!(evaluate(&node, sum).result, byte(7));
+}
+
+#[test]
 fn fuel_stops_a_loop_and_is_remembered() {
     let node = start(None);
     let forever = codelet(&node, LOOP);
