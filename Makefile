@@ -14,7 +14,7 @@ help:
 	@echo "make check           format, lints, tidy, unit tests (below two minutes)"
 	@echo "make e2e             the end-to-end tests alone: a real node, the shown commands"
 	@echo "make bench NAME=x    print a promised figure (invoke, chain, count-string)"
-	@echo "make fuzz NAME=x     fuzz one target, or all, for SECONDS_EACH=60"
+	@echo "make fuzz NAME=x     fuzz one target for SECONDS_EACH=60; without NAME all, five seconds each"
 	@echo "make guests          build the codelets into target/guests"
 	@echo "make bless           accept what golden tests print now"
 	@echo "make deny            licences, advisories, sources of what we link"
