@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gateway::{Backend, EvaluateRequest, Evaluated, Priority};
+use gateway::{Backend, EvaluateRequest, Evaluated, Evaluation, Priority};
 use objects::{FailureCode, Handle, Limits, TreeBuilder};
 
 use crate::backend::NodeBackend;
@@ -72,6 +72,18 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// As many endless loops as there are workers: nothing else could run.
+fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>> {
+    let backend = NodeBackend(Arc::clone(node));
+    let begin = |number| {
+        let goal = apply(node, Limits::default(), forever, &[byte(number)]);
+        backend.evaluate(EvaluateRequest { goal, deadline: None, priority: Priority::Normal }).unwrap()
+    };
+    let running = (0..2).map(begin).collect();
+    wait_until("the loops have begun", || node.scheduler().runnable() == 0);
+    running
+}
+
 #[test]
 fn an_application_runs_once_and_is_then_remembered() {
     let node = start(None);
@@ -103,15 +115,7 @@ fn a_deadline_stops_a_loop_and_is_not_remembered() {
 fn a_deadline_passes_also_where_no_worker_is_free() {
     let node = start(None);
     let forever = codelet(&node, LOOP);
-    let backend = NodeBackend(Arc::clone(&node));
-    let running: Vec<_> = (0..2_u8)
-        .map(|number| {
-            let goal = apply(&node, Limits::default(), forever, &[byte(number)]);
-            let request = EvaluateRequest { goal, deadline: None, priority: Priority::Normal };
-            backend.evaluate(request).unwrap()
-        })
-        .collect();
-    wait_until("both loops have begun", || node.scheduler().runnable() == 0);
+    let running = occupy_workers(&node, forever);
     let queued = apply(&node, Limits::default(), forever, &[byte(9)]);
     let begun = Instant::now();
     let ended = evaluate_within(&node, queued, Some(Duration::from_millis(50)));
@@ -145,16 +149,7 @@ fn fuel_stops_a_loop_and_is_remembered() {
 fn whoever_leaves_frees_the_worker() {
     let node = start(None);
     let forever = codelet(&node, LOOP);
-    let backend = NodeBackend(Arc::clone(&node));
-    // As many as there are workers: nothing else could run.
-    let running: Vec<_> = (0..2_u8)
-        .map(|number| {
-            let goal = apply(&node, Limits::default(), forever, &[byte(number)]);
-            let request = EvaluateRequest { goal, deadline: None, priority: Priority::Normal };
-            backend.evaluate(request).unwrap()
-        })
-        .collect();
-    wait_until("both loops have begun", || node.scheduler().runnable() == 0);
+    let running = occupy_workers(&node, forever);
     drop(running);
     let add = codelet(&node, ADD);
     let sum = apply(&node, Limits::default(), add, &[byte(1), byte(1)]);
