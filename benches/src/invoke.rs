@@ -167,14 +167,28 @@ pub(crate) fn profile() -> anyhow::Result<()> {
                 black_box(bench.application(other, add, &pair(i)));
             }
         });
+        let hot = batch(BATCHES * BATCH, || {
+            for _ in 0..BATCHES * BATCH {
+                black_box(bench.application(other, add, &pair(7)));
+            }
+        });
+        let goal = bench.application(limits(FUEL), add, &pair(7));
+        let hot_hit = batch(BATCHES * BATCH, || {
+            for _ in 0..BATCHES * BATCH {
+                black_box(bench.evaluate(goal));
+            }
+        });
         println!(
-            "{:.2} x BLAKE3 of 64 bytes ({:.0} / {:.0}); build {:.0}, again {:.0}, evaluate an identity {:.0}",
+            "{:.2} x BLAKE3 of 64 bytes ({:.0} / {:.0}); build {:.0}, again {:.0}, always the same {:.0}; \
+             evaluate an identity {:.0}, a known goal {:.0}",
             series.over_reference(),
             median_cpu(&series.cold),
             median_cpu(&series.reference),
             build.cpu,
             hit.cpu,
-            begun.cpu
+            hot.cpu,
+            begun.cpu,
+            hot_hit.cpu
         );
     }
     Ok(())

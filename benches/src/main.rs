@@ -24,6 +24,8 @@ const BENCHES: [Bench; 3] =
     [("invoke", invoke::run), ("chain", chain::run), ("count-string", count_string::run)];
 
 fn main() -> anyhow::Result<()> {
+    // As `sinew up` does.
+    linux::prefer_huge_pages()?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = arguments.iter().any(|argument| argument == "--json");
     if arguments.first().is_some_and(|name| name == "invoke-child") {

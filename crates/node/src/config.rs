@@ -72,6 +72,8 @@ pub struct Budgets {
     pub allowance_bytes: u64,
     /// Memory that applications reserve beyond the allowance, together.
     pub pool_bytes: u64,
+    /// What each worker touches of its heap before it begins.
+    pub warm_bytes: usize,
     /// Requests queued or running.
     pub requests_max: usize,
 }
@@ -89,6 +91,10 @@ pub(crate) fn machine_memory_bytes() -> u64 {
 const WORKERS_MAX: usize = 1024;
 const MEMORY_MIN_BYTES: u64 = 256 << 20;
 const ALLOWANCE_MAX_BYTES: u64 = 256 << 20;
+/// Enough for the tables and objects of a hundred thousand small applications.
+const WARM_MAX_BYTES: u64 = 32 << 20;
+/// All workers together touch this part of what the objects may take.
+const WARM_SHARE: u64 = 64;
 const REQUESTS_MAX_DEFAULT: usize = 10_000;
 
 impl Budgets {
@@ -106,6 +112,7 @@ impl Budgets {
             relations_bytes: memory / 8,
             allowance_bytes,
             pool_bytes: guests - allowance_bytes * workers as u64,
+            warm_bytes: (memory / 8 * 3 / WARM_SHARE / workers as u64).min(WARM_MAX_BYTES) as usize,
             requests_max: options.requests_max.unwrap_or(REQUESTS_MAX_DEFAULT),
         }
     }

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 pub use config::{Budgets, Options};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
+pub use linux::prefer_huge_pages;
 pub use running::Node;
 pub use server::{Running, run};
 

@@ -80,7 +80,11 @@ impl Node {
             self.states.push(executor.state());
             let scheduler = Arc::clone(&self.scheduler);
             let requests = Arc::clone(&self.requests);
-            let body = move || workers::work(&scheduler, &mut executor, &requests);
+            let warm_bytes = self.budgets.warm_bytes;
+            let body = move || {
+                linux::warm_heap(warm_bytes);
+                workers::work(&scheduler, &mut executor, &requests);
+            };
             self.threads.lock().push(workers::spawn(format!("sinew-worker-{number}"), body)?);
         }
         Ok(())
@@ -98,6 +102,7 @@ impl Node {
     /// An evaluator and executor as the workers have them, for a caller who
     /// is a worker of its own: a bench, or an embedder that wants no hand-off.
     pub fn private_worker(&self) -> (Evaluator, Executor) {
+        linux::warm_heap(self.budgets.warm_bytes);
         (Evaluator::new(Arc::clone(&self.scheduler)), self.executor())
     }
 

@@ -16,7 +16,6 @@ use crate::closure::Closure;
 use crate::disk::Disk;
 use crate::memory::{Memory, Sweep};
 use crate::relations::Relations;
-use crate::seed::SHARDS;
 use crate::{Error, Object};
 
 /// Time between two writes of relations, so that each carries many.
@@ -201,11 +200,14 @@ impl Work {
             let mut bytes = 0;
             let mut visited = 0;
             let mut visits = 0;
-            while bytes < SPILL_BYTES && sweep.unwritten.len() < SPILL_OBJECTS && visits < SHARDS {
+            while bytes < SPILL_BYTES
+                && sweep.unwritten.len() < SPILL_OBJECTS
+                && visits < self.memory.shards()
+            {
                 let known = sweep.unwritten.len();
                 visited += self.memory.sweep(*shard, SWEEP_ENTRIES, &mut sweep);
                 bytes += sweep.unwritten[known..].iter().map(|(_, object)| object.len()).sum::<usize>();
-                *shard = (*shard + 1) % SHARDS;
+                *shard = (*shard + 1) % self.memory.shards();
                 visits += 1;
             }
             self.spill(&sweep.unwritten)?;

@@ -4,15 +4,17 @@
 //!
 //! Inserting is what a store does most, and on a table of large entries it
 //! waits for memory: every new entry is a cache miss somewhere, and growing
-//! moves all of them. Here a new entry follows the last one, and only four
-//! bytes go to a random place. Removing moves the last entry into the gap.
+//! moves all of them. Here a new entry follows the last one, and only one
+//! word goes to a random place. Removing moves the last entry into the gap.
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as IndexEntry;
 use objects::Handle;
 
-/// What an index slot costs beside its entry, in bytes: four and the table's
-/// tag, at the lowest load that growing leaves behind.
+use slots::Slots;
+
+mod slots;
+
+/// What an index slot costs beside its entry, in bytes: a word, at the lowest
+/// load that growing leaves behind.
 pub(crate) const INDEX_COST_BYTES: u64 = 24;
 
 /// Something that is found by a handle.
@@ -24,19 +26,19 @@ pub(crate) trait Keyed {
 /// The table; at most 2^32 entries. Callers pass a hash with every key, always
 /// of the same function, and that function where entries may move.
 pub(crate) struct DenseTable<E> {
-    index: HashTable<u32>,
+    index: Slots,
     entries: Vec<E>,
 }
 
 impl<E> Default for DenseTable<E> {
     fn default() -> Self {
-        Self { index: HashTable::new(), entries: Vec::new() }
+        Self { index: Slots::default(), entries: Vec::new() }
     }
 }
 
 impl<E: Keyed> DenseTable<E> {
     pub(crate) fn with_capacity(entries: usize) -> Self {
-        Self { index: HashTable::with_capacity(entries), entries: Vec::with_capacity(entries) }
+        Self { index: Slots::with_capacity(entries), entries: Vec::with_capacity(entries) }
     }
 
     #[inline]
@@ -46,7 +48,7 @@ impl<E: Keyed> DenseTable<E> {
 
     /// Bytes that the table has allocated.
     pub(crate) fn allocated_bytes(&self) -> usize {
-        self.index.allocation_size() + self.entries.capacity() * size_of::<E>()
+        self.index.allocated_bytes() + self.entries.capacity() * size_of::<E>()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
@@ -55,8 +57,8 @@ impl<E: Keyed> DenseTable<E> {
 
     #[inline]
     pub(crate) fn position(&self, hash: u64, key: &Handle) -> Option<usize> {
-        let is_wanted = |position: &u32| self.entries[*position as usize].key() == key;
-        self.index.find(hash, is_wanted).map(|position| *position as usize)
+        let is_wanted = |position: usize| self.entries[position].key() == key;
+        self.index.find(hash, is_wanted).ok().map(|slot| self.index.position(slot))
     }
 
     #[inline]
@@ -82,27 +84,21 @@ impl<E: Keyed> DenseTable<E> {
         &mut self,
         hash: u64,
         key: &Handle,
-        hasher: impl Fn(&Handle) -> u64,
         make: impl FnOnce() -> E,
     ) -> (&mut E, bool) {
         let Self { index, entries } = self;
-        let next = entries.len();
-        let is_wanted = |position: &u32| entries[*position as usize].key() == key;
-        let rehash = |position: &u32| hasher(entries[*position as usize].key());
-        let (position, is_new) = match index.entry(hash, is_wanted, rehash) {
-            IndexEntry::Occupied(found) => (*found.get() as usize, false),
-            IndexEntry::Vacant(vacant) => {
+        match index.find(hash, |position| entries[position].key() == key) {
+            Ok(slot) => (&mut entries[index.position(slot)], false),
+            Err(slot) => {
+                let position = entries.len();
                 // The budgets of the callers end far below 2^32 entries.
-                assert!(next < u32::MAX as usize, "a table has at most 2^32 entries");
-                vacant.insert(next as u32);
-                (next, true)
+                assert!(position < u32::MAX as usize, "a table has at most 2^32 - 1 entries");
+                index.insert(slot, hash, position);
+                entries.push(make());
+                debug_assert!(entries[position].key() == key, "the new entry has another key");
+                (&mut entries[position], true)
             }
-        };
-        if is_new {
-            entries.push(make());
-            debug_assert!(entries[next].key() == key, "the new entry has another key");
         }
-        (&mut entries[position], is_new)
     }
 
     /// Takes the entry at `position` out; the last entry takes its place.
@@ -111,16 +107,16 @@ impl<E: Keyed> DenseTable<E> {
     /// If there is no such position.
     pub(crate) fn remove_at(&mut self, position: usize, hasher: impl Fn(&Handle) -> u64) -> E {
         let hash = hasher(self.entries[position].key());
-        if let Ok(slot) = self.index.find_entry(hash, |found| *found as usize == position) {
-            slot.remove();
+        if let Ok(slot) = self.index.find(hash, |found| found == position) {
+            self.index.remove(slot);
         }
         let removed = self.entries.swap_remove(position);
         if let Some(moved) = self.entries.get(position) {
             let from = self.entries.len();
-            let slot = self.index.find_mut(hasher(moved.key()), |found| *found as usize == from);
-            debug_assert!(slot.is_some(), "every entry is in the index");
-            if let Some(slot) = slot {
-                *slot = position as u32;
+            let slot = self.index.find(hasher(moved.key()), |found| found == from);
+            debug_assert!(slot.is_ok(), "every entry is in the index");
+            if let Ok(slot) = slot {
+                self.index.move_to(slot, position);
             }
         }
         removed

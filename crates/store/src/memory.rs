@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::Object;
 use crate::background::Signal;
 use crate::dense::{DenseTable, Keyed};
-use crate::seed::{SHARDS, Seed, shard_of};
+use crate::seed::{Seed, shard_count, shard_of};
 
 /// What an object costs beside its bytes: the table's entry and its place in
 /// the index, the count of its owners, the allocator's header.
@@ -32,7 +32,7 @@ const MAPPED_COST_BYTES: u64 = 4096;
 /// A shard tells the others of this many bytes at once (less in a small store).
 const REPORT_BYTES_MAX: i64 = 32 << 10;
 /// Entries that a new shard's table has room for: 64 bytes each.
-const SHARD_CAPACITY: usize = 112;
+const SHARD_CAPACITY: usize = 384;
 /// How long one insertion waits for the background thread at most, over five
 /// quarters of the budget and over six.
 const BACKPRESSURE_WAIT: Duration = Duration::from_millis(5);
@@ -113,10 +113,11 @@ impl Memory {
             let table = DenseTable::with_capacity(SHARD_CAPACITY);
             Shard(Mutex::new(ShardState { table, ..ShardState::default() }))
         };
+        let shards = shard_count();
         // All shards' unreported bytes together stay below 1/16 of the budget.
-        let report_bytes = i64::try_from(budget_bytes / (16 * SHARDS as u64)).unwrap_or(i64::MAX);
+        let report_bytes = i64::try_from(budget_bytes / (16 * shards as u64)).unwrap_or(i64::MAX);
         Self {
-            shards: (0..SHARDS).map(shard).collect(),
+            shards: (0..shards).map(shard).collect(),
             seed: Seed::new(),
             budget_bytes,
             report_bytes: report_bytes.clamp(1, REPORT_BYTES_MAX),
@@ -127,7 +128,7 @@ impl Memory {
 
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<ShardState> {
-        &self.shards[shard_of(hash)].0
+        &self.shards[shard_of(hash, self.shards.len())].0
     }
 
     /// The object, if it is here; marks it as used.
@@ -182,8 +183,7 @@ impl Memory {
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
         let make = || Entry { key, object: object(), state: 0 };
-        let hasher = |key: &Handle| self.seed.of_hashed(key);
-        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, hasher, make);
+        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, make);
         entry.state |= state | REFERENCED;
         if is_new {
             let cost = cost_bytes(&entry.object);
@@ -228,6 +228,11 @@ impl Memory {
         wanted.saturating_sub(self.budget_bytes)
     }
 
+    /// Parts that are swept one by one.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Entries of all tables together.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().table.len()).sum()
@@ -235,7 +240,7 @@ impl Memory {
 
     /// Moves one shard's hand over up to `entries_max` entries; says over how many.
     pub(crate) fn sweep(&self, shard_index: usize, entries_max: usize, sweep: &mut Sweep) -> usize {
-        let mut guard = self.shards[shard_index % SHARDS].0.lock();
+        let mut guard = self.shards[shard_index % self.shards.len()].0.lock();
         let shard = &mut *guard;
         let visited = entries_max.min(shard.table.len());
         let mut freed = 0;

@@ -15,14 +15,14 @@ use parking_lot::Mutex;
 
 use crate::background::Signal;
 use crate::dense::{DenseTable, INDEX_COST_BYTES, Keyed};
-use crate::seed::{SHARDS, Seed, shard_of};
+use crate::seed::{Seed, shard_count, shard_of};
 
 /// Results that took less are not worth a write.
 pub(crate) const PERSIST_NANOS_MIN: u64 = 50_000;
 /// Results that wait to be written.
 const PENDING_MAX: usize = 16 << 10;
-/// Entries that the CLOCK hand passes for one insertion into a full shard.
-const SWEEP_ENTRIES_MAX: usize = 32;
+/// Results that the CLOCK hand passes for one insertion into a full shard.
+const SWEEP_RESULTS_MAX: usize = 32;
 /// Entries of the smallest shard.
 const ENTRIES_MIN: usize = 16;
 
@@ -185,10 +185,11 @@ impl Relations {
     /// A table of at most `budget_bytes`, rounded down to what its shards can
     /// use, plus the claims that do not fit.
     pub(crate) fn new(budget_bytes: u64, signal: Option<Arc<Signal>>) -> Self {
+        let shards = shard_count();
         let entry_bytes = size_of::<Entry>() as u64 + INDEX_COST_BYTES;
-        let entries = usize::try_from(budget_bytes / SHARDS as u64 / entry_bytes).unwrap_or(usize::MAX / 2);
+        let entries = usize::try_from(budget_bytes / shards as u64 / entry_bytes).unwrap_or(usize::MAX / 2);
         Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..shards).map(|_| Shard::default()).collect(),
             seed: Seed::new(),
             entries_max: (entries.max(ENTRIES_MIN) / 2 + 1).next_power_of_two(),
             pending: Mutex::default(),
@@ -198,7 +199,7 @@ impl Relations {
 
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<ShardState> {
-        &self.shards[shard_of(hash)].0
+        &self.shards[shard_of(hash, self.shards.len())].0
     }
 
     /// The result, if it is known.
@@ -238,8 +239,7 @@ impl Relations {
             Some(entry) => *entry = Entry::known(key, record),
             None => {
                 self.make_room(shard);
-                let hasher = |key: &Handle| self.seed.of_all(key);
-                shard.table.find_or_insert_with(hash, &key, hasher, || Entry::known(key, record));
+                shard.table.find_or_insert_with(hash, &key, || Entry::known(key, record));
             }
         }
         true
@@ -256,8 +256,7 @@ impl Relations {
             // Making room moves entries, so it comes before the insertion.
             self.make_room(shard);
         }
-        let hasher = |key: &Handle| self.seed.of_all(key);
-        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, hasher, || Entry::claim(key));
+        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, || Entry::claim(key));
         if is_new {
             shard.claims += 1;
             shard.misses += 1;
@@ -355,7 +354,7 @@ impl Relations {
 
     /// The most results that the table keeps.
     pub(crate) fn capacity(&self) -> usize {
-        self.entries_max * SHARDS
+        self.entries_max * self.shards.len()
     }
 
     #[inline]
@@ -385,14 +384,17 @@ impl Relations {
         std::mem::take(&mut self.pending.lock().records)
     }
 
-    /// Evicts so that one more entry fits. Bounded: a shard full of claims
-    /// grows instead.
+    /// Evicts so that one more entry fits. Bounded: claims are passed over
+    /// once a round, which is little work for each result as long as they are
+    /// fewer; a shard full of claims grows instead.
     fn make_room(&self, shard: &mut ShardState) {
         if shard.table.len() < self.entries_max {
             return;
         }
         let mut victim = None;
-        for _ in 0..SWEEP_ENTRIES_MAX {
+        let mut results = 0;
+        let claims_max = if shard.claims <= shard.table.len() / 2 { shard.claims } else { 0 };
+        for _ in 0..SWEEP_RESULTS_MAX + claims_max {
             if shard.hand >= shard.table.len() {
                 shard.hand = 0;
             }
@@ -403,7 +405,8 @@ impl Relations {
                 continue;
             }
             victim = Some(position);
-            if entry.packed & REFERENCED == 0 {
+            results += 1;
+            if entry.packed & REFERENCED == 0 || results == SWEEP_RESULTS_MAX {
                 break;
             }
             entry.packed &= !REFERENCED;

@@ -38,8 +38,7 @@ fn run(steps: &[(u8, u64)], hasher: fn(&Handle) -> u64) {
         let hash = hasher(&key);
         match action % 3 {
             0 | 1 => {
-                let (entry, is_new) =
-                    table.find_or_insert_with(hash, &key, hasher, || Entry(key, step as u32));
+                let (entry, is_new) = table.find_or_insert_with(hash, &key, || Entry(key, step as u32));
                 assert_eq!(is_new, !model.contains_key(&key));
                 assert_eq!(entry.1, *model.entry(key).or_insert(step as u32));
             }
@@ -72,7 +71,7 @@ fn churn_at_a_constant_size_takes_no_more_memory() {
     let mut table = DenseTable::default();
     let insert = |table: &mut DenseTable<Entry>, number| {
         let key = Handle::u64(number);
-        table.find_or_insert_with(spread(&key), &key, spread, || Entry(key, 0));
+        table.find_or_insert_with(spread(&key), &key, || Entry(key, 0));
     };
     (0..1000).for_each(|number| insert(&mut table, number));
     for number in 1000..200_000u64 {

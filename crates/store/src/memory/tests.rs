@@ -5,7 +5,6 @@ use objects::Handle;
 
 use super::{CLOSURE_DURABLE, DURABLE, ENTRY_COST_BYTES, Memory, REFERENCED, Sweep};
 use crate::Object;
-use crate::seed::SHARDS;
 
 fn blob(number: u32, len: usize) -> (Handle, Object) {
     let mut bytes = vec![0x5a; len.max(31)];
@@ -21,7 +20,7 @@ fn insert(memory: &Memory, number: u32, len: usize, state: u8) -> Handle {
 
 fn sweep_all(memory: &Memory) -> Sweep {
     let mut sweep = Sweep::default();
-    for shard in 0..SHARDS {
+    for shard in 0..memory.shards() {
         memory.sweep(shard, usize::MAX, &mut sweep);
     }
     sweep
