@@ -8,15 +8,17 @@
 //! runs once. Nothing here does I/O, reads a clock or starts a thread, so a
 //! fake host drives every rule in tests.
 //!
-//! The rules are normative in `docs/spec/evaluation.md`; `rules.rs` and
-//! `evaluator.rs` follow its order.
+//! The rules are normative in `docs/spec/evaluation.md`; `rules.rs`,
+//! `steps.rs` and `application.rs` follow its order.
 
 mod admission;
+mod application;
 mod evaluator;
 mod host;
 mod job;
 mod rules;
 mod scheduler;
+mod steps;
 
 pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};
