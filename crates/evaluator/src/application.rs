@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The step of an application: late binding, the claim, the effect.
 
+use std::ops::Deref;
+
 use objects::{Application, FailureCode, Handle, Kind, TreeView};
 
 use crate::evaluator::{Evaluator, Turn, Wait};
 use crate::host::{Applied, Claim, Host, Outcome};
+use crate::inputs::Held;
 use crate::job::{Job, Partial, State};
 use crate::rules;
 use crate::steps::{advance, advance_known, recall_step, uncurry};
 
-impl Evaluator {
+impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// One step of an application thunk.
     #[inline]
-    pub(crate) fn application<H: Host>(&mut self, host: &mut H, job: &mut Job) -> Turn {
+    pub(crate) fn application<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) -> Turn {
         let Some(frame) = job.frames.last_mut() else {
             unreachable!("the caller holds the top frame");
         };
@@ -43,7 +46,7 @@ impl Evaluator {
         if application.procedure.kind() == Kind::Tree {
             return uncurry(host, frame, &application);
         }
-        if let Some(turn) = self.unready(host, job, &application) {
+        if let Some(turn) = self.unready(host, job, &application, &data) {
             return turn;
         }
         self.claim_and_apply(host, job, thunk, &application, &data)
@@ -51,38 +54,133 @@ impl Evaluator {
 
     /// What must happen before an application may be claimed; `None`: nothing.
     #[inline]
-    pub(crate) fn unready<H: Host>(
+    fn unready<H: Host<Data = D>>(
         &mut self,
         host: &mut H,
-        job: &mut Job,
+        job: &mut Job<D>,
         application: &Application<'_>,
+        data: &D,
     ) -> Option<Turn> {
         let fits = application.limits.memory_bytes
             <= self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
         if fits && self.inputs.are_obviously_local(application.tree) {
             return None;
         }
+        self.bind(host, job, application, data)
+    }
+
+    /// Late binding: first the inputs, then the memory.
+    fn bind<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        job: &mut Job<D>,
+        application: &Application<'_>,
+        data: &D,
+    ) -> Option<Turn> {
         if let Some(turn) = recall_step(host, job.frames.last_mut()?) {
             self.release(job);
             return Some(turn);
         }
-        let missing = self.inputs.missing(host, application.tree);
-        if !missing.is_empty() {
+        // A job that waited for something goes on gathering; else the worker
+        // can mostly hold everything itself, which nobody has to count.
+        let has_waited = job.held.is_some() || job.room_bytes > 0;
+        if (has_waited || !self.inputs.hold(host, application))
+            && let Some(turn) = self.gather(host, job, data)
+        {
+            return Some(turn);
+        }
+        let wanted_bytes = application.limits.memory_bytes;
+        let had_bytes = self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
+        if wanted_bytes <= had_bytes {
+            return None;
+        }
+        self.release_memory(job);
+        if let Some(bytes) = self.scheduler.try_reserve(wanted_bytes, job.request.priority()) {
+            job.reserved_bytes = bytes;
+            return None;
+        }
+        // While it stands in line, other jobs use this worker.
+        let turn = self.gather(host, job, data);
+        self.inputs.let_go();
+        Some(turn.unwrap_or(Turn::Wait(Wait::Memory(wanted_bytes))))
+    }
+
+    /// Has the job hold all of the inputs itself, counted. Otherwise, what it
+    /// waits for: what is not local, while it keeps what it has; or room, for
+    /// which it waits with empty hands, so that no two jobs can each hold what
+    /// the other one needs.
+    fn gather<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>, data: &D) -> Option<Turn> {
+        let definition = job.frames.last()?.at.definition();
+        let max_bytes = self.scheduler.held_max_bytes();
+        let held = match &mut job.held {
+            Some(held) if held.are_of(definition) => held,
+            held => held.insert(Box::new(Held::new(definition, data))),
+        };
+        let missing = held.gather(host, max_bytes);
+        let wanted_bytes = held.bytes();
+        if wanted_bytes > max_bytes {
+            return Some(self.fail_for_size(host, job, wanted_bytes));
+        }
+        let lacking_bytes = wanted_bytes.saturating_sub(job.room_bytes);
+        if lacking_bytes > 0 && !self.scheduler.try_take_room(lacking_bytes, job.request.priority()) {
+            // Twice what was too little, so that a deep tree is not begun anew
+            // for each of its levels.
+            let bytes = wanted_bytes.max(job.room_bytes.saturating_mul(2).min(max_bytes));
             self.release(job);
+            return Some(Turn::Wait(Wait::Room(bytes)));
+        }
+        job.room_bytes += lacking_bytes;
+        if !missing.is_empty() {
+            self.release_memory(job);
             return Some(Turn::Wait(Wait::Data(missing)));
         }
-        self.inputs.note_procedure(application.procedure);
-        (!fits).then_some(Turn::Wait(Wait::Memory(application.limits.memory_bytes)))
+        let excess_bytes = job.room_bytes - wanted_bytes;
+        job.room_bytes = wanted_bytes;
+        self.scheduler.give_room_back(excess_bytes);
+        None
+    }
+
+    fn fail_for_size<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        job: &mut Job<D>,
+        wanted_bytes: u64,
+    ) -> Turn {
+        self.release(job);
+        let max_bytes = self.scheduler.held_max_bytes();
+        let detail =
+            format!("its inputs take {wanted_bytes} bytes or more, this node holds up to {max_bytes}");
+        let failure = rules::fail(host, FailureCode::Resources, job.position(), &detail);
+        job.fail(failure);
+        Turn::Continue
+    }
+
+    /// The application runs elsewhere: what this worker holds for it becomes
+    /// the job's. It cannot be refused any more, so this is counted as far as
+    /// there is room.
+    fn hand_over<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>, data: &D) {
+        if job.held.is_none()
+            && let Some(frame) = job.frames.last()
+        {
+            let mut held = Box::new(Held::new(frame.at.definition(), data));
+            while !held.are_complete() && held.gather(host, u64::MAX).is_empty() {}
+            let bytes = held.bytes();
+            if self.scheduler.try_take_room(bytes, job.request.priority()) {
+                job.room_bytes += bytes;
+            }
+            job.held = Some(held);
+        }
+        self.inputs.let_go();
     }
 
     #[inline]
-    pub(crate) fn claim_and_apply<H: Host>(
+    fn claim_and_apply<H: Host<Data = D>>(
         &mut self,
         host: &mut H,
-        job: &mut Job,
+        job: &mut Job<D>,
         thunk: Handle,
         application: &Application<'_>,
-        data: &H::Data,
+        data: &D,
     ) -> Turn {
         match host.claim(thunk) {
             Claim::Claimed => {}
@@ -107,6 +205,7 @@ impl Evaluator {
                 Turn::Continue
             }
             Applied::Pending => {
+                self.hand_over(host, job, data);
                 if let Some(frame) = job.frames.last_mut() {
                     frame.state = State::Applying;
                 }
@@ -116,7 +215,12 @@ impl Evaluator {
     }
 
     #[inline]
-    pub(crate) fn end_application<H: Host>(&mut self, host: &mut H, job: &mut Job, outcome: Outcome) {
+    pub(crate) fn end_application<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        job: &mut Job<D>,
+        outcome: Outcome,
+    ) {
         self.release(job);
         let Some(frame) = job.frames.last_mut() else {
             unreachable!("an application runs for a frame");

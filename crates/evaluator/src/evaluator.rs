@@ -12,15 +12,18 @@
 //! goal, or wait. Memory is reserved and the step claimed only when all
 //! inputs are local: right before the procedure runs.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use objects::{FailureCode, Handle, Kind};
 
 use crate::admission::Reservation;
 use crate::host::{Fetch, Host};
+use crate::inputs::Inputs;
 use crate::job::{FRAMES_MAX, Frame, Job, JobId, State};
-use crate::rules::{self, Inputs};
-use crate::scheduler::{Event, Request, Scheduler};
+use crate::request::Request;
+use crate::rules;
+use crate::scheduler::{Event, Scheduler};
 use crate::steps::{advance, complete, deepen, forward, next_spark, remember_goal, resolve, selection};
 
 /// Turns after which a job makes room for others of its priority.
@@ -57,32 +60,49 @@ pub(crate) enum Wait {
     Busy(Handle),
     /// Objects that are not local.
     Data(Vec<Handle>),
+    /// Room for so many bytes of inputs, held by nobody so far.
+    Room(u64),
     /// So many bytes, all together, for the next application.
     Memory(u64),
     /// The end of its own application, which runs elsewhere.
     Pending,
 }
 
-/// One worker's evaluator.
+/// One worker's evaluator. `D` is the host's [`Host::Data`].
 #[derive(Debug)]
-pub struct Evaluator {
-    pub(crate) scheduler: Arc<Scheduler>,
-    pub(crate) inputs: Inputs,
+pub struct Evaluator<D> {
+    pub(crate) scheduler: Arc<Scheduler<D>>,
+    pub(crate) inputs: Inputs<D>,
     /// A finished job whose allocations are used again.
-    spare: Option<Job>,
+    spare: Option<Job<D>>,
 }
 
-impl Evaluator {
+impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// An evaluator on top of the shared state.
-    pub fn new(scheduler: Arc<Scheduler>) -> Self {
-        Self { scheduler, inputs: Inputs::default(), spare: None }
+    pub fn new(scheduler: Arc<Scheduler<D>>) -> Self {
+        let inputs = Inputs::new(scheduler.worker_held_max_bytes());
+        Self { scheduler, inputs, spare: None }
+    }
+
+    /// Blocks until there is a job. An idle worker holds no data. `None` once
+    /// the scheduler is closed.
+    pub fn wait_for_job(&mut self) -> Option<Job<D>> {
+        self.scheduler.next_job().or_else(|| {
+            self.inputs.forget();
+            self.scheduler.wait_for_job()
+        })
     }
 
     /// Walks `goal`, an encode, on the caller's worker, without a queue in
     /// between. If the answer is [`Progress::SetAside`], the job goes on as
     /// any other: by [`Scheduler::next_job`] and [`Evaluator::run`].
     #[inline]
-    pub fn evaluate<H: Host>(&mut self, host: &mut H, request: &Arc<Request>, goal: Handle) -> Progress {
+    pub fn evaluate<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        request: &Arc<Request>,
+        goal: Handle,
+    ) -> Progress {
         let id = JobId(self.scheduler.new_id());
         let job = match self.spare.take() {
             Some(mut job) => {
@@ -95,7 +115,7 @@ impl Evaluator {
     }
 
     /// Runs a job until it ends or has to wait.
-    pub fn run<H: Host>(&mut self, host: &mut H, mut job: Job) -> Progress {
+    pub fn run<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Job<D>) -> Progress {
         self.take_event(host, &mut job);
         let mut turns = 0;
         loop {
@@ -131,8 +151,8 @@ impl Evaluator {
         }
     }
 
-    fn finish(&mut self, mut job: Job, result: Handle) -> Progress {
-        debug_assert_eq!(job.reserved_bytes, 0);
+    fn finish(&mut self, mut job: Job<D>, result: Handle) -> Progress {
+        debug_assert_eq!((job.reserved_bytes, job.room_bytes), (0, 0));
         self.release(&mut job);
         if !job.is_root {
             return Progress::Spent;
@@ -144,7 +164,7 @@ impl Evaluator {
         Progress::Finished(request, result)
     }
 
-    fn stop<H: Host>(&mut self, host: &mut H, mut job: Job, code: FailureCode) -> Progress {
+    fn stop<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Job<D>, code: FailureCode) -> Progress {
         self.release(&mut job);
         if !job.is_root {
             return Progress::Spent;
@@ -162,7 +182,7 @@ impl Evaluator {
     }
 
     /// Acts on what came while the job was parked.
-    fn take_event<H: Host>(&mut self, host: &mut H, job: &mut Job) {
+    fn take_event<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
         match job.event.take() {
             Some(Event::Applied(outcome)) if job.holds_claim() => {
                 self.end_application(host, job, outcome);
@@ -172,10 +192,7 @@ impl Evaluator {
                 let detail = format!("{object} is not on this node; store it with `sinew put` and ask again");
                 let failure = rules::fail(host, FailureCode::MissingData, position, &detail);
                 self.release(job);
-                if let Some(frame) = job.frames.last_mut() {
-                    frame.at = failure;
-                    frame.state = State::Forcing;
-                }
+                job.fail(failure);
             }
             // Nothing that the job waits for now: it looks, and waits again.
             Some(_) | None => {}
@@ -183,7 +200,7 @@ impl Evaluator {
     }
 
     #[inline]
-    fn turn<H: Host>(&mut self, host: &mut H, job: &mut Job) -> Turn {
+    fn turn<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) -> Turn {
         let Some(frame) = job.frames.last_mut() else {
             unreachable!("a job ends with its last frame");
         };
@@ -210,7 +227,12 @@ impl Evaluator {
 
     /// Hands a value to the frame below. `Some`: there is none, the job is done.
     #[inline]
-    fn give_back<H: Host>(&mut self, host: &mut H, job: &mut Job, value: Handle) -> Option<Handle> {
+    fn give_back<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        job: &mut Job<D>,
+        value: Handle,
+    ) -> Option<Handle> {
         let frame = job.frames.pop()?;
         remember_goal(host, &frame, value);
         job.offered = job.offered.min(job.frames.len().saturating_sub(1));
@@ -239,14 +261,11 @@ impl Evaluator {
         None
     }
 
-    fn call<H: Host>(&mut self, host: &mut H, job: &mut Job, goal: Handle) {
+    fn call<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>, goal: Handle) {
         if job.frames.len() >= FRAMES_MAX {
             let detail = "the evaluation nests deeper than 16,777,216 goals";
             let failure = rules::fail(host, FailureCode::Resources, job.position(), detail);
-            if let Some(frame) = job.frames.last_mut() {
-                frame.at = failure;
-                frame.state = State::Forcing;
-            }
+            job.fail(failure);
             return;
         }
         job.frames.push(Frame::new(goal));
@@ -257,7 +276,7 @@ impl Evaluator {
 
     /// Offers goals of the oldest frames, last ones first: what this walk
     /// would come to at the very end.
-    pub(crate) fn offer_sparks<H: Host>(&mut self, host: &mut H, job: &mut Job) {
+    pub(crate) fn offer_sparks<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
         let priority = job.request.priority();
         while self.scheduler.wants_sparks(priority) && job.offered < job.frames.len() {
             let frame = &mut job.frames[job.offered];
@@ -275,8 +294,20 @@ impl Evaluator {
         }
     }
 
+    /// Gives back what the job has for its next application: memory, and the
+    /// inputs that it or this worker holds for it.
     #[inline]
-    pub(crate) fn release(&self, job: &mut Job) {
+    pub(crate) fn release(&mut self, job: &mut Job<D>) {
+        self.release_memory(job);
+        self.inputs.let_go();
+        if job.held.is_some() || job.room_bytes != 0 {
+            job.held = None;
+            self.scheduler.give_room_back(std::mem::take(&mut job.room_bytes));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release_memory(&self, job: &mut Job<D>) {
         if job.reserved_bytes != 0 {
             self.scheduler.release(std::mem::take(&mut job.reserved_bytes));
         }
@@ -284,7 +315,7 @@ impl Evaluator {
 
     /// Parks the job and asks for what it waits for. Gives the job back if
     /// all of it came at once.
-    fn set_aside<H: Host>(&mut self, host: &mut H, mut job: Job, wait: Wait) -> Option<Job> {
+    fn set_aside<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Job<D>, wait: Wait) -> Option<Job<D>> {
         let id = job.id;
         match wait {
             Wait::Pending => {}
@@ -305,6 +336,15 @@ impl Evaluator {
                     }
                 }
             }
+            Wait::Room(bytes) => {
+                self.scheduler.expect(id, 1);
+                match self.scheduler.reserve_room(id, bytes, job.request.priority()) {
+                    Reservation::Granted(bytes) => self.scheduler.resume(id, Event::Room(bytes)),
+                    Reservation::Queued => {}
+                    // It looks again, and fails.
+                    Reservation::Impossible => self.scheduler.resume(id, Event::Look),
+                }
+            }
             Wait::Memory(bytes) => {
                 self.scheduler.expect(id, 1);
                 match self.scheduler.reserve(id, bytes, job.request.priority()) {
@@ -314,9 +354,8 @@ impl Evaluator {
                         let largest = self.scheduler.largest_bytes();
                         let detail = format!("{bytes} bytes of memory are wanted, this node has {largest}");
                         let failure = rules::fail(host, FailureCode::Resources, job.position(), &detail);
-                        if let Some(frame) = job.frames.last_mut() {
-                            frame.at = failure;
-                        }
+                        self.release(&mut job);
+                        job.fail(failure);
                         self.scheduler.resume(id, Event::Look);
                     }
                 }

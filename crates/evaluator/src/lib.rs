@@ -15,7 +15,9 @@ mod admission;
 mod application;
 mod evaluator;
 mod host;
+mod inputs;
 mod job;
+mod request;
 mod rules;
 mod scheduler;
 mod steps;
@@ -24,7 +26,8 @@ pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};
 pub use host::{Applied, Claim, Cost, Fetch, Host, Outcome, Rule};
 pub use job::{FRAMES_MAX, Job, JobId};
-pub use scheduler::{Event, Priority, Request, Scheduler, SchedulerOptions, Stop};
+pub use request::{Priority, Request, Stop};
+pub use scheduler::{Event, Scheduler, SchedulerOptions};
 
 #[cfg(test)]
 mod tests;

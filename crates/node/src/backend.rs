@@ -318,6 +318,12 @@ impl Node {
             gauge("requests", "Evaluations submitted and not answered.", self.scheduler.requests() as u64),
             gauge("jobs_parked", "Walks that wait for an event.", parked as u64),
             gauge("jobs_awaiting_memory", "Walks that wait for memory.", awaiting_memory as u64),
+            gauge(
+                "jobs_awaiting_room",
+                "Walks that wait until others let their inputs go.",
+                self.scheduler.awaiting_room() as u64,
+            ),
+            gauge("inputs_held_bytes", "Bytes of inputs that walks hold.", self.scheduler.held_bytes()),
             gauge("jobs_runnable", "Walks that wait for a worker.", self.scheduler.runnable() as u64),
             gauge("workers", "Worker threads.", self.budgets.workers as u64),
             gauge("fetches_pending", "Objects being read from the disk.", self.fetcher.pending() as u64),

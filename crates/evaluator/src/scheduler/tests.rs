@@ -3,11 +3,16 @@
 // Threads: one test is about workers that sleep.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+use objects::FailureCode;
+
 use super::*;
+
+type Scheduler = super::Scheduler<()>;
+type Job = super::Job<()>;
 
 fn scheduler(workers: usize) -> Scheduler {
     let admission = AdmissionOptions { allowance_bytes: 10, pool_bytes: 100 };
-    Scheduler::new(SchedulerOptions { workers, requests_max: 10, admission })
+    Scheduler::new(SchedulerOptions { workers, requests_max: 10, admission, held_max_bytes: 100 })
 }
 
 fn goal(item: u64) -> Handle {

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request: whose wish it is that something is evaluated, and how urgent.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use objects::{FailureCode, Handle};
+
+/// How urgently a request wants cores and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// Before everything that is not.
+    High,
+    /// In order of arrival.
+    #[default]
+    Normal,
+    /// Only what nobody else wants.
+    Low,
+}
+
+impl Priority {
+    /// Number of priorities.
+    pub const LEVELS: usize = 3;
+
+    pub(crate) fn level(self) -> usize {
+        match self {
+            Self::High => 0,
+            Self::Normal => 1,
+            Self::Low => 2,
+        }
+    }
+}
+
+/// Why a request is stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Nobody wants the answer any more.
+    Cancelled,
+    /// Its time is over.
+    Deadline,
+}
+
+const RUNNING: u8 = 0;
+const CANCELLED: u8 = 1;
+const OVERDUE: u8 = 2;
+const FINISHED: u8 = 3;
+
+/// A wish to see a goal evaluated, from arrival to end.
+#[derive(Debug)]
+pub struct Request {
+    id: u64,
+    goal: Handle,
+    priority: Priority,
+    state: AtomicU8,
+}
+
+impl Request {
+    pub(crate) fn new(id: u64, goal: Handle, priority: Priority) -> Self {
+        Self { id, goal, priority, state: AtomicU8::new(RUNNING) }
+    }
+
+    /// Identifies the request among all of this process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What is to be evaluated: an encode; or a thunk or value, which is
+    /// evaluated strictly.
+    pub fn goal(&self) -> Handle {
+        self.goal
+    }
+
+    /// Against other requests.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Why the request should not be worked on any more, as a failure's code.
+    #[inline]
+    pub fn stopped(&self) -> Option<FailureCode> {
+        match self.state.load(Ordering::Relaxed) {
+            RUNNING => None,
+            OVERDUE => Some(FailureCode::Deadline),
+            _ => Some(FailureCode::Cancelled),
+        }
+    }
+
+    pub(crate) fn stop(&self, stop: Stop) {
+        let state = if stop == Stop::Deadline { OVERDUE } else { CANCELLED };
+        let _ = self.state.compare_exchange(RUNNING, state, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.state.store(FINISHED, Ordering::Relaxed);
+    }
+}
