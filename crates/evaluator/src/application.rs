@@ -196,9 +196,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 return Turn::Wait(Wait::Busy(thunk));
             }
         }
-        if job.frames.len() > 1 && self.scheduler.wants_sparks(job.request.priority()) {
+        if job.frames.len() > 1 && self.scheduler.wants_sparks(&job.request) {
             self.offer_sparks(host, job);
         }
+        job.request.note_applied();
         match host.apply(thunk, application, data, job.id) {
             Applied::Done(outcome) => {
                 self.end_application(host, job, outcome);

@@ -269,7 +269,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             return;
         }
         job.frames.push(Frame::new(goal));
-        if self.scheduler.wants_sparks(job.request.priority()) {
+        if self.scheduler.wants_sparks(&job.request) {
             self.offer_sparks(host, job);
         }
     }
@@ -277,8 +277,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// Offers goals of the oldest frames, last ones first: what this walk
     /// would come to at the very end.
     pub(crate) fn offer_sparks<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
-        let priority = job.request.priority();
-        while self.scheduler.wants_sparks(priority) && job.offered < job.frames.len() {
+        while self.scheduler.wants_sparks(&job.request) && job.offered < job.frames.len() {
             let frame = &mut job.frames[job.offered];
             let spark = match &mut frame.state {
                 State::Resolving(partial) => next_spark(host, partial, true),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request: whose wish it is that something is evaluated, and how urgent.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use objects::{FailureCode, Handle};
 
@@ -50,12 +50,46 @@ pub struct Request {
     id: u64,
     goal: Handle,
     priority: Priority,
+    /// Its caller walks it alone, and is the only one who knows its deadline.
+    is_private: bool,
     state: AtomicU8,
+    /// It takes one of the places for requests.
+    has_place: AtomicBool,
+    applied: AtomicU64,
 }
 
 impl Request {
-    pub(crate) fn new(id: u64, goal: Handle, priority: Priority) -> Self {
-        Self { id, goal, priority, state: AtomicU8::new(RUNNING) }
+    pub(crate) fn new(id: u64, goal: Handle, priority: Priority, is_private: bool) -> Self {
+        Self {
+            id,
+            goal,
+            priority,
+            is_private,
+            state: AtomicU8::new(RUNNING),
+            has_place: AtomicBool::new(!is_private),
+            applied: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// Applications that were begun for this request so far, those of its
+    /// sparks included. One that another request's walk ran is not among them.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn note_applied(&self) {
+        self.applied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the request's place away. Whether it had one.
+    pub(crate) fn give_place_back(&self) -> bool {
+        self.has_place.swap(false, Ordering::AcqRel)
     }
 
     /// Identifies the request among all of this process.

@@ -8,7 +8,7 @@
 //! every [`RESUMED_IN_A_ROW_MAX`] resumed ones. A spark may be dropped at any
 //! time: the walk that offered it does the work itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -108,7 +108,9 @@ struct Queues<D> {
 struct Level<D> {
     resumed: VecDeque<Job<D>>,
     resumed_in_a_row: u32,
-    ready: VecDeque<Ready<D>>,
+    /// In order of arrival: by the request's number or, after a slice, by a new
+    /// one. Both are drawn under the lock.
+    ready: BTreeMap<u64, Ready<D>>,
     sparks: VecDeque<(Arc<Request>, Handle)>,
 }
 
@@ -117,7 +119,7 @@ impl<D> Default for Queues<D> {
         let level = |_| Level {
             resumed: VecDeque::new(),
             resumed_in_a_row: 0,
-            ready: VecDeque::new(),
+            ready: BTreeMap::new(),
             sparks: VecDeque::new(),
         };
         Self { levels: std::array::from_fn(level) }
@@ -167,9 +169,10 @@ impl<D> Scheduler<D> {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A request that no queue knows: its caller walks it on its own worker.
+    /// A request that no queue knows: its caller walks it on its own worker,
+    /// and it offers nothing to others.
     pub fn private_request(&self, goal: Handle, priority: Priority) -> Arc<Request> {
-        Arc::new(Request::new(self.new_id(), goal, priority))
+        Arc::new(Request::new(self.new_id(), goal, priority, true))
     }
 
     /// Queues a request for the workers. `None` if there are too many, or the
@@ -183,18 +186,21 @@ impl<D> Scheduler<D> {
             self.requests.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
-        let request = self.private_request(goal, priority);
+        let request = Arc::new(Request::new(self.new_id(), goal, priority, false));
         self.runnable[priority.level()].fetch_add(1, Ordering::Relaxed);
-        queues.levels[priority.level()].ready.push_back(Ready::New(Arc::clone(&request)));
+        queues.levels[priority.level()].ready.insert(request.id(), Ready::New(Arc::clone(&request)));
         drop(queues);
         self.work_arrived.notify_one();
         Some(request)
     }
 
-    /// The node has answered a submitted request.
+    /// The node has answered a submitted request. A second time this changes
+    /// nothing.
     pub fn retire(&self, request: &Request) {
         request.finish();
-        self.requests.fetch_sub(1, Ordering::AcqRel);
+        if request.give_place_back() {
+            self.requests.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Requests submitted and not retired.
@@ -203,9 +209,14 @@ impl<D> Scheduler<D> {
     }
 
     /// Stops a request: its jobs end at their next step. Interrupting a
-    /// procedure that runs for it now is the caller's part.
-    pub fn stop(&self, request: &Request, stop: Stop) {
+    /// procedure that runs for it now is the caller's part. `true`: no worker
+    /// had taken it up and none will; it is retired, and the caller answers.
+    pub fn stop(&self, request: &Request, stop: Stop) -> bool {
         request.stop(stop);
+        if self.leave_queue(request) {
+            self.retire(request);
+            return true;
+        }
         let waiting: Vec<JobId> = {
             let parked = self.parked.lock();
             let stoppable = |entry: &Parked<D>| {
@@ -219,6 +230,17 @@ impl<D> Scheduler<D> {
                 self.requeue_parked(entry);
             }
         }
+        false
+    }
+
+    /// Takes a request out of the queue. Whether it was still there.
+    fn leave_queue(&self, request: &Request) -> bool {
+        let level = request.priority().level();
+        let was_queued = self.queues.lock().levels[level].ready.remove(&request.id()).is_some();
+        if was_queued {
+            self.runnable[level].fetch_sub(1, Ordering::Relaxed);
+        }
+        was_queued
     }
 
     /// Takes a job out of the lines for memory and for room; who stood behind
@@ -321,7 +343,7 @@ impl<D> Scheduler<D> {
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         let queue = &mut self.queues.lock().levels[level];
         if slice_is_over {
-            queue.ready.push_back(Ready::Yielded(job));
+            queue.ready.insert(self.new_id(), Ready::Yielded(job));
         } else {
             queue.resumed.push_front(job);
         }
@@ -336,14 +358,14 @@ impl<D> Scheduler<D> {
         self.runnable[..levels].iter().any(|runnable| runnable.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether idle workers could use another spark of this priority. Those
-    /// of lower ones do not count: they would only be in the way.
+    /// Whether idle workers could use another spark of this request. Those of
+    /// lower priority do not count: they would only be in the way.
     #[inline]
-    pub(crate) fn wants_sparks(&self, priority: Priority) -> bool {
-        if self.options.workers <= 1 {
+    pub(crate) fn wants_sparks(&self, request: &Request) -> bool {
+        if self.options.workers <= 1 || request.is_private() {
             return false;
         }
-        let sparks = self.sparks[..=priority.level()].iter();
+        let sparks = self.sparks[..=request.priority().level()].iter();
         let queued: usize = sparks.map(|sparks| sparks.load(Ordering::Relaxed)).sum();
         queued < self.options.workers * SPARKS_PER_WORKER
     }
@@ -371,7 +393,7 @@ impl<D> Scheduler<D> {
                 return Some(job);
             }
             queue.resumed_in_a_row = 0;
-            if let Some(ready) = queue.ready.pop_front() {
+            if let Some(ready) = queue.ready.pop_first().map(|(_, ready)| ready) {
                 self.runnable[level].fetch_sub(1, Ordering::Relaxed);
                 return Some(match ready {
                     Ready::Yielded(job) => job,

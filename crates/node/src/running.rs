@@ -136,13 +136,17 @@ impl Node {
         self.states.iter().map(|state| state.applied.load(Ordering::Relaxed)).sum()
     }
 
-    /// Stops a request, also the procedure that runs for it right now.
+    /// Stops a request, also the procedure that runs for it right now. One that
+    /// no worker had taken up is answered here.
     pub(crate) fn stop(&self, request: &Request, stop: Stop) {
-        self.scheduler.stop(request, stop);
         let code = match stop {
             Stop::Cancelled => FailureCode::Cancelled,
             Stop::Deadline => FailureCode::Deadline,
         };
+        if self.scheduler.stop(request, stop) {
+            // No worker will tell how it ended.
+            return self.requests.finish(request, self.failure(code, request.goal()));
+        }
         for state in &self.states {
             state.interrupt(request.id(), code);
         }
