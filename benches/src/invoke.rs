@@ -14,8 +14,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
-use evaluator::{Evaluator, Priority, Progress, Request};
-use node::{Executor, Node, Options};
+use evaluator::{Priority, Progress, Request};
+use node::{Evaluator, Executor, Node, Options};
 use objects::{Handle, Limits, TreeBuilder};
 
 use crate::figures::{Report, Sample, batch, median, median_cpu, median_wall};

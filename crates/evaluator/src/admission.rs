@@ -7,11 +7,14 @@
 //! do not fit wait by priority and then by arrival; smaller ones, waiting or
 //! new, may overtake the first one in line a bounded number of times, so that
 //! large ones do not starve.
+//!
+//! Room for the inputs that waiting jobs hold is given out in the same way,
+//! by a pool of its own in which nobody has an allowance.
 
 use std::collections::VecDeque;
 
 use crate::job::JobId;
-use crate::scheduler::Priority;
+use crate::request::Priority;
 
 /// How often the first in line may be overtaken.
 const OVERTAKES_MAX: u32 = 64;
@@ -80,13 +83,27 @@ impl Admission {
         if bytes > self.options.pool_bytes {
             return Reservation::Impossible;
         }
-        let ahead = self.line[..=priority.level()].iter().any(|line| !line.is_empty());
-        if bytes <= self.free_bytes && (!ahead || self.may_overtake()) {
-            self.free_bytes -= bytes;
+        if self.take(bytes, priority) {
             return Reservation::Granted(bytes);
         }
         self.line[priority.level()].push_back(Waiting { job, bytes });
         Reservation::Queued
+    }
+
+    /// As [`Admission::reserve`], but stands in no line: what was reserved, or
+    /// `None` if it is not to be had now.
+    pub(crate) fn try_reserve(&mut self, memory_bytes: u64, priority: Priority) -> Option<u64> {
+        let bytes = memory_bytes.saturating_sub(self.options.allowance_bytes);
+        self.take(bytes, priority).then_some(bytes)
+    }
+
+    fn take(&mut self, bytes: u64, priority: Priority) -> bool {
+        let ahead = self.line[..=priority.level()].iter().any(|line| !line.is_empty());
+        let is_taken = bytes <= self.free_bytes && (!ahead || self.may_overtake());
+        if is_taken {
+            self.free_bytes -= bytes;
+        }
+        is_taken
     }
 
     fn may_overtake(&mut self) -> bool {

@@ -82,8 +82,10 @@ pub enum Fetch {
 
 /// The world of one worker.
 pub trait Host {
-    /// Bytes of a local object; held while in use, so that eviction cannot take them.
-    type Data: Deref<Target = [u8]>;
+    /// Bytes of a local object. Clones share them. As long as one of them is
+    /// held, the object MUST stay local: whoever has found an input keeps its
+    /// data instead of looking again.
+    type Data: Deref<Target = [u8]> + Clone + Send + 'static;
 
     /// The bytes of an object that is neither literal nor remote. Never blocks.
     fn local(&mut self, object: Handle) -> Option<Self::Data>;
@@ -118,11 +120,9 @@ pub trait Host {
     fn abandon(&mut self, thunk: Handle);
 
     /// Runs the procedure: `thunk` is the application of `application`, memory
-    /// is reserved, and all inputs were found to be local, though only
-    /// `data`, the definition's bytes, is held: another input may have been
-    /// evicted since, long ago even, since a worker does not look again below
-    /// a tree that it found complete before. The host gets such an input back
-    /// itself or, if it is gone, ends the application by `missing-data`.
+    /// is reserved, and all inputs are local. They stay so until the
+    /// application has ended, since their data is held: `data`, the
+    /// definition's, by the caller, the inputs' by the worker or by the job.
     fn apply(
         &mut self,
         thunk: Handle,

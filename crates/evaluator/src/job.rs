@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use objects::{Handle, TreeBuilder, TreeView};
 
-use crate::scheduler::{Event, Request};
+use crate::inputs::Held;
+use crate::request::Request;
+use crate::scheduler::Event;
 
 /// Names a job that waits for events. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,9 +20,9 @@ pub struct JobId(pub u64);
 /// The deepest stack of one job, in frames of about 120 bytes.
 pub const FRAMES_MAX: usize = 16 << 20;
 
-/// A walk towards one goal.
+/// A walk towards one goal. `D` is the host's [`crate::Host::Data`].
 #[derive(Debug)]
-pub struct Job {
+pub struct Job<D> {
     pub(crate) id: JobId,
     pub(crate) request: Arc<Request>,
     /// A root's result ends its request; a spark's is only remembered.
@@ -32,12 +34,26 @@ pub struct Job {
     pub(crate) event: Option<Event>,
     /// Bytes reserved beyond the worker's allowance for the next application.
     pub(crate) reserved_bytes: u64,
+    /// Inputs of the next application, while the job waits or until it ends.
+    pub(crate) held: Option<Box<Held<D>>>,
+    /// Bytes of inputs that the scheduler counts for this job.
+    pub(crate) room_bytes: u64,
 }
 
-impl Job {
+impl<D> Job<D> {
     pub(crate) fn new(id: JobId, request: Arc<Request>, goal: Handle, is_root: bool) -> Self {
         let frames = vec![Frame::new(as_goal(goal))];
-        Self { id, request, is_root, frames, offered: 0, event: None, reserved_bytes: 0 }
+        Self {
+            id,
+            request,
+            is_root,
+            frames,
+            offered: 0,
+            event: None,
+            reserved_bytes: 0,
+            held: None,
+            room_bytes: 0,
+        }
     }
 
     /// Begins anew, keeping the allocation.
@@ -50,6 +66,8 @@ impl Job {
         self.offered = 0;
         self.event = None;
         self.reserved_bytes = 0;
+        self.held = None;
+        self.room_bytes = 0;
     }
 
     /// The request on whose behalf the job runs.
@@ -60,6 +78,14 @@ impl Job {
     /// Whether an application that the job claimed runs elsewhere.
     pub(crate) fn holds_claim(&self) -> bool {
         self.frames.last().is_some_and(|frame| matches!(frame.state, State::Applying))
+    }
+
+    /// The top frame has this failure instead of a value.
+    pub(crate) fn fail(&mut self, failure: Handle) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.at = failure;
+            frame.state = State::Forcing;
+        }
     }
 
     /// Where the walk stands: what a failure of the whole request names.

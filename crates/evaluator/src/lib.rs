@@ -8,21 +8,26 @@
 //! runs once. Nothing here does I/O, reads a clock or starts a thread, so a
 //! fake host drives every rule in tests.
 //!
-//! The rules are normative in `docs/spec/evaluation.md`; `rules.rs` and
-//! `evaluator.rs` follow its order.
+//! The rules are normative in `docs/spec/evaluation.md`; `rules.rs`,
+//! `steps.rs` and `application.rs` follow its order.
 
 mod admission;
+mod application;
 mod evaluator;
 mod host;
+mod inputs;
 mod job;
+mod request;
 mod rules;
 mod scheduler;
+mod steps;
 
 pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};
 pub use host::{Applied, Claim, Cost, Fetch, Host, Outcome, Rule};
 pub use job::{FRAMES_MAX, Job, JobId};
-pub use scheduler::{Event, Priority, Request, Scheduler, SchedulerOptions, Stop};
+pub use request::{Priority, Request, Stop};
+pub use scheduler::{Event, Scheduler, SchedulerOptions};
 
 #[cfg(test)]
 mod tests;

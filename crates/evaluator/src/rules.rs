@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules that need no stack: what is known already, what a selection
-//! takes, which inputs are not local yet, and how a failure is made.
-
-use std::collections::HashSet;
+//! takes, and how a failure is made.
 
 use objects::{Failure, FailureCode, Handle, Kind, Part, TreeView};
 
@@ -106,82 +104,4 @@ pub(crate) fn fail_lasting<H: Host>(host: &mut H, code: FailureCode, thunk: Hand
     let rule = if thunk.kind() == Kind::Selection { Rule::Select } else { Rule::Apply };
     host.remember(thunk, failure, rule);
     failure
-}
-
-/// Trees remembered as complete, per worker.
-const COMPLETE_MAX: usize = 4096;
-/// Inputs asked for at once, per application.
-const FETCHES_MAX: usize = 256;
-
-/// Finds the inputs of an application that are not local: everything that a
-/// procedure could read, through trees, but not behind refs or thunks.
-#[derive(Debug, Default)]
-pub(crate) struct Inputs {
-    /// Trees that were found to be local with everything below them.
-    complete: HashSet<Handle>,
-    /// The blob that was found last: mostly the procedure.
-    last: Option<Handle>,
-}
-
-impl Inputs {
-    /// Whether nothing needs to be looked up to know that all is local.
-    #[inline]
-    pub(crate) fn are_obviously_local(&self, tree: TreeView<'_>) -> bool {
-        tree.iter()
-            .all(|entry| !entry.is_object() || entry.literal_bytes().is_some() || self.last == Some(entry))
-    }
-
-    /// Up to [`FETCHES_MAX`] inputs that are not local.
-    pub(crate) fn missing<H: Host>(&mut self, host: &mut H, tree: TreeView<'_>) -> Vec<Handle> {
-        let mut missing = Vec::new();
-        let mut seen = HashSet::new();
-        let mut pending: Vec<Handle> = Vec::new();
-        self.visit(host, tree, &mut missing, &mut pending);
-        while let Some(tree) = pending.pop() {
-            if missing.len() >= FETCHES_MAX {
-                break;
-            }
-            if self.complete.contains(&tree) || !seen.insert(tree) {
-                continue;
-            }
-            match host.local(tree) {
-                Some(data) => self.visit(host, TreeView::from_checked(&data), &mut missing, &mut pending),
-                None => missing.push(tree),
-            }
-        }
-        if missing.is_empty() {
-            if self.complete.len() + seen.len() > COMPLETE_MAX {
-                self.complete.clear();
-            }
-            self.complete.extend(seen.into_iter().take(COMPLETE_MAX));
-        }
-        missing
-    }
-
-    fn visit<H: Host>(
-        &mut self,
-        host: &mut H,
-        tree: TreeView<'_>,
-        missing: &mut Vec<Handle>,
-        pending: &mut Vec<Handle>,
-    ) {
-        for entry in tree.iter() {
-            if !entry.is_object() || entry.literal_bytes().is_some() || self.last == Some(entry) {
-                continue;
-            }
-            if entry.names_tree() {
-                pending.push(entry.plain_tree());
-            } else if host.local(entry).is_some() {
-                self.last.get_or_insert(entry);
-            } else if missing.len() < FETCHES_MAX {
-                missing.push(entry);
-            }
-        }
-    }
-
-    /// The procedure that the worker ran last, known to be local.
-    #[inline]
-    pub(crate) fn note_procedure(&mut self, procedure: Handle) {
-        self.last = Some(procedure);
-    }
 }

@@ -8,96 +8,17 @@
 //! every [`RESUMED_IN_A_ROW_MAX`] resumed ones. A spark may be dropped at any
 //! time: the walk that offered it does the work itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use objects::{FailureCode, Handle};
+use objects::Handle;
 use parking_lot::{Condvar, Mutex};
 
 use crate::admission::{Admission, AdmissionOptions, Reservation};
 use crate::host::Outcome;
 use crate::job::{Job, JobId};
-
-/// How urgently a request wants cores and memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Priority {
-    /// Before everything that is not.
-    High,
-    /// In order of arrival.
-    #[default]
-    Normal,
-    /// Only what nobody else wants.
-    Low,
-}
-
-impl Priority {
-    /// Number of priorities.
-    pub const LEVELS: usize = 3;
-
-    pub(crate) fn level(self) -> usize {
-        match self {
-            Self::High => 0,
-            Self::Normal => 1,
-            Self::Low => 2,
-        }
-    }
-}
-
-/// Why a request is stopped before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Nobody wants the answer any more.
-    Cancelled,
-    /// Its time is over.
-    Deadline,
-}
-
-const RUNNING: u8 = 0;
-const CANCELLED: u8 = 1;
-const OVERDUE: u8 = 2;
-const FINISHED: u8 = 3;
-
-/// A wish to see a goal evaluated, from arrival to end.
-#[derive(Debug)]
-pub struct Request {
-    id: u64,
-    goal: Handle,
-    priority: Priority,
-    state: AtomicU8,
-}
-
-impl Request {
-    /// Identifies the request among all of this process.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// What is to be evaluated: an encode; or a thunk or value, which is
-    /// evaluated strictly.
-    pub fn goal(&self) -> Handle {
-        self.goal
-    }
-
-    /// Against other requests.
-    pub fn priority(&self) -> Priority {
-        self.priority
-    }
-
-    /// Why the request should not be worked on any more, as a failure's code.
-    #[inline]
-    pub fn stopped(&self) -> Option<FailureCode> {
-        match self.state.load(Ordering::Relaxed) {
-            RUNNING => None,
-            OVERDUE => Some(FailureCode::Deadline),
-            _ => Some(FailureCode::Cancelled),
-        }
-    }
-
-    pub(crate) fn finish(&self) {
-        self.state.store(FINISHED, Ordering::Relaxed);
-    }
-}
+use crate::request::{Priority, Request, Stop};
 
 /// What a waiting job is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +34,8 @@ pub enum Event {
     Applied(Outcome),
     /// So many bytes of memory are reserved for the job.
     Admitted(u64),
+    /// The job may hold so many bytes of inputs.
+    Room(u64),
 }
 
 /// Bounds of the shared state.
@@ -124,16 +47,21 @@ pub struct SchedulerOptions {
     pub requests_max: usize,
     /// Memory for guests.
     pub admission: AdmissionOptions,
+    /// Bytes of inputs that jobs hold, together. What workers hold beside that
+    /// is up to half as much again.
+    pub held_max_bytes: u64,
 }
 
-/// The state that all workers share.
+/// The state that all workers share. `D` is the host's [`crate::Host::Data`].
 #[derive(Debug)]
-pub struct Scheduler {
+pub struct Scheduler<D> {
     options: SchedulerOptions,
-    queues: Mutex<Queues>,
+    queues: Mutex<Queues<D>>,
     work_arrived: Condvar,
-    parked: Mutex<HashMap<JobId, Parked>>,
+    parked: Mutex<HashMap<JobId, Parked<D>>>,
     admission: Mutex<Admission>,
+    /// Bytes of inputs that jobs hold, and those who wait for room.
+    room: Mutex<Admission>,
     next_id: AtomicU64,
     requests: AtomicUsize,
     /// Sparks in the queues, per priority; read without the lock on every offer.
@@ -147,31 +75,61 @@ pub struct Scheduler {
 
 /// A job that awaits events. Its entry is made before anybody is asked for
 /// one, so that an event that is faster than the job's own parking is not lost.
-#[derive(Debug, Default)]
-struct Parked {
-    job: Option<Job>,
+#[derive(Debug)]
+struct Parked<D> {
+    job: Option<Job<D>>,
     awaiting: usize,
     event: Option<Event>,
     reserved_bytes: u64,
+    room_bytes: u64,
 }
 
-#[derive(Debug, Default)]
-struct Queues {
-    levels: [Level; Priority::LEVELS],
-}
+impl<D> Parked<D> {
+    fn new(awaiting: usize) -> Self {
+        Self { job: None, awaiting, event: None, reserved_bytes: 0, room_bytes: 0 }
+    }
 
-#[derive(Debug, Default)]
-struct Level {
-    resumed: VecDeque<Job>,
-    resumed_in_a_row: u32,
-    ready: VecDeque<Ready>,
-    sparks: VecDeque<(Arc<Request>, Handle)>,
+    /// The job, if it has parked, with what came for it.
+    fn into_job(self) -> Option<Job<D>> {
+        let mut job = self.job?;
+        job.event = self.event;
+        job.reserved_bytes += self.reserved_bytes;
+        job.room_bytes += self.room_bytes;
+        Some(job)
+    }
 }
 
 #[derive(Debug)]
-enum Ready {
+struct Queues<D> {
+    levels: [Level<D>; Priority::LEVELS],
+}
+
+#[derive(Debug)]
+struct Level<D> {
+    resumed: VecDeque<Job<D>>,
+    resumed_in_a_row: u32,
+    /// In order of arrival: by the request's number or, after a slice, by a new
+    /// one. Both are drawn under the lock.
+    ready: BTreeMap<u64, Ready<D>>,
+    sparks: VecDeque<(Arc<Request>, Handle)>,
+}
+
+impl<D> Default for Queues<D> {
+    fn default() -> Self {
+        let level = |_| Level {
+            resumed: VecDeque::new(),
+            resumed_in_a_row: 0,
+            ready: BTreeMap::new(),
+            sparks: VecDeque::new(),
+        };
+        Self { levels: std::array::from_fn(level) }
+    }
+}
+
+#[derive(Debug)]
+enum Ready<D> {
     New(Arc<Request>),
-    Yielded(Job),
+    Yielded(Job<D>),
 }
 
 /// Resumed jobs served before one that is ready.
@@ -180,7 +138,7 @@ const RESUMED_IN_A_ROW_MAX: u32 = 16;
 /// few enough that they are seldom stale.
 const SPARKS_PER_WORKER: usize = 2;
 
-impl Scheduler {
+impl<D> Scheduler<D> {
     /// An empty state.
     pub fn new(options: SchedulerOptions) -> Self {
         Self {
@@ -189,6 +147,10 @@ impl Scheduler {
             work_arrived: Condvar::new(),
             parked: Mutex::default(),
             admission: Mutex::new(Admission::new(options.admission)),
+            room: Mutex::new(Admission::new(AdmissionOptions {
+                allowance_bytes: 0,
+                pool_bytes: options.held_max_bytes,
+            })),
             next_id: AtomicU64::new(1),
             requests: AtomicUsize::new(0),
             sparks: Default::default(),
@@ -207,9 +169,10 @@ impl Scheduler {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A request that no queue knows: its caller walks it on its own worker.
+    /// A request that no queue knows: its caller walks it on its own worker,
+    /// and it offers nothing to others.
     pub fn private_request(&self, goal: Handle, priority: Priority) -> Arc<Request> {
-        Arc::new(Request { id: self.new_id(), goal, priority, state: AtomicU8::new(RUNNING) })
+        Arc::new(Request::new(self.new_id(), goal, priority, true))
     }
 
     /// Queues a request for the workers. `None` if there are too many, or the
@@ -223,18 +186,21 @@ impl Scheduler {
             self.requests.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
-        let request = self.private_request(goal, priority);
+        let request = Arc::new(Request::new(self.new_id(), goal, priority, false));
         self.runnable[priority.level()].fetch_add(1, Ordering::Relaxed);
-        queues.levels[priority.level()].ready.push_back(Ready::New(Arc::clone(&request)));
+        queues.levels[priority.level()].ready.insert(request.id(), Ready::New(Arc::clone(&request)));
         drop(queues);
         self.work_arrived.notify_one();
         Some(request)
     }
 
-    /// The node has answered a submitted request.
+    /// The node has answered a submitted request. A second time this changes
+    /// nothing.
     pub fn retire(&self, request: &Request) {
         request.finish();
-        self.requests.fetch_sub(1, Ordering::AcqRel);
+        if request.give_place_back() {
+            self.requests.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Requests submitted and not retired.
@@ -243,58 +209,79 @@ impl Scheduler {
     }
 
     /// Stops a request: its jobs end at their next step. Interrupting a
-    /// procedure that runs for it now is the caller's part.
-    pub fn stop(&self, request: &Request, stop: Stop) {
-        let state = if stop == Stop::Deadline { OVERDUE } else { CANCELLED };
-        let _ = request.state.compare_exchange(RUNNING, state, Ordering::AcqRel, Ordering::Acquire);
+    /// procedure that runs for it now is the caller's part. `true`: no worker
+    /// had taken it up and none will; it is retired, and the caller answers.
+    pub fn stop(&self, request: &Request, stop: Stop) -> bool {
+        request.stop(stop);
+        if self.leave_queue(request) {
+            self.retire(request);
+            return true;
+        }
         let waiting: Vec<JobId> = {
             let parked = self.parked.lock();
-            let stoppable = |entry: &Parked| {
-                entry.job.as_ref().is_some_and(|job| job.request.id == request.id && !job.holds_claim())
+            let stoppable = |entry: &Parked<D>| {
+                entry.job.as_ref().is_some_and(|job| job.request.id() == request.id() && !job.holds_claim())
             };
             parked.iter().filter(|(_, entry)| stoppable(entry)).map(|(id, _)| *id).collect()
         };
         for id in waiting {
-            self.leave_line(id);
+            self.leave_lines(id);
             if let Some(entry) = self.parked.lock().remove(&id) {
                 self.requeue_parked(entry);
             }
         }
+        false
     }
 
-    /// Takes a job out of the line for memory; who stood behind it may fit now.
-    fn leave_line(&self, id: JobId) {
-        let was_waiting = self.admission.lock().forget(id);
-        if was_waiting {
+    /// Takes a request out of the queue. Whether it was still there.
+    fn leave_queue(&self, request: &Request) -> bool {
+        let level = request.priority().level();
+        let was_queued = self.queues.lock().levels[level].ready.remove(&request.id()).is_some();
+        if was_queued {
+            self.runnable[level].fetch_sub(1, Ordering::Relaxed);
+        }
+        was_queued
+    }
+
+    /// Takes a job out of the lines for memory and for room; who stood behind
+    /// it may fit now.
+    fn leave_lines(&self, id: JobId) {
+        let awaited_memory = self.admission.lock().forget(id);
+        if awaited_memory {
             self.admit(0);
+        }
+        let awaited_room = self.room.lock().forget(id);
+        if awaited_room {
+            self.make_room(0);
         }
     }
 
     /// Announces that the job will await `events` events.
     pub(crate) fn expect(&self, id: JobId, events: usize) {
-        self.parked.lock().insert(id, Parked { awaiting: events, ..Parked::default() });
+        self.parked.lock().insert(id, Parked::new(events));
     }
 
     /// Sets a job aside until its events came; gives it back if they have, or
     /// if its request was stopped before [`Scheduler::stop`] could find it here.
-    pub(crate) fn park(&self, mut job: Job) -> Option<Job> {
+    pub(crate) fn park(&self, job: Job<D>) -> Option<Job<D>> {
         let mut parked = self.parked.lock();
         let id = job.id;
         let is_stopped = job.request.stopped().is_some() && !job.holds_claim();
-        let entry = parked.entry(id).or_insert_with(|| Parked { awaiting: 1, ..Parked::default() });
+        let entry = parked.entry(id).or_insert_with(|| Parked::new(1));
         if entry.awaiting > 0 && !is_stopped {
             entry.job = Some(job);
             return None;
         }
-        if let Some(entry) = parked.remove(&id) {
-            job.event = entry.event;
-            job.reserved_bytes += entry.reserved_bytes;
-        }
+        let entry = parked.remove(&id);
         drop(parked);
+        let job = entry.and_then(|mut entry| {
+            entry.job = Some(job);
+            entry.into_job()
+        });
         if is_stopped {
-            self.leave_line(id);
+            self.leave_lines(id);
         }
-        Some(job)
+        job
     }
 
     /// Delivers an event. Events for jobs that were stopped are ignored.
@@ -304,9 +291,7 @@ impl Scheduler {
             // The end of an application may come before its job has parked;
             // every other event was announced.
             let entry = match event {
-                Event::Applied(_) => {
-                    Some(parked.entry(id).or_insert_with(|| Parked { awaiting: 1, ..Parked::default() }))
-                }
+                Event::Applied(_) => Some(parked.entry(id).or_insert_with(|| Parked::new(1))),
                 _ => parked.get_mut(&id),
             };
             let Some(entry) = entry else {
@@ -316,6 +301,7 @@ impl Scheduler {
             entry.awaiting = entry.awaiting.saturating_sub(1);
             match (event, entry.event) {
                 (Event::Admitted(bytes), _) => entry.reserved_bytes += bytes,
+                (Event::Room(bytes), _) => entry.room_bytes += bytes,
                 (Event::Applied(_), _) => entry.event = Some(event),
                 (_, Some(Event::Applied(_) | Event::Missing(_))) => {}
                 _ => entry.event = Some(event),
@@ -330,21 +316,21 @@ impl Scheduler {
 
     /// An admission for a job that was stopped in between goes to the next.
     fn return_unclaimed(&self, event: Event) {
-        if let Event::Admitted(bytes) = event {
-            self.release(bytes);
+        match event {
+            Event::Admitted(bytes) => self.release(bytes),
+            Event::Room(bytes) => self.give_room_back(bytes),
+            _ => {}
         }
     }
 
-    fn requeue_parked(&self, entry: Parked) {
-        if let Some(mut job) = entry.job {
-            job.event = entry.event;
-            job.reserved_bytes += entry.reserved_bytes;
+    fn requeue_parked(&self, entry: Parked<D>) {
+        if let Some(job) = entry.into_job() {
             self.requeue(job);
         }
     }
 
-    fn requeue(&self, job: Job) {
-        let level = job.request.priority.level();
+    fn requeue(&self, job: Job<D>) {
+        let level = job.request.priority().level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         self.queues.lock().levels[level].resumed.push_back(job);
         self.work_arrived.notify_one();
@@ -352,12 +338,12 @@ impl Scheduler {
 
     /// Puts back a job that could go on: behind the others of its priority if
     /// its slice is over, else before them.
-    pub(crate) fn yield_job(&self, job: Job, slice_is_over: bool) {
-        let level = job.request.priority.level();
+    pub(crate) fn yield_job(&self, job: Job<D>, slice_is_over: bool) {
+        let level = job.request.priority().level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         let queue = &mut self.queues.lock().levels[level];
         if slice_is_over {
-            queue.ready.push_back(Ready::Yielded(job));
+            queue.ready.insert(self.new_id(), Ready::Yielded(job));
         } else {
             queue.resumed.push_front(job);
         }
@@ -372,20 +358,20 @@ impl Scheduler {
         self.runnable[..levels].iter().any(|runnable| runnable.load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether idle workers could use another spark of this priority. Those
-    /// of lower ones do not count: they would only be in the way.
+    /// Whether idle workers could use another spark of this request. Those of
+    /// lower priority do not count: they would only be in the way.
     #[inline]
-    pub(crate) fn wants_sparks(&self, priority: Priority) -> bool {
-        if self.options.workers <= 1 {
+    pub(crate) fn wants_sparks(&self, request: &Request) -> bool {
+        if self.options.workers <= 1 || request.is_private() {
             return false;
         }
-        let sparks = self.sparks[..=priority.level()].iter();
+        let sparks = self.sparks[..=request.priority().level()].iter();
         let queued: usize = sparks.map(|sparks| sparks.load(Ordering::Relaxed)).sum();
         queued < self.options.workers * SPARKS_PER_WORKER
     }
 
     pub(crate) fn offer(&self, request: &Arc<Request>, goal: Handle) {
-        let level = request.priority.level();
+        let level = request.priority().level();
         self.sparks[level].fetch_add(1, Ordering::Relaxed);
         self.queues.lock().levels[level].sparks.push_back((Arc::clone(request), goal));
         if self.idle.load(Ordering::Relaxed) > 0 {
@@ -394,11 +380,11 @@ impl Scheduler {
     }
 
     /// The next job, by priority; `None` if there is none now.
-    pub fn next_job(&self) -> Option<Job> {
+    pub fn next_job(&self) -> Option<Job<D>> {
         self.take(&mut self.queues.lock())
     }
 
-    fn take(&self, queues: &mut Queues) -> Option<Job> {
+    fn take(&self, queues: &mut Queues<D>) -> Option<Job<D>> {
         for (level, queue) in queues.levels.iter_mut().enumerate() {
             let must_be_ready = queue.resumed_in_a_row >= RESUMED_IN_A_ROW_MAX && !queue.ready.is_empty();
             if !must_be_ready && let Some(job) = queue.resumed.pop_front() {
@@ -407,12 +393,12 @@ impl Scheduler {
                 return Some(job);
             }
             queue.resumed_in_a_row = 0;
-            if let Some(ready) = queue.ready.pop_front() {
+            if let Some(ready) = queue.ready.pop_first().map(|(_, ready)| ready) {
                 self.runnable[level].fetch_sub(1, Ordering::Relaxed);
                 return Some(match ready {
                     Ready::Yielded(job) => job,
                     Ready::New(request) => {
-                        let goal = request.goal;
+                        let goal = request.goal();
                         Job::new(JobId(self.new_id()), request, goal, true)
                     }
                 });
@@ -428,7 +414,7 @@ impl Scheduler {
     }
 
     /// Blocks until there is a job. `None` once the scheduler is closed.
-    pub fn wait_for_job(&self) -> Option<Job> {
+    pub fn wait_for_job(&self) -> Option<Job<D>> {
         let mut queues = self.queues.lock();
         loop {
             if let Some(job) = self.take(&mut queues) {
@@ -459,6 +445,10 @@ impl Scheduler {
         self.admission.lock().largest_bytes()
     }
 
+    pub(crate) fn try_reserve(&self, memory_bytes: u64, priority: Priority) -> Option<u64> {
+        self.admission.lock().try_reserve(memory_bytes, priority)
+    }
+
     pub(crate) fn release(&self, bytes: u64) {
         if bytes != 0 {
             self.admit(bytes);
@@ -469,6 +459,48 @@ impl Scheduler {
         let admitted = self.admission.lock().release(bytes);
         for (job, bytes) in admitted {
             self.resume(job, Event::Admitted(bytes));
+        }
+    }
+
+    /// The most that all jobs together may hold of inputs.
+    pub fn held_max_bytes(&self) -> u64 {
+        self.options.held_max_bytes
+    }
+
+    /// What one worker may hold without being counted: all of them together,
+    /// half of what jobs may.
+    pub(crate) fn worker_held_max_bytes(&self) -> u64 {
+        self.options.held_max_bytes / (2 * self.options.workers.max(1) as u64)
+    }
+
+    /// Bytes of inputs that jobs hold, or are about to.
+    pub fn held_bytes(&self) -> u64 {
+        self.options.held_max_bytes - self.room.lock().free_bytes()
+    }
+
+    /// Jobs that wait for room for their inputs.
+    pub fn awaiting_room(&self) -> usize {
+        self.room.lock().waiting()
+    }
+
+    pub(crate) fn reserve_room(&self, job: JobId, bytes: u64, priority: Priority) -> Reservation {
+        self.room.lock().reserve(job, bytes, priority)
+    }
+
+    pub(crate) fn try_take_room(&self, bytes: u64, priority: Priority) -> bool {
+        self.room.lock().try_reserve(bytes, priority).is_some()
+    }
+
+    pub(crate) fn give_room_back(&self, bytes: u64) {
+        if bytes != 0 {
+            self.make_room(bytes);
+        }
+    }
+
+    fn make_room(&self, bytes: u64) {
+        let admitted = self.room.lock().release(bytes);
+        for (job, bytes) in admitted {
+            self.resume(job, Event::Room(bytes));
         }
     }
 

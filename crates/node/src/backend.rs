@@ -51,11 +51,9 @@ impl Backend for NodeBackend {
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
         let node = Arc::clone(&self.0);
         let begun = Instant::now();
-        let applied_before = node.applied();
         let mut evaluation = RunningEvaluation {
             node,
             begun,
-            applied_before,
             goal: request.goal,
             deadline: request.deadline,
             known: None,
@@ -192,7 +190,6 @@ const STOP_GRACE: Duration = Duration::from_millis(200);
 struct RunningEvaluation {
     node: Arc<Node>,
     begun: Instant,
-    applied_before: u64,
     goal: Handle,
     deadline: Option<Duration>,
     known: Option<Handle>,
@@ -210,8 +207,8 @@ impl RunningEvaluation {
                             Ok(result) => result,
                             Err(_) => {
                                 self.node.stop(request, Stop::Deadline);
-                                // A request that no worker has taken up yet is not
-                                // waited for: its time is over either way.
+                                // The worker is not waited for longer: the time is
+                                // over either way.
                                 let told = tokio::time::timeout(STOP_GRACE, &mut *receiver).await;
                                 let overdue = || self.node.failure(FailureCode::Deadline, self.goal);
                                 told.unwrap_or_else(|_| Ok(overdue()))
@@ -225,14 +222,19 @@ impl RunningEvaluation {
             }
             (_, known) => known.unwrap_or(self.goal),
         };
+        let applied = self.applied();
         self.submitted = None;
         self.known = Some(result);
-        self.conclude(result)
+        self.conclude(result, applied)
     }
 
-    fn conclude(&self, result: Handle) -> Evaluated {
+    /// Applications that ran for this request; none where it was known.
+    fn applied(&self) -> u64 {
+        self.submitted.as_ref().map_or(0, |(request, _)| request.applied())
+    }
+
+    fn conclude(&self, result: Handle, applied: u64) -> Evaluated {
         let wall = self.begun.elapsed();
-        let applied = self.node.applied() - self.applied_before;
         if wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0 && self.goal.is_encode() {
             self.record(result, wall);
         }
@@ -273,10 +275,7 @@ impl Evaluation for RunningEvaluation {
 
     fn progress(&self) -> Progress {
         let (parked, _) = self.node.scheduler.waiting();
-        Progress {
-            applied: self.node.applied() - self.applied_before,
-            waiting: (parked + self.node.scheduler.runnable()) as u64,
-        }
+        Progress { applied: self.applied(), waiting: (parked + self.node.scheduler.runnable()) as u64 }
     }
 }
 
@@ -300,7 +299,7 @@ impl Node {
     }
 
     /// A failure of the request itself.
-    fn failure(&self, code: FailureCode, goal: Handle) -> Handle {
+    pub(crate) fn failure(&self, code: FailureCode, goal: Handle) -> Handle {
         let detail = self.store.keep_blob(b"the request ended before a worker took it up");
         let application = goal.thunk().unwrap_or(goal);
         let (failure, tree) = Failure { code, application, detail }.to_tree();
@@ -318,6 +317,12 @@ impl Node {
             gauge("requests", "Evaluations submitted and not answered.", self.scheduler.requests() as u64),
             gauge("jobs_parked", "Walks that wait for an event.", parked as u64),
             gauge("jobs_awaiting_memory", "Walks that wait for memory.", awaiting_memory as u64),
+            gauge(
+                "jobs_awaiting_room",
+                "Walks that wait until others let their inputs go.",
+                self.scheduler.awaiting_room() as u64,
+            ),
+            gauge("inputs_held_bytes", "Bytes of inputs that walks hold.", self.scheduler.held_bytes()),
             gauge("jobs_runnable", "Walks that wait for a worker.", self.scheduler.runnable() as u64),
             gauge("workers", "Worker threads.", self.budgets.workers as u64),
             gauge("fetches_pending", "Objects being read from the disk.", self.fetcher.pending() as u64),

@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule, Scheduler};
+use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
 use linux::Ticks;
 use objects::{Application, Failure, FailureCode, Handle, TreeView};
 use sandbox::wasm::{Codelets, Interrupt, Invoker};
 use sandbox::{Call, Fault};
 use store::{Object, Record, Store};
 
+use crate::Scheduler;
 use crate::fetcher::Fetcher;
 
 /// What other threads may see of a worker.

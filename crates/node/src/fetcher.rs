@@ -9,10 +9,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use evaluator::{Event, JobId, Scheduler};
+use evaluator::{Event, JobId};
 use objects::Handle;
 use parking_lot::{Condvar, Mutex};
 use store::Store;
+
+use crate::Scheduler;
 
 /// Enough to keep a fast disk busy while one read verifies its bytes.
 const THREADS: usize = 4;

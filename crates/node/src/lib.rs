@@ -18,12 +18,19 @@ mod workers;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use store::Object;
+
 pub use config::{Budgets, Options};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use linux::prefer_huge_pages;
 pub use running::Node;
 pub use server::{Running, run};
+
+/// The evaluator's scheduler, over the store's objects.
+pub type Scheduler = evaluator::Scheduler<Object>;
+/// The walk of one worker, over the store's objects.
+pub type Evaluator = evaluator::Evaluator<Object>;
 
 /// The socket's file name in the node's home.
 pub const SOCKET_NAME: &str = "node.sock";

@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use evaluator::{Priority, Request, Scheduler};
+use evaluator::{Priority, Request};
 use objects::Handle;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use crate::Scheduler;
 
 /// Requests that were submitted and not answered.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use evaluator::{AdmissionOptions, Evaluator, Priority, Request, Scheduler, SchedulerOptions, Stop};
+use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::wasm::{Codelets, Invoker};
@@ -16,7 +16,7 @@ use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
 use crate::requests::Requests;
-use crate::{Error, workers};
+use crate::{Error, Evaluator, Scheduler, workers};
 
 /// Store, sandboxes, scheduler and workers, running.
 pub struct Node {
@@ -63,6 +63,8 @@ impl Node {
                 allowance_bytes: budgets.allowance_bytes,
                 pool_bytes: budgets.pool_bytes,
             },
+            // With what workers hold themselves, three quarters of the tier.
+            held_max_bytes: budgets.objects_bytes / 2,
         }));
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
@@ -139,13 +141,17 @@ impl Node {
         self.states.iter().map(|state| state.applied.load(Ordering::Relaxed)).sum()
     }
 
-    /// Stops a request, also the procedure that runs for it right now.
+    /// Stops a request, also the procedure that runs for it right now. One that
+    /// no worker had taken up is answered here.
     pub(crate) fn stop(&self, request: &Request, stop: Stop) {
-        self.scheduler.stop(request, stop);
         let code = match stop {
             Stop::Cancelled => FailureCode::Cancelled,
             Stop::Deadline => FailureCode::Deadline,
         };
+        if self.scheduler.stop(request, stop) {
+            // No worker will tell how it ended.
+            return self.requests.finish(request, self.failure(code, request.goal()));
+        }
         for state in &self.states {
             state.interrupt(request.id(), code);
         }

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use evaluator::{Evaluator, Progress, Scheduler};
+use evaluator::Progress;
 
 use crate::executor::Executor;
 use crate::requests::Requests;
+use crate::{Evaluator, Scheduler};
 
 /// Stack of a worker: guests run on it, bounded by the engine at 512 KiB.
 const STACK_BYTES: usize = 8 << 20;
@@ -26,7 +27,7 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, executor: &mut Executor, requests
     // process that died is started again and has lost nothing acknowledged.
     let _guard = AbortOnPanic;
     let mut evaluator = Evaluator::new(Arc::clone(scheduler));
-    while let Some(job) = scheduler.wait_for_job() {
+    while let Some(job) = evaluator.wait_for_job() {
         executor.begin(&Arc::clone(job.request()));
         match evaluator.run(executor, job) {
             Progress::Finished(request, result) => requests.finish(&request, result),

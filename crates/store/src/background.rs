@@ -210,9 +210,10 @@ impl Work {
                 *shard = (*shard + 1) % self.memory.shards();
                 visits += 1;
             }
-            self.spill(&sweep.unwritten)?;
+            let found = !sweep.evicted.is_empty() || !sweep.unwritten.is_empty();
+            self.spill(sweep.unwritten)?;
             fruitless_visits += visited;
-            if !sweep.evicted.is_empty() || !sweep.unwritten.is_empty() {
+            if found {
                 fruitless_visits = 0;
                 drop::<Vec<Object>>(sweep.evicted);
                 self.signal.relieved();
@@ -224,13 +225,13 @@ impl Work {
         Ok(())
     }
 
-    fn spill(&self, objects: &[(objects::Handle, Object)]) -> Result<(), Error> {
+    fn spill(&self, objects: Vec<(objects::Handle, Object)>) -> Result<(), Error> {
         if objects.is_empty() {
             return Ok(());
         }
-        self.disk.write(objects, Vec::new())?;
+        self.disk.write(&objects, Vec::new())?;
         self.spilled.fetch_add(objects.len() as u64, Ordering::Relaxed);
-        self.memory.evict_written(objects.iter().map(|(key, _)| *key));
+        self.memory.evict_written(objects);
         Ok(())
     }
 

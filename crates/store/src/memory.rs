@@ -5,7 +5,8 @@
 //! one allocation. Nothing here waits for I/O. Over budget, the background
 //! thread sweeps the shards with CLOCK (an object is dropped when it was not
 //! looked at since the hand last passed): what is on disk is dropped, what is
-//! not is handed out to be written first.
+//! not is handed out to be written first. What somebody outside holds stays:
+//! dropping it would free nothing, and whoever holds it relies on finding it.
 //!
 //! Only if the background thread falls far behind, inserting waits for it: the
 //! one exception, without which memory would have no limit. If nothing can be
@@ -249,6 +250,11 @@ impl Memory {
                 shard.hand = 0;
             }
             let Some(entry) = shard.table.at_mut(shard.hand) else { break };
+            // Under the lock nobody can begin to share it.
+            if entry.object.is_held() {
+                shard.hand += 1;
+                continue;
+            }
             if entry.state & (REFERENCED | DURABLE) == DURABLE {
                 // Another entry takes its place, so the hand stays.
                 let entry = shard.table.remove_at(shard.hand, |key| self.seed.of_hashed(key));
@@ -267,17 +273,19 @@ impl Memory {
         visited
     }
 
-    /// Notes that these objects are on disk now, and drops those that nobody
-    /// looked at meanwhile.
-    pub(crate) fn evict_written(&self, keys: impl Iterator<Item = Handle>) {
-        for key in keys {
+    /// Notes that these objects, which a sweep handed out, are on disk now, and
+    /// drops those that nobody looked at meanwhile or holds.
+    pub(crate) fn evict_written(&self, written: Vec<(Handle, Object)>) {
+        for (key, object) in written {
+            // The writer's own share would look like somebody's hold.
+            drop(object);
             let hash = self.seed.of_hashed(&key);
             let mut guard = self.shard(hash).lock();
             let shard = &mut *guard;
             let Some(position) = shard.table.position(hash, &key) else { continue };
             let Some(entry) = shard.table.at_mut(position) else { continue };
             entry.state |= DURABLE;
-            if entry.state & REFERENCED != 0 {
+            if entry.state & REFERENCED != 0 || entry.object.is_held() {
                 continue;
             }
             let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));

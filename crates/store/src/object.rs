@@ -51,6 +51,17 @@ impl Object {
         matches!(self.0, Bytes::Mapped(_))
     }
 
+    /// Whether somebody else shares these bytes: dropping this one frees
+    /// nothing then. Exact as long as nobody can share this one meanwhile.
+    pub(crate) fn is_held(&self) -> bool {
+        let owners = match &self.0 {
+            Bytes::Heap(bytes) => Arc::strong_count(bytes),
+            Bytes::Vec(bytes) => Arc::strong_count(bytes),
+            Bytes::Mapped(mapping) => Arc::strong_count(mapping),
+        };
+        owners > 1
+    }
+
     /// The blob, or the concatenated entries of the tree.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

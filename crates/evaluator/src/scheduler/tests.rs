@@ -3,11 +3,16 @@
 // Threads: one test is about workers that sleep.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+use objects::FailureCode;
+
 use super::*;
+
+type Scheduler = super::Scheduler<()>;
+type Job = super::Job<()>;
 
 fn scheduler(workers: usize) -> Scheduler {
     let admission = AdmissionOptions { allowance_bytes: 10, pool_bytes: 100 };
-    Scheduler::new(SchedulerOptions { workers, requests_max: 10, admission })
+    Scheduler::new(SchedulerOptions { workers, requests_max: 10, admission, held_max_bytes: 100 })
 }
 
 fn goal(item: u64) -> Handle {
@@ -113,17 +118,21 @@ fn a_stop_in_line_admits_who_stood_behind() {
 
 #[test]
 fn sparks_are_offered_up_to_a_bound_and_by_priority() {
-    assert!(!scheduler(1).wants_sparks(Priority::High), "a lone worker has nobody to offer to");
+    let lone = scheduler(1);
+    let (request, _) = job(&lone, Priority::High);
+    assert!(!lone.wants_sparks(&request), "a lone worker has nobody to offer to");
     let scheduler = scheduler(2);
+    let private = scheduler.private_request(goal(0), Priority::High);
+    assert!(!scheduler.wants_sparks(&private), "nobody else knows when its time is over");
     let (request, _) = job(&scheduler, Priority::Low);
     for item in 0..4 {
-        assert!(scheduler.wants_sparks(Priority::Low));
+        assert!(scheduler.wants_sparks(&request));
         scheduler.offer(&request, goal(item));
     }
-    assert!(!scheduler.wants_sparks(Priority::Low));
+    assert!(!scheduler.wants_sparks(&request));
     // Sparks that nobody takes for now do not keep better ones away.
-    assert!(scheduler.wants_sparks(Priority::Normal));
     let (better, _) = job(&scheduler, Priority::Normal);
+    assert!(scheduler.wants_sparks(&better));
     scheduler.offer(&better, goal(7));
     let spark = scheduler.next_job().unwrap();
     assert_eq!((spark.request.id(), spark.is_root), (better.id(), false));
@@ -131,7 +140,7 @@ fn sparks_are_offered_up_to_a_bound_and_by_priority() {
     scheduler.retire(&request);
     assert!(scheduler.next_job().is_none(), "sparks of a request that ended are dropped");
     assert_eq!(scheduler.runnable(), 0);
-    assert!(scheduler.wants_sparks(Priority::Low));
+    assert!(scheduler.wants_sparks(&request));
 }
 
 #[test]
@@ -194,4 +203,43 @@ fn a_worker_that_sleeps_is_woken() {
         let taken: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         assert_eq!(taken, 6);
     });
+}
+
+#[test]
+fn a_request_stopped_in_the_queue_gives_its_place_back_at_once() {
+    let scheduler = scheduler(1);
+    let requests: Vec<_> =
+        (0..10).map(|item| scheduler.submit(goal(item), Priority::Normal).unwrap()).collect();
+    assert!(scheduler.submit(goal(10), Priority::High).is_none());
+    assert!(scheduler.stop(&requests[3], Stop::Cancelled));
+    assert_eq!((scheduler.requests(), scheduler.runnable()), (9, 9));
+    // Whoever answers it, or stops it again, changes nothing.
+    scheduler.retire(&requests[3]);
+    assert!(!scheduler.stop(&requests[3], Stop::Deadline));
+    assert_eq!((scheduler.requests(), scheduler.runnable()), (9, 9));
+    let late = scheduler.submit(goal(11), Priority::Normal).unwrap();
+    assert!(scheduler.submit(goal(12), Priority::Normal).is_none());
+    let order: Vec<u64> = std::iter::from_fn(|| scheduler.next_job()).map(|job| job.request.id()).collect();
+    let left = requests.iter().enumerate().filter(|(index, _)| *index != 3).map(|(_, request)| request.id());
+    assert_eq!(order, left.chain([late.id()]).collect::<Vec<_>>());
+    // Taken up: a worker will tell how it ended.
+    assert!(!scheduler.stop(&requests[0], Stop::Cancelled));
+    assert_eq!(scheduler.requests(), 10);
+    scheduler.retire(&requests[0]);
+    scheduler.retire(&requests[0]);
+    assert_eq!(scheduler.requests(), 9);
+}
+
+#[test]
+fn a_stop_and_a_worker_never_both_have_a_queued_request() {
+    let scheduler = Arc::new(scheduler(1));
+    for round in 0..2000 {
+        let request = scheduler.submit(goal(round), Priority::Low).unwrap();
+        let (stopped, taken) = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| scheduler.next_job().map(|job| scheduler.retire(&job.request)));
+            (scheduler.stop(&request, Stop::Cancelled), worker.join().unwrap().is_some())
+        });
+        assert!(stopped != taken, "in round {round}");
+        assert_eq!((scheduler.requests(), scheduler.runnable()), (0, 0));
+    }
 }

@@ -8,12 +8,18 @@
 //! Only the public interface is used, so that the fuzzer can share this file.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::api::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Rule, Scheduler};
+use super::api::{self, Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Rule};
 use objects::{Application, Failure, Handle, TreeBuilder, TreeView};
 
 use super::procedures::{self, Call};
+
+/// What all workers of a test share, and what each has.
+pub(super) type Scheduler = api::Scheduler<Arc<[u8]>>;
+pub(super) type Evaluator = api::Evaluator<Arc<[u8]>>;
+pub(super) type Job = api::Job<Arc<[u8]>>;
 
 /// What becomes of a wish for an object that is not local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub(super) struct World {
     mail: Mutex<VecDeque<Mail>>,
     counts: Mutex<Counts>,
     changed: Condvar,
+    /// Before every application, what nobody holds is made remote.
+    evicts: AtomicBool,
 }
 
 type Remote = (Arc<[u8]>, Distance);
@@ -90,11 +98,16 @@ impl World {
         Arc::default()
     }
 
+    /// From now on, what nobody holds leaves before every application.
+    pub(super) fn evict_always(&self) {
+        self.evicts.store(true, Ordering::Relaxed);
+    }
+
     /// Stores a blob.
     pub(super) fn blob(&self, bytes: &[u8]) -> Handle {
         let handle = Handle::blob(bytes);
         if handle.literal_bytes().is_none() {
-            lock(&self.objects).insert(handle, bytes.into());
+            lock(&self.objects).entry(handle).or_insert_with(|| bytes.into());
         }
         handle
     }
@@ -103,7 +116,7 @@ impl World {
     pub(super) fn tree(&self, entries: &[Handle]) -> Handle {
         let tree: TreeBuilder = entries.iter().copied().collect();
         let handle = tree.view().handle();
-        lock(&self.objects).insert(handle, tree.into_bytes().into());
+        lock(&self.objects).entry(handle).or_insert_with(|| tree.into_bytes().into());
         handle
     }
 
@@ -156,9 +169,27 @@ impl World {
 
     /// Moves an object out of reach, as far as `distance` says.
     pub(super) fn send_away(&self, object: Handle, distance: Distance) {
-        if let Some(bytes) = lock(&self.objects).remove(&object.plain_tree()) {
-            lock(&self.remote).insert(object.plain_tree(), (bytes, distance));
+        assert!(self.evict(object, distance), "{object} is held");
+    }
+
+    /// The same, unless somebody holds the object. Whether it is away now.
+    pub(super) fn evict(&self, object: Handle, distance: Distance) -> bool {
+        // In the order in which fetching takes the locks.
+        let mut remote = lock(&self.remote);
+        let mut objects = lock(&self.objects);
+        if objects.get(&object.plain_tree()).is_some_and(|bytes| Arc::strong_count(bytes) > 1) {
+            return false;
         }
+        if let Some(bytes) = objects.remove(&object.plain_tree()) {
+            remote.insert(object.plain_tree(), (bytes, distance));
+        }
+        true
+    }
+
+    /// Evicts everything that nobody holds; how much that was.
+    pub(super) fn evict_all(&self, distance: Distance) -> usize {
+        let all: Vec<Handle> = lock(&self.objects).keys().copied().collect();
+        all.into_iter().filter(|&object| self.evict(object, distance)).count()
     }
 
     /// Forgets an object.
@@ -414,6 +445,9 @@ impl Host for FakeHost {
     ) -> Applied {
         assert_eq!(thunk, application.tree.handle().application().unwrap());
         assert_eq!(&data[..], application.tree.as_bytes());
+        if self.world.evicts.load(Ordering::Relaxed) {
+            self.world.evict_all(Distance::Near);
+        }
         assert_eq!(self.world.first_missing_input(application.tree), None, "an input is not local");
         let is_claimed = matches!(lock(&self.world.relations).get(&thunk), Some(Relation::InFlight(_)));
         assert!(is_claimed, "{thunk} runs without a claim");

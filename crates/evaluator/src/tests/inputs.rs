@@ -165,25 +165,6 @@ fn a_pending_application_holds_its_memory_until_it_ends_though_its_request_is_st
 }
 
 #[test]
-fn memory_is_given_back_when_an_input_left_meanwhile() {
-    for leaves in ["input", "definition"] {
-        let mut machine = Machine::new();
-        let input = machine.world.blob(&[3; 80]);
-        let holder = wanting(&machine, "remote return", 200 * MIB, Handle::u64(1));
-        let waiting = wanting(&machine, "return", 200 * MIB, input);
-        let [..] = [holder, waiting].map(|thunk| submit(&machine, thunk));
-        machine.work_off();
-        machine.world.send_away(if leaves == "input" { input } else { waiting.definition() }, Distance::Far);
-        assert!(machine.world.deliver(&machine.scheduler));
-        assert_eq!(machine.work_off().len(), 1);
-        assert_eq!(free(&machine), POOL_BYTES, "while it waits for its {leaves}");
-        assert!(machine.world.deliver(&machine.scheduler));
-        assert_eq!(machine.work_off()[0].1, input);
-        assert_eq!(free(&machine), POOL_BYTES);
-    }
-}
-
-#[test]
 fn the_work_of_another_saves_the_reservation() {
     // Shared work that is admitted one after the other, and both at once.
     for (wanted, waiting) in [(200 * MIB, 1), (100 * MIB, 0)] {

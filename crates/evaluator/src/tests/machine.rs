@@ -5,25 +5,31 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
-use super::api::{
-    AdmissionOptions, Evaluator, Job, Priority, Progress, Request, Scheduler, SchedulerOptions,
-};
+use super::api::{AdmissionOptions, Priority, Progress, Request, SchedulerOptions};
 use objects::Handle;
 
-use super::host::{FakeHost, World};
+use super::host::{Evaluator, FakeHost, Job, Scheduler, World};
 
 /// What every worker of a test may use without asking.
 pub(super) const ALLOWANCE_BYTES: u64 = 128 << 20;
 /// What they share beyond.
 pub(super) const POOL_BYTES: u64 = 256 << 20;
 
+/// What jobs may hold of inputs.
+pub(super) const HELD_MAX_BYTES: u64 = 64 << 20;
+
 /// Rounds of 50 µs without any event after which a concurrent test gives up.
 const IDLE_ROUNDS_MAX: usize = 200_000;
 
 /// A scheduler for `workers` workers, with the memory above.
 pub(super) fn scheduler(workers: usize) -> Arc<Scheduler> {
+    Arc::new(Scheduler::new(options(workers)))
+}
+
+/// The same as options.
+pub(super) fn options(workers: usize) -> SchedulerOptions {
     let admission = AdmissionOptions { allowance_bytes: ALLOWANCE_BYTES, pool_bytes: POOL_BYTES };
-    Arc::new(Scheduler::new(SchedulerOptions { workers, requests_max: 1000, admission }))
+    SchedulerOptions { workers, requests_max: 1000, admission, held_max_bytes: HELD_MAX_BYTES }
 }
 
 /// One worker on the test's own thread.
@@ -48,6 +54,18 @@ impl Machine {
         let host = FakeHost { world: Arc::clone(&world), scheduler: Arc::clone(&scheduler), meanwhile: None };
         let evaluator = Evaluator::new(Arc::clone(&scheduler));
         Self { world, scheduler, host, evaluator }
+    }
+
+    /// A worker in an empty world whose jobs may hold little.
+    pub(super) fn holding_up_to(held_max_bytes: u64) -> Self {
+        let options = SchedulerOptions { held_max_bytes, ..options(1) };
+        Self::over(World::new(), Arc::new(Scheduler::new(options)))
+    }
+
+    /// The worker finds nothing to do.
+    pub(super) fn idle(&mut self) {
+        self.scheduler.close();
+        assert!(self.evaluator.wait_for_job().is_none());
     }
 
     /// Runs a job until it ends or has to wait.
@@ -103,17 +121,26 @@ impl Machine {
 
 /// Evaluates goals, each a request of its own, on `workers` threads.
 pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[Handle]) -> Vec<Handle> {
-    let scheduler = scheduler(workers);
+    evaluate_under(world, &scheduler(workers), workers, goals)
+}
+
+/// The same, under bounds of one's own.
+pub(super) fn evaluate_under(
+    world: &Arc<World>,
+    scheduler: &Arc<Scheduler>,
+    workers: usize,
+    goals: &[Handle],
+) -> Vec<Handle> {
     let results: Mutex<Vec<Option<Handle>>> = Mutex::new(vec![None; goals.len()]);
     let (sender, finished) = mpsc::channel();
     let requests: Vec<Arc<Request>> =
         goals.iter().map(|&goal| scheduler.submit(goal, Priority::Normal).expect("there is room")).collect();
     std::thread::scope(|scope| {
         let worker = |_| {
-            let (sender, scheduler) = (sender.clone(), Arc::clone(&scheduler));
+            let (sender, scheduler) = (sender.clone(), Arc::clone(scheduler));
             let mut machine = Machine::over(Arc::clone(world), Arc::clone(&scheduler));
             scope.spawn(move || {
-                while let Some(job) = scheduler.wait_for_job() {
+                while let Some(job) = machine.evaluator.wait_for_job() {
                     if let Progress::Finished(request, result) = machine.run(job) {
                         scheduler.retire(&request);
                         let _ = sender.send((request.id(), result));
@@ -129,7 +156,7 @@ pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[H
                 let index = requests.iter().position(|request| request.id() == id);
                 results.lock().unwrap()[index.expect("it was submitted")] = Some(result);
                 left -= 1;
-            } else if world.deliver(&scheduler) {
+            } else if world.deliver(scheduler) {
                 idle_rounds = 0;
             } else {
                 idle_rounds += 1;
@@ -143,8 +170,8 @@ pub(super) fn evaluate_on_threads(world: &Arc<World>, workers: usize, goals: &[H
         scheduler.close();
     });
     // What was on its way for sparks whose requests have ended.
-    let mut machine = Machine::over(Arc::clone(world), Arc::clone(&scheduler));
-    while world.deliver(&scheduler) {
+    let mut machine = Machine::over(Arc::clone(world), Arc::clone(scheduler));
+    while world.deliver(scheduler) {
         machine.work_off();
     }
     assert_eq!(scheduler.requests(), 0);

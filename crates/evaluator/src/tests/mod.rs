@@ -6,6 +6,7 @@
 mod corners;
 mod depth;
 mod graph;
+mod holding;
 mod host;
 mod inputs;
 mod machine;

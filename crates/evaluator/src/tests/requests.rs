@@ -130,11 +130,16 @@ fn a_queued_request_is_stopped_before_it_begins() {
         let mut machine = Machine::new();
         let goal = short(&machine, 1);
         let request = machine.submit(goal);
-        machine.scheduler.stop(&request, stop);
-        // The first reason stands.
-        machine.scheduler.stop(&request, Stop::Cancelled);
-        let finished = machine.work_off();
-        check_failed(&machine, finished[0].1, code, goal.thunk().unwrap());
+        // In the queue: whoever stops it answers it.
+        assert!(machine.scheduler.stop(&request, stop));
+        assert_eq!((machine.work_off().len(), machine.scheduler.requests()), (0, 0));
+        // Taken up, but not begun. The first reason stands.
+        let request = machine.submit(goal);
+        let job = machine.scheduler.next_job().unwrap();
+        assert!(!machine.scheduler.stop(&request, stop));
+        assert!(!machine.scheduler.stop(&request, Stop::Cancelled));
+        let Progress::Finished(_, result) = machine.run(job) else { panic!("it is stopped") };
+        check_failed(&machine, result, code, goal.thunk().unwrap());
         assert_eq!(machine.world.counts().total(), 0);
         // Nobody else is told so.
         assert_eq!(machine.evaluate(goal), Handle::u64(2));
@@ -188,7 +193,7 @@ fn a_request_stopped_while_it_asks_is_not_set_aside() {
     let thunk = machine.world.application("return", &[blob]);
     let request = machine.submit(strict(thunk));
     let (scheduler, stopped) = (Arc::clone(&machine.scheduler), Arc::clone(&request));
-    machine.host.meanwhile = Some(Box::new(move || scheduler.stop(&stopped, Stop::Cancelled)));
+    machine.host.meanwhile = Some(Box::new(move || _ = scheduler.stop(&stopped, Stop::Cancelled)));
     let finished = machine.work_off();
     assert_eq!(ids(&finished), [request.id()]);
     check_failed(&machine, finished[0].1, FailureCode::Cancelled, thunk);
@@ -338,4 +343,53 @@ fn sparks_of_a_request_that_ended_are_dropped() {
     shared.retire(&request);
     assert!(shared.next_job().is_none());
     assert_eq!((machine.world.counts().runs("inc"), shared.runnable()), (1, 0));
+}
+
+#[test]
+fn applications_are_counted_by_request() {
+    let mut machine = Machine::new();
+    let requests = [(7, 10), (3, 100)].map(|(steps, from)| {
+        let mut argument = Handle::u64(from);
+        for _ in 0..steps {
+            argument = strict(machine.world.application("remote inc", &[argument]));
+        }
+        machine.submit(argument)
+    });
+    // Both walks take turns.
+    machine.work_off();
+    while machine.world.deliver(&machine.scheduler) {
+        machine.work_off();
+    }
+    assert_eq!(requests.map(|request| request.applied()), [7, 3]);
+    // What is remembered is not applied again.
+    let again = machine.submit(short(&machine, 10));
+    machine.work_off();
+    let twice = machine.submit(short(&machine, 10));
+    machine.work_off();
+    assert_eq!((again.applied(), twice.applied()), (1, 0));
+}
+
+#[test]
+fn what_sparks_apply_counts_for_their_request() {
+    let shared = scheduler(2);
+    let mut machine = Machine::over(super::host::World::new(), Arc::clone(&shared));
+    let calls: Vec<Handle> = (0..5).map(|item| short(&machine, item)).collect();
+    let first = strict(machine.world.application("remote inc", &[Handle::u64(50)]));
+    let goal = strict(machine.world.application("tree", &[&[first], &calls[..]].concat()));
+    let request = machine.submit(goal);
+    // The walk waits for the first; the sparks are done meanwhile.
+    machine.work_off();
+    assert!(request.applied() > 1, "{}", request.applied());
+    while machine.world.deliver(&shared) {
+        machine.work_off();
+    }
+    assert_eq!(request.applied(), 7);
+
+    let private = shared.private_request(goal, Priority::Normal);
+    machine.world.forget(goal);
+    let calls: Vec<Handle> = (10..15).map(|item| short(&machine, item)).collect();
+    let first = strict(machine.world.application("remote inc", &[Handle::u64(60)]));
+    let goal = strict(machine.world.application("tree", &[&[first], &calls[..]].concat()));
+    assert!(matches!(machine.begin(&private, goal), Progress::SetAside));
+    assert_eq!((shared.runnable(), private.applied()), (0, 1), "it offers nothing");
 }

@@ -121,6 +121,11 @@ fn a_deadline_passes_also_where_no_worker_is_free() {
     let ended = evaluate_within(&node, queued, Some(Duration::from_millis(50)));
     assert_eq!(ended.failure.unwrap().code, FailureCode::Deadline);
     assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(node.scheduler().requests(), 2, "its place is free though no worker is");
+    let backend = NodeBackend(Arc::clone(&node));
+    let request = EvaluateRequest { goal: queued, deadline: None, priority: Priority::Normal };
+    drop(backend.evaluate(request).unwrap());
+    assert_eq!((node.scheduler().requests(), node.scheduler().runnable()), (2, 0));
     drop(running);
 }
 
@@ -199,12 +204,18 @@ fn many_who_ask_for_one_thing_get_one_application() {
     let blob = node.store().put_blob(&[5; 1000]).unwrap();
     let thunk = apply(&node, Limits::default(), size, &[blob]);
     let before = node.applied();
+    let applied = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| assert_eq!(evaluate(&node, thunk).result, Handle::u64(1000)));
+            scope.spawn(|| {
+                let ended = evaluate(&node, thunk);
+                assert_eq!(ended.result, Handle::u64(1000));
+                applied.fetch_add(ended.applied, std::sync::atomic::Ordering::Relaxed);
+            });
         }
     });
-    assert_eq!(node.applied() - before, 1);
+    // One of the requests ran it, the others know that they did not.
+    assert_eq!((node.applied() - before, applied.into_inner()), (1, 1));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn the_hand_gives_a_second_chance_and_drops_only_what_is_on_disk() {
     assert_eq!(second.unwritten.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [derived]);
     assert_eq!(memory.state(durable), None);
     assert!(memory.state(used).is_some() && memory.state(derived).is_some());
-    memory.evict_written([derived].into_iter());
+    memory.evict_written(second.unwritten);
     assert_eq!(memory.state(derived), None);
 }
 
@@ -78,10 +78,45 @@ fn an_object_used_while_it_was_written_stays() {
     let memory = Memory::new(1 << 20, None);
     let key = insert(&memory, 3, 100, 0);
     sweep_all(&memory);
-    assert_eq!(sweep_all(&memory).unwritten.len(), 1);
+    let unwritten = sweep_all(&memory).unwritten;
+    assert_eq!(unwritten.len(), 1);
     memory.get(key);
-    memory.evict_written([key].into_iter());
+    memory.evict_written(unwritten);
     assert_eq!(memory.state(key), Some(DURABLE | REFERENCED));
+}
+
+#[test]
+fn what_somebody_holds_is_not_dropped() {
+    let memory = Memory::new(1 << 20, None);
+    for state in [DURABLE, 0] {
+        let (small, large) = (insert(&memory, 1, 100, state), insert(&memory, 2, 10_000, state));
+        let held = [small, large].map(|key| memory.get(key).unwrap());
+        for _ in 0..5 {
+            let sweep = sweep_all(&memory);
+            assert!(sweep.evicted.is_empty() && sweep.unwritten.is_empty());
+        }
+        drop(held);
+        // Once more for the hand: it was looked at since the hand passed.
+        sweep_all(&memory);
+        let sweep = sweep_all(&memory);
+        memory.evict_written(sweep.unwritten);
+        assert_eq!((memory.state(small), memory.state(large)), (None, None));
+    }
+}
+
+#[test]
+fn what_somebody_began_to_hold_while_it_was_written_stays_until_it_is_let_go() {
+    let memory = Memory::new(1 << 20, None);
+    let key = insert(&memory, 3, 100, 0);
+    sweep_all(&memory);
+    let unwritten = sweep_all(&memory).unwritten;
+    // A look without a mark: only the hold can keep it.
+    let held = memory.peek(key).map(|(object, _)| object);
+    memory.evict_written(unwritten);
+    assert_eq!(memory.state(key), Some(DURABLE));
+    assert!(sweep_all(&memory).evicted.is_empty());
+    drop(held);
+    assert_eq!(sweep_all(&memory).evicted.len(), 1);
 }
 
 #[test]
@@ -93,7 +128,7 @@ fn bytes_are_given_back_exactly() {
     sweep_all(&memory);
     let unwritten = sweep_all(&memory).unwritten;
     assert_eq!(unwritten.len(), 2_500);
-    memory.evict_written(unwritten.iter().map(|(key, _)| *key));
+    memory.evict_written(unwritten);
     assert_eq!((memory.stats().objects, memory.stats().bytes, memory.used_bytes()), (0, 0, 0));
     assert_eq!(memory.stats().evictions, 5_000);
 }

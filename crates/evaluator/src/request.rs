@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request: whose wish it is that something is evaluated, and how urgent.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use objects::{FailureCode, Handle};
+
+/// How urgently a request wants cores and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// Before everything that is not.
+    High,
+    /// In order of arrival.
+    #[default]
+    Normal,
+    /// Only what nobody else wants.
+    Low,
+}
+
+impl Priority {
+    /// Number of priorities.
+    pub const LEVELS: usize = 3;
+
+    pub(crate) fn level(self) -> usize {
+        match self {
+            Self::High => 0,
+            Self::Normal => 1,
+            Self::Low => 2,
+        }
+    }
+}
+
+/// Why a request is stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Nobody wants the answer any more.
+    Cancelled,
+    /// Its time is over.
+    Deadline,
+}
+
+const RUNNING: u8 = 0;
+const CANCELLED: u8 = 1;
+const OVERDUE: u8 = 2;
+const FINISHED: u8 = 3;
+
+/// A wish to see a goal evaluated, from arrival to end.
+#[derive(Debug)]
+pub struct Request {
+    id: u64,
+    goal: Handle,
+    priority: Priority,
+    /// Its caller walks it alone, and is the only one who knows its deadline.
+    is_private: bool,
+    state: AtomicU8,
+    /// It takes one of the places for requests.
+    has_place: AtomicBool,
+    applied: AtomicU64,
+}
+
+impl Request {
+    pub(crate) fn new(id: u64, goal: Handle, priority: Priority, is_private: bool) -> Self {
+        Self {
+            id,
+            goal,
+            priority,
+            is_private,
+            state: AtomicU8::new(RUNNING),
+            has_place: AtomicBool::new(!is_private),
+            applied: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// Applications that were begun for this request so far, those of its
+    /// sparks included. One that another request's walk ran is not among them.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn note_applied(&self) {
+        self.applied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the request's place away. Whether it had one.
+    pub(crate) fn give_place_back(&self) -> bool {
+        self.has_place.swap(false, Ordering::AcqRel)
+    }
+
+    /// Identifies the request among all of this process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What is to be evaluated: an encode; or a thunk or value, which is
+    /// evaluated strictly.
+    pub fn goal(&self) -> Handle {
+        self.goal
+    }
+
+    /// Against other requests.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Why the request should not be worked on any more, as a failure's code.
+    #[inline]
+    pub fn stopped(&self) -> Option<FailureCode> {
+        match self.state.load(Ordering::Relaxed) {
+            RUNNING => None,
+            OVERDUE => Some(FailureCode::Deadline),
+            _ => Some(FailureCode::Cancelled),
+        }
+    }
+
+    pub(crate) fn stop(&self, stop: Stop) {
+        let state = if stop == Stop::Deadline { OVERDUE } else { CANCELLED };
+        let _ = self.state.compare_exchange(RUNNING, state, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.state.store(FINISHED, Ordering::Relaxed);
+    }
+}
