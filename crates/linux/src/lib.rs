@@ -14,4 +14,6 @@ mod usage;
 pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
 pub use mapping::Mapping;
 pub use ticks::Ticks;
-pub use usage::{disk_free_bytes, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes};
+pub use usage::{
+    disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
+};

@@ -10,6 +10,7 @@ mod config;
 mod doctor;
 mod executor;
 mod fetcher;
+mod listener;
 mod requests;
 mod running;
 mod server;
@@ -18,7 +19,7 @@ mod workers;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use config::{Budgets, Options};
+pub use config::{Budgets, Options, Patience};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use running::Node;
