@@ -32,6 +32,7 @@ const INSIDE: &str = r#"
 root=$1 toolchain=$2
 shift 2
 mount -t proc proc "$root/proc"
+mount -t devpts -o ptmxmode=0666 devpts "$root/dev/pts"
 mkdir -p "$root/opt/rust"
 mount --bind "$toolchain" "$root/opt/rust"
 mount -o remount,bind,ro "$root/opt/rust"
