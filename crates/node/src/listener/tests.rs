@@ -16,9 +16,9 @@ const BIG_BYTES: usize = 64 << 20;
 const GENEROUS: Duration = Duration::from_secs(20);
 const GET: &[u8] = b"GET /quick HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// Limits that no test reaches by accident.
+/// Limits that no test reaches: they are longer than any of them waits.
 fn patient() -> Patience {
-    Patience { head: GENEROUS, idle: GENEROUS, answer: GENEROUS }
+    Patience { head: 10 * GENEROUS, idle: 10 * GENEROUS, answer: 10 * GENEROUS }
 }
 
 struct House {
