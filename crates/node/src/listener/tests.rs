@@ -59,7 +59,7 @@ impl House {
 }
 
 async fn after_a_while(text: String) -> String {
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
     text
 }
 
@@ -104,21 +104,21 @@ async fn a_head_that_drips_in_is_cut_off() {
         }
     };
     let ended: std::io::Result<()> = tokio::time::timeout(GENEROUS, drip).await.unwrap();
-    assert!(ended.is_err() && begun.elapsed() >= Duration::from_millis(150));
+    assert!(ended.is_err() && begun.elapsed() >= Duration::from_millis(100));
     assert_eq!(rest(&mut silent).await.unwrap(), "");
     house.wait_for(0).await;
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_each_request_renews_it() {
-    let patience = Patience { idle: Duration::from_millis(400), ..patient() };
+    let patience = Patience { idle: Duration::from_millis(1000), ..patient() };
     let house = House::new(9, patience).await;
     let mut client = house.connect().await;
     let begun = Instant::now();
     for _ in 0..4 {
         client.write_all(GET).await.unwrap();
         answer(&mut client, "quick").await;
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
     }
     assert!(begun.elapsed() > patience.idle);
     assert_eq!(rest(&mut client).await.unwrap(), "");
@@ -156,7 +156,7 @@ async fn who_does_not_take_an_answer_is_cut_off_and_frees_the_place() {
 
 #[tokio::test]
 async fn who_takes_an_answer_slowly_gets_all_of_it() {
-    let patience = Patience { answer: Duration::from_millis(400), ..patient() };
+    let patience = Patience { answer: Duration::from_millis(1000), ..patient() };
     let house = House::new(1, patience).await;
     let mut client = house.connect().await;
     let begun = Instant::now();
@@ -169,7 +169,7 @@ async fn who_takes_an_answer_slowly_gets_all_of_it() {
             break;
         }
         if taken / (8 << 20) != (taken + len) / (8 << 20) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         taken += len;
     }
@@ -202,7 +202,7 @@ async fn stopping_answers_what_is_under_way_and_nothing_else() {
     waiting.write_all(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     house.wait_for(2).await;
     // It is accepted; its head will have been read, too.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     house.stop.send(true).unwrap();
     assert_eq!(rest(&mut idle).await.unwrap(), "");
     let last = rest(&mut waiting).await.unwrap();
