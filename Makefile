@@ -3,14 +3,16 @@
 
 XTASK := cargo run --quiet --package xtask --
 NAME ?=
+TARGETS ?=
 SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e bench fuzz guests bless deny clean prepare
+.PHONY: help demo test test-bare check e2e bench fuzz guests bless deny clean prepare
 
 help:
 	@echo "make demo            install what is missing, build, count words in a real corpus, twice"
 	@echo "make test            everything that CI runs"
+	@echo "make test-bare       the demo in a bare Debian 12 of its own (root, network, a quarter of an hour)"
 	@echo "make check           format, lints, tidy, unit tests (below two minutes)"
 	@echo "make e2e             the end-to-end tests alone: a real node, the shown commands"
 	@echo "make bench NAME=x    print a promised figure (invoke, chain, count-string)"
@@ -31,6 +33,9 @@ demo: prepare
 test: prepare
 	@$(XTASK) test
 
+test-bare: prepare
+	@$(XTASK) test-bare $(TARGETS)
+
 check: prepare
 	@$(XTASK) check
 
@@ -38,7 +43,7 @@ e2e: guests
 	cargo test --package cli --test e2e
 
 bench: prepare
-	@$(XTASK) bench $(NAME) $(if $(JSON),--json)
+	@$(XTASK) bench $(NAME) $(if $(JSON),--json) $(if $(WITHOUT_PEERS),--without-peers)
 
 fuzz: prepare
 	@$(XTASK) fuzz $(NAME) $(if $(NAME),$(SECONDS_EACH))

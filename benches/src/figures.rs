@@ -9,6 +9,8 @@ pub(crate) struct Report {
     json: bool,
     rows: Vec<Row>,
     notes: Vec<String>,
+    with_peers: bool,
+    missing: Vec<String>,
 }
 
 struct Row {
@@ -20,8 +22,33 @@ struct Row {
 }
 
 impl Report {
-    pub(crate) fn new(bench: &'static str, json: bool) -> Self {
-        Self { bench, json, rows: Vec::new(), notes: Vec::new() }
+    /// Without peers, those that must be installed are not asked for.
+    pub(crate) fn new(bench: &'static str, json: bool, with_peers: bool) -> Self {
+        Self { bench, json, rows: Vec::new(), notes: Vec::new(), with_peers, missing: Vec::new() }
+    }
+
+    /// Runs a peer that must be installed; `None` if it did not run.
+    pub(crate) fn peer<T>(&mut self, name: &str, run: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
+        if !self.with_peers {
+            self.note(format!("{name} was left out"));
+            return None;
+        }
+        let measured = run();
+        if let Err(error) = &measured {
+            self.note(format!("{name} did not run: {error:#}"));
+            self.missing.push(format!("{name} ({error:#})"));
+        }
+        measured.ok()
+    }
+
+    /// Fails if a peer did not run: its figures are promised.
+    pub(crate) fn complete(&self) -> anyhow::Result<()> {
+        let missing = self.missing.join(", ");
+        anyhow::ensure!(
+            missing.is_empty(),
+            "a peer did not run: {missing}; with --without-peers the bench does without"
+        );
+        Ok(())
     }
 
     /// Adds a figure: `n` is how many measurements its median is of.
@@ -30,7 +57,7 @@ impl Report {
         self.rows.push(Row { figure: figure.to_owned(), value, unit, peer: peer.to_owned(), n });
     }
 
-    /// Adds a condition or a peer that could not run.
+    /// Adds a condition.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
@@ -113,3 +140,6 @@ pub(crate) fn median_cpu(samples: &[Sample]) -> f64 {
 pub(crate) fn median_wall(samples: &[Sample]) -> f64 {
     median(samples.iter().map(|sample| sample.wall).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -445,15 +445,12 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     report.add("vfork_exec_cpu_ns", median_cpu(&spawned), "ns", "both sides, children included", 5);
     report.add("times_lighter_than_vfork_exec", median_cpu(&spawned) / cold_cpu, "x", "CPU / CPU", 5);
     scaling(report)?;
-    match ray::invoke() {
-        Ok(ray) => {
-            report.add("ray_call_cpu_ns", ray.cpu_ns, "ns", "Ray, all its processes, fastest style", ray.n);
-            report.add("ray_call_wall_ns", ray.wall_ns, "ns", "Ray, fastest style", ray.n);
-            report.add("times_lighter_than_ray", ray.cpu_ns / cold_cpu, "x", "CPU / CPU", ray.n);
-            let wall = ray.wall_ns / median_wall(&empty.cold);
-            report.add("times_faster_than_ray", wall, "x", "wall / wall", ray.n);
-        }
-        Err(error) => report.note(format!("Ray did not run: {error:#}")),
+    if let Some(ray) = report.peer("Ray", ray::invoke) {
+        report.add("ray_call_cpu_ns", ray.cpu_ns, "ns", "Ray, all its processes, fastest style", ray.n);
+        report.add("ray_call_wall_ns", ray.wall_ns, "ns", "Ray, fastest style", ray.n);
+        report.add("times_lighter_than_ray", ray.cpu_ns / cold_cpu, "x", "CPU / CPU", ray.n);
+        let wall = ray.wall_ns / median_wall(&empty.cold);
+        report.add("times_faster_than_ray", wall, "x", "wall / wall", ray.n);
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Promised figures: `cargo xtask bench NAME [--json]`.
+//! Promised figures: `cargo xtask bench NAME [--json] [--without-peers]`.
 //!
 //! One file per bench. A figure is one JSON object a line on standard output
 //! with `--json`, else a table. Peers run in the same invocation, alternating
 //! with ours, and medians are reported: absolute times of a shared machine
-//! mean little.
+//! mean little. A peer that cannot run is an error, after all was printed,
+//! unless those that must be installed are left out.
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on stops")]
 
 mod bare;
@@ -41,8 +42,9 @@ fn main() -> anyhow::Result<()> {
     let Some((name, run)) = BENCHES.iter().find(|(known, _)| known == name) else {
         anyhow::bail!("no bench is called {name}; there are {:?}", BENCHES.map(|(name, _)| name));
     };
-    let mut report = Report::new(name, json);
+    let with_peers = !arguments.iter().any(|argument| argument == "--without-peers");
+    let mut report = Report::new(name, json, with_peers);
     run(&mut report)?;
     report.print();
-    Ok(())
+    report.complete()
 }

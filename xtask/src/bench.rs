@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask bench NAME [--json]`: prints a promised figure.
+//! `cargo xtask bench NAME [--json] [--without-peers]`: prints a promised figure.
 //!
-//! Peers are started by the benches themselves, in the same run.
+//! Peers are installed and started by the benches themselves, in the same run.
 
 use anyhow::bail;
 
 use crate::progress::step;
-use crate::{corpus, guests, layout, process};
+use crate::{corpus, guests, install, layout, process};
+
+/// Benches with a peer that is installed into a Python environment.
+const PYTHON_PEERS: &[&str] = &["invoke", "chain"];
 
 /// Builds what is measured in the release profile, then measures.
 pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     let Some(name) = arguments.first().filter(|name| !name.starts_with('-')) else {
-        bail!("usage: cargo xtask bench NAME [--json]; one file of benches/src is one NAME");
+        bail!(
+            "usage: cargo xtask bench NAME [--json] [--without-peers]; one file of benches/src is one NAME"
+        );
     };
     guests::run()?;
     if *name == "count-string" || *name == "all" {
         corpus::run()?;
+    }
+    if PYTHON_PEERS.contains(name) && !arguments.contains(&"--without-peers") {
+        install::python_environments()?;
     }
     step("building in the release profile", || {
         process::run(process::cargo().args(["build", "--quiet", "--release", "-p", "cli", "-p", "benches"]))

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a bare Debian 12 with Rust lacks, from Debian's archive and rustup.
-//! Nothing that is there already is touched.
+//! What a bare Debian 12 with Rust lacks, from Debian's archive, and from
+//! rustup or Rust's own archive. Nothing that is there already is touched.
+
+mod wasm_target;
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::process::{self, command};
-use crate::progress::{self, step};
+use crate::progress::step;
 
 /// The guests' target.
 pub(crate) const WASM_TARGET: &str = "wasm32-unknown-unknown";
@@ -29,6 +31,15 @@ const C_GUESTS: &[Package] = &[
     Package { name: "lld-16", program: "/usr/bin/wasm-ld-16" },
 ];
 
+/// What fetches and unpacks an archive of Rust's.
+const ARCHIVES: &[Package] = &[
+    Package { name: "curl", program: "/usr/bin/curl" },
+    Package { name: "ca-certificates", program: "/etc/ssl/certs/ca-certificates.crt" },
+    Package { name: "xz-utils", program: "/usr/bin/xz" },
+];
+/// What makes a Debian inside of this system.
+const DEBOOTSTRAP: &[Package] = &[Package { name: "debootstrap", program: "/usr/sbin/debootstrap" }];
+
 /// Everything that builds and tests need.
 pub(crate) fn all() -> anyhow::Result<()> {
     packages(HOST)?;
@@ -38,7 +49,26 @@ pub(crate) fn all() -> anyhow::Result<()> {
 /// What the guests need.
 pub(crate) fn guest_tools() -> anyhow::Result<()> {
     packages(C_GUESTS)?;
-    wasm_target()
+    wasm_target::install()
+}
+
+/// The guests' target of the compiler, without the C tools.
+pub(crate) fn guest_target() -> anyhow::Result<()> {
+    wasm_target::install()
+}
+
+/// What `make test-bare` needs.
+pub(crate) fn debootstrap() -> anyhow::Result<()> {
+    packages(DEBOOTSTRAP)
+}
+
+/// What a bench needs that installs a peer into a virtual environment.
+pub(crate) fn python_environments() -> anyhow::Result<()> {
+    // Of the Python that the bench will find, which need not be Debian's.
+    if process::succeeds(command("python3").args(["-c", "import ensurepip, venv"])) {
+        return Ok(());
+    }
+    packages(&[Package { name: "python3-venv", program: "/usr/share/doc/python3-venv" }])
 }
 
 fn packages(wanted: &[Package]) -> anyhow::Result<()> {
@@ -70,25 +100,4 @@ fn packages(wanted: &[Package]) -> anyhow::Result<()> {
         }
         Ok(())
     })
-}
-
-fn wasm_target() -> anyhow::Result<()> {
-    let library =
-        process::output(command("rustc").args(["--print", "target-libdir", "--target", WASM_TARGET]))?;
-    if Path::new(&library).exists() {
-        return Ok(());
-    }
-    if !process::succeeds(command("rustup").arg("--version")) {
-        bail!(
-            "rustc has no library for {WASM_TARGET} at {library}, and there is no rustup to add it; \
-             install rustup, or a rustc that brings it"
-        );
-    }
-    progress::note(format!("adding {WASM_TARGET} with rustup"));
-    let mut add = command("rustup");
-    add.args(["target", "add", WASM_TARGET]);
-    // A download that hangs is better begun again than waited for.
-    add.env("RUSTUP_DOWNLOAD_TIMEOUT", "60");
-    process::run(&mut add)
-        .with_context(|| format!("run `rustup target add {WASM_TARGET}` where there is a network"))
 }

@@ -4,6 +4,7 @@
 //! Every task can be run again at any time and does only what is missing.
 //! Progress goes to stderr; what a program might read goes to stdout.
 
+mod bare;
 mod bench;
 mod build_times;
 mod corpus;
@@ -33,7 +34,9 @@ const USAGE: &str = "usage: cargo xtask TASK
   examples               run what the examples show, and compare
   check                  format, lints, tidy, unit tests
   test                   everything that CI runs
-  bench NAME [--json]    print a promised figure
+  test-bare [TARGET...]  make demo, or other targets, in a bare Debian 12; needs root
+  bench NAME [--json] [--without-peers]
+                         print a promised figure
   fuzz [NAME] [SECONDS]  run one fuzz target, or all, for a while
   build-times            print clean and one-line build times";
 
@@ -59,6 +62,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         ["examples"] => examples::run(),
         ["check"] => suite::check(),
         ["test"] => suite::test(),
+        ["test-bare", targets @ ..] => bare::run(targets),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz"] => fuzz::run(None, fuzz::SMOKE_SECONDS).map(drop),
         ["fuzz", name] => fuzz::run(Some(name), fuzz::SMOKE_SECONDS).map(drop),

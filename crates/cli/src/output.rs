@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal, Write as _};
 
 use anyhow::Context as _;
-use objects::{Handle, Kind};
+use objects::Handle;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
@@ -126,25 +126,9 @@ fn table(heads: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The word for a handle's kind.
-pub(crate) const fn kind_word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Blob => "blob",
-        Kind::Tree => "tree",
-        Kind::BlobRef => "blobref",
-        Kind::TreeRef => "treeref",
-        Kind::Failure => "failure",
-        Kind::Application => "application",
-        Kind::Identification => "identification",
-        Kind::Selection => "selection",
-        Kind::Strict => "strict",
-        Kind::Shallow => "shallow",
-    }
-}
-
 /// One line of a tree's listing.
 pub(crate) fn entry_row(index: u64, entry: Handle) -> Vec<String> {
-    vec![index.to_string(), kind_word(entry.kind()).to_owned(), entry.size().to_string(), entry.to_string()]
+    vec![index.to_string(), entry.kind().name().to_owned(), entry.size().to_string(), entry.to_string()]
 }
 
 /// UTF-8 that a terminal shows as it is: no control characters but white

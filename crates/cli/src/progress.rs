@@ -24,6 +24,7 @@ pub(crate) struct Progress {
     what: String,
     bytes: u64,
     total: Option<u64>,
+    begun: Instant,
 }
 
 impl Progress {
@@ -55,7 +56,7 @@ impl Progress {
         } else {
             Screen::None
         };
-        Self { screen, what: what.to_owned(), bytes: 0, total }
+        Self { screen, what: what.to_owned(), bytes: 0, total, begun: Instant::now() }
     }
 
     /// Whether anybody looks.
@@ -81,7 +82,7 @@ impl Progress {
 
     /// A line from the node about an evaluation.
     pub(crate) fn tell(&mut self, applied: u64, waiting: u64, output: &Output) {
-        let text = format!("{} applied, {} waiting", quantity::grouped(applied), quantity::grouped(waiting));
+        let text = evaluation_text(applied, waiting);
         match &mut self.screen {
             Screen::None => {}
             Screen::Terminal(bar) => {
@@ -90,7 +91,7 @@ impl Progress {
             }
             Screen::Lines { next } => {
                 if due(next) {
-                    output.say(&text);
+                    output.say(&format!("{text}, {}", elapsed_text(self.begun.elapsed())));
                 }
             }
         }
@@ -110,6 +111,27 @@ impl Drop for Progress {
     }
 }
 
+/// What the node says of an evaluation. As long as nothing waits, what was
+/// asked for is itself what runs, though no number of the node's counts it.
+fn evaluation_text(applied: u64, waiting: u64) -> String {
+    let now = match waiting {
+        0 => "1 running".to_owned(),
+        waiting => format!("{} waiting", quantity::grouped(waiting)),
+    };
+    match applied {
+        0 => now,
+        applied => format!("{} applied, {now}", quantity::grouped(applied)),
+    }
+}
+
+/// Whole seconds; minutes too, where there are some.
+fn elapsed_text(elapsed: Duration) -> String {
+    match elapsed.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
 fn due(next: &mut Instant) -> bool {
     let now = Instant::now();
     let due = now >= *next;
@@ -118,3 +140,6 @@ fn due(next: &mut Instant) -> bool {
     }
     due
 }
+
+#[cfg(test)]
+mod tests;

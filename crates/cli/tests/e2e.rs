@@ -105,6 +105,20 @@ fn home() -> tempfile::TempDir {
 }
 
 #[test]
+fn the_version_names_its_commit() {
+    let output = Command::new(env!("CARGO_BIN_EXE_sinew")).args(["version", "-o", "json"]).output().unwrap();
+    let version: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let commit = version["commit"].as_str().unwrap();
+    // Where the sources lie in a repository of their own, git knows it.
+    if Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git").exists() {
+        let hash = commit.strip_suffix("-dirty").unwrap_or(commit);
+        let is_hash = hash.len() == 12 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_hash, "{commit}");
+    }
+    assert!(!commit.is_empty());
+}
+
+#[test]
 fn evaluates_and_remembers() {
     let home = home();
     let node = Node::start(home.path());
@@ -178,6 +192,9 @@ fn http_answers_as_documented() {
     assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("application/problem+json"), "{refused}");
     let metrics = node.http("GET /metrics", b"");
     assert!(metrics.contains("sinew_applications"), "{metrics}");
+    // This very one; the one before may be just about to end.
+    let open = metrics.lines().find_map(|line| line.strip_prefix("sinew_http_connections "));
+    assert!(open.unwrap().parse::<u64>().unwrap() >= 1, "{metrics}");
     let document = node.http("GET /openapi.json", b"");
     assert!(document.contains("/v1/evaluate"));
 }

@@ -15,6 +15,7 @@
 mod admission;
 mod backend;
 mod body;
+mod connections;
 mod door;
 mod envelope;
 mod metrics;
@@ -31,6 +32,7 @@ pub use backend::{
     Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,
     Progress,
 };
+pub use connections::{Connections, Open};
 pub use door::Door;
 pub use options::Options;
 pub use router::{Gateway, router};

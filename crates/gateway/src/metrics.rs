@@ -19,6 +19,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::backend::Backend;
+use crate::connections::Connections;
 
 /// The media type of the exposition.
 pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -47,6 +48,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
+    connections: Connections,
 }
 
 impl Metrics {
@@ -69,10 +71,12 @@ impl Metrics {
             durations.clone(),
         );
         registry.register("http_requests_in_flight", "Requests that wait for an answer", in_flight.clone());
+        let connections = Connections::default();
+        connections.register(&mut registry);
         let build = [("version", version.to_owned()), ("commit", commit.to_owned())];
         registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
         registry.register_collector(Box::new(BackendNumbers(backend)));
-        Self { registry, requests, durations, in_flight }
+        Self { registry, requests, durations, in_flight, connections }
     }
 
     /// A request begins. The answer is counted when the guard is dropped.
@@ -80,6 +84,11 @@ impl Metrics {
         self.in_flight.inc();
         let labels = RequestLabels { method: known_method(method), route, status: "gone" };
         Observed { metrics: self.clone(), labels, began: Instant::now() }
+    }
+
+    /// Where listeners count their connections.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// The exposition text.

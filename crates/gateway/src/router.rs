@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
+use crate::connections::Connections;
 use crate::door::{self, Door};
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -131,6 +132,11 @@ impl Gateway {
             options,
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Where the listeners count their connections, for `/metrics`.
+    pub fn connections(&self) -> Connections {
+        self.shared.metrics.connections().clone()
     }
 
     /// The service for one listener, which answers only to what `door` lets in.

@@ -4,7 +4,7 @@
 //! Handles have one text form (`objects`); kinds, rules and places are one
 //! lower-case word each. Programs match on them: they are part of the API.
 
-use objects::{Handle, Kind};
+use objects::Handle;
 use store::Rule;
 
 use crate::backend::{Place, Priority};
@@ -44,22 +44,6 @@ pub(crate) fn check_label(name: &str) -> Result<(), Problem> {
         return Ok(());
     };
     Err(Problem::bad_request("bad-label", why).suggest("choose a name like build/latest"))
-}
-
-/// The word for a handle's kind; for values the same as the text form's first word.
-pub(crate) const fn kind_word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Blob => "blob",
-        Kind::Tree => "tree",
-        Kind::BlobRef => "blobref",
-        Kind::TreeRef => "treeref",
-        Kind::Failure => "failure",
-        Kind::Application => "application",
-        Kind::Identification => "identification",
-        Kind::Selection => "selection",
-        Kind::Strict => "strict",
-        Kind::Shallow => "shallow",
-    }
 }
 
 /// The word for what an evaluation step did.

@@ -17,4 +17,6 @@ pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
 pub use heap::{prefer_huge_pages, warm_heap};
 pub use mapping::Mapping;
 pub use ticks::Ticks;
-pub use usage::{disk_free_bytes, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes};
+pub use usage::{
+    disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
+};

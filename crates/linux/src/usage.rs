@@ -59,6 +59,12 @@ pub fn disk_free_bytes(path: &Path) -> io::Result<u64> {
     Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
 }
 
+/// Files, sockets included, that this process may have open at the same time;
+/// `None` if there is no limit.
+pub fn files_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 fn nanos(time: Timespec) -> u64 {
     // CPU clocks start at zero and never run backwards.
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64

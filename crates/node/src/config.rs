@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -24,6 +25,12 @@ pub struct Options {
     pub body_max_bytes: Option<u64>,
     /// Requests queued or running at once; more are refused.
     pub requests_max: Option<usize>,
+    /// Connections that each listener has at once; further ones wait in the
+    /// kernel until one ends.
+    pub connections_max: Option<usize>,
+    /// How long clients on TCP may keep the node waiting.
+    #[serde(skip)]
+    pub patience: Patience,
     /// Of the binary, for `/v1/status`.
     #[serde(skip)]
     pub version: String,
@@ -53,9 +60,45 @@ impl Options {
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
             requests_max: self.requests_max.or(below.requests_max),
+            connections_max: self.connections_max.or(below.connections_max),
+            patience: self.patience,
             version: self.version,
             commit: self.commit,
         }
+    }
+}
+
+/// How long a connection's client may keep a listener waiting. None of these
+/// times runs while the client waits for the node, however long that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// From the first byte of a request, or from connecting, to the end of
+    /// the request's head.
+    pub head: Duration,
+    /// Between an answer and the next request.
+    pub idle: Duration,
+    /// Without taking any byte of an answer that waits to be taken. The kernel
+    /// reports room in its buffer only when a good part of it is free, so a
+    /// reader of a few kilobytes a second may count as one that takes none.
+    pub answer: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { head: Duration::from_secs(10), idle: Duration::from_secs(75), answer: Duration::from_secs(60) }
+    }
+}
+
+impl Patience {
+    /// For the CLI's socket, whose clients are the node's owner: one who reads
+    /// an answer in a pager may think for a while.
+    pub(crate) fn with_owner(self) -> Self {
+        Self { answer: 30 * self.answer, ..self }
+    }
+
+    /// How often a connection is looked at: each limit is met by a quarter.
+    pub(crate) fn look_every(self) -> Duration {
+        (self.head.min(self.idle).min(self.answer) / 4).max(Duration::from_millis(1))
     }
 }
 
@@ -76,6 +119,8 @@ pub struct Budgets {
     pub warm_bytes: usize,
     /// Requests queued or running.
     pub requests_max: usize,
+    /// Connections of each listener.
+    pub connections_max: usize,
 }
 
 /// Processors that this process may use.
@@ -96,6 +141,13 @@ const WARM_MAX_BYTES: u64 = 32 << 20;
 /// All workers together touch this part of what the objects may take.
 const WARM_SHARE: u64 = 64;
 const REQUESTS_MAX_DEFAULT: usize = 10_000;
+const CONNECTIONS_MAX_DEFAULT: usize = 1024;
+
+/// Two listeners' connections leave half of the process's files to the store.
+fn connections_max_default() -> usize {
+    let files = linux::files_max().and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
+    CONNECTIONS_MAX_DEFAULT.min(files / 4)
+}
 
 impl Budgets {
     /// Half of the machine's memory unless told otherwise: three eighths of
@@ -114,6 +166,7 @@ impl Budgets {
             pool_bytes: guests - allowance_bytes * workers as u64,
             warm_bytes: (memory / 8 * 3 / WARM_SHARE / workers as u64).min(WARM_MAX_BYTES) as usize,
             requests_max: options.requests_max.unwrap_or(REQUESTS_MAX_DEFAULT),
+            connections_max: options.connections_max.unwrap_or_else(connections_max_default).max(1),
         }
     }
 }

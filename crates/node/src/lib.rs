@@ -10,6 +10,7 @@ mod config;
 mod doctor;
 mod executor;
 mod fetcher;
+mod listener;
 mod requests;
 mod running;
 mod server;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 
 use store::Object;
 
-pub use config::{Budgets, Options};
+pub use config::{Budgets, Options, Patience};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use linux::prefer_huge_pages;

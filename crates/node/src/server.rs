@@ -2,7 +2,7 @@
 //! The listeners: a unix socket in the home for the CLI, and TCP.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::backend::NodeBackend;
 use crate::config::Options;
+use crate::listener::{self, Terms};
 use crate::running::Node;
 use crate::{Error, SOCKET_NAME};
 
@@ -64,25 +65,28 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
         ..gateway::Options::default()
     };
     let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);
+    let terms = Terms {
+        connections_max: node.budgets().connections_max,
+        patience: options.patience,
+        connections: gateway.connections(),
+    };
     let mut servers = tokio::task::JoinSet::new();
     let mut running =
         Running { address: None, socket: None, home: options.home.clone(), workers: node.budgets().workers };
     if let Some(home) = &options.home {
         let path = home.join(SOCKET_NAME);
         let listener = bind_socket(&path)?;
-        let stopping = stopping.clone();
-        let server = axum::serve(listener, gateway.router(gateway::Door::Private))
-            .with_graceful_shutdown(until(stopping));
-        servers.spawn(server.into_future());
+        let terms = Terms { patience: terms.patience.with_owner(), ..terms.clone() };
+        let router = gateway.router(gateway::Door::Private);
+        servers.spawn(listener::serve(listener, router, terms, stopping.clone()));
         running.socket = Some(path);
     }
     if let Some(address) = options.listen {
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
-        let server = axum::serve(listener, gateway.router(gateway::Door::loopback()))
-            .with_graceful_shutdown(until(stopping));
-        servers.spawn(server.into_future());
+        let router = gateway.router(gateway::Door::loopback());
+        servers.spawn(listener::serve(listener, router, terms, stopping));
     }
     // Before anybody is told that the node is ready: a signal from then on
     // lets it end in order.
@@ -107,20 +111,35 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
     Ok(())
 }
 
-async fn until(mut stopping: watch::Receiver<bool>) {
-    // An error means that the sender is gone: stop as well.
-    let _ = stopping.wait_for(|stop| *stop).await;
+/// A socket that only its owner can open, at no moment anybody else: it is
+/// made in a new directory of the owner's, and moved when its mode is right.
+/// One that a dead node left is replaced: the store's lock has shown that no
+/// other node uses this home.
+fn bind_socket(path: &Path) -> Result<UnixListener, Error> {
+    let bind = || {
+        // Both names are shorter than the socket's own: a path that is short
+        // enough for a socket stays so.
+        let directory = path.with_file_name(".new");
+        let first = directory.join("s");
+        absent(std::fs::remove_file(&first))?;
+        absent(std::fs::remove_dir(&directory))?;
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        let listener = UnixListener::bind(&first)?;
+        std::fs::set_permissions(&first, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&first, path)?;
+        std::fs::remove_dir(&directory)?;
+        Ok(listener)
+    };
+    bind().map_err(|source| Error::Socket { path: path.to_owned(), source })
 }
 
-/// A socket that only its owner can open. One that a dead node left is
-/// replaced: the store's lock has shown that no other node uses this home.
-fn bind_socket(path: &Path) -> Result<UnixListener, Error> {
-    let failed = |source| Error::Socket { path: path.to_owned(), source };
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
+/// What a node that was killed may have left, or not.
+fn absent(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    Ok(listener)
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,7 @@
 //! making one hashes nothing and stores nothing.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use crate::Error;
 use crate::tree;
@@ -78,6 +79,46 @@ pub enum Kind {
     Strict,
     /// A request: the thunk evaluated to its first value, as a ref.
     Shallow,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::Blob,
+        Self::Tree,
+        Self::BlobRef,
+        Self::TreeRef,
+        Self::Failure,
+        Self::Application,
+        Self::Identification,
+        Self::Selection,
+        Self::Strict,
+        Self::Shallow,
+    ];
+
+    /// The one lower-case word for the kind. Programs match on it: it is part
+    /// of the HTTP API and of what the command line prints. For values it is
+    /// also the first word of the handle's text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Blob => "blob",
+            Self::Tree => "tree",
+            Self::BlobRef => "blobref",
+            Self::TreeRef => "treeref",
+            Self::Failure => "failure",
+            Self::Application => "application",
+            Self::Identification => "identification",
+            Self::Selection => "selection",
+            Self::Strict => "strict",
+            Self::Shallow => "shallow",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// A 32-byte name; see the module's drawing. Every value of this type is

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::get::{for_entries, not_data};
 use crate::node_api::Node;
-use crate::output::{Output, entry_row, kind_word};
+use crate::output::{Output, entry_row};
 
 /// What to list.
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub(crate) async fn list(handle: Handle, node: &mut Node, output: &Output) -> an
     let numbered = (0..).zip(entries);
     if output.is_json() {
         for (index, entry) in numbered {
-            let kind = kind_word(entry.kind());
+            let kind = entry.kind().name();
             let line =
                 json!({"index": index, "kind": kind, "size": entry.size(), "handle": entry.to_string()});
             output.json(&line)?;

@@ -7,11 +7,9 @@ use crate::output::Output;
 
 /// Of the workspace.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Set by the release build.
-pub(crate) const COMMIT: &str = match option_env!("SINEW_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
+/// That the binary was built from; `-dirty` where the sources differed from
+/// it when the commit was last looked up. By the build script.
+pub(crate) const COMMIT: &str = env!("SINEW_BUILD_COMMIT");
 /// From the lock file, by the build script.
 const WASMTIME: &str = env!("SINEW_WASMTIME_VERSION");
 

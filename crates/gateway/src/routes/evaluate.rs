@@ -32,7 +32,7 @@ use crate::body::{buffered, json, media_type, unsupported_media_type};
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
-use crate::text::{hex, kind_word, parse_handle, parse_priority};
+use crate::text::{hex, parse_handle, parse_priority};
 
 /// The longest blob whose bytes the answer repeats.
 const VALUE_BYTES_MAX: u64 = 4096;
@@ -138,7 +138,7 @@ async fn answer(shared: &Arc<Shared>, end: Evaluated) -> Result<Answer, Problem>
     };
     Ok(Answer {
         result: result.to_string(),
-        kind: kind_word(result.kind()),
+        kind: result.kind().name(),
         size: result.size(),
         applied: end.applied,
         memo_hit: end.applied == 0,

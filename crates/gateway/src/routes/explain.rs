@@ -20,7 +20,7 @@ use super::path_text;
 use crate::body::blocking;
 use crate::problem::Problem;
 use crate::router::Shared;
-use crate::text::{kind_word, parse_handle, place_word, rule_word};
+use crate::text::{parse_handle, place_word, rule_word};
 
 /// Arguments of an application that an explanation lists.
 const ARGUMENTS_MAX: usize = 64;
@@ -54,7 +54,7 @@ fn tell(shared: &Shared, handle: Handle) -> Result<(Map<String, Value>, Option<F
     let mut story = Map::new();
     let mut tell = |name: &str, value: Value| story.insert(name.to_owned(), value);
     tell("handle", handle_json(known.handle));
-    tell("kind", kind_word(handle.kind()).into());
+    tell("kind", handle.kind().name().into());
     tell("size", handle.size().into());
     tell("place", place_word(known.place).into());
     if let Some(definition) = definition(shared, handle)? {

@@ -32,7 +32,7 @@ use crate::body::blocking;
 use crate::problem::Problem;
 use crate::range::{self, Wanted};
 use crate::router::Shared;
-use crate::text::{kind_word, parse_handle};
+use crate::text::parse_handle;
 
 /// Bytes of an object that are handed to the connection at a time.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -194,7 +194,7 @@ fn listing(
     let end = clamp(page.limit.unwrap_or(u64::MAX).saturating_add(page.offset));
     let head = format!(
         "{{\"handle\":\"{handle}\",\"kind\":\"{}\",\"size\":{size},\"offset\":{begin},\"entries\":[",
-        kind_word(handle.kind())
+        handle.kind().name()
     );
     if end - begin <= CHUNK_ENTRIES {
         let body = format!("{head}{}]}}", entries_json(&bytes, begin..end, true));

@@ -29,6 +29,25 @@ fn a_file_says_what_flags_do_not() {
 }
 
 #[test]
+fn connections_leave_files_for_the_store() {
+    let budgets = Budgets::new(&Options::default());
+    let files = linux::files_max().unwrap_or(u64::MAX);
+    assert!(budgets.connections_max as u64 <= (files / 4).max(1) && budgets.connections_max <= 1024);
+    let told = Options { connections_max: Some(0), ..Options::default() };
+    assert_eq!(Budgets::new(&told).connections_max, 1);
+    let file: Options = toml::from_str("connections_max = 7").unwrap();
+    assert_eq!(Budgets::new(&Options::default().or(file)).connections_max, 7);
+}
+
+#[test]
+fn each_limit_of_patience_is_looked_after_in_time() {
+    for patience in [Patience::default(), Patience::default().with_owner()] {
+        let shortest = patience.head.min(patience.idle).min(patience.answer);
+        assert!(patience.look_every() <= shortest / 4);
+    }
+}
+
+#[test]
 fn an_unknown_key_names_file_and_key() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("node.toml");

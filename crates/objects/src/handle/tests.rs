@@ -64,6 +64,21 @@ fn is_valid(bytes: [u8; Handle::LEN]) -> bool {
 }
 
 #[test]
+fn kinds_have_distinct_names_which_begin_the_text_of_values() {
+    let names: std::collections::HashSet<_> = Kind::ALL.into_iter().map(Kind::name).collect();
+    assert_eq!(names.len(), Kind::ALL.len());
+    for vector in list(&vectors()["handles"]) {
+        let handle = handle(&vector["bytes"]);
+        // The vectors put a blank into the refs' names.
+        let word = vector["kind"].as_str().unwrap().replace(' ', "");
+        assert_eq!((handle.kind().name(), handle.kind().to_string()), (word.as_str(), word.clone()));
+        if handle.is_value() && handle.literal_bytes().is_none() {
+            assert_eq!(handle.to_string().split('-').next(), Some(handle.kind().name()));
+        }
+    }
+}
+
+#[test]
 fn handles_agree_with_the_vectors() {
     let mut kinds = std::collections::HashSet::new();
     for vector in list(&vectors()["handles"]) {

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A listener: accepts connections, as many as it may have, and serves HTTP
+//! on each until the client leaves, keeps us waiting, or the node stops.
+//!
+//! A connection costs memory and a file, so a listener has a limit of them.
+//! When it is reached, nothing is accepted until one ends: the kernel's
+//! backlog is the queue. `watch.rs` knows when a client has used up its
+//! patience. A client that waits for us is never cut off.
+
+mod watch;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use gateway::{Connections, Open};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as signal};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::config::Patience;
+use watch::{Answer, Observed, Watch};
+
+/// A pause after an accept that failed, for example because the process has
+/// no file left: trying again at once would only burn a core.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A listener that is full says so no more often: clients must not be able to
+/// fill the log.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Something that connections come from.
+pub(crate) trait Listener {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next connection.
+    fn accept(&mut self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn accept(&mut self) -> std::io::Result<Self::Stream> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        // Answers are written whole: to wait for more would only delay them.
+        // It fails where the client has gone already, which reading will tell.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = tokio::net::UnixStream;
+
+    async fn accept(&mut self) -> std::io::Result<Self::Stream> {
+        Ok(UnixListener::accept(self).await?.0)
+    }
+}
+
+/// What a listener grants.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// Connections at the same time.
+    pub(crate) connections_max: usize,
+    /// How long clients may keep us waiting.
+    pub(crate) patience: Patience,
+    /// Where connections are counted.
+    pub(crate) connections: Connections,
+}
+
+/// Serves until `stopping` becomes true, then accepts no more, and returns
+/// when the requests under way are answered. Dropping the future ends all.
+pub(crate) async fn serve<L: Listener>(
+    mut listener: L,
+    router: Router,
+    terms: Terms,
+    stopping: signal::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(terms.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
+    let mut attended = JoinSet::new();
+    let mut stop = pin!(until(stopping.clone()));
+    let mut warned = None;
+    loop {
+        let (stream, place) = tokio::select! {
+            accepted = next(&mut listener, &places, &terms, &mut warned) => accepted,
+            () = &mut stop => break,
+            Some(ended) = attended.join_next() => {
+                report(ended);
+                continue;
+            }
+        };
+        let guards = (place, terms.connections.opened());
+        attended.spawn(attend(stream, router.clone(), terms.clone(), stopping.clone(), guards));
+    }
+    // Whoever connects from now on is refused, not left waiting.
+    drop(listener);
+    while let Some(ended) = attended.join_next().await {
+        report(ended);
+    }
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection did not end well");
+    }
+}
+
+/// The next connection, once there is a place for it. Dropping the future
+/// loses neither: a place that was taken is given back.
+async fn next<L: Listener>(
+    listener: &mut L,
+    places: &Arc<Semaphore>,
+    terms: &Terms,
+    warned: &mut Option<Instant>,
+) -> (L::Stream, OwnedSemaphorePermit) {
+    if places.available_permits() == 0 {
+        terms.connections.full();
+        if warned.is_none_or(|then| then.elapsed() >= WARN_EVERY) {
+            *warned = Some(Instant::now());
+            let connections = terms.connections_max;
+            tracing::warn!(connections, "no place for further connections; they wait until one ends");
+        }
+    }
+    let Ok(place) = places.clone().acquire_owned().await else {
+        // Nobody closes the semaphore.
+        return std::future::pending().await;
+    };
+    loop {
+        match listener.accept().await {
+            Ok(stream) => return (stream, place),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end.
+async fn attend(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    terms: Terms,
+    stopping: signal::Receiver<bool>,
+    _guards: (OwnedSemaphorePermit, Open),
+) {
+    let watch = Arc::new(Watch::new());
+    let router = TowerToHyperService::new(router);
+    let service = {
+        let watch = Arc::clone(&watch);
+        service_fn(move |request: Request<Incoming>| {
+            let busy = watch.begin();
+            let answer = router.call(request);
+            async move { answer.await.map(|response| response.map(|body| Answer::new(body, busy))) }
+        })
+    };
+    let stream = TokioIo::new(Observed::new(stream, Arc::clone(&watch)));
+    let mut builder = http1::Builder::new();
+    // The watch does this, and tells the head of a request from idling.
+    builder.header_read_timeout(None);
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    let mut stop = pin!(until(stopping));
+    let mut is_stopping = false;
+    let pause = terms.patience.look_every();
+    let mut look = tokio::time::interval_at(Instant::now() + pause, pause);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+                return;
+            }
+            _ = look.tick() => {
+                if let Some(reason) = watch.overdue(&terms.patience) {
+                    terms.connections.cut(reason);
+                    tracing::debug!(reason, "a connection is cut off");
+                    return;
+                }
+            }
+            () = &mut stop, if !is_stopping => {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// Waits until the node is told to stop.
+pub(crate) async fn until(mut stopping: signal::Receiver<bool>) {
+    // An error means that the sender is gone: stop as well.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+#[cfg(test)]
+mod tests;
