@@ -79,7 +79,7 @@ impl Bench {
         let mut progress = self.evaluator.evaluate(&mut self.executor, &self.request, goal);
         loop {
             match progress {
-                Progress::Finished(_, result) => return result,
+                Progress::Finished(result) => return result,
                 _ => {
                     let job = self.node.scheduler().next_job();
                     let Some(job) = job else { continue };

@@ -199,7 +199,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         if job.frames.len() > 1 && self.scheduler.wants_sparks(&job.request) {
             self.offer_sparks(host, job);
         }
-        job.request.note_applied();
+        job.note_applied();
         match host.apply(thunk, application, data, job.id) {
             Applied::Done(outcome) => {
                 self.end_application(host, job, outcome);
@@ -223,6 +223,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         outcome: Outcome,
     ) {
         self.release(job);
+        if !job.is_root {
+            // The request may end as soon as others see the result.
+            job.report_applied();
+        }
         let Some(frame) = job.frames.last_mut() else {
             unreachable!("an application runs for a frame");
         };

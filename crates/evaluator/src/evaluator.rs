@@ -12,7 +12,7 @@
 //! goal, or wait. Memory is reserved and the step claimed only when all
 //! inputs are local: right before the procedure runs.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use objects::{FailureCode, Handle, Kind};
@@ -28,14 +28,17 @@ use crate::steps::{advance, complete, deepen, forward, next_spark, remember_goal
 
 /// Turns after which a job makes room for others of its priority.
 const SLICE_TURNS: u32 = 4096;
+/// Names for jobs that an evaluator takes at once: all workers draw from one
+/// number, whose cache line would go back and forth for each.
+const IDS_AT_ONCE: u64 = 1024;
 /// Frames for which a finished job may keep room.
 const SPARE_FRAMES_MAX: usize = 1024;
 
 /// How a run of a job ended.
 #[derive(Debug)]
 pub enum Progress {
-    /// A request has its result: a value, perhaps a failure.
-    Finished(Arc<Request>, Handle),
+    /// The job's request has its result: a value, perhaps a failure.
+    Finished(Handle),
     /// A spark is done, or no longer wanted.
     Spent,
     /// The job waits for events, or for its turn.
@@ -74,19 +77,21 @@ pub struct Evaluator<D> {
     pub(crate) scheduler: Arc<Scheduler<D>>,
     pub(crate) inputs: Inputs<D>,
     /// A finished job whose allocations are used again.
-    spare: Option<Job<D>>,
+    spare: Option<Box<Job<D>>>,
+    /// Names for jobs, taken from the scheduler in one go.
+    ids: Range<u64>,
 }
 
 impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// An evaluator on top of the shared state.
     pub fn new(scheduler: Arc<Scheduler<D>>) -> Self {
         let inputs = Inputs::new(scheduler.worker_held_max_bytes());
-        Self { scheduler, inputs, spare: None }
+        Self { scheduler, inputs, spare: None, ids: 0..0 }
     }
 
     /// Blocks until there is a job. An idle worker holds no data. `None` once
     /// the scheduler is closed.
-    pub fn wait_for_job(&mut self) -> Option<Job<D>> {
+    pub fn wait_for_job(&mut self) -> Option<Box<Job<D>>> {
         self.scheduler.next_job().or_else(|| {
             self.inputs.forget();
             self.scheduler.wait_for_job()
@@ -103,19 +108,28 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         request: &Arc<Request>,
         goal: Handle,
     ) -> Progress {
-        let id = JobId(self.scheduler.new_id());
+        let id = self.new_id();
         let job = match self.spare.take() {
             Some(mut job) => {
-                job.restart(id, Arc::clone(request), goal);
+                job.restart(id, request, goal);
                 job
             }
-            None => Job::new(id, Arc::clone(request), goal, true),
+            None => Box::new(Job::new(id, Arc::clone(request), goal, true)),
         };
         self.run(host, job)
     }
 
+    #[inline]
+    fn new_id(&mut self) -> JobId {
+        let id = self.ids.next().unwrap_or_else(|| {
+            self.ids = self.scheduler.new_ids(IDS_AT_ONCE);
+            self.ids.next().unwrap_or_else(|| unreachable!("some were taken"))
+        });
+        JobId(id)
+    }
+
     /// Runs a job until it ends or has to wait.
-    pub fn run<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Job<D>) -> Progress {
+    pub fn run<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Box<Job<D>>) -> Progress {
         self.take_event(host, &mut job);
         let mut turns = 0;
         loop {
@@ -129,6 +143,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             turns += 1;
             let slice_is_over = turns > SLICE_TURNS;
             if turns > 1 && self.scheduler.should_yield(job.request.priority(), slice_is_over) {
+                job.report_applied();
                 self.scheduler.yield_job(job, slice_is_over);
                 return Progress::SetAside;
             }
@@ -151,21 +166,22 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         }
     }
 
-    fn finish(&mut self, mut job: Job<D>, result: Handle) -> Progress {
+    fn finish(&mut self, mut job: Box<Job<D>>, result: Handle) -> Progress {
         debug_assert_eq!((job.reserved_bytes, job.room_bytes), (0, 0));
         self.release(&mut job);
+        job.report_applied();
         if !job.is_root {
             return Progress::Spent;
         }
-        let request = Arc::clone(&job.request);
         if job.frames.capacity() <= SPARE_FRAMES_MAX {
             self.spare = Some(job);
         }
-        Progress::Finished(request, result)
+        Progress::Finished(result)
     }
 
-    fn stop<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Job<D>, code: FailureCode) -> Progress {
+    fn stop<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Box<Job<D>>, code: FailureCode) -> Progress {
         self.release(&mut job);
+        job.report_applied();
         if !job.is_root {
             return Progress::Spent;
         }
@@ -314,7 +330,12 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
 
     /// Parks the job and asks for what it waits for. Gives the job back if
     /// all of it came at once.
-    fn set_aside<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Job<D>, wait: Wait) -> Option<Job<D>> {
+    fn set_aside<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        mut job: Box<Job<D>>,
+        wait: Wait,
+    ) -> Option<Box<Job<D>>> {
         let id = job.id;
         match wait {
             Wait::Pending => {}
@@ -360,6 +381,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 }
             }
         }
+        job.report_applied();
         self.scheduler.park(job)
     }
 }

@@ -38,7 +38,12 @@ pub struct Job<D> {
     pub(crate) held: Option<Box<Held<D>>>,
     /// Bytes of inputs that the scheduler counts for this job.
     pub(crate) room_bytes: u64,
+    /// Applications begun that the request has not been told of.
+    applied: u32,
 }
+
+/// Applications after which a job tells its request, whose count is shared.
+const APPLIED_REPORT: u32 = 64;
 
 impl<D> Job<D> {
     pub(crate) fn new(id: JobId, request: Arc<Request>, goal: Handle, is_root: bool) -> Self {
@@ -53,13 +58,16 @@ impl<D> Job<D> {
             reserved_bytes: 0,
             held: None,
             room_bytes: 0,
+            applied: 0,
         }
     }
 
     /// Begins anew, keeping the allocation.
-    pub(crate) fn restart(&mut self, id: JobId, request: Arc<Request>, goal: Handle) {
+    pub(crate) fn restart(&mut self, id: JobId, request: &Arc<Request>, goal: Handle) {
         self.id = id;
-        self.request = request;
+        if !Arc::ptr_eq(&self.request, request) {
+            self.request = Arc::clone(request);
+        }
         self.is_root = true;
         self.frames.clear();
         self.frames.push(Frame::new(as_goal(goal)));
@@ -73,6 +81,23 @@ impl<D> Job<D> {
     /// The request on whose behalf the job runs.
     pub fn request(&self) -> &Arc<Request> {
         &self.request
+    }
+
+    /// An application begins.
+    #[inline]
+    pub(crate) fn note_applied(&mut self) {
+        self.applied += 1;
+        if self.applied >= APPLIED_REPORT {
+            self.report_applied();
+        }
+    }
+
+    /// Tells the request how many applications began for it.
+    #[inline]
+    pub(crate) fn report_applied(&mut self) {
+        if self.applied > 0 {
+            self.request.add_applied(std::mem::take(&mut self.applied));
+        }
     }
 
     /// Whether an application that the job claimed runs elsewhere.

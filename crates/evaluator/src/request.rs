@@ -77,14 +77,15 @@ impl Request {
     }
 
     /// Applications that were begun for this request so far, those of its
-    /// sparks included. One that another request's walk ran is not among them.
+    /// sparks included, short of what walks that run now have not reported
+    /// yet. One that another request's walk ran is not among them.
     pub fn applied(&self) -> u64 {
         self.applied.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn note_applied(&self) {
-        self.applied.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add_applied(&self, applied: u32) {
+        self.applied.fetch_add(u64::from(applied), Ordering::Relaxed);
     }
 
     /// Takes the request's place away. Whether it had one.

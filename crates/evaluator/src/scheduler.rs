@@ -9,6 +9,7 @@
 //! time: the walk that offered it does the work itself.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -77,7 +78,7 @@ pub struct Scheduler<D> {
 /// one, so that an event that is faster than the job's own parking is not lost.
 #[derive(Debug)]
 struct Parked<D> {
-    job: Option<Job<D>>,
+    job: Option<Box<Job<D>>>,
     awaiting: usize,
     event: Option<Event>,
     reserved_bytes: u64,
@@ -90,7 +91,7 @@ impl<D> Parked<D> {
     }
 
     /// The job, if it has parked, with what came for it.
-    fn into_job(self) -> Option<Job<D>> {
+    fn into_job(self) -> Option<Box<Job<D>>> {
         let mut job = self.job?;
         job.event = self.event;
         job.reserved_bytes += self.reserved_bytes;
@@ -106,7 +107,7 @@ struct Queues<D> {
 
 #[derive(Debug)]
 struct Level<D> {
-    resumed: VecDeque<Job<D>>,
+    resumed: VecDeque<Box<Job<D>>>,
     resumed_in_a_row: u32,
     /// In order of arrival: by the request's number or, after a slice, by a new
     /// one. Both are drawn under the lock.
@@ -129,7 +130,7 @@ impl<D> Default for Queues<D> {
 #[derive(Debug)]
 enum Ready<D> {
     New(Arc<Request>),
-    Yielded(Job<D>),
+    Yielded(Box<Job<D>>),
 }
 
 /// Resumed jobs served before one that is ready.
@@ -167,6 +168,11 @@ impl<D> Scheduler<D> {
 
     pub(crate) fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn new_ids(&self, count: u64) -> Range<u64> {
+        let first = self.next_id.fetch_add(count, Ordering::Relaxed);
+        first..first + count
     }
 
     /// A request that no queue knows: its caller walks it on its own worker,
@@ -263,7 +269,7 @@ impl<D> Scheduler<D> {
 
     /// Sets a job aside until its events came; gives it back if they have, or
     /// if its request was stopped before [`Scheduler::stop`] could find it here.
-    pub(crate) fn park(&self, job: Job<D>) -> Option<Job<D>> {
+    pub(crate) fn park(&self, job: Box<Job<D>>) -> Option<Box<Job<D>>> {
         let mut parked = self.parked.lock();
         let id = job.id;
         let is_stopped = job.request.stopped().is_some() && !job.holds_claim();
@@ -329,7 +335,7 @@ impl<D> Scheduler<D> {
         }
     }
 
-    fn requeue(&self, job: Job<D>) {
+    fn requeue(&self, job: Box<Job<D>>) {
         let level = job.request.priority().level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         self.queues.lock().levels[level].resumed.push_back(job);
@@ -338,7 +344,7 @@ impl<D> Scheduler<D> {
 
     /// Puts back a job that could go on: behind the others of its priority if
     /// its slice is over, else before them.
-    pub(crate) fn yield_job(&self, job: Job<D>, slice_is_over: bool) {
+    pub(crate) fn yield_job(&self, job: Box<Job<D>>, slice_is_over: bool) {
         let level = job.request.priority().level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         let queue = &mut self.queues.lock().levels[level];
@@ -380,11 +386,11 @@ impl<D> Scheduler<D> {
     }
 
     /// The next job, by priority; `None` if there is none now.
-    pub fn next_job(&self) -> Option<Job<D>> {
+    pub fn next_job(&self) -> Option<Box<Job<D>>> {
         self.take(&mut self.queues.lock())
     }
 
-    fn take(&self, queues: &mut Queues<D>) -> Option<Job<D>> {
+    fn take(&self, queues: &mut Queues<D>) -> Option<Box<Job<D>>> {
         for (level, queue) in queues.levels.iter_mut().enumerate() {
             let must_be_ready = queue.resumed_in_a_row >= RESUMED_IN_A_ROW_MAX && !queue.ready.is_empty();
             if !must_be_ready && let Some(job) = queue.resumed.pop_front() {
@@ -399,14 +405,14 @@ impl<D> Scheduler<D> {
                     Ready::Yielded(job) => job,
                     Ready::New(request) => {
                         let goal = request.goal();
-                        Job::new(JobId(self.new_id()), request, goal, true)
+                        Box::new(Job::new(JobId(self.new_id()), request, goal, true))
                     }
                 });
             }
             while let Some((request, goal)) = queue.sparks.pop_front() {
                 self.sparks[level].fetch_sub(1, Ordering::Relaxed);
                 if request.stopped().is_none() {
-                    return Some(Job::new(JobId(self.new_id()), request, goal, false));
+                    return Some(Box::new(Job::new(JobId(self.new_id()), request, goal, false)));
                 }
             }
         }
@@ -414,7 +420,7 @@ impl<D> Scheduler<D> {
     }
 
     /// Blocks until there is a job. `None` once the scheduler is closed.
-    pub fn wait_for_job(&self) -> Option<Job<D>> {
+    pub fn wait_for_job(&self) -> Option<Box<Job<D>>> {
         let mut queues = self.queues.lock();
         loop {
             if let Some(job) = self.take(&mut queues) {

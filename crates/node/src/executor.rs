@@ -104,8 +104,19 @@ impl Executor {
 
     /// Runs the procedure; again, if it was interrupted for a request that had
     /// left this worker before the interrupt arrived.
-    fn invoke(&mut self, call: &Call) -> sandbox::Outcome {
+    fn invoke(
+        &mut self,
+        definition: Handle,
+        application: &Application<'_>,
+        data: &Object,
+    ) -> sandbox::Outcome {
         loop {
+            let call = Call {
+                application: data.clone(),
+                handle: definition,
+                limits: application.limits,
+                procedure: application.procedure,
+            };
             self.state.is_busy.swap(true, Ordering::SeqCst);
             if let Some(code) = self.stopped() {
                 self.state.is_busy.store(false, Ordering::Release);
@@ -113,7 +124,7 @@ impl Executor {
                 return sandbox::Outcome { result: Err(fault), fuel: 0 };
             }
             self.applied += 1;
-            let outcome = self.invoker.invoke(call.clone());
+            let outcome = self.invoker.invoke(call);
             self.state.is_busy.store(false, Ordering::Release);
             let stopped = matches!(
                 outcome.result,
@@ -193,14 +204,8 @@ impl Host for Executor {
 
     #[inline]
     fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, _job: JobId) -> Applied {
-        let call = Call {
-            application: data.clone(),
-            handle: thunk.definition(),
-            limits: application.limits,
-            procedure: application.procedure,
-        };
         let begun = Ticks::now();
-        let outcome = self.invoke(&call);
+        let outcome = self.invoke(thunk.definition(), application, data);
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };

@@ -28,9 +28,10 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, executor: &mut Executor, requests
     let _guard = AbortOnPanic;
     let mut evaluator = Evaluator::new(Arc::clone(scheduler));
     while let Some(job) = evaluator.wait_for_job() {
-        executor.begin(&Arc::clone(job.request()));
+        let request = Arc::clone(job.request());
+        executor.begin(&request);
         match evaluator.run(executor, job) {
-            Progress::Finished(request, result) => requests.finish(&request, result),
+            Progress::Finished(result) => requests.finish(&request, result),
             Progress::Spent | Progress::SetAside => {}
         }
         executor.end();

@@ -20,7 +20,7 @@ fn goal(item: u64) -> Handle {
 }
 
 /// A job of a request that was submitted just now.
-fn job(scheduler: &Scheduler, priority: Priority) -> (Arc<Request>, Job) {
+fn job(scheduler: &Scheduler, priority: Priority) -> (Arc<Request>, Box<Job>) {
     let request = scheduler.submit(goal(0), priority).unwrap();
     let job = scheduler.next_job().unwrap();
     assert_eq!(job.request.id(), request.id());

@@ -69,7 +69,7 @@ impl Machine {
     }
 
     /// Runs a job until it ends or has to wait.
-    pub(super) fn run(&mut self, job: Job) -> Progress {
+    pub(super) fn run(&mut self, job: Box<Job>) -> Progress {
         self.evaluator.run(&mut self.host, job)
     }
 
@@ -93,8 +93,9 @@ impl Machine {
     /// requests ended how.
     pub(super) fn work_off(&mut self) -> Vec<(Arc<Request>, Handle)> {
         let mut finished = Vec::new();
-        while let Some(progress) = self.work() {
-            if let Progress::Finished(request, result) = progress {
+        while let Some(job) = self.scheduler.next_job() {
+            let request = Arc::clone(job.request());
+            if let Progress::Finished(result) = self.run(job) {
                 finished.push((request, result));
             }
         }
@@ -106,7 +107,7 @@ impl Machine {
         let request = self.scheduler.private_request(goal, Priority::Normal);
         let mut progress = self.begin(&request, goal);
         loop {
-            if let Progress::Finished(_, result) = progress {
+            if let Progress::Finished(result) = progress {
                 return result;
             }
             progress = loop {
@@ -141,7 +142,8 @@ pub(super) fn evaluate_under(
             let mut machine = Machine::over(Arc::clone(world), Arc::clone(&scheduler));
             scope.spawn(move || {
                 while let Some(job) = machine.evaluator.wait_for_job() {
-                    if let Progress::Finished(request, result) = machine.run(job) {
+                    let request = Arc::clone(job.request());
+                    if let Progress::Finished(result) = machine.run(job) {
                         scheduler.retire(&request);
                         let _ = sender.send((request.id(), result));
                     }

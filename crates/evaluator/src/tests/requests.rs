@@ -93,8 +93,10 @@ fn jobs_that_resume_again_and_again_do_not_starve_new_ones() {
     for _ in 0..100 {
         // Everybody who waits is resumed before anybody runs.
         while machine.world.deliver(&machine.scheduler) {}
-        if let Some(Progress::Finished(request, _)) = machine.work() {
-            assert_eq!(request.id(), new.id());
+        let job = machine.scheduler.next_job().unwrap();
+        let id = job.request().id();
+        if let Progress::Finished(_) = machine.run(job) {
+            assert_eq!(id, new.id());
             return;
         }
     }
@@ -120,7 +122,8 @@ fn a_closed_scheduler_ends_what_it_has_and_takes_no_more() {
     machine.scheduler.close();
     assert!(machine.scheduler.submit(short(&machine, 2), Priority::High).is_none());
     let job = machine.scheduler.wait_for_job().unwrap();
-    assert!(matches!(machine.run(job), Progress::Finished(request, _) if request.id() == queued.id()));
+    assert_eq!(job.request().id(), queued.id());
+    assert!(matches!(machine.run(job), Progress::Finished(_)));
     assert!(machine.scheduler.wait_for_job().is_none());
 }
 
@@ -138,7 +141,7 @@ fn a_queued_request_is_stopped_before_it_begins() {
         let job = machine.scheduler.next_job().unwrap();
         assert!(!machine.scheduler.stop(&request, stop));
         assert!(!machine.scheduler.stop(&request, Stop::Cancelled));
-        let Progress::Finished(_, result) = machine.run(job) else { panic!("it is stopped") };
+        let Progress::Finished(result) = machine.run(job) else { panic!("it is stopped") };
         check_failed(&machine, result, code, goal.thunk().unwrap());
         assert_eq!(machine.world.counts().total(), 0);
         // Nobody else is told so.
