@@ -19,6 +19,7 @@ use crate::admission::{Admission, AdmissionOptions, Reservation};
 use crate::host::Outcome;
 use crate::job::{Job, JobId};
 use crate::request::{Priority, Request, Stop};
+use crate::walk::WalkPool;
 
 /// What a waiting job is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub struct SchedulerOptions {
     /// Bytes of inputs that jobs hold, together. What workers hold beside that
     /// is up to half as much again.
     pub held_max_bytes: u64,
+    /// Bytes of the stacks of all walks, together: what each of them takes
+    /// beyond a few KiB.
+    pub walk_max_bytes: u64,
 }
 
 /// The state that all workers share. `D` is the host's [`crate::Host::Data`].
@@ -62,6 +66,7 @@ pub struct Scheduler<D> {
     admission: Mutex<Admission>,
     /// Bytes of inputs that jobs hold, and those who wait for room.
     room: Mutex<Admission>,
+    walks: WalkPool,
     next_id: AtomicU64,
     requests: AtomicUsize,
     /// Sparks in the queues, per priority; read without the lock on every offer.
@@ -151,6 +156,7 @@ impl<D> Scheduler<D> {
                 allowance_bytes: 0,
                 pool_bytes: options.held_max_bytes,
             })),
+            walks: WalkPool::new(options.walk_max_bytes),
             next_id: AtomicU64::new(1),
             requests: AtomicUsize::new(0),
             sparks: Default::default(),
@@ -460,6 +466,16 @@ impl<D> Scheduler<D> {
         for (job, bytes) in admitted {
             self.resume(job, Event::Admitted(bytes));
         }
+    }
+
+    #[inline]
+    pub(crate) fn walks(&self) -> &WalkPool {
+        &self.walks
+    }
+
+    /// Bytes of the stacks of all walks, as far as they are counted.
+    pub fn walk_bytes(&self) -> u64 {
+        self.walks.used_bytes()
     }
 
     /// The most that all jobs together may hold of inputs.

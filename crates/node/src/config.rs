@@ -68,6 +68,8 @@ pub struct Budgets {
     pub objects_bytes: u64,
     /// Remembered relations.
     pub relations_bytes: u64,
+    /// Stacks of evaluations that nest deep, together.
+    pub walks_bytes: u64,
     /// Memory of one application that needs no reservation.
     pub allowance_bytes: u64,
     /// Memory that applications reserve beyond the allowance, together.
@@ -92,8 +94,8 @@ const ALLOWANCE_MAX_BYTES: u64 = 256 << 20;
 const REQUESTS_MAX_DEFAULT: usize = 10_000;
 
 impl Budgets {
-    /// Half of the machine's memory unless told otherwise: three eighths of
-    /// that for objects, an eighth for relations, half for guests.
+    /// Half of the machine's memory unless told otherwise: five sixteenths of
+    /// that for objects, one for walks, two for relations, half for guests.
     pub fn new(options: &Options) -> Self {
         let workers = options.workers.unwrap_or_else(cpus).clamp(1, WORKERS_MAX);
         let memory = options.memory_bytes.unwrap_or_else(|| machine_memory_bytes() / 2);
@@ -102,7 +104,8 @@ impl Budgets {
         let allowance_bytes = (guests / (2 * workers as u64)).min(ALLOWANCE_MAX_BYTES);
         Self {
             workers,
-            objects_bytes: memory / 8 * 3,
+            objects_bytes: memory / 16 * 5,
+            walks_bytes: memory / 16,
             relations_bytes: memory / 8,
             allowance_bytes,
             pool_bytes: guests - allowance_bytes * workers as u64,
