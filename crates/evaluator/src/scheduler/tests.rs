@@ -6,6 +6,7 @@
 use objects::FailureCode;
 
 use super::*;
+use crate::admission::Reservation;
 
 type Scheduler = super::Scheduler<()>;
 type Job = super::Job<()>;
