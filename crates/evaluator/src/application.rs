@@ -33,6 +33,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             if let Some(turn) = recall_step(host, frame) {
                 return turn;
             }
+            if !job.walk.grow(Partial::bytes_of(tree.len()), self.scheduler.walks()) {
+                return Turn::Exceed;
+            }
             frame.state = State::Resolving(Partial::new(tree));
             return Turn::Continue;
         }

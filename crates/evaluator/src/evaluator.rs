@@ -55,6 +55,8 @@ pub(crate) enum Turn {
     Call(Handle),
     /// The job cannot go on now.
     Wait(Wait),
+    /// The walk wants more memory than the node has for walks.
+    Exceed,
 }
 
 /// What a job waits for.
@@ -144,6 +146,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             let slice_is_over = turns > SLICE_TURNS;
             if turns > 1 && self.scheduler.should_yield(job.request.priority(), slice_is_over) {
                 job.report_applied();
+                job.walk.trim(self.scheduler.walks());
                 self.scheduler.yield_job(job, slice_is_over);
                 return Progress::SetAside;
             }
@@ -155,6 +158,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                     }
                 }
                 Turn::Call(goal) => self.call(host, &mut job, goal),
+                Turn::Exceed => self.fail_for_walk(host, &mut job),
                 Turn::Wait(wait) => match self.set_aside(host, job, wait) {
                     Some(resumed) => {
                         job = resumed;
@@ -170,6 +174,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         debug_assert_eq!((job.reserved_bytes, job.room_bytes), (0, 0));
         self.release(&mut job);
         job.report_applied();
+        job.end_walk(self.scheduler.walks());
         if !job.is_root {
             return Progress::Spent;
         }
@@ -181,9 +186,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
 
     fn stop<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Box<Job<D>>, code: FailureCode) -> Progress {
         self.release(&mut job);
-        job.report_applied();
         if !job.is_root {
-            return Progress::Spent;
+            // Nobody looks at the result of a spark.
+            let position = job.position();
+            return self.finish(job, position);
         }
         if let Some(frame) = job.frames.last()
             && frame.at.is_failure()
@@ -232,9 +238,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                     Turn::Continue
                 }
                 Kind::Strict | Kind::Shallow => forward(frame),
-                _ => complete(host, frame),
+                _ => complete(host, frame, &mut job.walk, self.scheduler.walks()),
             },
-            State::Resolving(_) => resolve(host, frame),
+            State::Resolving(_) => resolve(host, frame, &mut job.walk),
             State::Deepening(partial) => deepen(host, partial, frame.at),
             State::Applying => Turn::Wait(Wait::Pending),
             State::Selecting | State::Forwarding => unreachable!("the frame above is the top one"),
@@ -251,6 +257,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     ) -> Option<Handle> {
         let frame = job.frames.pop()?;
         remember_goal(host, &frame, value);
+        job.walk.shrink(frame.state.bytes());
         job.offered = job.offered.min(job.frames.len().saturating_sub(1));
         let Some(below) = job.frames.last_mut() else {
             return Some(value);
@@ -259,6 +266,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         if value.is_failure() {
             // Whoever needed this cannot have a result either.
             below.at = value;
+            job.walk.shrink(below.state.bytes());
             below.state = State::Forcing;
             return None;
         }
@@ -284,10 +292,21 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             job.fail(failure);
             return;
         }
+        if !job.grow(self.scheduler.walks()) {
+            return self.fail_for_walk(host, job);
+        }
         job.frames.push(Frame::new(goal));
         if self.scheduler.wants_sparks(&job.request) {
             self.offer_sparks(host, job);
         }
+    }
+
+    #[cold]
+    fn fail_for_walk<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
+        let max_bytes = self.scheduler.walks().max_bytes();
+        let detail = format!("all evaluations together nest deeper than {max_bytes} bytes allow");
+        let failure = rules::fail(host, FailureCode::Resources, job.position(), &detail);
+        job.fail(failure);
     }
 
     /// Offers goals of the oldest frames, last ones first: what this walk
@@ -337,6 +356,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         wait: Wait,
     ) -> Option<Box<Job<D>>> {
         let id = job.id;
+        job.walk.trim(self.scheduler.walks());
         match wait {
             Wait::Pending => {}
             Wait::Busy(thunk) => {

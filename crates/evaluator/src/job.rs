@@ -12,6 +12,7 @@ use objects::{Handle, TreeBuilder, TreeView};
 use crate::inputs::Held;
 use crate::request::Request;
 use crate::scheduler::Event;
+use crate::walk::{WalkBytes, WalkPool};
 
 /// Names a job that waits for events. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +20,9 @@ pub struct JobId(pub u64);
 
 /// The deepest stack of one job, in frames of about 120 bytes.
 pub const FRAMES_MAX: usize = 16 << 20;
+
+/// Frames that a stack grows by first.
+const FRAMES_FIRST: usize = 15;
 
 /// A walk towards one goal. `D` is the host's [`crate::Host::Data`].
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub struct Job<D> {
     pub(crate) room_bytes: u64,
     /// Applications begun that the request has not been told of.
     applied: u32,
+    /// What frames and partial trees take.
+    pub(crate) walk: WalkBytes,
 }
 
 /// Applications after which a job tells its request, whose count is shared.
@@ -59,6 +65,7 @@ impl<D> Job<D> {
             held: None,
             room_bytes: 0,
             applied: 0,
+            walk: WalkBytes::default(),
         }
     }
 
@@ -76,6 +83,30 @@ impl<D> Job<D> {
         self.reserved_bytes = 0;
         self.held = None;
         self.room_bytes = 0;
+    }
+
+    /// Makes room for one more frame. `false`: the bound is reached.
+    #[inline]
+    #[must_use]
+    pub(crate) fn grow(&mut self, pool: &WalkPool) -> bool {
+        self.frames.len() < self.frames.capacity() || self.grow_frames(pool)
+    }
+
+    /// Doubles the stack, after asking: while it is copied, both are there.
+    #[cold]
+    fn grow_frames(&mut self, pool: &WalkPool) -> bool {
+        let more = self.frames.capacity().max(FRAMES_FIRST);
+        let is_granted = self.walk.grow((more * size_of::<Frame>()) as u64, pool);
+        if is_granted {
+            self.frames.reserve_exact(more);
+        }
+        is_granted
+    }
+
+    /// Frees the stack's frames and gives back what was counted for them.
+    pub(crate) fn end_walk(&mut self, pool: &WalkPool) {
+        self.frames.clear();
+        self.walk.end((self.frames.capacity() * size_of::<Frame>()) as u64, pool);
     }
 
     /// The request on whose behalf the job runs.
@@ -109,6 +140,7 @@ impl<D> Job<D> {
     pub(crate) fn fail(&mut self, failure: Handle) {
         if let Some(frame) = self.frames.last_mut() {
             frame.at = failure;
+            self.walk.shrink(frame.state.bytes());
             frame.state = State::Forcing;
         }
     }
@@ -166,6 +198,17 @@ pub(crate) enum State {
     Applying,
 }
 
+impl State {
+    /// What the state takes beside its frame.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Resolving(partial) | Self::Deepening(partial) => Partial::bytes_of(partial.entries.len()),
+            Self::Forcing | Self::Selecting | Self::Forwarding | Self::Applying => 0,
+        }
+    }
+}
+
 /// A tree whose entries are replaced one by one.
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -191,6 +234,12 @@ impl Partial {
         let entries: Vec<Handle> = tree.iter().collect();
         let offered_from = entries.len();
         Box::new(Self { entries, index: 0, offered_from, is_changed: false })
+    }
+
+    /// What a tree of so many entries takes.
+    #[inline]
+    pub(crate) fn bytes_of(entries: usize) -> u64 {
+        (size_of::<Self>() + entries * size_of::<Handle>()) as u64
     }
 
     pub(crate) fn replace(&mut self, entry: Handle) {

@@ -21,6 +21,7 @@ mod request;
 mod rules;
 mod scheduler;
 mod steps;
+mod walk;
 
 pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};

@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use objects::Handle;
 use parking_lot::{Condvar, Mutex};
 
-use crate::admission::{Admission, AdmissionOptions, Reservation};
+use crate::admission::{Admission, AdmissionOptions};
 use crate::host::Outcome;
 use crate::job::{Job, JobId};
 use crate::request::{Priority, Request, Stop};
+use crate::walk::WalkPool;
 
 /// What a waiting job is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub struct SchedulerOptions {
     /// Bytes of inputs that jobs hold, together. What workers hold beside that
     /// is up to half as much again.
     pub held_max_bytes: u64,
+    /// Bytes of the stacks of all walks, together: what each of them takes
+    /// beyond a few KiB.
+    pub walk_max_bytes: u64,
 }
 
 /// The state that all workers share. `D` is the host's [`crate::Host::Data`].
@@ -63,6 +67,7 @@ pub struct Scheduler<D> {
     admission: Mutex<Admission>,
     /// Bytes of inputs that jobs hold, and those who wait for room.
     room: Mutex<Admission>,
+    walks: WalkPool,
     next_id: AtomicU64,
     requests: AtomicUsize,
     /// Sparks in the queues, per priority; read without the lock on every offer.
@@ -152,6 +157,7 @@ impl<D> Scheduler<D> {
                 allowance_bytes: 0,
                 pool_bytes: options.held_max_bytes,
             })),
+            walks: WalkPool::new(options.walk_max_bytes),
             next_id: AtomicU64::new(1),
             requests: AtomicUsize::new(0),
             sparks: Default::default(),
@@ -159,11 +165,6 @@ impl<D> Scheduler<D> {
             runnable: Default::default(),
             closed: AtomicBool::new(false),
         }
-    }
-
-    /// What an application may use without asking.
-    pub fn allowance_bytes(&self) -> u64 {
-        self.options.admission.allowance_bytes
     }
 
     pub(crate) fn new_id(&self) -> u64 {
@@ -442,79 +443,6 @@ impl<D> Scheduler<D> {
         self.work_arrived.notify_all();
     }
 
-    pub(crate) fn reserve(&self, job: JobId, memory_bytes: u64, priority: Priority) -> Reservation {
-        self.admission.lock().reserve(job, memory_bytes, priority)
-    }
-
-    /// The most memory that one application may ask for.
-    pub fn largest_bytes(&self) -> u64 {
-        self.admission.lock().largest_bytes()
-    }
-
-    pub(crate) fn try_reserve(&self, memory_bytes: u64, priority: Priority) -> Option<u64> {
-        self.admission.lock().try_reserve(memory_bytes, priority)
-    }
-
-    pub(crate) fn release(&self, bytes: u64) {
-        if bytes != 0 {
-            self.admit(bytes);
-        }
-    }
-
-    fn admit(&self, bytes: u64) {
-        let admitted = self.admission.lock().release(bytes);
-        for (job, bytes) in admitted {
-            self.resume(job, Event::Admitted(bytes));
-        }
-    }
-
-    /// The most that all jobs together may hold of inputs.
-    pub fn held_max_bytes(&self) -> u64 {
-        self.options.held_max_bytes
-    }
-
-    /// What one worker may hold without being counted: all of them together,
-    /// half of what jobs may.
-    pub(crate) fn worker_held_max_bytes(&self) -> u64 {
-        self.options.held_max_bytes / (2 * self.options.workers.max(1) as u64)
-    }
-
-    /// Bytes of inputs that jobs hold, or are about to.
-    pub fn held_bytes(&self) -> u64 {
-        self.options.held_max_bytes - self.room.lock().free_bytes()
-    }
-
-    /// Jobs that wait for room for their inputs.
-    pub fn awaiting_room(&self) -> usize {
-        self.room.lock().waiting()
-    }
-
-    pub(crate) fn reserve_room(&self, job: JobId, bytes: u64, priority: Priority) -> Reservation {
-        self.room.lock().reserve(job, bytes, priority)
-    }
-
-    pub(crate) fn try_take_room(&self, bytes: u64, priority: Priority) -> bool {
-        self.room.lock().try_reserve(bytes, priority).is_some()
-    }
-
-    pub(crate) fn give_room_back(&self, bytes: u64) {
-        if bytes != 0 {
-            self.make_room(bytes);
-        }
-    }
-
-    fn make_room(&self, bytes: u64) {
-        let admitted = self.room.lock().release(bytes);
-        for (job, bytes) in admitted {
-            self.resume(job, Event::Room(bytes));
-        }
-    }
-
-    /// Bytes of the common pool that nobody reserved.
-    pub fn free_bytes(&self) -> u64 {
-        self.admission.lock().free_bytes()
-    }
-
     /// Jobs that wait for an event, and jobs that wait for memory among them.
     pub fn waiting(&self) -> (usize, usize) {
         (self.parked.lock().len(), self.admission.lock().waiting())
@@ -527,5 +455,6 @@ impl<D> Scheduler<D> {
     }
 }
 
+mod bounds;
 #[cfg(test)]
 mod tests;

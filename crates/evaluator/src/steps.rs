@@ -8,6 +8,7 @@ use crate::evaluator::{Turn, Wait};
 use crate::host::{Host, Rule};
 use crate::job::{Frame, Partial, State};
 use crate::rules::{self, Lacks};
+use crate::walk::{WalkBytes, WalkPool};
 
 /// Entries of a tree that one turn looks at.
 const ENTRIES_PER_TURN: usize = 4096;
@@ -83,7 +84,12 @@ pub(crate) fn forward(frame: &mut Frame) -> Turn {
 
 /// The chain has arrived at a value: what the goal makes of it.
 #[inline]
-pub(crate) fn complete<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
+pub(crate) fn complete<H: Host>(
+    host: &mut H,
+    frame: &mut Frame,
+    walk: &mut WalkBytes,
+    pool: &WalkPool,
+) -> Turn {
     let value = frame.at;
     if rules::is_final(value) {
         return Turn::Return(value);
@@ -105,8 +111,12 @@ pub(crate) fn complete<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
     }
     match host.local(object) {
         Some(data) => {
+            let tree = TreeView::from_checked(&data);
+            if !walk.grow(Partial::bytes_of(tree.len()), pool) {
+                return Turn::Exceed;
+            }
             frame.at = object;
-            frame.state = State::Deepening(Partial::new(TreeView::from_checked(&data)));
+            frame.state = State::Deepening(Partial::new(tree));
             Turn::Continue
         }
         None => Turn::Wait(Wait::Data(vec![object])),
@@ -149,7 +159,7 @@ pub(crate) fn blobs_missing<H: Host>(host: &mut H, partial: &Partial) -> Vec<Han
 }
 
 /// Replaces the encodes of an application, from where the last turn stopped.
-pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
+pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame, walk: &mut WalkBytes) -> Turn {
     let State::Resolving(partial) = &mut frame.state else {
         unreachable!("the caller saw the state");
     };
@@ -169,6 +179,7 @@ pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
     if frame.is_lasting {
         host.remember(frame.at, next, Rule::Resolve);
     }
+    walk.shrink(frame.state.bytes());
     frame.state = State::Forcing;
     advance(frame, next)
 }

@@ -322,6 +322,7 @@ impl Node {
                 "Walks that wait until others let their inputs go.",
                 self.scheduler.awaiting_room() as u64,
             ),
+            gauge("walk_bytes", "Bytes of the stacks of walks that nest deep.", self.scheduler.walk_bytes()),
             gauge("inputs_held_bytes", "Bytes of inputs that walks hold.", self.scheduler.held_bytes()),
             gauge("jobs_runnable", "Walks that wait for a worker.", self.scheduler.runnable() as u64),
             gauge("workers", "Worker threads.", self.budgets.workers as u64),

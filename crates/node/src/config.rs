@@ -111,6 +111,8 @@ pub struct Budgets {
     pub objects_bytes: u64,
     /// Remembered relations.
     pub relations_bytes: u64,
+    /// Stacks of evaluations that nest deep, together.
+    pub walks_bytes: u64,
     /// Memory of one application that needs no reservation.
     pub allowance_bytes: u64,
     /// Memory that applications reserve beyond the allowance, together.
@@ -150,8 +152,8 @@ fn connections_max_default() -> usize {
 }
 
 impl Budgets {
-    /// Half of the machine's memory unless told otherwise: three eighths of
-    /// that for objects, an eighth for relations, half for guests.
+    /// Half of the machine's memory unless told otherwise: five sixteenths of
+    /// that for objects, one for walks, two for relations, half for guests.
     pub fn new(options: &Options) -> Self {
         let workers = options.workers.unwrap_or_else(cpus).clamp(1, WORKERS_MAX);
         let memory = options.memory_bytes.unwrap_or_else(|| machine_memory_bytes() / 2);
@@ -160,7 +162,8 @@ impl Budgets {
         let allowance_bytes = (guests / (2 * workers as u64)).min(ALLOWANCE_MAX_BYTES);
         Self {
             workers,
-            objects_bytes: memory / 8 * 3,
+            objects_bytes: memory / 16 * 5,
+            walks_bytes: memory / 16,
             relations_bytes: memory / 8,
             allowance_bytes,
             pool_bytes: guests - allowance_bytes * workers as u64,

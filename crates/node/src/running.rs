@@ -65,6 +65,7 @@ impl Node {
             },
             // With what workers hold themselves, three quarters of the tier.
             held_max_bytes: budgets.objects_bytes / 2,
+            walk_max_bytes: budgets.walks_bytes,
         }));
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));

@@ -6,13 +6,20 @@
 use objects::FailureCode;
 
 use super::*;
+use crate::admission::Reservation;
 
 type Scheduler = super::Scheduler<()>;
 type Job = super::Job<()>;
 
 fn scheduler(workers: usize) -> Scheduler {
     let admission = AdmissionOptions { allowance_bytes: 10, pool_bytes: 100 };
-    Scheduler::new(SchedulerOptions { workers, requests_max: 10, admission, held_max_bytes: 100 })
+    Scheduler::new(SchedulerOptions {
+        workers,
+        requests_max: 10,
+        admission,
+        held_max_bytes: 100,
+        walk_max_bytes: 1 << 20,
+    })
 }
 
 fn goal(item: u64) -> Handle {

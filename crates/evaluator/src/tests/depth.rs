@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Depth is bounded by memory: a million levels on a stack of 256 KiB.
 
-use objects::{Handle, TreeBuilder};
+use objects::{FailureCode, Handle, TreeBuilder};
 
+use super::api::Stop;
 use super::machine::Machine;
 
 const STACK_BYTES: usize = 256 << 10;
@@ -86,4 +87,98 @@ fn a_selection_through_a_hundred_thousand_selections() {
         }
         assert_eq!(machine.evaluate(selection.shallow().unwrap()), Handle::u64(9));
     });
+}
+
+/// A goal that nests `depth` times, down to `leaf`.
+fn nested(machine: &Machine, leaf: Handle, depth: u64) -> Handle {
+    let mut argument = leaf;
+    for _ in 0..depth {
+        argument = machine.world.application("inc", &[argument]).strict().unwrap();
+    }
+    argument
+}
+
+/// A leaf that is awaited at the bottom of everything.
+fn awaited(machine: &Machine, item: u64) -> Handle {
+    machine.world.application("remote inc", &[Handle::u64(item)]).strict().unwrap()
+}
+
+#[test]
+fn walks_that_nest_deep_are_bounded_together() {
+    let mut machine = Machine::nesting_up_to(16 << 20);
+    // Each fits, and some of them together.
+    let goals: Vec<Handle> =
+        (0..10).map(|item| nested(&machine, awaited(&machine, 100_000 * item), 10_000)).collect();
+    goals.iter().for_each(|&goal| _ = machine.submit(goal));
+    let mut finished = machine.work_off();
+    assert!((1..10).contains(&finished.len()), "{}", finished.len());
+    for (_, result) in &finished {
+        assert_eq!(machine.world.explain(*result).0.code, FailureCode::Resources);
+    }
+    let used = machine.scheduler.walk_bytes();
+    assert!((1 << 20..=16 << 20).contains(&used), "{used}");
+    while machine.world.deliver(&machine.scheduler) {
+        finished.extend(machine.work_off());
+    }
+    assert_eq!((finished.len(), machine.scheduler.walk_bytes()), (10, 0));
+    assert!(finished.iter().any(|(_, result)| !result.is_failure()));
+    // It was nobody's fault, and is not remembered.
+    for (item, &goal) in goals.iter().enumerate() {
+        let mut evaluated = machine.evaluate(goal);
+        while evaluated.is_failure() {
+            evaluated = machine.evaluate(goal);
+        }
+        assert_eq!(evaluated, Handle::u64(100_000 * item as u64 + 10_001));
+        assert_eq!(machine.scheduler.walk_bytes(), 0);
+    }
+}
+
+#[test]
+fn the_entries_of_trees_in_progress_count_too() {
+    let mut machine = Machine::nesting_up_to(1 << 20);
+    let wide = |machine: &Machine, kind: &str, entries: u64| {
+        let rest: Vec<Handle> = (1..entries).map(Handle::u64).collect();
+        let first = awaited(machine, entries);
+        match kind {
+            "arguments" => {
+                machine.world.application("tree", &[&[first], &rest[..]].concat()).strict().unwrap()
+            }
+            _ => machine
+                .world
+                .tree(&[&[first], &rest[..]].concat())
+                .identification()
+                .unwrap()
+                .strict()
+                .unwrap(),
+        }
+    };
+    for kind in ["arguments", "entries"] {
+        let fits = wide(&machine, kind, 20_000);
+        assert!(!machine.evaluate(fits).is_failure());
+        assert_eq!(machine.scheduler.walk_bytes(), 0);
+        let exceeds = wide(&machine, kind, 40_000);
+        let result = machine.evaluate(exceeds);
+        assert_eq!(machine.world.explain(result).0.code, FailureCode::Resources);
+        assert_eq!((machine.scheduler.walk_bytes(), machine.world.relation(exceeds)), (0, None));
+    }
+}
+
+#[test]
+fn stopped_walks_and_failing_ones_give_back_what_they_took() {
+    let mut machine = Machine::nesting_up_to(16 << 20);
+    let failing = machine.world.application("fail", &[Handle::blob(b"why")]).strict().unwrap();
+    let goal = nested(&machine, failing, 10_000);
+    assert!(machine.evaluate(goal).is_failure());
+    assert_eq!(machine.scheduler.walk_bytes(), 0);
+    for stop in [Stop::Cancelled, Stop::Deadline] {
+        let blob = machine.world.blob(&[7; 100]);
+        machine.world.send_away(blob, super::host::Distance::Far);
+        let leaf = machine.world.application("return", &[blob]).strict().unwrap();
+        let request = machine.submit(nested(&machine, leaf, 10_000));
+        machine.work_off();
+        assert!(machine.scheduler.walk_bytes() > 1 << 20);
+        assert!(!machine.scheduler.stop(&request, stop));
+        assert_eq!((machine.work_off().len(), machine.scheduler.walk_bytes()), (1, 0));
+        while machine.world.deliver(&machine.scheduler) {}
+    }
 }

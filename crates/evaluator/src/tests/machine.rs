@@ -29,7 +29,13 @@ pub(super) fn scheduler(workers: usize) -> Arc<Scheduler> {
 /// The same as options.
 pub(super) fn options(workers: usize) -> SchedulerOptions {
     let admission = AdmissionOptions { allowance_bytes: ALLOWANCE_BYTES, pool_bytes: POOL_BYTES };
-    SchedulerOptions { workers, requests_max: 1000, admission, held_max_bytes: HELD_MAX_BYTES }
+    SchedulerOptions {
+        workers,
+        requests_max: 1000,
+        admission,
+        held_max_bytes: HELD_MAX_BYTES,
+        walk_max_bytes: 2 << 30,
+    }
 }
 
 /// One worker on the test's own thread.
@@ -59,6 +65,12 @@ impl Machine {
     /// A worker in an empty world whose jobs may hold little.
     pub(super) fn holding_up_to(held_max_bytes: u64) -> Self {
         let options = SchedulerOptions { held_max_bytes, ..options(1) };
+        Self::over(World::new(), Arc::new(Scheduler::new(options)))
+    }
+
+    /// A worker in an empty world in which walks may not nest deep.
+    pub(super) fn nesting_up_to(walk_max_bytes: u64) -> Self {
+        let options = SchedulerOptions { walk_max_bytes, ..options(1) };
         Self::over(World::new(), Arc::new(Scheduler::new(options)))
     }
 

@@ -11,7 +11,7 @@ fn budgets_never_exceed_what_was_given() {
             let budgets =
                 Budgets::new(&Options { workers: Some(workers), memory_bytes, ..Options::default() });
             let guests = budgets.allowance_bytes * budgets.workers as u64 + budgets.pool_bytes;
-            let total = guests + budgets.objects_bytes + budgets.relations_bytes;
+            let total = guests + budgets.objects_bytes + budgets.relations_bytes + budgets.walks_bytes;
             assert!(total <= (memory_mib << 20).max(MEMORY_MIN_BYTES), "{budgets:?}");
             assert!((1..=WORKERS_MAX).contains(&budgets.workers));
         }
