@@ -203,7 +203,7 @@ impl State {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Resolving(partial) | Self::Deepening(partial) => Partial::bytes_of(partial.entries.len()),
+            Self::Resolving(partial) | Self::Deepening(partial) => Partial::bytes_of(partial.tree.len()),
             Self::Forcing | Self::Selecting | Self::Forwarding | Self::Applying => 0,
         }
     }
@@ -212,7 +212,7 @@ impl State {
 /// A tree whose entries are replaced one by one.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    pub(crate) entries: Vec<Handle>,
+    pub(crate) tree: TreeBuilder,
     /// The entry that the frame works on; those before it are done.
     pub(crate) index: usize,
     /// Entries from here on were offered as sparks.
@@ -231,9 +231,12 @@ impl Frame {
 
 impl Partial {
     pub(crate) fn new(tree: TreeView<'_>) -> Box<Self> {
-        let entries: Vec<Handle> = tree.iter().collect();
-        let offered_from = entries.len();
-        Box::new(Self { entries, index: 0, offered_from, is_changed: false })
+        Box::new(Self { tree: tree.into(), index: 0, offered_from: tree.len(), is_changed: false })
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> Option<Handle> {
+        self.tree.view().get(index)
     }
 
     /// What a tree of so many entries takes.
@@ -242,15 +245,13 @@ impl Partial {
         (size_of::<Self>() + entries * size_of::<Handle>()) as u64
     }
 
-    pub(crate) fn replace(&mut self, entry: Handle) {
-        if let Some(slot) = self.entries.get_mut(self.index) {
-            self.is_changed |= *slot != entry;
-            *slot = entry;
+    /// The entry at the index has this value.
+    #[inline]
+    pub(crate) fn replace(&mut self, value: Handle) {
+        if self.entry(self.index) != Some(value) {
+            self.is_changed = true;
+            self.tree.set(self.index, value);
         }
         self.index += 1;
-    }
-
-    pub(crate) fn to_tree(&self) -> TreeBuilder {
-        self.entries.iter().copied().collect()
     }
 }

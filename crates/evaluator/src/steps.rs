@@ -126,7 +126,7 @@ pub(crate) fn complete<H: Host>(
 /// Evaluates the entries of a tree, from where the last turn stopped.
 pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle) -> Turn {
     let turn_end = partial.index + ENTRIES_PER_TURN;
-    while let Some(&entry) = partial.entries.get(partial.index) {
+    while let Some(entry) = partial.entry(partial.index) {
         if partial.index == turn_end {
             return Turn::Continue;
         }
@@ -140,7 +140,7 @@ pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle)
     if !partial.is_changed {
         return Turn::Return(tree);
     }
-    let complete = host.keep_tree(partial.to_tree().view());
+    let complete = host.keep_tree(partial.tree.view());
     if let Some(goal) = complete.identification().and_then(Handle::strict) {
         host.remember(goal, complete, Rule::Strict);
     }
@@ -150,7 +150,7 @@ pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle)
 /// Blobs from the current entry on that are not local, to be asked for at once.
 pub(crate) fn blobs_missing<H: Host>(host: &mut H, partial: &Partial) -> Vec<Handle> {
     const AT_ONCE: usize = 256;
-    let ahead = partial.entries[partial.index..].iter().take(ENTRIES_PER_TURN);
+    let ahead = partial.tree.view().iter().skip(partial.index).take(ENTRIES_PER_TURN);
     // No further than the next goal: its failure would come before a loss
     // behind it.
     let blobs = ahead.take_while(|entry| entry.is_value() && !entry.names_tree());
@@ -163,7 +163,7 @@ pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame, walk: &mut WalkB
     let State::Resolving(partial) = &mut frame.state else {
         unreachable!("the caller saw the state");
     };
-    while let Some(&entry) = partial.entries.get(partial.index) {
+    while let Some(entry) = partial.entry(partial.index) {
         if !entry.is_encode() {
             partial.index += 1;
             continue;
@@ -174,7 +174,7 @@ pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame, walk: &mut WalkB
             None => return Turn::Call(entry),
         }
     }
-    let resolved = host.keep_tree(partial.to_tree().view());
+    let resolved = host.keep_tree(partial.tree.view());
     let next = resolved.application().unwrap_or_else(|| unreachable!("a tree can be applied"));
     if frame.is_lasting {
         host.remember(frame.at, next, Rule::Resolve);
@@ -188,7 +188,7 @@ pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame, walk: &mut WalkB
 pub(crate) fn next_spark<H: Host>(host: &mut H, partial: &mut Partial, encodes_only: bool) -> Option<Handle> {
     while partial.offered_from > partial.index + 1 {
         partial.offered_from -= 1;
-        let entry = partial.entries[partial.offered_from];
+        let entry = partial.entry(partial.offered_from)?;
         if encodes_only && entry.is_encode() && rules::known(host, entry).is_none() {
             return Some(entry);
         }

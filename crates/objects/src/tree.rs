@@ -128,7 +128,16 @@ impl TreeBuilder {
         self
     }
 
+    /// Replaces entry `index`, from 0. Past the end nothing happens.
+    #[inline]
+    pub fn set(&mut self, index: usize, entry: Handle) {
+        if let Some(slot) = self.bytes.as_chunks_mut::<{ Handle::LEN }>().0.get_mut(index) {
+            *slot = *entry.as_bytes();
+        }
+    }
+
     /// Number of entries so far.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() / Handle::LEN
     }
@@ -152,6 +161,13 @@ impl TreeBuilder {
     /// The concatenated entries.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+}
+
+impl From<TreeView<'_>> for TreeBuilder {
+    /// The same entries, to be changed.
+    fn from(tree: TreeView<'_>) -> Self {
+        Self { bytes: tree.as_bytes().to_vec() }
     }
 }
 

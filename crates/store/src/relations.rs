@@ -234,13 +234,13 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        match shard.table.find_mut(hash, &key) {
-            Some(entry) if entry.in_flight() => return false,
-            Some(entry) => *entry = Entry::known(key, record),
-            None => {
-                self.make_room(shard);
-                shard.table.find_or_insert_with(hash, &key, || Entry::known(key, record));
+        self.make_room_for(shard, hash, key);
+        let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, || Entry::known(key, record));
+        if !is_new {
+            if entry.in_flight() {
+                return false;
             }
+            *entry = Entry::known(key, record);
         }
         true
     }
@@ -252,10 +252,7 @@ impl Relations {
         let hash = self.seed.of_all(&key);
         let mut guard = self.shard(hash).lock();
         let shard = &mut *guard;
-        if shard.table.len() >= self.entries_max && shard.table.find(hash, &key).is_none() {
-            // Making room moves entries, so it comes before the insertion.
-            self.make_room(shard);
-        }
+        self.make_room_for(shard, hash, key);
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, || Entry::claim(key));
         if is_new {
             shard.claims += 1;
@@ -384,13 +381,18 @@ impl Relations {
         std::mem::take(&mut self.pending.lock().records)
     }
 
+    /// Before an insertion, since making room moves entries.
+    #[inline]
+    fn make_room_for(&self, shard: &mut ShardState, hash: u64, key: Handle) {
+        if shard.table.len() >= self.entries_max && shard.table.find(hash, &key).is_none() {
+            self.make_room(shard);
+        }
+    }
+
     /// Evicts so that one more entry fits. Bounded: claims are passed over
     /// once a round, which is little work for each result as long as they are
     /// fewer; a shard full of claims grows instead.
     fn make_room(&self, shard: &mut ShardState) {
-        if shard.table.len() < self.entries_max {
-            return;
-        }
         let mut victim = None;
         let mut results = 0;
         let claims_max = if shard.claims <= shard.table.len() / 2 { shard.claims } else { 0 };

@@ -96,3 +96,16 @@ proptest! {
         prop_assert_eq!(backwards, entries.iter().rev().copied().collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_builder_begins_with_a_tree_and_replaces_entries() {
+    let entries = [Handle::u64(1), Handle::blob(&[7; 40]), Handle::u64(3)];
+    let tree: TreeBuilder = entries.into_iter().collect();
+    let mut changed = TreeBuilder::from(tree.view());
+    assert_eq!(changed.view(), tree.view());
+    changed.set(1, Handle::u64(2));
+    changed.set(3, Handle::u64(4));
+    let wanted: TreeBuilder = [1, 2, 3].map(Handle::u64).into_iter().collect();
+    assert_eq!(changed.view().handle(), wanted.view().handle());
+    assert_ne!(changed.view().handle(), tree.view().handle());
+}
