@@ -228,9 +228,11 @@ impl World {
         };
         match mail {
             Mail::Arrival(object, job) => {
-                if let Some((bytes, _)) = lock(&self.remote).remove(&object) {
-                    lock(&self.objects).insert(object, bytes);
+                let mut remote = lock(&self.remote);
+                if let Some((bytes, _)) = remote.remove(&object) {
+                    lock(&self.objects).entry(object).or_insert(bytes);
                 }
+                drop(remote);
                 scheduler.resume(job, Event::Arrived);
             }
             Mail::Loss(object, job) => scheduler.resume(job, Event::Missing(object)),
@@ -352,14 +354,15 @@ impl Host for FakeHost {
         if let Some(meanwhile) = &mut self.meanwhile {
             meanwhile();
         }
+        // Held while looking here: else it could be on its way from there to here.
+        let mut remote = lock(&self.world.remote);
         if lock(&self.world.objects).contains_key(&object) {
             return Fetch::Here;
         }
-        let mut remote = lock(&self.world.remote);
         match remote.get(&object).map(|(_, distance)| *distance) {
             Some(Distance::Near) => {
                 if let Some((bytes, _)) = remote.remove(&object) {
-                    lock(&self.world.objects).insert(object, bytes);
+                    lock(&self.world.objects).entry(object).or_insert(bytes);
                 }
                 Fetch::Here
             }
