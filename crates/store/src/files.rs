@@ -11,6 +11,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use linux::Mapping;
 use objects::Handle;
@@ -256,6 +257,10 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     entries.map(|entry| Ok(entry.map_err(fail)?.path())).collect()
 }
 
+/// A process that was forked from the last owner has the lock until it execs.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
 /// Takes the one lock of the home folder and leaves our pid in it.
 fn lock(home: &Path) -> Result<File, Error> {
     let path = home.join("lock");
@@ -263,7 +268,15 @@ fn lock(home: &Path) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(&path).map_err(fail)?;
-    match file.try_lock() {
+    let mut tries = 0;
+    let taken = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => tries += 1,
+            taken => break taken,
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    };
+    match taken {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
