@@ -10,7 +10,7 @@ use crate::host::{Applied, Claim, Host, Outcome};
 use crate::inputs::Held;
 use crate::job::{Job, Partial, State};
 use crate::rules;
-use crate::steps::{advance, advance_known, recall_step, uncurry};
+use crate::steps::{advance, advance_known, recall_goal, uncurry};
 
 impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// One step of an application thunk.
@@ -20,17 +20,20 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             unreachable!("the caller holds the top frame");
         };
         let thunk = frame.at;
-        let Some(data) = host.local(thunk.definition()) else {
-            let turn = match recall_step(host, frame) {
-                Some(turn) => turn,
-                None => Turn::Wait(Wait::Data(vec![thunk.definition()])),
-            };
+        // What is known needs no more than the relation, and touches nothing else.
+        if let Some(next) = host.recall(thunk) {
+            let turn = advance_known(host, frame, next);
             self.release(job);
             return turn;
+        }
+        let Some(data) = host.local(thunk.definition()) else {
+            let turn = recall_goal(host, frame);
+            self.release(job);
+            return turn.unwrap_or_else(|| Turn::Wait(Wait::Data(vec![thunk.definition()])));
         };
         let tree = TreeView::from_checked(&data);
         if tree.iter().any(|entry| entry.is_encode()) {
-            if let Some(turn) = recall_step(host, frame) {
+            if let Some(turn) = recall_goal(host, frame) {
                 return turn;
             }
             if !job.walk.grow(Partial::bytes_of(tree.len()), self.scheduler.walks()) {
@@ -80,7 +83,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         application: &Application<'_>,
         data: &D,
     ) -> Option<Turn> {
-        if let Some(turn) = recall_step(host, job.frames.last_mut()?) {
+        if let Some(turn) = recall_goal(host, job.frames.last_mut()?) {
             self.release(job);
             return Some(turn);
         }

@@ -23,13 +23,9 @@ pub(crate) fn advance(frame: &mut Frame, next: Handle) -> Turn {
     Turn::Continue
 }
 
-/// Looks for what the frame's next step is known to lead to, or else, before
-/// the first step, for the goal's own result: either may have been forgotten
-/// without the other.
-pub(crate) fn recall_step<H: Host>(host: &mut H, frame: &mut Frame) -> Option<Turn> {
-    if let Some(next) = host.recall(frame.at) {
-        return Some(advance_known(host, frame, next));
-    }
+/// Looks for the goal's own result before the first step, whose result is not
+/// known: either may have been forgotten without the other.
+pub(crate) fn recall_goal<H: Host>(host: &mut H, frame: &mut Frame) -> Option<Turn> {
     if frame.steps > 0 {
         return None;
     }
@@ -202,9 +198,6 @@ pub(crate) fn next_spark<H: Host>(host: &mut H, partial: &mut Partial, encodes_o
 /// Moves the arguments of a curried procedure into the application.
 pub(crate) fn uncurry<H: Host>(host: &mut H, frame: &mut Frame, application: &Application<'_>) -> Turn {
     let thunk = frame.at;
-    if let Some(next) = host.recall(thunk) {
-        return advance_known(host, frame, next);
-    }
     let Some(procedure) = host.local(application.procedure) else {
         return Turn::Wait(Wait::Data(vec![application.procedure]));
     };
@@ -223,7 +216,10 @@ pub(crate) fn uncurry<H: Host>(host: &mut H, frame: &mut Frame, application: &Ap
 /// One step of a selection thunk.
 pub(crate) fn selection<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
     let thunk = frame.at;
-    if let Some(turn) = recall_step(host, frame) {
+    if let Some(next) = host.recall(thunk) {
+        return advance_known(host, frame, next);
+    }
+    if let Some(turn) = recall_goal(host, frame) {
         return turn;
     }
     let Some(data) = host.local(thunk.definition()) else {
