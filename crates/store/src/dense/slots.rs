@@ -112,7 +112,7 @@ impl Slots {
     /// Empties a slot that was found: those behind it move closer to their homes.
     pub(super) fn remove(&mut self, slot: usize) {
         let is_at_home =
-            |(at, &word): &(usize, &u64)| word == 0 || (word >> 32 >> self.shift) as usize == *at;
+            |&(at, &word): &(usize, &u64)| word == 0 || (word >> 32 >> self.shift) as usize == at;
         let mut behind = self.words.iter().enumerate().skip(slot + 1);
         let end = behind.find(is_at_home).map_or(slot + 1, |(at, _)| at);
         self.words.copy_within(slot + 1..end, slot);
