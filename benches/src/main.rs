@@ -35,6 +35,9 @@ fn main() -> anyhow::Result<()> {
     if arguments.first().is_some_and(|name| name == "invoke-loop") {
         return invoke::profile();
     }
+    if arguments.first().is_some_and(|name| name == "invoke-full-loop") {
+        return invoke::profile_full();
+    }
     let name = arguments.iter().find(|argument| !argument.starts_with('-'));
     let Some(name) = name else {
         anyhow::bail!("which bench? one of {:?}", BENCHES.map(|(name, _)| name));

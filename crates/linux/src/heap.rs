@@ -16,7 +16,8 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 /// `top_pad` bytes at once, since a huge page must lie within what has been
 /// asked for. Setting it fixes the size from which allocations are mapped one
 /// by one, so that is set too: above what buffers of requests take.
-const HUGE: &str = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432:glibc.malloc.mmap_threshold=2097152";
+const HUGE: &str =
+    "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432:glibc.malloc.mmap_threshold=33554432";
 
 /// Starts this program again, in the same process, with a heap in huge
 /// pages. Returns if it has them already, or was told about them by its user,
