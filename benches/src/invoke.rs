@@ -389,7 +389,9 @@ fn two_workers(number: u64) -> anyhow::Result<f64> {
     let barrier = Barrier::new(2);
     let second = Bench::on(Arc::clone(&first.node), tempfile::tempdir()?);
     let run = |mut bench: Bench, seed: u64| {
-        let warm = bench.application(limits(FUEL + 1), codelet, &pair(0));
+        // Each its own: whoever waits for the other's claim is resumed by any
+        // worker of the node.
+        let warm = bench.application(limits(FUEL + 1 + seed), codelet, &pair(0));
         bench.evaluate(warm);
         throughput(&mut bench, codelet, seed, || _ = barrier.wait())
     };
