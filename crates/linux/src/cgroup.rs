@@ -39,12 +39,8 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [(Self, &'static str); 4] = [
-        (Self::Memory, "memory"),
-        (Self::Processes, "pids"),
-        (Self::Cpu, "cpu"),
-        (Self::CpuTime, "cpuacct"),
-    ];
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Memory, "memory"), (Self::Processes, "pids"), (Self::Cpu, "cpu"), (Self::CpuTime, "cpuacct")];
 }
 
 impl Hierarchies {
@@ -90,6 +86,25 @@ impl Hierarchies {
             }
         }
         Self { version: 2, parents }
+    }
+
+    /// Removes empty groups that processes which are gone have left behind:
+    /// those whose names are `prefix`, a process's number, and anything, with
+    /// `-` between. Returns how many folders were removed.
+    pub fn sweep(&self, prefix: &str) -> usize {
+        let mut removed = 0;
+        for (_, parent) in &self.parents {
+            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let rest = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_prefix('-'));
+                let Some((owner, _)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
+                let is_gone = owner.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+                if is_gone && fs::remove_dir(entry.path()).is_ok() {
+                    removed += 1;
+                }
+            }
+        }
+        removed
     }
 
     /// Of control groups; 0 if there are none to be used.
@@ -242,7 +257,8 @@ impl Cgroup {
     /// being killed comes to its end.
     pub fn lift_cpu_limit(&self) {
         if let Some(folder) = self.folder(Controller::Cpu) {
-            let (file, none) = if self.version == 1 { ("cpu.cfs_quota_us", "-1") } else { ("cpu.max", "max") };
+            let (file, none) =
+                if self.version == 1 { ("cpu.cfs_quota_us", "-1") } else { ("cpu.max", "max") };
             // Without it the end comes later, no more.
             let _ = write(folder, file, none);
         }

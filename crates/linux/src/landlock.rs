@@ -37,9 +37,8 @@ pub fn restrict_files(read: &[&Path], write: &[&Path]) -> io::Result<bool> {
     // Renaming across folders came with version 2, truncating with 3.
     let all = ALL_1 | if version >= 2 { 1 << 13 } else { 0 } | if version >= 3 { 1 << 14 } else { 0 };
     // SAFETY: the structure of the first version is one number; its size goes with it.
-    let rules = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, &raw const all, size_of::<u64>(), 0u32)
-    };
+    let rules =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const all, size_of::<u64>(), 0u32) };
     let rules = i32::try_from(rules).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: the call has just made this descriptor, and it is ours alone.
     let rules = unsafe { OwnedFd::from_raw_fd(rules) };
@@ -62,9 +61,8 @@ fn allow(rules: &OwnedFd, place: &File, rights: u64) -> io::Result<()> {
     let rights = if place.metadata()?.is_dir() { rights } else { rights & FOR_FILES };
     let rule = PathBeneath { rights, parent: place.as_raw_fd() };
     // SAFETY: rule type 1 takes this packed structure, which outlives the call.
-    let done = unsafe {
-        libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), 1u32, &raw const rule, 0u32)
-    };
+    let done =
+        unsafe { libc::syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), 1u32, &raw const rule, 0u32) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -8,6 +8,7 @@
 //! Errors are [`std::io::Error`] with the kernel's own code inside; whoever
 //! calls knows the path or purpose and adds it.
 
+mod calls;
 mod cgroup;
 mod cpu;
 mod credentials;
@@ -22,6 +23,7 @@ mod syscall_filter;
 mod ticks;
 mod usage;
 
+pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
 pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
 pub use credentials::{
@@ -40,8 +42,8 @@ pub use namespaces::{
     Namespaces, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
 pub use pidfd::{
-    Exit, Forked, child_events, close_from, drain_events, fork, kill_process, open_process, reap_any,
-    reset_signals, wait_process, wait_readable,
+    Exit, Forked, child_events, close_on_exec_from, drain_events, fork, kill_process, leave_session,
+    open_process, reap_any, reset_signals, wait_either, wait_process, wait_readable,
 };
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use ticks::Ticks;

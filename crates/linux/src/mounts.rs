@@ -94,9 +94,8 @@ pub fn new_memory_files(
 /// # Errors
 /// `NotFound`, and what the kernel says.
 pub fn copy_tree(path: &Path, restrictions: Restrictions) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = rustix::mount::open_tree(CWD, path, flags)?;
     set_attributes(tree.as_fd(), restrictions.0, 1 << 18, true)?;
     Ok(tree)

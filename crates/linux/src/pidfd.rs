@@ -61,6 +61,25 @@ pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
+/// Waits until one of two descriptors can be read, or the time is over; which
+/// of them can be.
+///
+/// # Errors
+/// What `poll` says.
+pub fn wait_either(
+    first: BorrowedFd<'_>,
+    second: BorrowedFd<'_>,
+    timeout: Duration,
+) -> io::Result<[bool; 2]> {
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    let mut fds = [PollFd::new(&first, PollFlags::IN), PollFd::new(&second, PollFlags::IN)];
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) => Ok([!fds[0].revents().is_empty(), !fds[1].revents().is_empty()]),
+        Err(Errno::INTR) => Ok([false; 2]),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Waits for the end of a child of this process and reaps it; `None` when the
 /// time is over before.
 ///
@@ -169,17 +188,21 @@ pub fn reset_signals() {
     }
 }
 
-/// Closes every descriptor from `first` on.
+/// Has every descriptor from `first` on closed when a program is executed.
 ///
 /// # Errors
 /// What the kernel says.
-///
-/// # Safety
-/// Nothing that owns such a descriptor may be used or dropped afterwards.
-pub unsafe fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: the caller vouches for the owners.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: the call takes three numbers, and closes nothing now.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Leaves the session of the parent, and with that its terminal. A leader of
+/// a group, who cannot, has done so before.
+pub fn leave_session() {
+    let _ = process::setsid();
 }
 
 #[cfg(test)]
