@@ -20,6 +20,8 @@ mod mounts;
 mod namespaces;
 mod pidfd;
 mod syscall_filter;
+#[cfg(test)]
+mod test_thread;
 mod ticks;
 mod usage;
 
