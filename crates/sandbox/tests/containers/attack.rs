@@ -129,7 +129,7 @@ fn call(name: &str) -> io::Result<()> {
                 // An array of one number.
                 zeros[0] = 2 | 4 << 32;
                 zeros[1] = 8 | 1 << 32;
-                libc::syscall(libc::SYS_bpf, 0, zeros_at, 72)
+                libc::syscall(libc::SYS_bpf, 0, zeros.as_mut_ptr(), 72)
             }
             "io-uring" => libc::syscall(libc::SYS_io_uring_setup, 2, zeros_at),
             "perf" => libc::syscall(libc::SYS_perf_event_open, event.as_ptr(), 0, -1, -1, 0),
