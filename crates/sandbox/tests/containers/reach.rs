@@ -62,12 +62,7 @@ pub(crate) const CASES: &[Case] = &[
     case!(proc_kernel, ["see", "/proc/kcore", "/proc/keys", "/proc/kmsg"], [Weakness::WHOLE_PROC]),
     case!(proc_of_init, ["see", "/proc/1"], [Weakness::WHOLE_PROC]),
     case!(host_files, ["read", "/etc/shadow", "/old/etc/shadow"], [Weakness::OLD_ROOT, ROOT]),
-    case!(
-        host_folders,
-        Root,
-        ["see", "/root", "/home", "/var", "/sys", "/run", "/old"],
-        [Weakness::OLD_ROOT]
-    ),
+    case!(host_folders, ["see", "/root", "/home", "/var", "/sys", "/run", "/old"], [Weakness::OLD_ROOT]),
     Case { name: "reach::kill_host_processes", needs: Needs::Nothing, run: kill_host_processes },
     Case { name: "reach::abstract_socket_of_host", needs: Needs::Nothing, run: abstract_socket },
     Case { name: "reach::tcp_to_host", needs: Needs::Nothing, run: tcp_to_host },
