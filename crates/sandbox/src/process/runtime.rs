@@ -3,11 +3,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use linux::{Cgroup, Controller, Hierarchies, Namespaces, SyscallFilter};
 
@@ -284,29 +284,18 @@ struct Starting(Child);
 impl Starting {
     /// Tells the plan, and waits until the container is made.
     fn follow(mut self, control: &OwnedFd, plan: &[u8]) -> Result<OwnedFd, Error> {
-        let began = Instant::now();
-        linux::send_message(control, plan, &[]).map_err(|error| Error::Prepare(error.to_string()))?;
-        let (mut pid_1, mut is_ready) = (None, false);
-        while pid_1.is_none() || !is_ready {
-            let left = ANSWER_PATIENCE.checked_sub(began.elapsed());
-            left.ok_or(Error::Timeout("the init", ANSWER_PATIENCE.as_secs()))?;
-            let answer = match receive(control, "the init") {
-                Ok(Some(answer)) => answer,
-                Ok(None) => return Err(given_up(pid_1, "the init ended")),
-                Err(error) => {
-                    given_up(pid_1, "");
-                    return Err(error);
-                }
-            };
-            match answer.0.first() {
-                Some(&PID_1) => pid_1 = answer.1.into_iter().next(),
-                Some(&READY) => is_ready = true,
-                _ => return Err(given_up(pid_1, &reason(&answer.0))),
-            }
+        let mut pid_1 = None;
+        let made = converse(control, plan, &mut pid_1);
+        if made.is_ok() {
+            // It has nothing more to do than to end.
+            let _ = self.0.wait();
+            return pid_1.ok_or(Error::Ended);
         }
-        // It has nothing more to do than to end.
-        let _ = self.0.wait();
-        pid_1.ok_or(Error::Ended)
+        if let Some(pidfd) = &pid_1 {
+            let _ = linux::kill_process(pidfd.as_fd());
+            let _ = linux::wait_process(pidfd.as_fd(), ANSWER_PATIENCE);
+        }
+        made.and(Err(Error::Ended))
     }
 }
 
@@ -317,12 +306,24 @@ impl Drop for Starting {
     }
 }
 
-/// Ends a pid 1 whose container was not made.
-fn given_up(pid_1: Option<OwnedFd>, reason: &str) -> Error {
-    use std::os::fd::AsFd as _;
-    if let Some(pidfd) = pid_1 {
-        let _ = linux::kill_process(pidfd.as_fd());
-        let _ = linux::wait_process(pidfd.as_fd(), Duration::from_secs(5));
+/// Speaks with an init until its container is ready; its pid 1 comes to be
+/// known on the way.
+fn converse(control: &OwnedFd, plan: &[u8], pid_1: &mut Option<OwnedFd>) -> Result<(), Error> {
+    let began = Instant::now();
+    linux::send_message(control, plan, &[]).map_err(|error| Error::Prepare(error.to_string()))?;
+    let mut is_ready = false;
+    while pid_1.is_none() || !is_ready {
+        if began.elapsed() > ANSWER_PATIENCE {
+            return Err(Error::Timeout("the init", ANSWER_PATIENCE.as_secs()));
+        }
+        let Some((answer, fds)) = receive(control, "the init")? else {
+            return Err(Error::Prepare("the init ended".to_owned()));
+        };
+        match answer.first() {
+            Some(&PID_1) => *pid_1 = fds.into_iter().next(),
+            Some(&READY) => is_ready = true,
+            _ => return Err(Error::Prepare(reason(&answer))),
+        }
     }
-    Error::Prepare(reason.to_owned())
+    Ok(())
 }

@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifecycle::dead_container", needs: Needs::Nothing, run: dead_container },
     Case { name: "lifecycle::dropped_while_running", needs: Needs::Nothing, run: dropped_while_running },
     Case { name: "lifecycle::no_descriptors_inside", needs: Needs::Nothing, run: no_descriptors_inside },
+    Case { name: "lifecycle::python_runs", needs: Needs::Nothing, run: python_runs },
     Case { name: "lifecycle::pool", needs: Needs::Nothing, run: pool },
     Case { name: "lifecycle::death_of_the_node", needs: Needs::Root, run: death_of_the_node },
     Case { name: "lifecycle::cost", needs: Needs::Nothing, run: cost },
@@ -128,6 +129,42 @@ fn no_descriptors_inside(world: &World) {
     // The shell's own, and the one with which it reads the folder.
     let ran = finish(start(&container, &shell("ls /proc/self/fd | tr '\\n' ' '")));
     assert_eq!(ran.text, "0 1 2 3 ");
+    container.destroy().unwrap();
+}
+
+/// What ordinary Python programs do, the filter lets them do.
+const PYTHON: &str = r#"
+import asyncio, concurrent.futures, ctypes, hashlib, json, mmap, multiprocessing, os, socket, sqlite3
+import subprocess, tempfile, threading, time
+assert list(concurrent.futures.ThreadPoolExecutor(4).map(lambda n: n * n, range(9)))[8] == 64
+assert subprocess.run(["/bin/echo", "a"], capture_output=True).stdout == b"a\n"
+with multiprocessing.get_context("fork").Pool(2) as pool: assert pool.map(abs, [-1, -2]) == [1, 2]
+with tempfile.NamedTemporaryFile() as file: file.write(b"x" * 5000); file.flush(); mmap.mmap(file.fileno(), 0)
+a, b = socket.socketpair(); a.send(b"x"); assert b.recv(1) == b"x"
+asyncio.run(asyncio.sleep(0.01)); sqlite3.connect("/tmp/db").execute("create table t (a)")
+assert len(os.urandom(8)) == 8 and os.cpu_count() and os.getpid() > 1
+try: import numpy; assert (numpy.ones((200, 200)) @ numpy.ones((200, 200)))[0, 0] == 200
+except ModuleNotFoundError: pass
+print("done")
+"#;
+
+fn python_runs(world: &World) {
+    let ask = "import sys; print(sys.base_prefix); print(sys.executable)";
+    let Ok(told) = Command::new("python3").args(["-c", ask]).output() else { return };
+    let told = String::from_utf8(told.stdout).unwrap();
+    // No Python here: nothing to be shown.
+    let Some((prefix, executable)) = told.trim().split_once('\n') else { return };
+    let mut with = world.again();
+    if !prefix.starts_with("/usr") {
+        with.rootfs.read_only.push(Bind::same(prefix));
+    }
+    let container = with.container(Weakness::NONE);
+    let mut program = Program::new(executable);
+    program.arguments = vec!["-c".into(), PYTHON.into()];
+    let ran = finish(start(&container, &program));
+    // The folder above may be closed to others than root, and with it Python.
+    let is_closed = !world.is_root() && !std::path::Path::new(executable).exists();
+    assert!(ran.text == "done\n" || is_closed, "{ran:?}");
     container.destroy().unwrap();
 }
 
