@@ -12,6 +12,7 @@
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+pub mod process;
 mod sandbox;
 pub mod wasm;
 
