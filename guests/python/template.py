@@ -273,15 +273,19 @@ def unprivileged(request):
         os.setresgid(request.gid, request.gid, request.gid)
         os.setresuid(request.uid, request.uid, request.uid)
     for which, soft, hard in request.rlimits:
+        # Where the process has less already, it keeps the less.
+        most = resource.getrlimit(which)[1]
+        if most != resource.RLIM_INFINITY:
+            soft, hard = min(soft, most), min(hard, most)
         resource.setrlimit(which, (soft, hard))
     checked(prctl(PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
+    checked(prctl(PR_SET_DUMPABLE, 0), "dumpable")
     if request.seccomp:
         program = ctypes.create_string_buffer(request.seccomp, len(request.seccomp))
         # struct sock_fprog: a length in filters of eight bytes, and a pointer.
         filters = struct.pack("@HP", len(request.seccomp) // 8, ctypes.addressof(program))
         holder = ctypes.create_string_buffer(filters, len(filters))
         checked(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(holder)), "seccomp")
-    checked(prctl(PR_SET_DUMPABLE, 0), "dumpable")
 
 
 def forget_the_template():

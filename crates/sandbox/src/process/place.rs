@@ -35,6 +35,8 @@ pub(crate) trait Place: Send + Sync {
 /// Makes places.
 pub(crate) trait Places: Send + Sync {
     fn prepare(&self, room: Room) -> Result<Box<dyn Place>, String>;
+    /// How many are prepared and in nobody's use.
+    fn ready(&self) -> usize;
 }
 
 /// No place at all: the process stays where the template is, unconfined but
@@ -68,5 +70,9 @@ impl Place for Nowhere {
 impl Places for Nowhere {
     fn prepare(&self, _: Room) -> Result<Box<dyn Place>, String> {
         Ok(Box::new(Self))
+    }
+
+    fn ready(&self) -> usize {
+        0
     }
 }

@@ -18,13 +18,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use objects::{FailureCode, Handle, Limits};
+use objects::{FailureCode, Handle, Limits, MEMORY_DEFAULT_BYTES};
 use parking_lot::Mutex;
 use store::{Object, Store};
 
 use super::channel::{Bounds, SOURCE_LEN_MAX};
+use super::contained::Containers;
 use super::instance::{Instance, Life, Terms};
 use super::place::Places;
+use super::runtime::Runtime;
 use super::template::{Nursery, TemplateOptions};
 use crate::{Call, Error, Fault, Invoked, Outcome, Phase, Sandbox, SandboxId, Spec, State};
 
@@ -60,6 +62,9 @@ pub struct PythonOptions {
     pub files: u64,
     /// Bytes of `/tmp`; they count as memory as well.
     pub tmp_bytes: u64,
+    /// Containers that are kept prepared, for functions with the default
+    /// memory limit.
+    pub ready: usize,
 }
 
 impl Default for PythonOptions {
@@ -78,8 +83,16 @@ impl Default for PythonOptions {
             processes: 64,
             cpu_percent: 100,
             files: 256,
-            tmp_bytes: 64 << 20,
+            tmp_bytes: 16 << 20,
+            ready: 4,
         }
+    }
+}
+
+impl PythonOptions {
+    fn room(&self, memory_bytes: u64) -> Room {
+        let (processes, cpu_percent, files) = (self.processes, self.cpu_percent, self.files);
+        Room { memory_bytes, processes, cpu_percent, files }
     }
 }
 
@@ -126,6 +139,24 @@ struct Control {
 }
 
 impl Python {
+    /// Starts the template, and begins to prepare containers.
+    ///
+    /// # Errors
+    /// [`Error::Template`] if the template cannot serve, or the machine does
+    /// not have what it takes.
+    pub fn new(options: PythonOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
+        let (tmp_bytes, ready) = (options.tmp_bytes, options.ready);
+        let usual = options.room(MEMORY_DEFAULT_BYTES);
+        Self::with_places(options, store, |prefixes| {
+            Ok(Box::new(Containers::new(runtime, prefixes, tmp_bytes, usual, ready)?))
+        })
+    }
+
+    /// How many containers are prepared and in nobody's use.
+    pub fn ready(&self) -> usize {
+        self.places.ready()
+    }
+
     /// Starts the template, whose instances stay where it is: unconfined, for
     /// measurements and tests of what does not need a container.
     ///
@@ -226,8 +257,7 @@ impl Python {
         }
         let options = &self.options;
         let memory_bytes = seat.limits.memory_bytes;
-        let (processes, cpu_percent, files) = (options.processes, options.cpu_percent, options.files);
-        let place = self.places.prepare(Room { memory_bytes, processes, cpu_percent, files });
+        let place = self.places.prepare(options.room(memory_bytes));
         let place = place.map_err(|reason| {
             Fault::new(FailureCode::Resources, format!("no container can be made: {reason}"))
         })?;
