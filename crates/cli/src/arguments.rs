@@ -73,6 +73,9 @@ pub(crate) enum Command {
     Doctor(commands::doctor::Arguments),
     /// Measure the node: cold and remembered calls
     Bench(commands::bench::Arguments),
+    /// Be a container's init; the node starts it
+    #[command(hide = true)]
+    SandboxInit,
     /// Print versions
     Version,
     /// Print a completion script for a shell

@@ -49,6 +49,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
     match command {
         Command::Up(arguments) => return commands::up::run(&arguments, global, output),
         Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
+        Command::SandboxInit => return commands::sandbox_init::run(),
         Command::Version => return commands::version::run(output),
         Command::Completion(arguments) => return commands::completion::run(&arguments),
         _ => {}
@@ -85,6 +86,10 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
-        Command::Up(_) | Command::Doctor(_) | Command::Version | Command::Completion(_) => Ok(()),
+        Command::Up(_)
+        | Command::Doctor(_)
+        | Command::SandboxInit
+        | Command::Version
+        | Command::Completion(_) => Ok(()),
     }
 }

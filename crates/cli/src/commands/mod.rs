@@ -11,5 +11,6 @@ pub(crate) mod get;
 pub(crate) mod label;
 pub(crate) mod ls;
 pub(crate) mod put;
+pub(crate) mod sandbox_init;
 pub(crate) mod up;
 pub(crate) mod version;

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Control groups, of version 1 (each controller in a tree of its own) and of
+//! version 2 (one tree), behind one type.
+//!
+//! Groups are made below the one that this process is in: what limits the
+//! process limits them too.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A `cpu` period: how long a group may be held up for having used its share.
+const CPU_PERIOD_US: u64 = 100_000;
+/// Nothing that we read from a control file is longer.
+const CONTROL_LEN_MAX: u64 = 64 << 10;
+
+/// What groups can be made here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchies {
+    version: u8,
+    /// Controller and the folder in which groups are made; on version 2 the
+    /// same folder for all.
+    parents: Vec<(Controller, PathBuf)>,
+}
+
+/// What a group can limit or count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Controller {
+    /// Bytes of memory.
+    Memory,
+    /// Number of processes and threads.
+    Processes,
+    /// Share of processor time.
+    Cpu,
+    /// Processor time used; part of `Cpu` on version 2.
+    CpuTime,
+}
+
+impl Controller {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Memory, "memory"), (Self::Processes, "pids"), (Self::Cpu, "cpu"), (Self::CpuTime, "cpuacct")];
+}
+
+impl Hierarchies {
+    /// Looks at what is mounted, and which of it this process may use.
+    ///
+    /// # Errors
+    /// What reading `/proc/self` says.
+    pub fn discover() -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let mut parents = Vec::new();
+        for (controller, name) in Controller::ALL {
+            let Some(parent) = version_1_parent(&mounts, &own, name) else { continue };
+            if is_writable(&parent) {
+                parents.push((controller, parent));
+            }
+        }
+        if !parents.is_empty() {
+            return Ok(Self { version: 1, parents });
+        }
+        match version_2_parent(&mounts, &own) {
+            Some(parent) => Ok(Self::version_2(&parent)),
+            None => Ok(Self { version: 0, parents }),
+        }
+    }
+
+    /// Groups of version 2 below this folder, with those controllers that the
+    /// folder hands down, or can be made to.
+    pub fn version_2(parent: &Path) -> Self {
+        let mut parents = Vec::new();
+        let has = |file: &str, name: &str| {
+            let listed = fs::read_to_string(parent.join(file)).unwrap_or_default();
+            listed.split_whitespace().any(|listed| listed == name)
+        };
+        for (controller, name) in Controller::ALL.into_iter().take(3) {
+            if !has("cgroup.controllers", name) || !is_writable(parent) {
+                continue;
+            }
+            // Refused while the folder itself holds processes.
+            let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{name}"));
+            if has("cgroup.subtree_control", name) {
+                parents.push((controller, parent.to_owned()));
+            }
+        }
+        Self { version: 2, parents }
+    }
+
+    /// Removes empty groups that processes which are gone have left behind:
+    /// those whose names are `prefix`, a process's number, and anything, with
+    /// `-` between. Returns how many folders were removed.
+    pub fn sweep(&self, prefix: &str) -> usize {
+        let mut removed = 0;
+        for (_, parent) in &self.parents {
+            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let rest = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_prefix('-'));
+                let Some((owner, _)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
+                let is_gone = owner.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+                if is_gone && fs::remove_dir(entry.path()).is_ok() {
+                    removed += 1;
+                }
+            }
+        }
+        removed
+    }
+
+    /// Of control groups; 0 if there are none to be used.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// Whether groups made here have it.
+    pub fn has(&self, controller: Controller) -> bool {
+        self.parents.iter().any(|(other, _)| *other == controller)
+    }
+}
+
+/// Where a version 1 controller's groups below our own are, if it is mounted.
+fn version_1_parent(mounts: &str, own: &str, name: &str) -> Option<PathBuf> {
+    let has = |list: &str| list.split(',').any(|part| part == name);
+    let path = own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        has(controllers).then_some(path)
+    })?;
+    let (root, point) = mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let is_it = after.next() == Some("cgroup") && has(after.nth(1)?);
+        let mut before = before.split(' ').skip(3);
+        is_it.then_some((before.next()?, before.next()?))
+    })?;
+    Some(below(point, root, path))
+}
+
+fn version_2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let (root, point) = mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        after.starts_with("cgroup2 ").then_some((before.next()?, before.next()?))
+    })?;
+    Some(below(point, root, path))
+}
+
+/// In a container, our path may begin outside of what is mounted.
+fn below(point: &str, root: &str, path: &str) -> PathBuf {
+    let inside = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
+    let full = Path::new(point).join(inside.trim_start_matches('/'));
+    if full.is_dir() { full } else { PathBuf::from(point) }
+}
+
+fn is_writable(folder: &Path) -> bool {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// What a group may use. What is `None`, or cannot be limited here, is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CgroupLimits {
+    /// Bytes of memory, kernel memory and files in memory included.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u32>,
+    /// Hundredths of one processor.
+    pub cpu_percent: Option<u32>,
+}
+
+/// What a group uses and used. A figure that nobody keeps here is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CgroupUsage {
+    /// Bytes of memory now.
+    pub memory_bytes: u64,
+    /// The most bytes of memory ever.
+    pub memory_peak_bytes: u64,
+    /// Processes that were killed for want of memory.
+    pub oom_kills: u64,
+    /// Processor time.
+    pub cpu_ns: u64,
+    /// Processes and threads now.
+    pub processes: u64,
+}
+
+/// A control group. Dropping it removes it if it is empty.
+#[derive(Debug)]
+pub struct Cgroup {
+    version: u8,
+    folders: Vec<(Controller, PathBuf)>,
+    joins: Vec<File>,
+}
+
+impl Cgroup {
+    /// Makes a group of this name, which must be new, with limits.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, and what making folders and writing limits says;
+    /// nothing is left behind then.
+    pub fn create(hierarchies: &Hierarchies, name: &str, limits: &CgroupLimits) -> io::Result<Self> {
+        let is_plain = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+        if !is_plain {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name for a control group"));
+        }
+        let mut group = Self { version: hierarchies.version, folders: Vec::new(), joins: Vec::new() };
+        for (controller, parent) in &hierarchies.parents {
+            let folder = parent.join(name);
+            // Controllers of version 1 may be mounted together.
+            if !group.folders.iter().any(|(_, other)| *other == folder) {
+                fs::create_dir(&folder)?;
+            }
+            group.folders.push((*controller, folder));
+        }
+        group.limit(limits)?;
+        let mut last = None;
+        for (_, folder) in &group.folders {
+            if last == Some(folder) {
+                continue;
+            }
+            // A write to `cgroup.procs` of version 1 waits for all processors, for milliseconds.
+            let file = if group.version == 1 { "tasks" } else { "cgroup.procs" };
+            group.joins.push(OpenOptions::new().write(true).open(folder.join(file))?);
+            last = Some(folder);
+        }
+        Ok(group)
+    }
+
+    fn limit(&self, limits: &CgroupLimits) -> io::Result<()> {
+        let v1 = self.version == 1;
+        if let (Some(folder), Some(bytes)) = (self.folder(Controller::Memory), limits.memory_bytes) {
+            write(folder, if v1 { "memory.limit_in_bytes" } else { "memory.max" }, &bytes.to_string())?;
+            if v1 {
+                // Swap and kernel memory are counted apart where the kernel can.
+                write_if_there(folder, "memory.memsw.limit_in_bytes", &bytes.to_string())?;
+                write_if_there(folder, "memory.kmem.limit_in_bytes", &bytes.to_string())?;
+                write_if_there(folder, "memory.swappiness", "0")?;
+            } else {
+                write_if_there(folder, "memory.swap.max", "0")?;
+            }
+        }
+        if let (Some(folder), Some(most)) = (self.folder(Controller::Processes), limits.processes) {
+            write(folder, "pids.max", &most.to_string())?;
+        }
+        if let (Some(folder), Some(percent)) = (self.folder(Controller::Cpu), limits.cpu_percent) {
+            let quota = u64::from(percent.max(1)) * CPU_PERIOD_US / 100;
+            if v1 {
+                write(folder, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
+                write(folder, "cpu.cfs_quota_us", &quota.to_string())?;
+            } else {
+                write(folder, "cpu.max", &format!("{quota} {CPU_PERIOD_US}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets what is in the group have all processor time, so that what is
+    /// being killed comes to its end.
+    pub fn lift_cpu_limit(&self) {
+        if let Some(folder) = self.folder(Controller::Cpu) {
+            let (file, none) =
+                if self.version == 1 { ("cpu.cfs_quota_us", "-1") } else { ("cpu.max", "max") };
+            // Without it the end comes later, no more.
+            let _ = write(folder, file, none);
+        }
+    }
+
+    /// Files such that who writes `0` into each is in the group.
+    pub fn joins(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.joins.iter().map(File::as_fd)
+    }
+
+    /// What the group uses and used.
+    ///
+    /// # Errors
+    /// What reading says; `NotFound` once it is removed.
+    pub fn usage(&self) -> io::Result<CgroupUsage> {
+        let mut usage = CgroupUsage::default();
+        let v1 = self.version == 1;
+        if let Some(folder) = self.folder(Controller::Memory) {
+            let [now, peak, events] = if v1 {
+                ["memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"]
+            } else {
+                ["memory.current", "memory.peak", "memory.events"]
+            };
+            usage.memory_bytes = number(&read(folder, now)?);
+            // Older kernels do not keep a peak on version 2.
+            usage.memory_peak_bytes = read(folder, peak).map_or(usage.memory_bytes, |text| number(&text));
+            usage.oom_kills = field(&read(folder, events)?, "oom_kill");
+        }
+        if let Some(folder) = self.folder(Controller::Processes) {
+            usage.processes = number(&read(folder, "pids.current")?);
+        }
+        if let Some(folder) = self.folder(Controller::CpuTime) {
+            usage.cpu_ns = number(&read(folder, "cpuacct.usage")?);
+        } else if let Some(folder) = self.folder(Controller::Cpu).filter(|_| !v1) {
+            usage.cpu_ns = field(&read(folder, "cpu.stat")?, "usage_usec") * 1000;
+        }
+        Ok(usage)
+    }
+
+    /// Removes the group, trying until `patience` is over: what was killed
+    /// may still be leaving.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if something is still in it.
+    pub fn remove(&self, patience: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
+        let mut pause = Duration::from_micros(200);
+        for (_, folder) in &self.folders {
+            loop {
+                match fs::remove_dir(folder) {
+                    Ok(()) => break,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(error) if Instant::now() > deadline => return Err(error),
+                    Err(_) => std::thread::sleep(pause),
+                }
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(&self, wanted: Controller) -> Option<&Path> {
+        self.folders.iter().find(|(controller, _)| *controller == wanted).map(|(_, folder)| folder.as_path())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = self.remove(Duration::ZERO);
+    }
+}
+
+fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
+    fs::write(folder.join(file), text)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot write {text} to {file}: {error}")))
+}
+
+/// For what a kernel may lack, or have and no longer take.
+fn write_if_there(folder: &Path, file: &str, text: &str) -> io::Result<()> {
+    match write(folder, file, text) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) => Ok(()),
+        Err(_) if !folder.join(file).exists() => Ok(()),
+        other => other,
+    }
+}
+
+fn read(folder: &Path, file: &str) -> io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    File::open(folder.join(file))?.take(CONTROL_LEN_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn number(text: &str) -> u64 {
+    text.trim().parse().unwrap_or(0)
+}
+
+/// The number behind a word at the beginning of a line.
+fn field(text: &str, name: &str) -> u64 {
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(word, _)| *word == name).map_or(0, |(_, value)| number(value))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages between processes, with descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// The most bytes of one message.
+pub const MESSAGE_LEN_MAX: usize = 128 << 10;
+/// The most descriptors that go with one message.
+pub const MESSAGE_FDS_MAX: usize = 32;
+
+/// Two ends of a connection that keeps messages apart; closed on exec.
+///
+/// # Errors
+/// `Other` when there are no descriptors left.
+pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends one message, with copies of these descriptors.
+///
+/// # Errors
+/// `InvalidInput` over the limits, `BrokenPipe` if the other end is closed.
+pub fn send_message(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if bytes.is_empty() || bytes.len() > MESSAGE_LEN_MAX || fds.len() > MESSAGE_FDS_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is empty or too long"));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOBIG.into());
+    }
+    loop {
+        match rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes one message and its descriptors, which are closed on exec; `None` if
+/// the other end is closed.
+///
+/// # Errors
+/// `InvalidData` for a message over the limits.
+pub fn receive_message(socket: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_LEN_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(&socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            // The other end was closed with something unread.
+            Err(Errno::CONNRESET) => return Ok(None),
+            Ok(received) => break received,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            fds.extend(some);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message was cut off"));
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    bytes.truncate(received.bytes);
+    Ok(Some((bytes, fds)))
+}
+
+#[cfg(test)]
+mod tests;

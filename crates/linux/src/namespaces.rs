@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Namespaces: leaving the ones of the parent, entering those of a process.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
+
+/// A set of kinds of namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespaces(u32);
+
+impl Namespaces {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// What is mounted where.
+    pub const MOUNT: Self = Self(0x0002_0000);
+    /// The host's name.
+    pub const UTS: Self = Self(0x0400_0000);
+    /// System V objects and message queues.
+    pub const IPC: Self = Self(0x0800_0000);
+    /// Users, groups and capabilities.
+    pub const USER: Self = Self(0x1000_0000);
+    /// Process numbers, of children made from now on.
+    pub const PID: Self = Self(0x2000_0000);
+    /// Network devices, addresses and sockets.
+    pub const NET: Self = Self(0x4000_0000);
+
+    /// Those of either set.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The kernel's `CLONE_NEW…` bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// From the kernel's bits; those of other meanings are dropped.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits & 0x7e02_0000)
+    }
+}
+
+/// Gives the calling process new namespaces.
+///
+/// # Errors
+/// `PermissionDenied` without the capability, ENOSPC at the configured number
+/// of namespaces.
+pub fn unshare(kinds: Namespaces) -> io::Result<()> {
+    // SAFETY: the flag that is dangerous, a file table of one's own, cannot be
+    // in the set.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::from_bits_retain(kinds.0))? };
+    Ok(())
+}
+
+/// Moves the calling thread into the namespaces of a process; for `PID`, its
+/// children.
+///
+/// # Errors
+/// `PermissionDenied` without the capability in both.
+pub fn enter(pidfd: BorrowedFd<'_>, kinds: Namespaces) -> io::Result<()> {
+    rustix::thread::move_into_thread_name_spaces(pidfd, ThreadNameSpaceType::from_bits_retain(kinds.0))?;
+    Ok(())
+}
+
+/// Gives this process's new user namespace one user and one group: itself,
+/// under the number `inside`.
+///
+/// # Errors
+/// What writing the maps says.
+pub fn map_own_user(inside: u32, user: u32, group: u32) -> io::Result<()> {
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("{inside} {user} 1"))?;
+    std::fs::write("/proc/self/gid_map", format!("{inside} {group} 1"))
+}
+
+/// This process's user and group.
+pub fn own_user() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Names the host, in this UTS namespace.
+///
+/// # Errors
+/// `PermissionDenied` without the capability.
+pub fn set_host_name(name: &str) -> io::Result<()> {
+    Ok(rustix::system::sethostname(name.as_bytes())?)
+}
+
+/// Gives this process a new, empty session keyring. A kernel without keyrings
+/// has nothing to leave behind.
+///
+/// # Errors
+/// What the kernel says.
+pub fn leave_session_keyring() -> io::Result<()> {
+    let name: *const libc::c_char = std::ptr::null();
+    // SAFETY: a null name asks for an anonymous keyring; nothing else is passed.
+    let done = unsafe { libc::syscall(libc::SYS_keyctl, 1, name) };
+    match io::Error::last_os_error() {
+        _ if done >= 0 => Ok(()),
+        error if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        error => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A container, from the outside.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use linux::{Cgroup, Exit};
+use parking_lot::Mutex;
+
+use super::bounds::Usage;
+use super::confinement::Confinement;
+use super::error::Error;
+use super::init::{FAILED, RETURNED, SIGNALLED, STARTED};
+use super::plan::{Order, STRINGS_MAX};
+
+/// How long the init may take to answer.
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the kernel may take to end what was killed.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A native program to be run in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its file, as the container sees it; absolute.
+    pub path: PathBuf,
+    /// Its arguments, without its name.
+    pub arguments: Vec<OsString>,
+    /// All of its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its working directory.
+    pub directory: PathBuf,
+}
+
+impl Program {
+    /// A program without arguments, in `/tmp`, with a path to look for others.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            arguments: Vec::new(),
+            environment: vec![
+                ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
+                ("HOME".into(), "/tmp".into()),
+                ("LANG".into(), "C.UTF-8".into()),
+            ],
+            directory: "/tmp".into(),
+        }
+    }
+}
+
+/// A container that is ready: its pid 1 reaps and waits, and nobody's code
+/// has run in it. Dropping it destroys it.
+#[derive(Debug)]
+pub struct Container {
+    pidfd: OwnedFd,
+    control: Mutex<OwnedFd>,
+    group: Option<Cgroup>,
+    confinement: Confinement,
+    is_destroyed: bool,
+}
+
+impl Container {
+    pub(super) fn new(
+        pidfd: OwnedFd,
+        control: OwnedFd,
+        group: Option<Cgroup>,
+        confinement: Confinement,
+    ) -> Self {
+        Self { pidfd, control: Mutex::new(control), group, confinement, is_destroyed: false }
+    }
+
+    /// The container's pid 1. To be in the container, a process enters the
+    /// namespace of process numbers and forks; its child joins the control
+    /// groups and enters the others.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Files of the control groups: who writes `0` into each has joined them.
+    pub fn joins(&self) -> Vec<BorrowedFd<'_>> {
+        self.group.iter().flat_map(Cgroup::joins).collect()
+    }
+
+    /// What a process gives up before code runs in it.
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
+    }
+
+    /// What the container uses and used; zeros without control groups.
+    ///
+    /// # Errors
+    /// What reading the control groups says.
+    pub fn usage(&self) -> io::Result<Usage> {
+        self.group.as_ref().map_or(Ok(Usage::default()), |group| group.usage().map(Usage::from))
+    }
+
+    /// Ends all that is in the container, at once; it can only be destroyed
+    /// then. Returns before the end. Killing again changes nothing.
+    pub fn kill(&self) {
+        // What may not run cannot end either.
+        if let Some(group) = &self.group {
+            group.lift_cpu_limit();
+        }
+        // It is our child, so that the only failure is that it has ended.
+        let _ = linux::kill_process(self.pidfd.as_fd());
+    }
+
+    /// Starts a native program in the container, confined like any other code,
+    /// with these as its standard input, output and error.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a relative path or too many strings,
+    /// [`Error::Ended`] after a kill. That the program does not exist, its
+    /// [`Process`] tells.
+    pub fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, Error> {
+        let is_long = program.arguments.len().max(program.environment.len()) > STRINGS_MAX;
+        if !program.path.is_absolute() || !program.directory.is_absolute() || is_long {
+            return Err(Error::Invalid("a program needs absolute paths and few arguments".to_owned()));
+        }
+        let (status, theirs) = linux::message_pair().map_err(Error::kernel("make a socket"))?;
+        let order = Order { program: program.clone(), confinement: self.confinement.clone() }.encode();
+        if order.len() > linux::MESSAGE_LEN_MAX {
+            return Err(Error::Invalid(format!("a program's arguments take {} bytes", order.len())));
+        }
+        let mut fds: Vec<BorrowedFd<'_>> = stdio.iter().map(OwnedFd::as_fd).collect();
+        fds.push(theirs.as_fd());
+        fds.extend(self.joins());
+        let control = self.control.lock();
+        linux::send_message(&*control, &order, &fds).map_err(|_| Error::Ended)?;
+        match receive(&control, "the init")? {
+            Some((answer, mut fds)) if answer.first() == Some(&STARTED) => {
+                let pidfd = fds.pop().ok_or(Error::Ended)?;
+                Ok(Process { pidfd, status, ended: None })
+            }
+            Some((answer, _)) => Err(Error::Program(reason(&answer))),
+            None => Err(Error::Ended),
+        }
+    }
+
+    /// Ends all that is in the container and takes it away: nothing is left.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] or [`Error::Kernel`] if something could not be taken
+    /// away in time, as a process that the kernel cannot end.
+    pub fn destroy(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.is_destroyed, true) {
+            return Ok(());
+        }
+        self.kill();
+        // Pid 1 is the last to go: the kernel reaps all others first.
+        let ended = linux::wait_process(self.pidfd.as_fd(), END_PATIENCE);
+        if ended.map_err(Error::kernel("wait for a container's end"))?.is_none() {
+            return Err(Error::Timeout("a killed container", END_PATIENCE.as_secs()));
+        }
+        match &self.group {
+            Some(group) => group.remove(END_PATIENCE).map_err(Error::kernel("remove a control group")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// A program that was started in a container. Dropping it leaves it running,
+/// until its container ends.
+#[derive(Debug)]
+pub struct Process {
+    pidfd: OwnedFd,
+    status: OwnedFd,
+    ended: Option<Exit>,
+}
+
+impl Process {
+    /// The process.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Waits for its end; `None` when the time is over before. The end of the
+    /// container is one by SIGKILL.
+    ///
+    /// # Errors
+    /// [`Error::Program`] if it could not be executed.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Exit>, Error> {
+        if self.ended.is_some() {
+            return Ok(self.ended);
+        }
+        if !linux::wait_readable(&self.status, timeout).map_err(Error::kernel("wait for a program"))? {
+            return Ok(None);
+        }
+        let message = linux::receive_message(&self.status).map_err(Error::kernel("hear of a program"))?;
+        let exit = match message.as_ref().map(|(bytes, _)| bytes.as_slice()) {
+            Some([RETURNED, number @ ..]) => Exit::Code(status_number(number)),
+            Some([SIGNALLED, number @ ..]) => Exit::Signal(status_number(number)),
+            Some(other) => return Err(Error::Program(reason(other))),
+            None => Exit::Signal(9),
+        };
+        self.ended = Some(exit);
+        Ok(self.ended)
+    }
+
+    /// Ends the process, not what it has started.
+    pub fn kill(&self) {
+        let _ = linux::kill_process(self.pidfd.as_fd());
+    }
+}
+
+fn status_number(bytes: &[u8]) -> i32 {
+    bytes.try_into().map_or(0, i32::from_le_bytes)
+}
+
+/// One answer within the time for it; `None` if the other side has ended.
+pub(super) fn receive(socket: &OwnedFd, who: &'static str) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>, Error> {
+    if !linux::wait_readable(socket, ANSWER_PATIENCE).map_err(Error::kernel("wait for an answer"))? {
+        return Err(Error::Timeout(who, ANSWER_PATIENCE.as_secs()));
+    }
+    linux::receive_message(socket).map_err(Error::kernel("take an answer"))
+}
+
+/// The text of a [`FAILED`] answer.
+pub(super) fn reason(answer: &[u8]) -> String {
+    match answer {
+        [FAILED, text @ ..] => String::from_utf8_lossy(text).into_owned(),
+        _ => "it gave an answer that means nothing".to_owned(),
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The init of a container: what the hidden command `sandbox-init` is.
+//!
+//! It has one thread, and its standard input is a socket to the runtime, over
+//! which it gets a [`Plan`]. It makes the namespaces, forks into them as a
+//! sibling, so that the runtime is the parent of the container's pid 1, sends
+//! a descriptor of it, and ends. Pid 1 makes the file tree, says that it is
+//! ready, and then reaps whatever ends in the container and starts what it is
+//! told to. When the socket closes, because the runtime dropped the container
+//! or died, pid 1 ends, and the kernel ends all others with it. (A death
+//! signal would not do: it comes when the *thread* that prepared the container
+//! ends.)
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use linux::{Exit, Forked, Namespaces};
+
+use super::bounds::Weakness;
+use super::plan::{Order, Plan};
+use super::rootfs;
+
+/// First byte of what the init says: here is a descriptor of pid 1.
+pub(super) const PID_1: u8 = b'P';
+/// The container is made.
+pub(super) const READY: u8 = b'R';
+/// A program was forked; a descriptor of its process comes along.
+pub(super) const STARTED: u8 = b'S';
+/// Something failed; the text follows.
+pub(super) const FAILED: u8 = b'E';
+/// On a program's own socket: it returned, and the status follows.
+pub(super) const RETURNED: u8 = b'X';
+/// On a program's own socket: a signal ended it, whose number follows.
+pub(super) const SIGNALLED: u8 = b'K';
+
+/// Programs that run at the same time by order of the runtime, at most.
+const RUNNING_MAX: usize = 64;
+/// What pid 1 keeps: to signal, and to become the container's user.
+const CAPABILITIES_KEPT: u64 = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+/// How often pid 1 wakes although nothing happened.
+const HEARTBEAT: Duration = Duration::from_secs(3600);
+
+/// Runs as a container's init. Returns when the container is to end.
+pub fn main() -> ExitCode {
+    let stdin = io::stdin();
+    let control = stdin.as_fd();
+    match start(control) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            fail(control, &error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the runtime, if it still listens.
+fn fail(socket: BorrowedFd<'_>, error: &io::Error) {
+    let mut text = vec![FAILED];
+    text.extend(error.to_string().bytes().take(1024));
+    let _ = linux::send_message(socket, &text, &[]);
+}
+
+fn start(control: BorrowedFd<'_>) -> io::Result<()> {
+    linux::close_on_exec_from(3)?;
+    let (message, _) = linux::receive_message(control)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let plan = Plan::decode(&message).ok_or(io::ErrorKind::InvalidData)?;
+    if let Some((inside, user, group)) = plan.user_namespace {
+        linux::unshare(Namespaces::USER).map_err(step("make a user namespace"))?;
+        linux::map_own_user(inside, user, group).map_err(step("map the user"))?;
+    }
+    linux::unshare(namespaces(plan.weakness)).map_err(step("make namespaces"))?;
+    linux::make_mounts_private().map_err(step("make mounts private"))?;
+    match linux::fork(true).map_err(step("fork"))? {
+        Forked::Parent(pid) => {
+            let pidfd = linux::open_process(pid)?;
+            linux::send_message(control, &[PID_1], &[pidfd.as_fd()])
+        }
+        Forked::Child => pid_1(control, &plan),
+    }
+}
+
+/// Those that the container gets, besides that of users.
+pub(super) fn namespaces(weakness: Weakness) -> Namespaces {
+    let all = Namespaces::MOUNT.and(Namespaces::UTS).and(Namespaces::IPC);
+    let all = if weakness.has(Weakness::HOST_NETWORK) { all } else { all.and(Namespaces::NET) };
+    if weakness.has(Weakness::HOST_PROCESSES) { all } else { all.and(Namespaces::PID) }
+}
+
+fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
+    linux::leave_session();
+    let events = linux::child_events()?;
+    rootfs::enter(&plan.rootfs, plan.weakness)?;
+    linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
+    linux::leave_session_keyring().map_err(step("leave the session's keyring"))?;
+    linux::forbid_dumping()?;
+    if !plan.weakness.has(Weakness::ROOT) {
+        linux::keep_capabilities(CAPABILITIES_KEPT).map_err(step("drop capabilities"))?;
+    }
+    if !plan.weakness.has(Weakness::NEW_PRIVILEGES) {
+        linux::forbid_new_privileges()?;
+    }
+    linux::send_message(control, &[READY], &[])?;
+    Init { running: Vec::new() }.serve(control, &events)
+}
+
+fn step(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("cannot {what}: {error}"))
+}
+
+/// Pid 1, once the container is made.
+struct Init {
+    /// Programs that the runtime waits for, with the sockets on which it does.
+    running: Vec<(u32, OwnedFd)>,
+}
+
+impl Init {
+    fn serve(&mut self, control: BorrowedFd<'_>, events: &OwnedFd) -> io::Result<()> {
+        loop {
+            let [is_told, has_ended] = linux::wait_either(control, events.as_fd(), HEARTBEAT)?;
+            if has_ended {
+                linux::drain_events(events.as_fd());
+                self.reap();
+            }
+            if !is_told {
+                continue;
+            }
+            let Some((message, fds)) = linux::receive_message(control)? else { return Ok(()) };
+            match self.run(&message, fds) {
+                Ok(pidfd) => linux::send_message(control, &[STARTED], &[pidfd.as_fd()])?,
+                Err(error) => fail(control, &error),
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Some((pid, exit)) = linux::reap_any() {
+            let Some(at) = self.running.iter().position(|(running, _)| *running == pid) else { continue };
+            let (_, status) = self.running.swap_remove(at);
+            let (tag, number) = match exit {
+                Exit::Code(code) => (RETURNED, code),
+                Exit::Signal(signal) => (SIGNALLED, signal),
+            };
+            let [a, b, c, d] = number.to_le_bytes();
+            // Whoever waited may have gone.
+            let _ = linux::send_message(&status, &[tag, a, b, c, d], &[]);
+        }
+    }
+
+    fn run(&mut self, message: &[u8], fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+        let order = Order::decode(message).ok_or(io::ErrorKind::InvalidData)?;
+        if self.running.len() >= RUNNING_MAX {
+            return Err(io::Error::other(format!("{RUNNING_MAX} programs run already")));
+        }
+        let mut fds = fds.into_iter();
+        let (Some(stdin), Some(stdout), Some(stderr), Some(status)) =
+            (fds.next(), fds.next(), fds.next(), fds.next())
+        else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let joins: Vec<OwnedFd> = fds.collect();
+        match linux::fork(false)? {
+            Forked::Parent(pid) => {
+                let pidfd = linux::open_process(pid)?;
+                self.running.push((pid, status));
+                Ok(pidfd)
+            }
+            Forked::Child => {
+                let error = become_program(order, [stdin, stdout, stderr], joins);
+                fail(status.as_fd(), &error);
+                // Nothing of pid 1's may run here a second time.
+                std::process::exit(127)
+            }
+        }
+    }
+}
+
+/// Confines this process and executes the program; returns only why not.
+#[expect(clippy::disallowed_methods, reason = "this is where programs are started in containers")]
+#[allow(unsafe_code)]
+fn become_program(order: Order, stdio: [OwnedFd; 3], joins: Vec<OwnedFd>) -> io::Error {
+    linux::reset_signals();
+    for join in joins {
+        if let Err(error) = File::from(join).write_all(b"0") {
+            return step("join the control groups")(error);
+        }
+    }
+    let Order { program, confinement } = order;
+    let [stdin, stdout, stderr] = stdio.map(Stdio::from);
+    let mut command = Command::new(&program.path);
+    command.args(&program.arguments).env_clear().envs(program.environment);
+    command.current_dir(&program.directory).stdin(stdin).stdout(stdout).stderr(stderr);
+    // SAFETY: the process has one thread, so whatever the closure does finds
+    // every lock free and the heap whole.
+    unsafe { command.pre_exec(move || confinement.apply()) };
+    command.exec()
+}

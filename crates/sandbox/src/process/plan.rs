@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a container's init is told, as bytes: numbers and strings one after
+//! the other, each string behind its length. Both sides are the same binary.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+
+use linux::{Namespaces, ProcessLimits, SyscallFilter};
+
+use super::bounds::Weakness;
+use super::confinement::Confinement;
+use super::container::Program;
+use super::rootfs::{BINDS_MAX, Bind, Rootfs};
+
+/// Arguments of a program, at most; and as many variables of its environment.
+pub(super) const STRINGS_MAX: usize = 1024;
+
+/// How to make the container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// With a user namespace: the user inside, and user and group outside.
+    pub(super) user_namespace: Option<(u32, u32, u32)>,
+    pub(super) host_name: String,
+    pub(super) rootfs: Rootfs,
+    pub(super) weakness: Weakness,
+}
+
+/// What to run in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) program: Program,
+    pub(super) confinement: Confinement,
+}
+
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    fn option(&mut self, number: Option<u64>) -> &mut Self {
+        self.number(u64::from(number.is_some())).number(number.unwrap_or(0))
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64);
+        self.0.extend(bytes);
+        self
+    }
+
+    fn string(&mut self, string: impl AsRef<OsStr>) -> &mut Self {
+        self.bytes(string.as_ref().as_bytes())
+    }
+}
+
+/// Reads what a [`Writer`] wrote; `None` for anything else.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn small(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
+    }
+
+    fn count(&mut self, most: usize) -> Option<usize> {
+        usize::try_from(self.number()?).ok().filter(|count| *count <= most)
+    }
+
+    fn option(&mut self) -> Option<Option<u64>> {
+        let (is_some, number) = (self.number()?, self.number()?);
+        Some((is_some == 1).then_some(number))
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.number()?).ok()?;
+        self.take(len)
+    }
+
+    fn string(&mut self) -> Option<OsString> {
+        Some(OsString::from_vec(self.bytes()?.to_vec()))
+    }
+
+    fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+impl Plan {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        let (inside, user, group) = self.user_namespace.unwrap_or_default();
+        writer.number(u64::from(self.user_namespace.is_some()));
+        writer.number(inside.into()).number(user.into()).number(group.into());
+        writer.number(self.weakness.0.into()).string(&self.host_name);
+        writer.number(self.rootfs.tmp_bytes).number(self.rootfs.read_only.len() as u64);
+        for bind in &self.rootfs.read_only {
+            writer.string(&bind.host).string(&bind.guest);
+        }
+        writer.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let has_users = reader.number()? == 1;
+        let users = (reader.small()?, reader.small()?, reader.small()?);
+        let weakness = Weakness(reader.small()?);
+        let host_name = reader.string()?.into_string().ok()?;
+        let tmp_bytes = reader.number()?;
+        let mut read_only = Vec::new();
+        for _ in 0..reader.count(BINDS_MAX)? {
+            let (host, guest) = (reader.string()?, reader.string()?);
+            read_only.push(Bind { host: host.into(), guest: guest.into() });
+        }
+        reader.end()?;
+        let rootfs = Rootfs { read_only, tmp_bytes };
+        Some(Self { user_namespace: has_users.then_some(users), host_name, rootfs, weakness })
+    }
+}
+
+impl Order {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        let Program { path, arguments, environment, directory } = &self.program;
+        writer.string(path).string(directory).number(arguments.len() as u64);
+        for argument in arguments {
+            writer.string(argument);
+        }
+        writer.number(environment.len() as u64);
+        for (name, value) in environment {
+            writer.string(name).string(value);
+        }
+        let confined = &self.confinement;
+        writer.number(confined.namespaces.bits().into());
+        writer.number(confined.has_user_namespace.into());
+        writer.number(confined.user.into()).number(confined.group.into());
+        let limits = &confined.limits;
+        writer.option(limits.files).option(limits.processes).option(limits.file_bytes);
+        writer.option(limits.core_bytes).option(limits.queue_bytes).option(limits.locked_bytes);
+        writer.bytes(confined.filter.bytes()).number(confined.weakness.0.into());
+        writer.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let (path, directory) = (PathBuf::from(reader.string()?), PathBuf::from(reader.string()?));
+        let mut arguments = Vec::new();
+        for _ in 0..reader.count(STRINGS_MAX)? {
+            arguments.push(reader.string()?);
+        }
+        let mut environment = Vec::new();
+        for _ in 0..reader.count(STRINGS_MAX)? {
+            environment.push((reader.string()?, reader.string()?));
+        }
+        let confinement = Confinement {
+            namespaces: Namespaces::from_bits(reader.small()?),
+            has_user_namespace: reader.number()? == 1,
+            user: reader.small()?,
+            group: reader.small()?,
+            limits: ProcessLimits {
+                files: reader.option()?,
+                processes: reader.option()?,
+                file_bytes: reader.option()?,
+                core_bytes: reader.option()?,
+                queue_bytes: reader.option()?,
+                locked_bytes: reader.option()?,
+            },
+            filter: SyscallFilter::from_bytes(reader.bytes()?).ok()?,
+            weakness: Weakness(reader.small()?),
+        };
+        reader.end()?;
+        Some(Self { program: Program { path, arguments, environment, directory }, confinement })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::process::filter::program_filter;
+
+    fn plan() -> Plan {
+        Plan {
+            user_namespace: Some((1, 2, 3)),
+            host_name: "sandbox".to_owned(),
+            rootfs: Rootfs { read_only: vec![Bind::same("/usr"), Bind::same("/lib")], tmp_bytes: 7 },
+            weakness: Weakness::ROOT,
+        }
+    }
+
+    fn order() -> Order {
+        let mut program = Program::new("/bin/sh");
+        program.arguments = vec!["-c".into(), "true".into()];
+        program.environment = vec![("A".into(), "b".into())];
+        let confinement = Confinement {
+            namespaces: Namespaces::NET,
+            has_user_namespace: true,
+            user: 4,
+            group: 5,
+            limits: ProcessLimits { files: Some(9), ..ProcessLimits::default() },
+            filter: program_filter().unwrap(),
+            weakness: Weakness::NONE,
+        };
+        Order { program, confinement }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(Plan::decode(&plan().encode()), Some(plan()));
+        assert_eq!(Order::decode(&order().encode()), Some(order()));
+        assert!(order().encode().len() < linux::MESSAGE_LEN_MAX);
+    }
+
+    #[test]
+    fn what_is_cut_or_too_long_is_nothing() {
+        let (plan, order) = (plan().encode(), order().encode());
+        for len in 0..plan.len() {
+            assert_eq!(Plan::decode(&plan[..len]), None, "{len}");
+        }
+        for len in (0..order.len()).step_by(7) {
+            assert_eq!(Order::decode(&order[..len]), None, "{len}");
+        }
+        assert_eq!(Plan::decode(&[plan, vec![0]].concat()), None);
+        assert_eq!(Order::decode(&[order, vec![0]].concat()), None);
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file tree of a container: what it is made of, and making it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+
+use linux::Restrictions;
+
+use super::bounds::Weakness;
+use super::error::Error;
+
+/// Binds of one container, at most.
+pub(super) const BINDS_MAX: usize = 64;
+/// The least room of `/tmp`: a page for each of a few files.
+const TMP_BYTES_MIN: u64 = 64 << 10;
+/// The root holds nothing but places for mounts.
+const ROOT_BYTES: u64 = 1 << 20;
+const ROOT_INODES: u64 = 2048;
+/// Devices without state, and without rights over others.
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// Something of the host that a container sees, read-only, without devices
+/// and set-user-id programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    /// A file or folder here. A link is followed.
+    pub host: PathBuf,
+    /// Where it is there: absolute, without `..`.
+    pub guest: PathBuf,
+}
+
+impl Bind {
+    /// The same path here and there.
+    pub fn same(path: impl Into<PathBuf>) -> Self {
+        let host = path.into();
+        Self { guest: host.clone(), host }
+    }
+}
+
+/// What a container sees as its files: its binds, a `/proc` that knows only
+/// its processes, a `/dev` with five devices, and an empty `/tmp` of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rootfs {
+    /// What it sees of the host.
+    pub read_only: Vec<Bind>,
+    /// Room in `/tmp`; counted as memory too.
+    pub tmp_bytes: u64,
+}
+
+impl Rootfs {
+    /// The host's programs and libraries, those of its package manager, and
+    /// 16 MiB of `/tmp`.
+    pub fn host_programs() -> Self {
+        let folders = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"];
+        let here = folders.into_iter().filter(|path| Path::new(path).exists());
+        Self { read_only: here.map(Bind::same).collect(), tmp_bytes: 16 << 20 }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.read_only.len() > BINDS_MAX {
+            return Err(Error::Invalid(format!("{} binds; at most {BINDS_MAX}", self.read_only.len())));
+        }
+        for bind in &self.read_only {
+            let mut parts = bind.guest.components();
+            let is_plain = parts.next() == Some(Component::RootDir)
+                && parts.clone().count() > 0
+                && parts.all(|part| matches!(part, Component::Normal(_)));
+            let is_ours = ["/proc", "/dev", "/tmp", "/old"].iter().any(|ours| bind.guest.starts_with(ours));
+            if !is_plain || is_ours {
+                let path = bind.guest.display();
+                return Err(Error::Invalid(format!(
+                    "{path} is not a place for a bind: it must be absolute and plain, outside of /proc, /dev and /tmp"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn quota(&self) -> (u64, u64) {
+        let bytes = self.tmp_bytes.max(TMP_BYTES_MIN);
+        (bytes, (bytes / 4096).clamp(64, 1 << 16))
+    }
+}
+
+/// Makes the tree and changes the root to it. Runs in the init, in a mount
+/// namespace of its own.
+///
+/// # Errors
+/// What could not be mounted.
+pub(super) fn enter(rootfs: &Rootfs, weakness: Weakness) -> io::Result<()> {
+    let hard = Restrictions::NO_SETUID.and(Restrictions::NO_DEVICES);
+    let bound = [
+        (Weakness::SETUID, Restrictions::NO_SETUID),
+        (Weakness::DEVICES, Restrictions::NO_DEVICES),
+        (Weakness::WRITABLE, Restrictions::READ_ONLY),
+    ];
+    let bound = bound.into_iter().filter(|(off, _)| !weakness.has(*off));
+    let bound = bound.fold(Restrictions::default(), |all, (_, one)| all.and(one));
+    let mut binds = Vec::new();
+    for bind in &rootfs.read_only {
+        let copy = linux::copy_tree(&bind.host, bound).map_err(at("bind", &bind.host))?;
+        binds.push((copy, bind));
+    }
+    let device = Restrictions::READ_ONLY.and(Restrictions::NO_SETUID).and(Restrictions::NO_EXEC);
+    let mut devices = Vec::new();
+    for name in DEVICES {
+        let path = Path::new("/dev").join(name);
+        devices.push((linux::copy_tree(&path, device).map_err(at("bind", &path))?, name));
+    }
+    // The new root needs a place to be mounted; /proc is always there, and the
+    // old one is of no more use.
+    let root = linux::new_memory_files(ROOT_BYTES, ROOT_INODES, 0o755, hard)?;
+    linux::attach(root.as_fd(), Path::new("/proc")).map_err(at("mount", Path::new("/")))?;
+    linux::change_directory(root.as_fd())?;
+    for (copy, bind) in &binds {
+        place(copy, &bind.host, &relative(&bind.guest))?;
+    }
+    make_dev(&devices)?;
+    mount("proc", &proc_mount(weakness)?)?;
+    mount("tmp", &tmp_mount(rootfs, weakness)?)?;
+    let old = weakness.has(Weakness::OLD_ROOT).then(|| Path::new("old"));
+    if let Some(old) = old {
+        fs::create_dir(old)?;
+    }
+    linux::restrict(root.as_fd(), Restrictions::READ_ONLY)?;
+    linux::change_root(old)
+}
+
+fn proc_mount(weakness: Weakness) -> io::Result<OwnedFd> {
+    let hard = Restrictions::NO_SETUID.and(Restrictions::NO_DEVICES).and(Restrictions::NO_EXEC);
+    if weakness.has(Weakness::WHOLE_PROC) {
+        return linux::new_file_system("proc", &[], hard);
+    }
+    // Only folders of processes, and of those only one's own: no /proc/sys,
+    // sysrq-trigger, kcore, keys, and nothing of the init's.
+    let options = [("hidepid", "invisible"), ("subset", "pid")];
+    linux::new_file_system("proc", &options, hard.and(Restrictions::READ_ONLY))
+}
+
+fn tmp_mount(rootfs: &Rootfs, weakness: Weakness) -> io::Result<OwnedFd> {
+    let (bytes, inodes) = if weakness.has(Weakness::NO_QUOTA) { (1 << 40, 1 << 24) } else { rootfs.quota() };
+    let hard = if weakness.has(Weakness::DEVICES) {
+        Restrictions::NO_SETUID
+    } else {
+        Restrictions::NO_SETUID.and(Restrictions::NO_DEVICES)
+    };
+    linux::new_memory_files(bytes, inodes, 0o1777, hard)
+}
+
+fn mount(place: &str, mount: &OwnedFd) -> io::Result<()> {
+    fs::create_dir_all(place)?;
+    linux::attach(mount.as_fd(), Path::new(place)).map_err(at("mount", Path::new(place)))
+}
+
+fn make_dev(devices: &[(OwnedFd, &str)]) -> io::Result<()> {
+    fs::create_dir("dev")?;
+    for (device, name) in devices {
+        let place = Path::new("dev").join(name);
+        fs::write(&place, b"")?;
+        linux::attach(device.as_fd(), &place).map_err(at("mount", &place))?;
+    }
+    let links = [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1")];
+    for (name, target) in links.into_iter().chain([("stderr", "/proc/self/fd/2"), ("shm", "/tmp")]) {
+        symlink(target, Path::new("dev").join(name))?;
+    }
+    Ok(())
+}
+
+/// Puts a bind in its place, which is made if a bind before has not brought it.
+fn place(copy: &OwnedFd, host: &Path, guest: &Path) -> io::Result<()> {
+    let made = if fs::metadata(host)?.is_dir() {
+        fs::create_dir_all(guest)
+    } else {
+        let folder = guest.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).and_then(|()| if guest.exists() { Ok(()) } else { fs::write(guest, b"") })
+    };
+    made.map_err(at("make a place for", guest))?;
+    linux::attach(copy.as_fd(), guest).map_err(at("mount", guest))
+}
+
+/// A checked guest path, from the root as working directory.
+fn relative(guest: &Path) -> PathBuf {
+    guest.strip_prefix("/").unwrap_or(guest).to_owned()
+}
+
+fn at<'a>(what: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> io::Error + 'a {
+    move |error| io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn is_refused(guest: &str) -> bool {
+        let bind = Bind { host: "/usr".into(), guest: guest.into() };
+        Rootfs { read_only: vec![bind], tmp_bytes: 0 }.check().is_err()
+    }
+
+    #[test]
+    fn places_are_plain() {
+        for guest in ["usr", "/", "/a/../b", "..", "/proc/self", "/dev", "/tmp/x", ""] {
+            assert!(is_refused(guest), "{guest}");
+        }
+        for guest in ["/usr", "/function/code", "/tmpfiles"] {
+            assert!(!is_refused(guest), "{guest}");
+        }
+        assert!(Rootfs { read_only: vec![Bind::same("/usr"); 65], tmp_bytes: 0 }.check().is_err());
+    }
+
+    #[test]
+    fn quotas_have_a_floor_and_a_ceiling() {
+        let quota = |tmp_bytes| Rootfs { read_only: Vec::new(), tmp_bytes }.quota();
+        assert_eq!(quota(0), (64 << 10, 64));
+        assert_eq!(quota(16 << 20), (16 << 20, 4096));
+        assert_eq!(quota(1 << 40), (1 << 40, 1 << 16));
+    }
+}
