@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Making, using and taking away containers.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use sandbox::process::{Bind, Bounds, Error, Exit, Pool, Program, Rootfs, Weakness};
+
+use crate::world::{World, attacker, finish, runtime, shell, start};
+use crate::{Case, Needs};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "lifecycle::programs_run", needs: Needs::Nothing, run: programs_run },
+    Case { name: "lifecycle::world_inside", needs: Needs::Nothing, run: world_inside },
+    Case { name: "lifecycle::missing_program", needs: Needs::Nothing, run: missing_program },
+    Case { name: "lifecycle::failed_preparation", needs: Needs::Nothing, run: failed_preparation },
+    Case { name: "lifecycle::usage_is_counted", needs: Needs::MemoryLimit, run: usage_is_counted },
+    Case { name: "lifecycle::dead_container", needs: Needs::Nothing, run: dead_container },
+    Case { name: "lifecycle::dropped_while_running", needs: Needs::Nothing, run: dropped_while_running },
+    Case { name: "lifecycle::no_descriptors_inside", needs: Needs::Nothing, run: no_descriptors_inside },
+    Case { name: "lifecycle::pool", needs: Needs::Nothing, run: pool },
+    Case { name: "lifecycle::death_of_the_node", needs: Needs::Root, run: death_of_the_node },
+    Case { name: "lifecycle::cost", needs: Needs::Nothing, run: cost },
+];
+
+fn programs_run(world: &World) {
+    let container = world.container(Weakness::NONE);
+    let ran = finish(start(&container, &shell("echo out; echo err >&2; exit 3")));
+    assert_eq!((ran.exit, ran.text.as_str()), (Some(Exit::Code(3)), "out\nerr\n"));
+    let ran = finish(start(&container, &shell("kill -9 $$")));
+    assert_eq!(ran.exit, Some(Exit::Signal(9)));
+    let mut both = [start(&container, &shell("sleep 0.1; echo a")), start(&container, &shell("echo b"))];
+    both.reverse();
+    let texts = both.map(|one| finish(one).text);
+    assert_eq!(texts, ["b\n", "a\n"]);
+    container.destroy().unwrap();
+}
+
+/// What a program sees of itself says that each layer holds.
+fn world_inside(world: &World) {
+    let container = world.container(Weakness::NONE);
+    let said = |script: &str| {
+        let ran = finish(start(&container, &shell(script)));
+        assert_eq!(ran.exit, Some(Exit::Code(0)), "{script}: {ran:?}");
+        ran.text
+    };
+    let status = said("cat /proc/self/status");
+    let line = |name: &str| {
+        let found = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        found.unwrap().to_owned()
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(line(set), "0000000000000000", "{set}");
+    }
+    assert_eq!((line("NoNewPrivs").as_str(), line("Seccomp").as_str()), ("1", "2"));
+    let user = container.confinement().user.to_string();
+    assert_eq!(line("Uid"), [user.as_str(); 4].join("\t"));
+    assert_eq!(line("Gid"), [user.as_str(); 4].join("\t"));
+    assert_eq!(said("hostname || uname -n"), "sandbox\n");
+    assert_eq!(said("ls /dev | tr '\\n' ' '"), "fd full null random shm stderr stdin stdout urandom zero ");
+    assert_eq!(said("ls -A /tmp"), "");
+    let mounts = said("cat /proc/self/mountinfo");
+    let fields = |place: &str| {
+        let found = mounts.lines().find(|line| line.split(' ').nth(4) == Some(place));
+        found.unwrap().split(' ').nth(5).unwrap().to_owned()
+    };
+    assert!(fields("/").starts_with("ro,nosuid,nodev"), "{}", fields("/"));
+    assert!(fields("/usr").starts_with("ro,nosuid,nodev"), "{}", fields("/usr"));
+    assert!(fields("/proc").starts_with("ro,nosuid,nodev,noexec"), "{}", fields("/proc"));
+    assert!(fields("/tmp").starts_with("rw,nosuid,nodev"), "{}", fields("/tmp"));
+    container.destroy().unwrap();
+}
+
+fn missing_program(world: &World) {
+    let container = world.container(Weakness::NONE);
+    let (mut process, _reader) = start(&container, &Program::new("/nowhere"));
+    let failed = process.wait(Duration::from_secs(5));
+    assert!(matches!(&failed, Err(Error::Program(why)) if why.contains("No such file")), "{failed:?}");
+    let null = || std::fs::File::open("/dev/null").unwrap().into();
+    let relative = container.run(&Program::new("sh"), [null(), null(), null()]);
+    assert!(matches!(relative, Err(Error::Invalid(_))), "{relative:?}");
+    container.destroy().unwrap();
+}
+
+fn failed_preparation(world: &World) {
+    let runtime = runtime(Weakness::NONE).unwrap();
+    let mut rootfs = world.rootfs.clone();
+    rootfs.read_only.push(Bind::same("/nowhere"));
+    let failed = runtime.prepare(&rootfs, &Bounds::default());
+    assert!(matches!(&failed, Err(Error::Prepare(why)) if why.contains("/nowhere")), "{failed:?}");
+    let wrong =
+        Rootfs { read_only: vec![Bind { host: "/usr".into(), guest: "/a/../b".into() }], tmp_bytes: 0 };
+    assert!(matches!(runtime.prepare(&wrong, &Bounds::default()), Err(Error::Invalid(_))));
+}
+
+fn usage_is_counted(world: &World) {
+    let container = world.container(Weakness::NONE);
+    assert_eq!(container.usage().unwrap().processes, 0, "pid 1 does not count");
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; head -c 3000000 /dev/zero > /tmp/x";
+    let ran = finish(start(&container, &shell(script)));
+    assert_eq!(ran.exit, Some(Exit::Code(0)), "{ran:?}");
+    let usage = container.usage().unwrap();
+    assert!(usage.cpu_ns > 1_000_000 && usage.memory_bytes > 3_000_000, "{usage:?}");
+    assert!(usage.memory_peak_bytes >= usage.memory_bytes && usage.oom_kills == 0, "{usage:?}");
+    container.destroy().unwrap();
+}
+
+fn dead_container(world: &World) {
+    let container = world.container(Weakness::NONE);
+    container.kill();
+    std::thread::sleep(Duration::from_millis(100));
+    let null = || std::fs::File::open("/dev/null").unwrap().into();
+    let refused = container.run(&shell("true"), [null(), null(), null()]);
+    assert!(matches!(refused, Err(Error::Ended)), "{refused:?}");
+    container.destroy().unwrap();
+}
+
+fn dropped_while_running(world: &World) {
+    let container = world.container(Weakness::NONE);
+    let (mut process, _reader) = start(&container, &shell("sleep 1000"));
+    drop(container);
+    assert_eq!(process.wait(Duration::ZERO).unwrap(), Some(Exit::Signal(9)));
+}
+
+fn no_descriptors_inside(world: &World) {
+    let container = world.container(Weakness::NONE);
+    // The shell's own, and the one with which it reads the folder.
+    let ran = finish(start(&container, &shell("ls /proc/self/fd | tr '\\n' ' '")));
+    assert_eq!(ran.text, "0 1 2 3 ");
+    container.destroy().unwrap();
+}
+
+fn pool(world: &World) {
+    let pool = Pool::new(runtime(Weakness::NONE).unwrap(), world.rootfs.clone(), Bounds::default(), 2);
+    assert_eq!([pool.fill().unwrap(), pool.fill().unwrap(), pool.fill().unwrap()], [true, true, false]);
+    let taken = pool.take().unwrap();
+    assert_eq!(pool.ready(), 1);
+    assert_eq!(finish(start(&taken, &attacker(&["hello"]))).text, "done\n");
+    assert!(pool.fill().unwrap());
+    let more = [pool.take().unwrap(), pool.take().unwrap(), pool.take().unwrap()];
+    assert_eq!(pool.ready(), 0, "the third was made when it was asked for");
+    drop(more);
+    taken.destroy().unwrap();
+    pool.fill().unwrap();
+    pool.drain();
+}
+
+/// A node that prepares a container and then does nothing.
+pub(crate) fn hold() -> ExitCode {
+    let world = World::new().unwrap();
+    let container = world.container(Weakness::NONE);
+    let (_process, _reader) = start(&container, &shell("sleep 1000"));
+    println!("{}", container.confinement().user);
+    std::io::stdout().flush().unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+    ExitCode::FAILURE
+}
+
+fn death_of_the_node(_world: &World) {
+    let this = std::env::current_exe().unwrap();
+    let mut node = Command::new(this).arg("hold").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let user: u32 = line.trim().parse().unwrap();
+    assert!(lives(user), "its container lives");
+    node.kill().unwrap();
+    node.wait().unwrap();
+    let began = Instant::now();
+    while lives(user) {
+        assert!(began.elapsed() < Duration::from_secs(5), "the container outlives its node");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The next node takes away what this one could not.
+    runtime(Weakness::NONE).unwrap();
+    let mut left = std::collections::BTreeSet::new();
+    crate::host::groups_of(node.id(), &mut left);
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn lives(user: u32) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.any(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == user))
+}
+
+/// What preparing and destroying take; printed, and only grossly bounded.
+fn cost(world: &World) {
+    let runtime = runtime(Weakness::NONE).unwrap();
+    let (mut prepare, mut run, mut destroy) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..30 {
+        let began = Instant::now();
+        let container = runtime.prepare(&world.rootfs, &Bounds::default()).unwrap();
+        prepare.push(began.elapsed());
+        let began = Instant::now();
+        finish(start(&container, &Program::new("/bin/true")));
+        run.push(began.elapsed());
+        let began = Instant::now();
+        container.destroy().unwrap();
+        destroy.push(began.elapsed());
+    }
+    for (name, times) in [("prepare", &mut prepare), ("run /bin/true", &mut run), ("destroy", &mut destroy)] {
+        times.sort_unstable();
+        println!(
+            "    {name}: n {}, min {:?}, median {:?}, max {:?}",
+            times.len(),
+            times[0],
+            times[15],
+            times[29]
+        );
+        assert!(times[15] < Duration::from_secs(1), "{name} takes {:?}", times[15]);
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Containers against hostile code, on the kernel as it is.
+//!
+//! This program is three things: with `sandbox-init` as its first argument it
+//! is the init of a container, with `attack` it is hostile code in one, and
+//! else it runs the cases one after the other and reports like libtest does.
+//! After each case, processes, control groups, mounts and descriptors must be
+//! what they were before.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, unsafe_code)]
+
+mod attack;
+mod host;
+mod lifecycle;
+mod reach;
+mod resources;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use host::Host;
+use world::World;
+
+/// A case, and what it needs of the machine.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) needs: Needs,
+    pub(crate) run: fn(&World),
+}
+
+/// What a case cannot do without.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    Root,
+    MemoryLimit,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("sandbox-init") => return sandbox::process::init::main(),
+        Some("attack") => return attack::main(&arguments[1..]),
+        Some("hold") => return lifecycle::hold(),
+        _ => {}
+    }
+    let cases = [lifecycle::CASES, reach::CASES, resources::CASES].concat_cases();
+    if arguments.iter().any(|argument| argument == "--list") {
+        cases.iter().for_each(|case| println!("{}: test", case.name));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let chosen: Vec<&Case> = cases
+        .iter()
+        .copied()
+        .filter(|case| filter.is_none_or(|part| case.name.contains(part.as_str())))
+        .collect();
+    run(&chosen, cases.len() - chosen.len())
+}
+
+trait Concat {
+    fn concat_cases(self) -> Vec<&'static Case>;
+}
+
+impl<const N: usize> Concat for [&'static [Case]; N] {
+    fn concat_cases(self) -> Vec<&'static Case> {
+        self.into_iter().flatten().collect()
+    }
+}
+
+fn run(cases: &[&Case], filtered: usize) -> ExitCode {
+    let began = Instant::now();
+    println!("\nrunning {} tests", cases.len());
+    let world = World::new();
+    let (mut passed, mut failed, mut ignored) = (0, 0, 0);
+    for case in cases {
+        let missing = match (&world, case.needs) {
+            (Err(why), _) => Some(why.as_str()),
+            (Ok(world), Needs::Root) if !world.is_root() => Some("needs root"),
+            (Ok(world), Needs::MemoryLimit) if !world.limits_memory() => Some("needs control groups"),
+            _ => None,
+        };
+        if let Some(why) = missing {
+            println!("test {} ... ignored, {why}", case.name);
+            ignored += 1;
+            continue;
+        }
+        let Ok(world) = &world else { continue };
+        let before = Host::look();
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            (case.run)(world);
+            before.assert_unchanged();
+        }));
+        println!("test {} ... {}", case.name, if ran.is_ok() { "ok" } else { "FAILED" });
+        if ran.is_ok() { passed += 1 } else { failed += 1 }
+    }
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
+         {filtered} filtered out; finished in {:.2}s\n",
+        began.elapsed().as_secs_f64()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

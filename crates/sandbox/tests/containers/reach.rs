@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What hostile code can reach: kernel calls, files, processes, the network.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use sandbox::process::{Bind, Weakness};
+
+use crate::world::World;
+use crate::{Case, Needs};
+
+const NONE: Weakness = Weakness::NONE;
+const ANY_CALL: Weakness = Weakness::ANY_CALL;
+const ROOT: Weakness = Weakness::ROOT;
+
+/// `case!(name, needs, attack, layers)`: one attack against some layers.
+macro_rules! case {
+    ($name:ident, $needs:ident, [$($word:expr),*], [$($layer:expr),*]) => {
+        Case {
+            name: concat!("reach::", stringify!($name)),
+            needs: Needs::$needs,
+            run: |world| world.assert_stopped(&[$($word),*], &[$($layer),*], NONE),
+        }
+    };
+}
+
+pub(crate) const CASES: &[Case] = &[
+    case!(mount, Root, ["call", "mount"], [ROOT, ANY_CALL]),
+    case!(umount, Root, ["call", "umount"], [ROOT, ANY_CALL]),
+    case!(fsopen, Root, ["call", "fsopen"], [ROOT, ANY_CALL]),
+    case!(unshare_user, Nothing, ["call", "unshare-user"], [ANY_CALL]),
+    case!(unshare_net, Root, ["call", "unshare-net"], [ROOT, ANY_CALL]),
+    case!(clone_user, Nothing, ["call", "clone-user"], [ANY_CALL]),
+    case!(setns, Root, ["call", "setns"], [ROOT, ANY_CALL]),
+    case!(keyctl, Nothing, ["call", "keyctl"], [ANY_CALL]),
+    case!(add_key, Nothing, ["call", "add-key"], [ANY_CALL]),
+    case!(bpf, Root, ["call", "bpf"], [ROOT, ANY_CALL]),
+    case!(io_uring, Nothing, ["call", "io-uring"], [ANY_CALL]),
+    case!(perf_event_open, Root, ["call", "perf"], [ANY_CALL]),
+    case!(userfaultfd, Nothing, ["call", "userfaultfd"], [ANY_CALL]),
+    case!(chroot, Root, ["call", "chroot"], [ROOT, ANY_CALL]),
+    case!(pivot_root, Root, ["call", "pivot-root"], [ROOT, ANY_CALL]),
+    case!(reboot, Root, ["call", "reboot"], [ROOT, ANY_CALL]),
+    case!(swapon, Root, ["call", "swapon"], [ROOT, ANY_CALL]),
+    case!(kexec, Root, ["call", "kexec"], [ROOT, ANY_CALL]),
+    case!(init_module, Root, ["call", "init-module"], [ROOT, ANY_CALL]),
+    case!(settimeofday, Root, ["call", "settimeofday"], [ANY_CALL]),
+    case!(sethostname, Root, ["call", "sethostname"], [ROOT, ANY_CALL]),
+    case!(open_by_handle, Root, ["call", "open-by-handle"], [ROOT, ANY_CALL]),
+    case!(process_vm_readv, Nothing, ["call", "process-vm-readv"], [ANY_CALL]),
+    case!(personality, Nothing, ["call", "personality"], [ANY_CALL]),
+    case!(setuid_call, Root, ["call", "setuid"], [ROOT, ANY_CALL]),
+    case!(terminal_input, Nothing, ["call", "terminal-input"], [ANY_CALL]),
+    case!(ptrace, Nothing, ["ptrace"], [ANY_CALL]),
+    case!(raw_socket, Root, ["raw-socket"], [ROOT]),
+    case!(packet_socket, Root, ["packet-socket"], [ROOT, ANY_CALL]),
+    case!(netlink_socket, Nothing, ["netlink-socket"], [ANY_CALL]),
+    case!(device, Root, ["device"], [ROOT, ANY_CALL, Weakness::DEVICES]),
+    case!(proc_sys, Root, ["see", "/proc/sys", "/proc/sysrq-trigger"], [Weakness::WHOLE_PROC]),
+    case!(proc_kernel, Root, ["see", "/proc/kcore", "/proc/keys", "/proc/kmsg"], [Weakness::WHOLE_PROC]),
+    case!(proc_of_init, Root, ["see", "/proc/1"], [Weakness::WHOLE_PROC]),
+    case!(host_files, Root, ["read", "/etc/shadow", "/old/etc/shadow"], [Weakness::OLD_ROOT, ROOT]),
+    case!(
+        host_folders,
+        Root,
+        ["see", "/root", "/home", "/var", "/sys", "/run", "/old"],
+        [Weakness::OLD_ROOT]
+    ),
+    Case { name: "reach::kill_host_processes", needs: Needs::Root, run: kill_host_processes },
+    Case { name: "reach::abstract_socket_of_host", needs: Needs::Root, run: abstract_socket },
+    Case { name: "reach::tcp_to_host", needs: Needs::Root, run: tcp_to_host },
+    Case { name: "reach::metadata_service", needs: Needs::Nothing, run: metadata_service },
+    Case { name: "reach::read_only_code", needs: Needs::Root, run: read_only_code },
+    Case { name: "reach::setuid_program", needs: Needs::Root, run: setuid_program },
+];
+
+fn kill_host_processes(world: &World) {
+    let pid = std::process::id().to_string();
+    world.assert_stopped(&["kill", &pid], &[Weakness::HOST_PROCESSES, ROOT], NONE);
+}
+
+fn abstract_socket(world: &World) {
+    let name = format!("sinew-hostile-{}", std::process::id());
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    world.assert_stopped(&["abstract-socket", &name], &[Weakness::HOST_NETWORK], NONE);
+}
+
+fn tcp_to_host(world: &World) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    world.assert_stopped(&["tcp", &address], &[Weakness::HOST_NETWORK], NONE);
+}
+
+/// Nobody answers there on most machines; that there is no way is what counts.
+fn metadata_service(world: &World) {
+    let ran = world.attack(NONE, &["tcp", "169.254.169.254:80"]);
+    assert!(ran.text.starts_with(&format!("refused {} ", libc::ENETUNREACH)), "{ran:?}");
+}
+
+/// The world with a folder of the test's in it, at `/own`.
+fn with_folder(world: &World) -> (World, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut with = world.again();
+    with.rootfs.read_only.push(Bind { host: folder.path().to_owned(), guest: "/own".into() });
+    (with, folder)
+}
+
+fn read_only_code(world: &World) {
+    let (world, folder) = with_folder(world);
+    let code = folder.path().join("code");
+    fs::write(&code, b"code").unwrap();
+    fs::set_permissions(&code, fs::Permissions::from_mode(0o666)).unwrap();
+    let ran =
+        world.attack(NONE, &["write", "/own/code", "/own/new", "/new", "/usr/new", "/bin/new", "/dev/new"]);
+    assert!(ran.text.starts_with("refused"), "{ran:?}");
+    assert_eq!(fs::read(&code).unwrap(), b"code");
+    world.assert_stopped(&["write", "/own/code"], &[Weakness::WRITABLE], NONE);
+    assert_eq!(fs::read(&code).unwrap(), b"changed", "the control did write");
+}
+
+fn setuid_program(world: &World) {
+    let (world, folder) = with_folder(world);
+    let program = folder.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let layers = [Weakness::SETUID, Weakness::NEW_PRIVILEGES];
+    world.assert_program_stopped("/own/program", &["is-root"], &layers, ANY_CALL);
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What hostile code can use up, and ending what does not want to end.
+
+use std::io::Read as _;
+use std::time::{Duration, Instant};
+
+use sandbox::process::{Bounds, Exit, Weakness};
+
+use crate::host::Host;
+use crate::world::{World, attacker, finish, shell, start};
+use crate::{Case, Needs};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "resources::fork_bomb", needs: Needs::MemoryLimit, run: fork_bomb },
+    Case { name: "resources::memory_bomb", needs: Needs::MemoryLimit, run: memory_bomb },
+    Case { name: "resources::tmp_bytes", needs: Needs::Nothing, run: tmp_bytes },
+    Case { name: "resources::tmp_inodes", needs: Needs::Nothing, run: tmp_inodes },
+    Case { name: "resources::open_files", needs: Needs::Nothing, run: open_files },
+    Case { name: "resources::core_dump", needs: Needs::Nothing, run: core_dump },
+    Case { name: "resources::output_flood", needs: Needs::Nothing, run: output_flood },
+    Case { name: "resources::endless_loop", needs: Needs::MemoryLimit, run: endless_loop },
+    Case { name: "resources::blocked_signals", needs: Needs::Nothing, run: blocked_signals },
+    Case { name: "resources::daemon", needs: Needs::Root, run: daemon },
+    Case { name: "resources::throttled_crowd_is_killed", needs: Needs::MemoryLimit, run: throttled_crowd },
+];
+
+fn fork_bomb(world: &World) {
+    let layers = [Weakness::NO_GROUP, Weakness::NO_LIMITS];
+    world.assert_stopped(&["fork-bomb"], &layers, Weakness::NONE);
+    let container = world.container(Weakness::NONE);
+    let ran = finish(start(&container, &attacker(&["fork-bomb"])));
+    assert!(ran.text.starts_with("refused 11 "), "{ran:?}");
+    assert!(container.usage().unwrap().processes > 50, "the bomb went off");
+    world.assert_others_are_served();
+    container.destroy().unwrap();
+}
+
+fn memory_bomb(world: &World) {
+    let bounds = Bounds { memory_bytes: 64 << 20, ..Bounds::default() };
+    let container = world.bounded(Weakness::NONE, &bounds);
+    let ran = finish(start(&container, &attacker(&["memory-bomb"])));
+    assert_eq!(ran.exit, Some(Exit::Signal(9)), "{ran:?}");
+    let usage = container.usage().unwrap();
+    assert!(usage.oom_kills >= 1 && usage.memory_peak_bytes <= 64 << 20, "{usage:?}");
+    world.assert_others_are_served();
+    container.destroy().unwrap();
+    let container = world.bounded(Weakness::NO_GROUP, &bounds);
+    let ran = finish(start(&container, &attacker(&["memory-bomb"])));
+    assert_eq!((ran.exit, ran.text.as_str()), (Some(Exit::Code(0)), "done\n"), "the control");
+    container.destroy().unwrap();
+}
+
+fn tmp_bytes(world: &World) {
+    world.assert_stopped(&["fill-bytes"], &[Weakness::NO_QUOTA], Weakness::NONE);
+}
+
+fn tmp_inodes(world: &World) {
+    world.assert_stopped(&["fill-inodes"], &[Weakness::NO_QUOTA], Weakness::NONE);
+}
+
+fn open_files(world: &World) {
+    world.assert_stopped(&["exhaust-files"], &[Weakness::NO_LIMITS], Weakness::NONE);
+}
+
+fn core_dump(world: &World) {
+    world.assert_stopped(&["core"], &[Weakness::NO_LIMITS], Weakness::NONE);
+}
+
+/// Who does not read on holds the writer up, and loses nothing.
+fn output_flood(world: &World) {
+    let container = world.container(Weakness::NONE);
+    let (mut process, mut reader) = start(&container, &attacker(&["flood"]));
+    let mut taken = vec![0; 1 << 20];
+    reader.read_exact(&mut taken).unwrap();
+    assert_eq!(process.wait(Duration::from_millis(100)).unwrap(), None, "it goes on as long as it is read");
+    world.assert_others_are_served();
+    let began = Instant::now();
+    container.destroy().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(process.wait(Duration::ZERO).unwrap(), Some(Exit::Signal(9)));
+}
+
+fn endless_loop(world: &World) {
+    let bounds = Bounds { cpu_percent: 20, ..Bounds::default() };
+    let container = world.bounded(Weakness::NONE, &bounds);
+    let (mut process, _reader) = start(&container, &attacker(&["spin"]));
+    let before = container.usage().unwrap().cpu_ns;
+    let began = Instant::now();
+    assert_eq!(process.wait(Duration::from_millis(1000)).unwrap(), None, "it never ends by itself");
+    let used = container.usage().unwrap().cpu_ns - before;
+    let percent = used as f64 / began.elapsed().as_nanos() as f64 * 100.0;
+    assert!(percent < 40.0, "it may use 20 % of a processor, and used {percent} %");
+    let began = Instant::now();
+    container.kill();
+    container.kill();
+    assert_eq!(process.wait(Duration::from_secs(2)).unwrap(), Some(Exit::Signal(9)));
+    container.destroy().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+fn blocked_signals(world: &World) {
+    let container = world.container(Weakness::NONE);
+    let (mut process, mut reader) = start(&container, &attacker(&["block-signals"]));
+    let mut said = [0; 11];
+    reader.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"still here\n", "a signal that can be blocked does nothing");
+    container.kill();
+    assert_eq!(process.wait(Duration::from_secs(2)).unwrap(), Some(Exit::Signal(9)));
+    container.destroy().unwrap();
+}
+
+fn daemon(world: &World) {
+    let before = Host::look();
+    let container = world.container(Weakness::NONE);
+    let prepared = Host::look();
+    let ran = finish(start(&container, &attacker(&["daemon"])));
+    assert_eq!(ran.text, "done\n");
+    let after = Host::look();
+    assert_eq!(after.processes.len(), prepared.processes.len() + 1, "the daemon outlives what started it");
+    container.destroy().unwrap();
+    before.assert_unchanged();
+}
+
+fn throttled_crowd(world: &World) {
+    let bounds = Bounds { cpu_percent: 2, ..Bounds::default() };
+    let container = world.bounded(Weakness::NONE, &bounds);
+    let script = "for i in 1 2 3 4 5 6 7 8; do (trap '' TERM HUP INT; while :; do :; done) & done; wait";
+    let (mut process, _reader) = start(&container, &shell(script));
+    assert_eq!(process.wait(Duration::from_millis(500)).unwrap(), None);
+    world.assert_others_are_served();
+    let began = Instant::now();
+    container.destroy().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
