@@ -48,7 +48,7 @@ pub use pidfd::{
     open_process, reap_any, reset_signals, wait_either, wait_process, wait_readable,
 };
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
-pub use ticks::Ticks;
+pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
     disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
 };
