@@ -167,9 +167,13 @@ fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(seen)
 }
 
-/// numpy and pandas from PyPI, in a virtual environment of their own.
+/// numpy and pandas from PyPI, in a virtual environment of their own, or an
+/// interpreter that has them. It cannot lie in `/tmp`: containers have their own.
 #[expect(clippy::disallowed_methods, reason = "the packages are installed by their own installer")]
 pub(crate) fn environment() -> anyhow::Result<PathBuf> {
+    if let Some(python) = std::env::var_os("SINEW_BENCH_PYTHON") {
+        return Ok(python.into());
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-python");
     std::fs::create_dir_all(&root)?;
     let root = root.canonicalize()?;
