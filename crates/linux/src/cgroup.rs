@@ -98,7 +98,8 @@ impl Hierarchies {
                 let name = entry.file_name();
                 let rest = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_prefix('-'));
                 let Some((owner, _)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
-                let is_gone = owner.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+                let is_gone =
+                    owner.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
                 if is_gone && fs::remove_dir(entry.path()).is_ok() {
                     removed += 1;
                 }

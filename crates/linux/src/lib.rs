@@ -21,6 +21,8 @@ mod namespaces;
 mod packet;
 mod pidfd;
 mod syscall_filter;
+#[cfg(test)]
+mod test_thread;
 mod ticks;
 mod usage;
 

@@ -99,7 +99,7 @@ pub fn wait_process(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<Opti
 /// Reaps one ended child of this process, whichever; `None` if none has ended.
 pub fn reap_any() -> Option<(u32, Exit)> {
     loop {
-        let (pid, status) = match process::waitpid(None, WaitOptions::NOHANG) {
+        let (pid, status) = match process::wait(WaitOptions::NOHANG) {
             Err(Errno::INTR) => continue,
             Err(_) | Ok(None) => return None,
             Ok(Some(ended)) => ended,

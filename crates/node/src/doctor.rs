@@ -2,11 +2,12 @@
 //! Looks whether this machine has what a node needs, and says what to do.
 
 use std::path::Path;
-
 use std::sync::Arc;
+use std::time::Instant;
 
 use objects::{Limits, TreeBuilder};
 use sandbox::Call;
+use sandbox::process::{Abilities, Bounds, Rootfs, Runtime, RuntimeOptions};
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
@@ -28,9 +29,12 @@ pub struct Check {
 const MEMORY_WANTED_BYTES: u64 = 1 << 30;
 const DISK_WANTED_BYTES: u64 = 1 << 30;
 
-/// Looks at everything. Changes nothing but a probe file in the home.
+/// Looks at everything. What only process sandboxes want is told, but fails
+/// the check only where they would have no walls at all. Changes nothing but a probe file in the home.
 pub fn doctor(options: &Options) -> Vec<Check> {
     let mut checks = vec![memory(), cpus(options), engine()];
+    checks.extend(layers());
+    checks.push(container());
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
         checks.push(disk_space(home));
@@ -69,6 +73,51 @@ fn engine() -> Check {
         is_ok: ran.is_ok(),
         detail: ran.err().unwrap_or_else(|| "compiles and runs".to_owned()),
         remedy: "the process may need executable memory: look for a MemoryDenyWriteExecute or noexec rule"
+            .to_owned(),
+    }
+}
+
+/// The layers that confine native code. One without which containers are made
+/// all the same does not make the machine unfit.
+fn layers() -> Vec<Check> {
+    let abilities = match Abilities::look() {
+        Ok(abilities) => abilities,
+        Err(error) => return vec![unknown("sandboxes", error.to_string())],
+    };
+    let layers = abilities.layers().into_iter().map(|layer| {
+        let is_missing = !layer.holds;
+        let detail = match (is_missing, layer.is_optional) {
+            (true, true) => format!("missing: {}; to have it, {}", layer.detail, layer.remedy),
+            _ => layer.detail,
+        };
+        Check {
+            name: layer.name,
+            is_ok: layer.holds || layer.is_optional,
+            detail,
+            remedy: layer.remedy.to_owned(),
+        }
+    });
+    layers.collect()
+}
+
+fn unknown(name: &'static str, detail: String) -> Check {
+    Check { name, is_ok: false, detail, remedy: "mount /proc".to_owned() }
+}
+
+/// Makes a container and takes it away.
+fn container() -> Check {
+    let began = Instant::now();
+    let tried = Runtime::new(RuntimeOptions::default())
+        .and_then(|runtime| runtime.prepare(&Rootfs::host_programs(), &Bounds::default()))
+        .and_then(sandbox::process::Container::destroy);
+    Check {
+        name: "containers",
+        is_ok: tried.is_ok(),
+        detail: match &tried {
+            Ok(()) => format!("one was made and taken away in {:.1} ms", began.elapsed().as_secs_f64() * 1e3),
+            Err(error) => error.to_string(),
+        },
+        remedy: "start the node as root, or allow user namespaces; only Python and native functions need it"
             .to_owned(),
     }
 }

@@ -1,2 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::os::fd::AsFd as _;
+use std::process::Command;
+use std::time::Instant;
+
 use super::*;
+
+#[test]
+fn a_process_is_killed_and_reaped_by_its_descriptor() {
+    let child = Command::new("sleep").arg("100").spawn().unwrap();
+    let pidfd = open_process(child.id()).unwrap();
+    assert_eq!(wait_process(pidfd.as_fd(), Duration::from_millis(20)).unwrap(), None);
+    kill_process(pidfd.as_fd()).unwrap();
+    assert_eq!(wait_process(pidfd.as_fd(), Duration::from_secs(10)).unwrap(), Some(Exit::Signal(9)));
+    kill_process(pidfd.as_fd()).unwrap();
+    assert!(!std::path::Path::new(&format!("/proc/{}", child.id())).exists());
+}
+
+#[test]
+fn a_status_is_told() {
+    let child = Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+    let pidfd = open_process(child.id()).unwrap();
+    assert_eq!(wait_process(pidfd.as_fd(), Duration::from_secs(10)).unwrap(), Some(Exit::Code(7)));
+    assert!(wait_process(pidfd.as_fd(), Duration::from_secs(1)).is_err(), "it is reaped once");
+}
+
+#[test]
+fn what_is_not_there_is_not_opened() {
+    assert_eq!(open_process(u32::MAX).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    assert!(open_process(0).is_err());
+}
+
+#[test]
+fn waiting_has_an_end() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let (other, _open) = std::io::pipe().unwrap();
+    let began = Instant::now();
+    assert!(!wait_readable(&reader, Duration::from_millis(30)).unwrap());
+    assert!(began.elapsed() >= Duration::from_millis(30));
+    io::Write::write_all(&mut writer, b"x").unwrap();
+    assert!(wait_readable(&reader, Duration::from_secs(10)).unwrap());
+    let both = wait_either(other.as_fd(), reader.as_fd(), Duration::from_secs(10)).unwrap();
+    assert_eq!(both, [false, true]);
+}
+
+#[test]
+fn many_threads_are_not_forked() {
+    // A test has its own thread beside the main one.
+    assert_eq!(fork(false).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}

@@ -179,9 +179,11 @@ pub struct Runtime {
     abilities: Abilities,
     hierarchies: Hierarchies,
     filter: SyscallFilter,
-    /// Containers made so far.
-    count: AtomicU32,
 }
+
+/// Containers made so far by this process: it numbers them, also if there is
+/// more than one runtime.
+static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Runtime {
     /// Looks at what the machine can do.
@@ -203,7 +205,7 @@ impl Runtime {
         // What a node that was killed could not take away.
         hierarchies.sweep(&options.cgroup_name);
         let filter = program_filter().map_err(Error::kernel("build the filter of system calls"))?;
-        Ok(Arc::new(Self { options, abilities, hierarchies, filter, count: AtomicU32::new(0) }))
+        Ok(Arc::new(Self { options, abilities, hierarchies, filter }))
     }
 
     /// What holds here, and what does not.
@@ -219,7 +221,7 @@ impl Runtime {
     /// Nothing is left behind then.
     pub fn prepare(&self, rootfs: &Rootfs, bounds: &Bounds) -> Result<Container, Error> {
         rootfs.check()?;
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let weakness = self.options.weakness;
         let confinement = self.confinement(rootfs, bounds, number);
         let plan = Plan {

@@ -150,7 +150,8 @@ fn pool(world: &World) {
 pub(crate) fn hold() -> ExitCode {
     let world = World::new().unwrap();
     let container = world.container(Weakness::NONE);
-    let (_process, _reader) = start(&container, &shell("sleep 1000"));
+    let (_process, reader) = start(&container, &shell("echo started; sleep 1000"));
+    BufReader::new(&reader).read_line(&mut String::new()).unwrap();
     println!("{}", container.confinement().user);
     std::io::stdout().flush().unwrap();
     std::thread::sleep(Duration::from_secs(60));
@@ -163,9 +164,10 @@ fn death_of_the_node(_world: &World) {
     let mut line = String::new();
     BufReader::new(node.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let user: u32 = line.trim().parse().unwrap();
-    assert!(lives(user), "its container lives");
+    let lived = lives(user);
     node.kill().unwrap();
     node.wait().unwrap();
+    assert!(lived, "its container lives");
     let began = Instant::now();
     while lives(user) {
         assert!(began.elapsed() < Duration::from_secs(5), "the container outlives its node");
