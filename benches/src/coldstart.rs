@@ -155,8 +155,9 @@ impl Bundle {
 /// The host's programs, and the directories of the interpreter.
 #[expect(clippy::disallowed_methods, reason = "the interpreter is asked where it lies")]
 fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let output =
-        Command::new(python).args(["-c", "import sys; print(sys.prefix); print(sys.base_prefix)"]).output()?;
+    let output = Command::new(python)
+        .args(["-c", "import sys; print(sys.prefix); print(sys.base_prefix)"])
+        .output()?;
     let mut seen: Vec<PathBuf> = ["/usr", "/bin", "/lib", "/lib64"].map(PathBuf::from).into();
     seen.retain(|path| path.exists());
     for prefix in String::from_utf8(output.stdout)?.lines() {
@@ -178,7 +179,9 @@ pub(crate) fn environment() -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(&root)?;
     let root = root.canonicalize()?;
     let python = root.join("bin/python");
-    if python.exists() && Command::new(&python).args(["-c", "import numpy, pandas"]).output()?.status.success() {
+    if python.exists()
+        && Command::new(&python).args(["-c", "import numpy, pandas"]).output()?.status.success()
+    {
         return Ok(python);
     }
     eprintln!("  installing {PACKAGES:?} from PyPI");
@@ -260,7 +263,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let over_bare = p50 / percentile(&bare_first, 0.5);
     report.add("python_over_bare_fork", over_bare, "x", "new container / bare fork, p50", ROUNDS);
     report.add("p99_over_p50", percentile(&first, 0.99) / p50, "x", "first line", ROUNDS);
-    report.add("times_faster_than_plain", percentile(&plain, 0.5) / p50, "x", "python x.py, p50", plain.len());
+    report.add(
+        "times_faster_than_plain",
+        percentile(&plain, 0.5) / p50,
+        "x",
+        "python x.py, p50",
+        plain.len(),
+    );
     if !contained.is_empty() {
         add_ms(report, "python_cold_container_p50_ms", &contained, 0.5, "runc + cold interpreter");
         let faster = percentile(&contained, 0.5) / p50;

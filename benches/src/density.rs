@@ -37,7 +37,9 @@ fn pss(pids: &[u32]) -> anyhow::Result<f64> {
 fn with_descendants(root: u32) -> anyhow::Result<Vec<u32>> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
         if let Some(parent) = parent.and_then(|parent| parent.parse().ok()) {

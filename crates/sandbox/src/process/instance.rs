@@ -115,8 +115,7 @@ impl Instance {
             Ok(Frame::Result(bytes)) => (Ok(bytes), true),
             Ok(Frame::BadResult(why)) => (Err(Fault::new(FailureCode::BadResult, why)), true),
             Ok(Frame::Raised(raised)) => {
-                let code =
-                    if raised.kind == "MemoryError" { FailureCode::Memory } else { FailureCode::Trap };
+                let code = if raised.kind == "MemoryError" { FailureCode::Memory } else { FailureCode::Trap };
                 (Err(self.raised(&raised, code)), true)
             }
             Ok(_) => (Err(self.broken(&Broken::Lie("an answer that is none to a call"), "the call")), false),

@@ -177,8 +177,7 @@ impl Python {
             imports: options.imports.clone(),
             start_timeout: options.start_timeout,
         };
-        let failed =
-            |reason| Error::Template { interpreter: options.interpreter.clone(), reason };
+        let failed = |reason| Error::Template { interpreter: options.interpreter.clone(), reason };
         let nursery = Nursery::new(template).map_err(failed)?;
         let prefixes = nursery.template().map_err(failed)?.hello.prefixes.clone();
         let places = places(&prefixes).map_err(failed)?;
@@ -386,7 +385,10 @@ impl Control {
 }
 
 impl Sandbox for Python {
-    #[expect(clippy::disallowed_methods, reason = "starting an instance is waiting, a bounded number at once")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "starting an instance is waiting, a bounded number at once"
+    )]
     fn create(&self, specs: &[Spec]) -> Vec<Result<SandboxId, Error>> {
         let threads = self.options.starts_at_once.clamp(1, specs.len().max(1));
         if threads == 1 {

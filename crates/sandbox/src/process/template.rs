@@ -151,7 +151,8 @@ impl Template {
         };
         let orders = Arc::new(Orders { packets, state: Mutex::default(), changed: Condvar::new() });
         let listening = orders.clone();
-        let reader = std::thread::Builder::new().name("template".to_owned()).spawn(move || listening.listen());
+        let reader =
+            std::thread::Builder::new().name("template".to_owned()).spawn(move || listening.listen());
         match reader {
             Ok(reader) => Ok(Self { orders, hello, child: Mutex::new(child), reader: Some(reader) }),
             Err(error) => {

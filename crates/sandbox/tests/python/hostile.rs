@@ -146,7 +146,10 @@ fn filling_tmp() {
 }
 
 fn becoming_root() {
-    refused(&["os.setuid(0)", "os.setgroups([0])", "os.setresgid(0, 0, 0)"], Weakness::ROOT.and(Weakness::ANY_CALL));
+    refused(
+        &["os.setuid(0)", "os.setgroups([0])", "os.setresgid(0, 0, 0)"],
+        Weakness::ROOT.and(Weakness::ANY_CALL),
+    );
     let world = World::new();
     let facts = "return '\\n'.join(l for l in open('/proc/self/status') if l.startswith(('Cap', 'NoNewPrivs', 'Seccomp:', 'Groups'))).encode()";
     let said = world.says(facts);
@@ -179,7 +182,8 @@ fn tracing_and_reading_others() {
         assert!(said.starts_with("refused"), "{lines}: {said}");
     }
     // Two functions at the same time do not see each other.
-    let sleeper = apply("open('/tmp/secret', 'w').write('s3cret')\nos.environ['SECRET'] = 's3cret'\nreturn b''");
+    let sleeper =
+        apply("open('/tmp/secret', 'w').write('s3cret')\nos.environ['SECRET'] = 's3cret'\nreturn b''");
     let other = world.created(&sleeper);
     assert!(world.invoke(other, &sleeper, b"").is_ok());
     let look = "pids = sorted(int(p) for p in os.listdir('/proc') if p.isdigit())\nreturn repr((pids, os.listdir('/tmp'), 'SECRET' in os.environ, os.getpid())).encode()";
@@ -190,7 +194,8 @@ fn tracing_and_reading_others() {
 }
 
 fn no_network() {
-    let connect = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.connect(('192.0.2.1', 9))";
+    let connect =
+        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.connect(('192.0.2.1', 9))";
     let world = World::new();
     let said = world.says(&attempt(connect));
     assert!(said.starts_with("refused"), "{said}");
@@ -198,7 +203,8 @@ fn no_network() {
 
 fn no_view_of_the_host() {
     let world = World::new();
-    let look = "return repr((sorted(os.listdir('/')), os.uname().nodename, dict(os.environ), sys.argv)).encode()";
+    let look =
+        "return repr((sorted(os.listdir('/')), os.uname().nodename, dict(os.environ), sys.argv)).encode()";
     let said = world.says(look);
     for word in ["'home'", "'root', 'run'", "'var'", "'sys'", "sinew"] {
         assert!(!said.contains(word), "{word} is seen: {said}");

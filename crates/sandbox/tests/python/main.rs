@@ -8,9 +8,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod hostile;
 #[path = "../containers/host.rs"]
 mod host;
+mod hostile;
 mod ordinary;
 mod world;
 
@@ -35,8 +35,10 @@ fn main() -> ExitCode {
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let all = cases.len();
-    let chosen: Vec<_> =
-        cases.into_iter().filter(|(name, _)| filter.is_none_or(|part| name.contains(part.as_str()))).collect();
+    let chosen: Vec<_> = cases
+        .into_iter()
+        .filter(|(name, _)| filter.is_none_or(|part| name.contains(part.as_str())))
+        .collect();
     run(&chosen, all - chosen.len())
 }
 

@@ -96,7 +96,8 @@ fn standard_library() {
 
 fn kill_then_delete_leaves_nothing() {
     let world = World::new();
-    let source = apply("import subprocess\nfor i in range(5): subprocess.Popen(['/bin/sleep', '1000'])\nreturn b''");
+    let source =
+        apply("import subprocess\nfor i in range(5): subprocess.Popen(['/bin/sleep', '1000'])\nreturn b''");
     let id = world.created(&source);
     assert_eq!(world.invoke(id, &source, b"").unwrap(), b"");
     world.end(id);

@@ -131,7 +131,10 @@ fn what_goes_wrong_is_a_fault() {
 fn a_traceback_names_the_functions_own_lines() {
     let world = World::uncontained(options());
     let fault = world.run("import json\ndef apply(x):\n    return json.loads(x)\n", &[b"{"]).unwrap_err();
-    assert!(fault.detail.contains("File \"function.py\", line 3, in apply\n    return json.loads(x)"), "{fault}");
+    assert!(
+        fault.detail.contains("File \"function.py\", line 3, in apply\n    return json.loads(x)"),
+        "{fault}"
+    );
     assert!(fault.detail.contains("<python>/lib"), "{fault}");
 }
 
