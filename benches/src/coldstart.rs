@@ -29,6 +29,12 @@ const SOURCE: &str = "import time\nimport numpy\nimport pandas\n\
 const SCRIPT: &str = "import time\nimport numpy\nimport pandas\n\
     def apply():\n    started = time.monotonic_ns()\n    return str(started)\nprint(apply(), flush=True)\n";
 
+/// Threads that multiply matrices in an instance, and random numbers.
+const MATRICES: &str = "import numpy\nfrom concurrent.futures import ThreadPoolExecutor\n\
+    def apply():\n    a = numpy.ones((400, 400))\n    with ThreadPoolExecutor(4) as pool:\n\
+    \x20       sums = list(pool.map(lambda _: float((a @ a).sum()), range(8)))\n\
+    \x20   return repr((set(sums), numpy.random.random())).encode()\n";
+
 /// Python functions on one store.
 pub(crate) struct Node {
     store: Arc<Store>,
@@ -82,6 +88,26 @@ impl Node {
         Ok((Spec { procedure, limits }, Call { application, handle, limits, procedure }))
     }
 
+    /// What a function returns that is called once.
+    fn once(&self, source: &str) -> anyhow::Result<Vec<u8>> {
+        let (spec, call) = self.call(source)?;
+        let id = self.python.create(&[spec]).pop().context("no answer")??;
+        self.python.start(&[id]).pop().context("no answer")??;
+        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
+        self.python.kill(&[id]);
+        self.python.delete(&[id]);
+        let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
+        Ok(self.store.local(result).context("no result")?.bytes().to_vec())
+    }
+
+    /// Libraries work in an instance, and draw other numbers in each.
+    fn check(&self) -> anyhow::Result<()> {
+        let (one, other) = (self.once(MATRICES)?, self.once(MATRICES)?);
+        ensure!(one.starts_with(b"({64000000.0}, "), "{}", String::from_utf8_lossy(&one));
+        ensure!(one != other, "two instances draw the same random numbers");
+        Ok(())
+    }
+
     /// One start of a new instance, which is taken away again.
     fn start(&self) -> anyhow::Result<Start> {
         let (spec, call) = self.call(SOURCE)?;
@@ -105,7 +131,6 @@ impl Node {
 }
 
 /// A start by a command that prints the time of its first line.
-#[expect(clippy::disallowed_methods, reason = "starting processes is what is measured")]
 fn command(command: &mut Command) -> anyhow::Result<f64> {
     let begun = linux::monotonic_ns();
     let output = command.stdin(Stdio::null()).output()?;
@@ -226,6 +251,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let file = script.path().join("x.py");
     std::fs::write(&file, SCRIPT)?;
     let mut runc = report.peer("runc", || Bundle::new(&python).and_then(|mut new| new.start().map(|_| new)));
+    ours.check()?;
     for node in [&ours, &on_demand, &bare] {
         for _ in 0..3 {
             node.start()?;

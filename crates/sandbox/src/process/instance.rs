@@ -17,19 +17,25 @@ use objects::FailureCode;
 
 use super::channel::{Bounds, Broken, Channel, Frame, Raised};
 use super::place::Place;
-use super::template::{Ended, Nursery, Watch};
+use super::template::{Ended, Nursery, Template, Watch};
 use crate::Fault;
 
 /// How a function's module and its file are called.
 const NAME: &str = "function";
 /// How long a process whose channel is closed may take to be seen ending.
 const END_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the template may take to reap a process that was killed. Until it
+/// has, the container cannot be taken down.
+const REAP_PATIENCE: Duration = Duration::from_secs(5);
+const REAP_STEP: Duration = Duration::from_millis(50);
 
 /// What others need of an instance to end it.
 pub(crate) struct Life {
     place: Box<dyn Place>,
     watch: Arc<Watch>,
     killed: AtomicBool,
+    /// The parent of the process.
+    template: Arc<Template>,
 }
 
 impl Life {
@@ -45,6 +51,16 @@ impl Drop for Life {
     fn drop(&mut self) {
         self.place.kill();
         self.watch.shut();
+        if self.place.pidfd().is_none() {
+            return;
+        }
+        let deadline = Instant::now() + REAP_PATIENCE;
+        while self.template.is_alive() && self.watch.wait(REAP_STEP).is_none() {
+            if Instant::now() > deadline {
+                // It is stuck. Without it the kernel's init reaps.
+                self.template.give_up();
+            }
+        }
     }
 }
 
@@ -87,7 +103,8 @@ impl Instance {
         let forked = template.fork(other.as_fd(), &*place, &watch);
         drop(other);
         forked.map_err(|reason| unavailable("the template", &reason))?;
-        let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false) });
+        let life =
+            Arc::new(Life { place, watch, killed: AtomicBool::new(false), template: template.clone() });
         let mut instance = Self {
             oom_kills: life.place.oom_kills(),
             channel: Channel::new(own, terms.bounds),

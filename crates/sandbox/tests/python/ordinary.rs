@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What functions that mean well rely on.
 
+use std::time::{Duration, Instant};
+
 use objects::{FailureCode, Handle};
 use sandbox::contract::{self, Fixture};
 use sandbox::{Call, Sandbox, Spec};
@@ -16,6 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     ("standard_library", standard_library),
     ("kill_then_delete_leaves_nothing", kill_then_delete_leaves_nothing),
     ("instances_outlive_the_template", instances_outlive_the_template),
+    ("a_stuck_template_is_replaced", a_stuck_template_is_replaced),
+    ("a_stuck_template_keeps_no_container", a_stuck_template_keeps_no_container),
 ];
 
 const ECHO: &str = "def apply(x):\n    return x\n";
@@ -111,4 +115,29 @@ fn instances_outlive_the_template() {
     assert_eq!(world.invoke(id, ECHO, b"alive").unwrap(), b"alive");
     world.assert_others_are_served();
     world.end(id);
+}
+
+fn stop_the_template(world: &World) {
+    let pid = world.python.template_pid().unwrap().to_string();
+    std::process::Command::new("kill").args(["-STOP", &pid]).status().unwrap();
+}
+
+fn a_stuck_template_is_replaced() {
+    let world = World::new();
+    stop_the_template(&world);
+    let began = Instant::now();
+    let refused = world.python.create(&[world.spec(ECHO)]).pop().unwrap().unwrap_err();
+    assert!(refused.to_string().contains("did not answer in time"), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(15));
+    world.assert_others_are_served();
+}
+
+fn a_stuck_template_keeps_no_container() {
+    let world = World::new();
+    let id = world.created(ECHO);
+    stop_the_template(&world);
+    let began = Instant::now();
+    world.end(id);
+    assert!(began.elapsed() < Duration::from_secs(15));
+    world.assert_others_are_served();
 }
