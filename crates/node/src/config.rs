@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a node may be told: a file below, flags and environment above.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,6 +38,10 @@ pub struct Options {
     /// That the binary was built from, for `/v1/status`.
     #[serde(skip)]
     pub commit: String,
+    /// Program and arguments that are a container's init, which calls
+    /// [`sandbox_init`](crate::sandbox_init); empty: no containers.
+    #[serde(skip)]
+    pub sandbox_init: Vec<OsString>,
 }
 
 impl Options {
@@ -64,6 +69,7 @@ impl Options {
             patience: self.patience,
             version: self.version,
             commit: self.commit,
+            sandbox_init: self.sandbox_init,
         }
     }
 }

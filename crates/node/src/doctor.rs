@@ -34,7 +34,9 @@ const DISK_WANTED_BYTES: u64 = 1 << 30;
 pub fn doctor(options: &Options) -> Vec<Check> {
     let mut checks = vec![memory(), cpus(options), engine()];
     checks.extend(layers());
-    checks.push(container());
+    if !options.sandbox_init.is_empty() {
+        checks.push(container(options));
+    }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
         checks.push(disk_space(home));
@@ -105,11 +107,12 @@ fn unknown(name: &'static str, detail: String) -> Check {
 }
 
 /// Makes a container and takes it away.
-fn container() -> Check {
+fn container(options: &Options) -> Check {
     let began = Instant::now();
-    let tried = Runtime::new(RuntimeOptions::default())
-        .and_then(|runtime| runtime.prepare(&Rootfs::host_programs(), &Bounds::default()))
-        .and_then(sandbox::process::Container::destroy);
+    let tried =
+        Runtime::new(RuntimeOptions { init: options.sandbox_init.clone(), ..RuntimeOptions::default() })
+            .and_then(|runtime| runtime.prepare(&Rootfs::host_programs(), &Bounds::default()))
+            .and_then(sandbox::process::Container::destroy);
     Check {
         name: "containers",
         is_ok: tried.is_ok(),

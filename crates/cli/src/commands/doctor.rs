@@ -26,6 +26,7 @@ pub(crate) fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<()> 
         listen: Some(LISTEN_DEFAULT),
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
+        sandbox_init: vec!["/proc/self/exe".into(), "sandbox-init".into()],
         ..node::Options::default()
     };
     let checks = node::doctor(&options);
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<()> 
             }))?;
             continue;
         }
-        output.line(&format!("{}  {:<12} {}", output.mark(check.is_ok), check.name, check.detail))?;
+        output.line(&format!("{}  {:<13} {}", output.mark(check.is_ok), check.name, check.detail))?;
         if !check.is_ok && !check.remedy.is_empty() {
             output.line(&format!("    → {}", check.remedy))?;
         }

@@ -52,6 +52,7 @@ fn sets_are_the_kernels_bits() {
 #[test]
 fn the_session_keyring_is_new() {
     on_own_thread(|| {
+        // SAFETY: the call takes three numbers, and only answers.
         let serial = || unsafe { libc::syscall(libc::SYS_keyctl, 0, -3, 1) };
         let before = serial();
         leave_session_keyring().unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+// Children are waited for by their descriptors.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::zombie_processes)]
 
 use std::os::fd::AsFd as _;
 use std::process::Command;

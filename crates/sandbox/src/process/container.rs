@@ -219,8 +219,11 @@ fn status_number(bytes: &[u8]) -> i32 {
     bytes.try_into().map_or(0, i32::from_le_bytes)
 }
 
+/// A message and the descriptors that came with it.
+pub(super) type Answer = (Vec<u8>, Vec<OwnedFd>);
+
 /// One answer within the time for it; `None` if the other side has ended.
-pub(super) fn receive(socket: &OwnedFd, who: &'static str) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>, Error> {
+pub(super) fn receive(socket: &OwnedFd, who: &'static str) -> Result<Option<Answer>, Error> {
     if !linux::wait_readable(socket, ANSWER_PATIENCE).map_err(Error::kernel("wait for an answer"))? {
         return Err(Error::Timeout(who, ANSWER_PATIENCE.as_secs()));
     }

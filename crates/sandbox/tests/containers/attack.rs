@@ -3,14 +3,13 @@
 //! `refused` with the error number. All of them are bounded, for the runs in
 //! which nothing stops them.
 
-use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::CStr;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::ExitCode;
-use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 /// An attack that nothing stops stops here.
@@ -45,10 +44,10 @@ fn attack(words: &[&str]) -> io::Result<()> {
         ["read", ref paths @ ..] => first_of(paths, |path| File::open(path).map(drop)),
         ["write", ref paths @ ..] => first_of(paths, |path| fs::write(path, b"changed")),
         ["see", ref paths @ ..] => first_of(paths, |path| fs::symlink_metadata(path).map(drop)),
-        ["kill", pid] => check(unsafe { libc::kill(pid.parse().unwrap(), 0) }.into()),
+        ["kill", pid] => system(libc::SYS_kill, &[pid.parse().unwrap(), 0]).map(drop),
         ["device"] => device(),
         ["is-root"] => {
-            if unsafe { libc::geteuid() } == 0 {
+            if system(libc::SYS_geteuid, &[])? == 0 {
                 Ok(())
             } else {
                 Err(io::Error::from_raw_os_error(1))
@@ -72,8 +71,14 @@ fn attack(words: &[&str]) -> io::Result<()> {
     }
 }
 
-fn check(done: i64) -> io::Result<()> {
-    if done >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+/// Any system call with any arguments.
+fn system(call: i64, arguments: &[usize]) -> io::Result<usize> {
+    let [a, b, c, d, e, f] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
+    // SAFETY: whoever calls passes null or memory of this process that is large
+    // enough and lives on; what else happens to a process of hostile code is
+    // the kernel's business, and what is tested.
+    let done = unsafe { libc::syscall(call, a, b, c, d, e, f) };
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
 fn first_of(paths: &[&str], try_it: fn(&str) -> io::Result<()>) -> io::Result<()> {
@@ -90,81 +95,78 @@ fn first_of(paths: &[&str], try_it: fn(&str) -> io::Result<()>) -> io::Result<()
 /// Calls that change nothing even where they are allowed: what they are given
 /// is wrong in a way that is only looked at after the rights.
 fn call(name: &str) -> io::Result<()> {
-    let path = CString::new("/nowhere").unwrap();
-    let tmp = CString::new("/tmp").unwrap();
-    let tmpfs = CString::new("tmpfs").unwrap();
-    let mut zeros = [0u64; 64];
-    // A perf event: software, the cpu clock, of this process, in user mode.
-    let mut event = [0u64; 16];
-    event[0] = 1 | 128 << 32;
-    event[5] = 1 << 5 | 1 << 6;
-    let zeros_at = zeros.as_mut_ptr();
-    let (p, t, fs) = (path.as_ptr(), tmp.as_ptr(), tmpfs.as_ptr());
-    let none = null::<u8>();
-    // SAFETY: pointers are to locals or null, and these calls look at rights first.
-    let done = unsafe {
-        match name {
-            "mount" => libc::syscall(libc::SYS_mount, fs, t, fs, 0, none),
-            "umount" => libc::syscall(libc::SYS_umount2, t, libc::MNT_DETACH),
-            "fsopen" => libc::syscall(libc::SYS_fsopen, fs, 0),
-            "unshare-user" => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER),
-            "unshare-net" => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNET),
-            "clone-user" => {
-                let pid = libc::syscall(libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD, 0, 0, 0, 0);
-                if pid == 0 {
-                    libc::_exit(0);
-                }
-                pid
-            }
-            "setns" => {
-                let own = File::open("/proc/self/ns/uts")?;
-                libc::syscall(libc::SYS_setns, std::os::fd::AsRawFd::as_raw_fd(&own), 0)
-            }
-            "keyctl" => libc::syscall(libc::SYS_keyctl, 0, -3, 1),
-            "add-key" => {
-                let user = c"user".as_ptr();
-                libc::syscall(libc::SYS_add_key, user, user, user, 4, -3)
-            }
-            "bpf" => {
-                // An array of one number.
-                zeros[0] = 2 | 4 << 32;
-                zeros[1] = 8 | 1 << 32;
-                libc::syscall(libc::SYS_bpf, 0, zeros_at, 72)
-            }
-            "io-uring" => libc::syscall(libc::SYS_io_uring_setup, 2, zeros_at),
-            "perf" => libc::syscall(libc::SYS_perf_event_open, event.as_ptr(), 0, -1, -1, 0),
-            "userfaultfd" => libc::syscall(libc::SYS_userfaultfd, 1),
-            "chroot" => libc::syscall(libc::SYS_chroot, t),
-            "pivot-root" => libc::syscall(libc::SYS_pivot_root, p, p),
-            "reboot" => libc::syscall(libc::SYS_reboot, 0, 0, 0, none),
-            "swapon" => libc::syscall(libc::SYS_swapon, p, 0),
-            "kexec" => libc::syscall(libc::SYS_kexec_load, 0, 0, none, 0xffff_0000u64),
-            "init-module" => libc::syscall(libc::SYS_init_module, none, 0, none),
-            "settimeofday" => libc::syscall(libc::SYS_settimeofday, [0i64, -1].as_ptr(), none),
-            "sethostname" => libc::syscall(libc::SYS_sethostname, t, 3),
-            "open-by-handle" => libc::syscall(libc::SYS_open_by_handle_at, -1, zeros_at, 0),
-            "process-vm-readv" => {
-                let parent = libc::getpid();
-                libc::syscall(libc::SYS_process_vm_readv, parent, zeros_at, 0, zeros_at, 0, 0)
-            }
-            "personality" => libc::syscall(libc::SYS_personality, 0x0040_0000),
-            "setuid" => libc::syscall(libc::SYS_setresuid, 0, 0, 0),
-            "terminal-input" => {
-                // Refused as EPERM; without a filter, no terminal is there.
-                let done = libc::syscall(libc::SYS_ioctl, 0, libc::TIOCSTI, t);
-                if done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOTTY) {
-                    0
-                } else {
-                    done
-                }
-            }
-            _ => return Err(io::Error::other("no such call")),
+    let done = match name {
+        "setns" => {
+            let own = File::open("/proc/self/ns/uts")?;
+            system(libc::SYS_setns, &[own.as_raw_fd() as usize])
         }
+        "clone-user" => {
+            let done = system(libc::SYS_clone, &[(libc::CLONE_NEWUSER | libc::SIGCHLD) as usize]);
+            if matches!(done, Ok(0)) {
+                leave();
+            }
+            done
+        }
+        "terminal-input" => match system(libc::SYS_ioctl, &[0, libc::TIOCSTI as usize, at(c"x")]) {
+            // There is no terminal, which is only looked at without a filter.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(0),
+            other => other,
+        },
+        _ => by_name(name),
     };
-    match check(done) {
+    match done {
         // The rights were there, and only then was nonsense found.
-        Err(error) if is_past_rights(&error) => Ok(()),
-        other => other,
+        Err(error) if !is_past_rights(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn at(text: &'static CStr) -> usize {
+    text.as_ptr() as usize
+}
+
+fn by_name(name: &str) -> io::Result<usize> {
+    const NONE: usize = 0;
+    /// No descriptor, or the current processor.
+    const ANY: usize = usize::MAX;
+    let mut zeros = [0u64; 64];
+    // A perf event: software, the processor's clock, in user mode.
+    let mut event = [0u64; 16];
+    [event[0], event[5]] = [1 | 128 << 32, 1 << 5 | 1 << 6];
+    // An array of one number, for programs in the kernel.
+    let map: [u32; 18] = std::array::from_fn(|at| [2, 4, 8, 1].get(at).copied().unwrap_or(0));
+    let no_time = [0i64, -1];
+    let (path, tmp, tmpfs, user) = (at(c"/nowhere"), at(c"/tmp"), at(c"tmpfs"), at(c"user"));
+    let zeros_at = zeros.as_mut_ptr() as usize;
+    match name {
+        "mount" => system(libc::SYS_mount, &[tmpfs, tmp, tmpfs]),
+        "umount" => system(libc::SYS_umount2, &[tmp, libc::MNT_DETACH as usize]),
+        "fsopen" => system(libc::SYS_fsopen, &[tmpfs]),
+        "unshare-user" => system(libc::SYS_unshare, &[libc::CLONE_NEWUSER as usize]),
+        "unshare-net" => system(libc::SYS_unshare, &[libc::CLONE_NEWNET as usize]),
+        // The session's keyring, number -3, made if it is not there.
+        "keyctl" => system(libc::SYS_keyctl, &[0, (-3isize) as usize, 1]),
+        "add-key" => system(libc::SYS_add_key, &[user, user, user, 4, (-3isize) as usize]),
+        "bpf" => system(libc::SYS_bpf, &[0, map.as_ptr() as usize, 72]),
+        "io-uring" => system(libc::SYS_io_uring_setup, &[2, zeros_at]),
+        "perf" => system(libc::SYS_perf_event_open, &[event.as_ptr() as usize, 0, ANY, ANY, 0]),
+        "userfaultfd" => system(libc::SYS_userfaultfd, &[1]),
+        "chroot" => system(libc::SYS_chroot, &[tmp]),
+        "pivot-root" => system(libc::SYS_pivot_root, &[path, path]),
+        "reboot" => system(libc::SYS_reboot, &[]),
+        "swapon" => system(libc::SYS_swapon, &[path]),
+        "kexec" => system(libc::SYS_kexec_load, &[0, 0, NONE, 0xffff_0000]),
+        "init-module" => system(libc::SYS_init_module, &[NONE, 0, NONE]),
+        "settimeofday" => system(libc::SYS_settimeofday, &[no_time.as_ptr() as usize]),
+        "sethostname" => system(libc::SYS_sethostname, &[tmp, 3]),
+        "open-by-handle" => system(libc::SYS_open_by_handle_at, &[ANY, zeros_at]),
+        "process-vm-readv" => {
+            let own = std::process::id() as usize;
+            system(libc::SYS_process_vm_readv, &[own, zeros_at, 0, zeros_at, 0])
+        }
+        "personality" => system(libc::SYS_personality, &[0x0040_0000]),
+        "setuid" => system(libc::SYS_setresuid, &[0, 0, 0]),
+        _ => Err(io::Error::other("no such call")),
     }
 }
 
@@ -174,20 +176,24 @@ fn is_past_rights(error: &io::Error) -> bool {
 }
 
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<()> {
-    check(unsafe { libc::socket(family, kind, protocol) }.into())
+    system(libc::SYS_socket, &[family, kind, protocol].map(|number| number as usize)).map(drop)
 }
 
-/// Forks; 0 in the child.
-fn fork() -> io::Result<i32> {
-    let pid = unsafe { libc::fork() };
-    check(pid.into())?;
-    Ok(pid)
+/// Forks; 0 in the child. There is one thread, so that the child is whole.
+fn fork() -> io::Result<usize> {
+    system(libc::SYS_clone, &[libc::SIGCHLD as usize])
 }
 
 fn pause() -> ! {
     loop {
-        unsafe { libc::pause() };
+        let _ = system(libc::SYS_ppoll, &[]);
     }
+}
+
+/// Ends this process without what the other side of a fork has to do at its end.
+fn leave() -> ! {
+    let _ = system(libc::SYS_exit_group, &[]);
+    std::process::abort()
 }
 
 fn ptrace() -> io::Result<()> {
@@ -195,16 +201,17 @@ fn ptrace() -> io::Result<()> {
     if child == 0 {
         pause();
     }
-    let done = unsafe { libc::ptrace(libc::PTRACE_ATTACH, child, null_mut::<u8>(), null_mut::<u8>()) };
-    let done = check(done);
-    unsafe { libc::kill(child, libc::SIGKILL) };
-    done
+    let done = system(libc::SYS_ptrace, &[libc::PTRACE_ATTACH as usize, child]);
+    system(libc::SYS_kill, &[child, libc::SIGKILL as usize])?;
+    done.map(drop)
 }
 
 fn device() -> io::Result<()> {
-    let path = CString::new("/tmp/device").unwrap();
     // The same as /dev/zero, so that reading it harms nobody.
-    check(unsafe { libc::mknod(path.as_ptr(), libc::S_IFCHR | 0o666, libc::makedev(1, 5)) }.into())?;
+    let zero = usize::try_from(libc::makedev(1, 5)).unwrap();
+    let mode = (libc::S_IFCHR | 0o666) as usize;
+    let here = libc::AT_FDCWD as usize;
+    system(libc::SYS_mknodat, &[here, at(c"/tmp/device"), mode, zero])?;
     File::open("/tmp/device").map(drop)
 }
 
@@ -212,7 +219,7 @@ fn fork_bomb() -> io::Result<()> {
     for _ in 0..PROCESSES_MAX {
         if fork()? == 0 {
             // Who reads our output is to see the end of it.
-            (0..3).for_each(|fd| check(unsafe { libc::close(fd) }.into()).unwrap_or(()));
+            let _ = system(libc::SYS_close_range, &[0, 2, 0]);
             pause();
         }
     }
@@ -235,13 +242,11 @@ fn fill(files: usize, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn exhaust_files() -> io::Result<()> {
-    let most = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
-    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &most) };
-    let mut held = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut held) };
-    if raised != 0 {
-        held.rlim_cur = held.rlim_max;
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &held) };
+    let most = [1u64 << 20; 2];
+    let raised = limit(libc::RLIMIT_NOFILE as usize, Some(most));
+    if raised.is_err() {
+        let [_, hard] = limit(libc::RLIMIT_NOFILE as usize, None)?;
+        limit(libc::RLIMIT_NOFILE as usize, Some([hard; 2]))?;
     }
     let mut kept = Vec::new();
     while kept.len() < FILES_MAX {
@@ -250,19 +255,23 @@ fn exhaust_files() -> io::Result<()> {
     Ok(())
 }
 
+/// Sets a limit, soft and hard, and tells what it was before.
+fn limit(which: usize, new: Option<[u64; 2]>) -> io::Result<[u64; 2]> {
+    let mut old = [0u64; 2];
+    let new = new.as_ref().map_or(0, |new| new.as_ptr() as usize);
+    system(libc::SYS_prlimit64, &[0, which, new, old.as_mut_ptr() as usize])?;
+    Ok(old)
+}
+
 fn core() -> io::Result<()> {
-    let mut held = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    check(unsafe { libc::getrlimit(libc::RLIMIT_CORE, &mut held) }.into())?;
-    if held.rlim_max == 0 { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
+    let [_, hard] = limit(libc::RLIMIT_CORE as usize, None)?;
+    if hard == 0 { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
 }
 
 fn block_signals() -> io::Result<()> {
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::sigprocmask(libc::SIG_BLOCK, &all, null_mut());
-        libc::kill(libc::getpid(), libc::SIGTERM);
-    }
+    let all = u64::MAX;
+    system(libc::SYS_rt_sigprocmask, &[libc::SIG_BLOCK as usize, &raw const all as usize, 0, 8])?;
+    system(libc::SYS_kill, &[std::process::id() as usize, libc::SIGTERM as usize])?;
     println!("still here");
     pause()
 }
@@ -270,17 +279,14 @@ fn block_signals() -> io::Result<()> {
 /// Leaves a process behind that has no parent here, session or descriptor.
 fn daemon() -> io::Result<()> {
     if fork()? == 0 {
-        unsafe { libc::setsid() };
+        system(libc::SYS_setsid, &[])?;
         if fork()? == 0 {
-            for fd in 0..64 {
-                unsafe { libc::close(fd) };
-            }
+            system(libc::SYS_close_range, &[0, 64, 0])?;
             pause();
         }
-        unsafe { libc::_exit(0) };
+        leave();
     }
     // Long enough for it to be there.
     std::thread::sleep(Duration::from_millis(50));
-    let mut probe = OpenOptions::new().write(true).create(true).mode(0o600).open("/tmp/probe")?;
-    probe.write_all(b"x")
+    fs::write("/tmp/probe", b"x")
 }
