@@ -275,5 +275,4 @@ fn decode(kind: u8, payload: Vec<u8>) -> Result<Frame, Broken> {
 }
 
 #[cfg(test)]
-#[path = "tests/channel.rs"]
 mod tests;

@@ -257,5 +257,4 @@ fn signal_name(signal: i32) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "tests/instance.rs"]
 mod tests;

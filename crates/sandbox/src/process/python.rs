@@ -478,5 +478,4 @@ impl Bytes {
 }
 
 #[cfg(test)]
-#[path = "tests/python.rs"]
 mod tests;

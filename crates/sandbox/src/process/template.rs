@@ -393,5 +393,4 @@ impl Nursery {
 }
 
 #[cfg(test)]
-#[path = "tests/template.rs"]
 mod tests;

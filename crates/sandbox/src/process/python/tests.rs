@@ -7,12 +7,12 @@ use objects::TreeBuilder;
 use super::*;
 use crate::contract::Fixture;
 
-pub(super) struct World {
-    pub(super) store: Arc<Store>,
-    pub(super) python: Python,
+struct World {
+    store: Arc<Store>,
+    python: Python,
 }
 
-pub(super) fn options() -> PythonOptions {
+fn options() -> PythonOptions {
     PythonOptions { call_timeout: Duration::from_secs(20), ..PythonOptions::default() }
 }
 
@@ -28,11 +28,11 @@ impl World {
         Self { store, python }
     }
 
-    pub(super) fn spec(&self, source: &str) -> Spec {
+    fn spec(&self, source: &str) -> Spec {
         Spec { procedure: self.store.keep_blob(source.as_bytes()), limits: Limits::default() }
     }
 
-    pub(super) fn call(&self, source: &str, arguments: &[Handle]) -> Call {
+    fn call(&self, source: &str, arguments: &[Handle]) -> Call {
         let Spec { procedure, limits } = self.spec(source);
         let mut entries = vec![limits.handle().unwrap(), procedure];
         entries.extend(arguments);
@@ -41,20 +41,20 @@ impl World {
         Call { application: self.store.local(handle).unwrap(), handle, limits, procedure }
     }
 
-    pub(super) fn created(&self, source: &str) -> SandboxId {
+    fn created(&self, source: &str) -> SandboxId {
         let id = self.python.create(&[self.spec(source)]).pop().unwrap().unwrap();
         self.python.start(&[id]).pop().unwrap().unwrap();
         id
     }
 
-    pub(super) fn invoke(&self, id: SandboxId, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
+    fn invoke(&self, id: SandboxId, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let arguments: Vec<Handle> = arguments.iter().map(|bytes| self.store.keep_blob(bytes)).collect();
         let Invoked::Done(outcome) = self.python.invoke(id, self.call(source, &arguments)).unwrap();
         outcome.result.map(|handle| self.python.bytes(handle).unwrap().as_slice().to_vec())
     }
 
     /// Creates, calls once, deletes.
-    pub(super) fn run(&self, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
+    fn run(&self, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let id = self.created(source);
         let result = self.invoke(id, source, arguments);
         self.python.kill(&[id]).pop().unwrap().unwrap();
