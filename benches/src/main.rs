@@ -10,7 +10,9 @@
 
 mod bare;
 mod chain;
+mod coldstart;
 mod count_string;
+mod density;
 mod figures;
 mod invoke;
 mod ray;
@@ -21,10 +23,21 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 3] =
-    [("invoke", invoke::run), ("chain", chain::run), ("count-string", count_string::run)];
+const BENCHES: [Bench; 5] = [
+    ("invoke", invoke::run),
+    ("chain", chain::run),
+    ("count-string", count_string::run),
+    ("coldstart", coldstart::run),
+    ("density", density::run),
+];
 
 fn main() -> anyhow::Result<()> {
+    // A container's init is this program too; it starts no thread.
+    if std::env::args().nth(1).is_some_and(|first| first == "sandbox-init") {
+        let code = sandbox::process::init::main();
+        anyhow::ensure!(code == std::process::ExitCode::SUCCESS, "the container ended badly");
+        return Ok(());
+    }
     // As `sinew up` does.
     linux::prefer_huge_pages()?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -18,6 +18,7 @@ mod mapping;
 mod message;
 mod mounts;
 mod namespaces;
+mod packet;
 mod pidfd;
 mod syscall_filter;
 #[cfg(test)]
@@ -43,12 +44,13 @@ pub use mounts::{
 pub use namespaces::{
     Namespaces, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
+pub use packet::{PACKET_FDS_MAX, Packets};
 pub use pidfd::{
     Exit, Forked, child_events, close_on_exec_from, drain_events, fork, kill_process, leave_session,
     open_process, reap_any, reset_signals, wait_either, wait_process, wait_readable,
 };
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
-pub use ticks::Ticks;
+pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
     disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
 };

@@ -44,6 +44,13 @@ impl Ticks {
     }
 }
 
+/// Nanoseconds of the kernel's monotonic clock, which is one for all
+/// processes: for times that begin in one and end in another.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
 impl Clock {
     fn new() -> Self {
         let start = Instant::now();

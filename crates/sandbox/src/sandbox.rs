@@ -152,6 +152,14 @@ pub enum Error {
     /// The configured number of sandboxes exists already.
     #[error("there are {0} sandboxes already, the most that are allowed")]
     TooMany(usize),
+    /// The process that Python functions are forked from cannot be started.
+    #[error("the template of Python functions, {}, cannot serve: {reason}", interpreter.display())]
+    Template {
+        /// The interpreter, as configured.
+        interpreter: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The WebAssembly engine refuses its configuration.
     #[error("the WebAssembly engine cannot be set up: {0}")]
     Engine(String),

@@ -6,6 +6,7 @@
 //! the container and the first to go. It is prepared before anybody's code is
 //! in it, is used for one function of one owner, and is destroyed with all
 //! that ever ran in it. [`Runtime`] makes them, [`Pool`] keeps some ready.
+//! [`Python`] puts functions into them, forked from a template process.
 //!
 //! Invariants: user code runs only after the whole of [`Confinement`] holds;
 //! it can hold no descriptor, file or process beyond its container's end;
@@ -13,15 +14,21 @@
 //! is nothing.
 
 mod bounds;
+mod channel;
 mod confinement;
+mod contained;
 mod container;
 mod error;
 mod filter;
 pub mod init;
+mod instance;
+mod place;
 mod plan;
 mod pool;
+mod python;
 mod rootfs;
 mod runtime;
+mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};
 pub use confinement::Confinement;
@@ -29,5 +36,6 @@ pub use container::{Container, Process, Program};
 pub use error::Error;
 pub use linux::Exit;
 pub use pool::Pool;
+pub use python::{Python, PythonOptions};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};

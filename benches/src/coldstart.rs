@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the request to the first line of a Python function, in a container
+//! that nobody was in before, against other ways to get there.
+//!
+//! All begin when the request is made and end where the function reads the
+//! same clock. The function uses numpy and pandas; the ways alternate.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use objects::{Handle, Limits, TreeBuilder};
+use sandbox::process::{Python, PythonOptions, Runtime, RuntimeOptions};
+use sandbox::{Call, Invoked, Sandbox as _, Spec};
+use store::Store;
+
+use crate::figures::Report;
+
+const ROUNDS: usize = 120;
+/// The slow ways are measured in every so many rounds.
+const SLOW_EVERY: usize = 6;
+const PACKAGES: [&str; 2] = ["numpy==2.2.6", "pandas==2.3.3"];
+
+/// The first line of the handler reads the clock.
+const SOURCE: &str = "import time\nimport numpy\nimport pandas\n\
+    def apply():\n    started = time.monotonic_ns()\n    return str(started).encode()\n";
+const SCRIPT: &str = "import time\nimport numpy\nimport pandas\n\
+    def apply():\n    started = time.monotonic_ns()\n    return str(started)\nprint(apply(), flush=True)\n";
+
+/// Threads that multiply matrices in an instance, and random numbers.
+const MATRICES: &str = "import numpy\nfrom concurrent.futures import ThreadPoolExecutor\n\
+    def apply():\n    a = numpy.ones((400, 400))\n    with ThreadPoolExecutor(4) as pool:\n\
+    \x20       sums = list(pool.map(lambda _: float((a @ a).sum()), range(8)))\n\
+    \x20   return repr((set(sums), numpy.random.random())).encode()\n";
+
+/// Python functions on one store.
+pub(crate) struct Node {
+    store: Arc<Store>,
+    pub(crate) python: Python,
+}
+
+/// One start, in nanoseconds: of creating, and until the first line.
+struct Start {
+    created: f64,
+    first_line: f64,
+    /// Until the result was here.
+    answered: f64,
+}
+
+pub(crate) fn options(python: &Path, ready: usize) -> PythonOptions {
+    PythonOptions {
+        interpreter: python.to_owned(),
+        imports: vec!["numpy".to_owned(), "pandas".to_owned()],
+        ready,
+        ..PythonOptions::default()
+    }
+}
+
+fn new_store() -> anyhow::Result<Arc<Store>> {
+    let options = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
+    Ok(Arc::new(Store::open(options)?))
+}
+
+impl Node {
+    pub(crate) fn contained(python: &Path, ready: usize) -> anyhow::Result<Self> {
+        let options = options(python, ready);
+        let store = new_store()?;
+        let runtime = Runtime::new(RuntimeOptions {
+            cgroup_name: format!("sinew-bench-{ready}"),
+            ..RuntimeOptions::default()
+        })?;
+        Ok(Self { python: Python::new(options, runtime, store.clone())?, store })
+    }
+
+    fn bare(python: &Path) -> anyhow::Result<Self> {
+        let store = new_store()?;
+        Ok(Self { python: Python::uncontained(options(python, 0), store.clone())?, store })
+    }
+
+    pub(crate) fn call(&self, source: &str) -> anyhow::Result<(Spec, Call)> {
+        let (procedure, limits) = (self.store.keep_blob(source.as_bytes()), Limits::default());
+        let limits_handle: Handle = limits.handle().context("limits out of range")?;
+        let tree: TreeBuilder = [limits_handle, procedure].into_iter().collect();
+        let handle = self.store.keep_tree(tree.view());
+        let application = self.store.local(handle).context("a tree was not kept")?;
+        Ok((Spec { procedure, limits }, Call { application, handle, limits, procedure }))
+    }
+
+    /// What a function returns that is called once.
+    fn once(&self, source: &str) -> anyhow::Result<Vec<u8>> {
+        let (spec, call) = self.call(source)?;
+        let id = self.python.create(&[spec]).pop().context("no answer")??;
+        self.python.start(&[id]).pop().context("no answer")??;
+        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
+        self.python.kill(&[id]);
+        self.python.delete(&[id]);
+        let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
+        Ok(self.store.local(result).context("no result")?.bytes().to_vec())
+    }
+
+    /// Libraries work in an instance, and draw other numbers in each.
+    fn check(&self) -> anyhow::Result<()> {
+        let (one, other) = (self.once(MATRICES)?, self.once(MATRICES)?);
+        ensure!(one.starts_with(b"({64000000.0}, "), "{}", String::from_utf8_lossy(&one));
+        ensure!(one != other, "two instances draw the same random numbers");
+        Ok(())
+    }
+
+    /// One start of a new instance, which is taken away again.
+    fn start(&self) -> anyhow::Result<Start> {
+        let (spec, call) = self.call(SOURCE)?;
+        let begun = linux::monotonic_ns();
+        let id = self.python.create(&[spec]).pop().context("no answer")??;
+        self.python.start(&[id]).pop().context("no answer")??;
+        let created = linux::monotonic_ns();
+        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
+        let answered = linux::monotonic_ns();
+        let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
+        let bytes = match result.literal_bytes() {
+            Some(bytes) => bytes.to_vec(),
+            None => self.store.local(result).context("no result")?.bytes().to_vec(),
+        };
+        let first_line: u64 = std::str::from_utf8(&bytes)?.parse()?;
+        self.python.kill(&[id]);
+        self.python.delete(&[id]);
+        let since = |time: u64| (time - begun) as f64;
+        Ok(Start { created: since(created), first_line: since(first_line), answered: since(answered) })
+    }
+}
+
+/// A start by a command that prints the time of its first line.
+fn command(command: &mut Command) -> anyhow::Result<f64> {
+    let begun = linux::monotonic_ns();
+    let output = command.stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let first_line: u64 = String::from_utf8(output.stdout)?.trim().parse()?;
+    Ok((first_line - begun) as f64)
+}
+
+/// An OCI bundle that sees the host's programs and the interpreter.
+struct Bundle {
+    directory: tempfile::TempDir,
+    count: usize,
+}
+
+impl Bundle {
+    #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
+    fn new(python: &Path) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        std::fs::create_dir(directory.path().join("rootfs"))?;
+        std::fs::write(directory.path().join("rootfs/x.py"), SCRIPT)?;
+        let made = Command::new("runc").arg("spec").current_dir(&directory).output();
+        let made = made.context("runc cannot be run; apt-get install runc")?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let path = directory.path().join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        config["process"]["terminal"] = false.into();
+        config["process"]["args"] = serde_json::json!([python, "/x.py"]);
+        config["process"]["env"] = serde_json::json!(["PATH=/usr/bin:/bin"]);
+        let mounts = config["mounts"].as_array_mut().context("no mounts")?;
+        for seen in seen(python)? {
+            mounts.push(serde_json::json!({
+                "destination": seen, "source": seen, "type": "bind", "options": ["rbind", "ro"],
+            }));
+        }
+        std::fs::write(path, serde_json::to_vec(&config)?)?;
+        Ok(Self { directory, count: 0 })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "starting containers is what is measured")]
+    fn start(&mut self) -> anyhow::Result<f64> {
+        self.count += 1;
+        let id = format!("sinew-bench-{}-{}", std::process::id(), self.count);
+        command(Command::new("runc").args(["run", "--bundle"]).arg(self.directory.path()).arg(id))
+    }
+}
+
+/// The host's programs, and the directories of the interpreter.
+#[expect(clippy::disallowed_methods, reason = "the interpreter is asked where it lies")]
+fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let output = Command::new(python)
+        .args(["-c", "import sys; print(sys.prefix); print(sys.base_prefix)"])
+        .output()?;
+    let mut seen: Vec<PathBuf> = ["/usr", "/bin", "/lib", "/lib64"].map(PathBuf::from).into();
+    seen.retain(|path| path.exists());
+    for prefix in String::from_utf8(output.stdout)?.lines() {
+        if !prefix.starts_with("/usr") {
+            seen.push(prefix.into());
+        }
+    }
+    Ok(seen)
+}
+
+/// numpy and pandas from PyPI, in a virtual environment of their own, or an
+/// interpreter that has them. It cannot lie in `/tmp`: containers have their own.
+#[expect(clippy::disallowed_methods, reason = "the packages are installed by their own installer")]
+pub(crate) fn environment() -> anyhow::Result<PathBuf> {
+    if let Some(python) = std::env::var_os("SINEW_BENCH_PYTHON") {
+        return Ok(python.into());
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-python");
+    std::fs::create_dir_all(&root)?;
+    let root = root.canonicalize()?;
+    let python = root.join("bin/python");
+    if python.exists()
+        && Command::new(&python).args(["-c", "import numpy, pandas"]).output()?.status.success()
+    {
+        return Ok(python);
+    }
+    eprintln!("  installing {PACKAGES:?} from PyPI");
+    let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root).output()?;
+    ensure!(made.status.success(), "python3 cannot make a virtual environment; apt-get install python3-venv");
+    let installed =
+        Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES).output()?;
+    if !installed.status.success() {
+        bail!("pip cannot install {PACKAGES:?}: {}", String::from_utf8_lossy(&installed.stderr));
+    }
+    Ok(python)
+}
+
+/// The value below which this part of the measurements is.
+fn percentile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (part * (sorted.len() as f64 - 1.0)).round() as usize;
+    sorted.get(index).copied().unwrap_or(f64::NAN)
+}
+
+fn add_ms(report: &mut Report, figure: &str, values: &[f64], part: f64, meaning: &str) {
+    report.add(figure, percentile(values, part) / 1e6, "ms", meaning, values.len());
+}
+
+/// Waits until the containers that were used up are replaced.
+fn settle(node: &Node, ready: usize) {
+    let begun = Instant::now();
+    while node.python.ready() < ready && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    const READY: usize = 2;
+    let python = environment()?;
+    let ours = Node::contained(&python, READY)?;
+    let on_demand = Node::contained(&python, 0)?;
+    let bare = Node::bare(&python)?;
+    let script = tempfile::tempdir()?;
+    let file = script.path().join("x.py");
+    std::fs::write(&file, SCRIPT)?;
+    let mut runc = report.peer("runc", || Bundle::new(&python).and_then(|mut new| new.start().map(|_| new)));
+    ours.check()?;
+    for node in [&ours, &on_demand, &bare] {
+        for _ in 0..3 {
+            node.start()?;
+        }
+    }
+    let (mut first, mut created, mut answered) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bare_first, mut demand_first) = (Vec::new(), Vec::new());
+    let (mut plain, mut contained) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        settle(&ours, READY);
+        bare_first.push(bare.start()?.first_line);
+        settle(&ours, READY);
+        let start = ours.start()?;
+        first.push(start.first_line);
+        created.push(start.created);
+        answered.push(start.answered);
+        settle(&ours, READY);
+        demand_first.push(on_demand.start()?.first_line);
+        if round % SLOW_EVERY == 0 {
+            plain.push(plain_start(&python, &file)?);
+            if let Some(runc) = &mut runc {
+                contained.push(runc.start()?);
+            }
+        }
+    }
+    let p50 = percentile(&first, 0.5);
+    let peer = "new container, prepared, to the first line";
+    add_ms(report, "python_first_line_p50_ms", &first, 0.5, peer);
+    add_ms(report, "python_first_line_p99_ms", &first, 0.99, peer);
+    add_ms(report, "python_created_p50_ms", &created, 0.5, "of which until the function is loaded");
+    add_ms(report, "python_answered_p50_ms", &answered, 0.5, "until the result is here");
+    add_ms(report, "python_on_demand_p50_ms", &demand_first, 0.5, "container made when asked for");
+    add_ms(report, "python_bare_fork_p50_ms", &bare_first, 0.5, "fork of the same template, no container");
+    add_ms(report, "python_plain_p50_ms", &plain, 0.5, "python x.py with the imports, no container");
+    let over_bare = p50 / percentile(&bare_first, 0.5);
+    report.add("python_over_bare_fork", over_bare, "x", "new container / bare fork, p50", ROUNDS);
+    report.add("p99_over_p50", percentile(&first, 0.99) / p50, "x", "first line", ROUNDS);
+    report.add(
+        "times_faster_than_plain",
+        percentile(&plain, 0.5) / p50,
+        "x",
+        "python x.py, p50",
+        plain.len(),
+    );
+    if !contained.is_empty() {
+        add_ms(report, "python_cold_container_p50_ms", &contained, 0.5, "runc + cold interpreter");
+        let faster = percentile(&contained, 0.5) / p50;
+        let n = contained.len();
+        report.add("python_times_faster_than_cold_container", faster, "x", "runc + cold interpreter, p50", n);
+    }
+    report.note("containers are prepared in advance; no user code ever ran in them");
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "starting an interpreter is what is measured")]
+fn plain_start(python: &Path, file: &Path) -> anyhow::Result<f64> {
+    command(Command::new(python).arg(file))
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Containers as places for instances, some of them made in advance.
+//!
+//! A thread of its own replaces what was taken, so that a new instance finds
+//! its container ready; a container serves one instance and no other.
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::bounds::{Bounds, Weakness};
+use super::container::Container;
+use super::place::{Confinement, Place, Places};
+use super::pool::Pool;
+use super::python::Room;
+use super::rootfs::{Bind, Rootfs};
+use super::runtime::Runtime;
+
+/// After a container could not be made, the next attempt waits so long.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Numbers of the kernel's limits, and what this machine calls them.
+const LIMIT_FSIZE: u32 = 1;
+const LIMIT_CORE: u32 = 4;
+const LIMIT_NPROC: u32 = 6;
+const LIMIT_NOFILE: u32 = 7;
+const LIMIT_MEMLOCK: u32 = 8;
+const LIMIT_MSGQUEUE: u32 = 12;
+
+/// Makes containers that hold an interpreter.
+pub(crate) struct Containers {
+    runtime: Arc<Runtime>,
+    rootfs: Rootfs,
+    usual: Bounds,
+    ready: Arc<Ready>,
+    filler: Option<JoinHandle<()>>,
+}
+
+struct Ready {
+    pool: Pool,
+    /// Whether it is to be filled, and whether it is over.
+    wanted: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Containers {
+    /// Containers that see the interpreter's directories, of which up to
+    /// `ready` with `usual` bounds are kept prepared.
+    pub(crate) fn new(
+        runtime: Arc<Runtime>,
+        prefixes: &[PathBuf],
+        tmp_bytes: u64,
+        usual: Room,
+        ready: usize,
+    ) -> Result<Self, String> {
+        if !runtime.abilities().is_root {
+            return Err("forking into a container takes the rights of root: run the node as root".to_owned());
+        }
+        let rootfs = rootfs(prefixes, tmp_bytes);
+        let usual = bounds(usual);
+        let pool = Pool::new(runtime.clone(), rootfs.clone(), usual, ready);
+        let ready = Arc::new(Ready { pool, wanted: Mutex::new((true, false)), changed: Condvar::new() });
+        let filling = ready.clone();
+        let filler = std::thread::Builder::new().name("containers".to_owned()).spawn(move || filling.fill());
+        let filler = Some(filler.map_err(|error| format!("no thread to prepare containers: {error}"))?);
+        Ok(Self { runtime, rootfs, usual, ready, filler })
+    }
+}
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        self.ready.wanted.lock().1 = true;
+        self.ready.changed.notify_all();
+        if let Some(filler) = self.filler.take() {
+            // It only ends; what it might have panicked about is told there.
+            _ = filler.join();
+        }
+        self.ready.pool.drain();
+    }
+}
+
+impl Ready {
+    fn fill(&self) {
+        loop {
+            {
+                let mut wanted = self.wanted.lock();
+                while !wanted.0 && !wanted.1 {
+                    self.changed.wait(&mut wanted);
+                }
+                if wanted.1 {
+                    return;
+                }
+                wanted.0 = false;
+            }
+            loop {
+                match self.pool.fill() {
+                    Ok(true) if !self.wanted.lock().1 => {}
+                    Ok(_) => break,
+                    Err(_) => {
+                        // Whoever needs one makes it and hears why it fails.
+                        let mut wanted = self.wanted.lock();
+                        self.changed.wait_for(&mut wanted, RETRY);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Places for Containers {
+    fn prepare(&self, room: Room) -> Result<Box<dyn Place>, String> {
+        let bounds = bounds(room);
+        let container = if bounds == self.usual {
+            let taken = self.ready.pool.take();
+            self.ready.wanted.lock().0 = true;
+            self.ready.changed.notify_all();
+            taken
+        } else {
+            self.runtime.prepare(&self.rootfs, &bounds)
+        };
+        Ok(Box::new(container.map_err(|error| error.to_string())?))
+    }
+
+    fn ready(&self) -> usize {
+        self.ready.pool.ready()
+    }
+}
+
+impl Place for Container {
+    fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pidfd())
+    }
+
+    fn joins(&self) -> Vec<BorrowedFd<'_>> {
+        self.joins()
+    }
+
+    fn confinement(&self) -> Confinement {
+        let own = self.confinement();
+        let weak = |weakness| own.weakness.has(weakness);
+        let limits = [
+            (LIMIT_NOFILE, own.limits.files),
+            (LIMIT_NPROC, own.limits.processes),
+            (LIMIT_FSIZE, own.limits.file_bytes),
+            (LIMIT_CORE, own.limits.core_bytes),
+            (LIMIT_MSGQUEUE, own.limits.queue_bytes),
+            (LIMIT_MEMLOCK, own.limits.locked_bytes),
+        ];
+        let rlimits = limits.into_iter().filter_map(|(which, most)| {
+            let most = i64::try_from(most?).unwrap_or(i64::MAX);
+            Some((which, most, most))
+        });
+        let is_root = weak(Weakness::ROOT);
+        Confinement {
+            setns_flags: own.namespaces.bits(),
+            uid: if is_root { 0 } else { own.user },
+            gid: if is_root { 0 } else { own.group },
+            rlimits: if weak(Weakness::NO_LIMITS) { Vec::new() } else { rlimits.collect() },
+            seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
+        }
+    }
+
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn oom_kills(&self) -> u64 {
+        // What cannot be read is not put down to memory.
+        self.usage().map_or(0, |usage| usage.oom_kills)
+    }
+}
+
+fn bounds(room: Room) -> Bounds {
+    let Room { memory_bytes, processes, cpu_percent, files } = room;
+    Bounds { memory_bytes, processes, cpu_percent, files }
+}
+
+/// The host's programs, and the directories of the interpreter that are not
+/// among them.
+fn rootfs(prefixes: &[PathBuf], tmp_bytes: u64) -> Rootfs {
+    let mut rootfs = Rootfs { tmp_bytes, ..Rootfs::host_programs() };
+    for prefix in prefixes {
+        let is_seen = rootfs.read_only.iter().any(|bind| prefix.starts_with(&bind.guest));
+        if !is_seen && prefix.parent().is_some_and(|parent| parent != Path::new("")) {
+            rootfs.read_only.push(Bind::same(prefix));
+        }
+    }
+    rootfs
+}

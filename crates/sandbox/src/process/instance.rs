@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One instance: a process forked from the template, in a place of its own,
+//! with one function loaded.
+//!
+//! It serves one call at a time and keeps the function's globals from one to
+//! the next. After anything but an answer it is ended; nobody else ever gets
+//! the place in which it was.
+
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use objects::FailureCode;
+
+use super::channel::{Bounds, Broken, Channel, Frame, Raised};
+use super::place::Place;
+use super::template::{Ended, Nursery, Template, Watch};
+use crate::Fault;
+
+/// How a function's module and its file are called.
+const NAME: &str = "function";
+/// How long a process whose channel is closed may take to be seen ending.
+const END_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the template may take to reap a process that was killed. Until it
+/// has, the container cannot be taken down.
+const REAP_PATIENCE: Duration = Duration::from_secs(5);
+const REAP_STEP: Duration = Duration::from_millis(50);
+
+/// What others need of an instance to end it.
+pub(crate) struct Life {
+    place: Box<dyn Place>,
+    watch: Arc<Watch>,
+    killed: AtomicBool,
+    /// The parent of the process.
+    template: Arc<Template>,
+}
+
+impl Life {
+    /// Ends the instance, whatever it does; its call ends as cancelled.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.place.kill();
+        self.watch.shut();
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.place.kill();
+        self.watch.shut();
+        if self.place.pidfd().is_none() {
+            return;
+        }
+        let deadline = Instant::now() + REAP_PATIENCE;
+        while self.template.is_alive() && self.watch.wait(REAP_STEP).is_none() {
+            if Instant::now() > deadline {
+                // It is stuck. Without it the kernel's init reaps.
+                self.template.give_up();
+            }
+        }
+    }
+}
+
+/// What an instance may do, and how long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) bounds: Bounds,
+    pub(crate) memory_bytes: u64,
+    /// From the fork to the loaded function.
+    pub(crate) load_timeout: Duration,
+    pub(crate) call_timeout: Duration,
+}
+
+/// A loaded function that can be called.
+pub(crate) struct Instance {
+    life: Arc<Life>,
+    channel: Channel,
+    terms: Terms,
+    oom_kills: u64,
+    /// Replaced in texts, for they differ from node to node.
+    prefixes: Vec<String>,
+}
+
+impl Instance {
+    /// Forks into a place and loads a function. `born` is told of the
+    /// instance before the function runs, so that it can be ended in time; it
+    /// answers `false` if nobody wants it any more.
+    pub(crate) fn start(
+        nursery: &Nursery,
+        place: Box<dyn Place>,
+        source: &[u8],
+        terms: Terms,
+        born: impl FnOnce(&Arc<Life>) -> bool,
+    ) -> Result<Self, Fault> {
+        let deadline = Instant::now() + terms.load_timeout;
+        let template = nursery.template().map_err(|reason| unavailable("the template", &reason))?;
+        let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
+        let (own, other) = UnixStream::pair().map_err(no_socket)?;
+        let watch = Watch::new(own.try_clone().map_err(no_socket)?);
+        let forked = template.fork(other.as_fd(), &*place, &watch);
+        drop(other);
+        forked.map_err(|reason| unavailable("the template", &reason))?;
+        let life =
+            Arc::new(Life { place, watch, killed: AtomicBool::new(false), template: template.clone() });
+        let mut instance = Self {
+            oom_kills: life.place.oom_kills(),
+            channel: Channel::new(own, terms.bounds),
+            terms,
+            prefixes: template.hello.prefixes.iter().map(|path| shown(path)).collect(),
+            life,
+        };
+        if !born(&instance.life) {
+            return Err(Fault::new(FailureCode::Cancelled, "the sandbox was killed"));
+        }
+        let greeted = instance.channel.greet(deadline);
+        greeted.map_err(|broken| instance.unconfined(&broken))?;
+        match instance.channel.load(NAME, source, deadline) {
+            Ok(Ok(())) => Ok(instance),
+            Ok(Err(raised)) => Err(instance.raised(&raised, FailureCode::BadProcedure)),
+            Err(broken) => Err(instance.broken(&broken, "loading the function")),
+        }
+    }
+
+    /// Calls the function. `false` with a fault after which the instance is
+    /// of no use any more.
+    pub(crate) fn call(&mut self, arguments: &[&[u8]]) -> (Result<Vec<u8>, Fault>, bool) {
+        let deadline = Instant::now() + self.terms.call_timeout;
+        match self.channel.call(arguments, deadline) {
+            Ok(Frame::Result(bytes)) => (Ok(bytes), true),
+            Ok(Frame::BadResult(why)) => (Err(Fault::new(FailureCode::BadResult, why)), true),
+            Ok(Frame::Raised(raised)) => {
+                let code = if raised.kind == "MemoryError" { FailureCode::Memory } else { FailureCode::Trap };
+                (Err(self.raised(&raised, code)), true)
+            }
+            Ok(_) => (Err(self.broken(&Broken::Lie("an answer that is none to a call"), "the call")), false),
+            Err(broken) => (Err(self.broken(&broken, "the call")), false),
+        }
+    }
+
+    /// What the last call printed.
+    pub(crate) fn take_log(&mut self) -> Vec<u8> {
+        self.channel.take_log()
+    }
+
+    /// Whether its process is there, as far as is known.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life.watch.ended().is_none() && !self.life.killed.load(Ordering::Acquire)
+    }
+
+    /// Why the process did not get as far as its hello.
+    fn unconfined(&self, broken: &Broken) -> Fault {
+        let fault = self.broken(broken, "the start");
+        match self.life.watch.ended() {
+            Some(Ended::Exited(status)) if fault.code == FailureCode::Trap => unavailable(
+                "the container",
+                &format!("the forked process could not confine itself (status {status})"),
+            ),
+            _ => fault,
+        }
+    }
+
+    /// The fault of an instance that gave no answer; ends it.
+    fn broken(&self, broken: &Broken, what: &str) -> Fault {
+        let ended = match broken {
+            Broken::Closed => self.life.watch.wait(END_PATIENCE),
+            Broken::Late | Broken::Lie(_) => None,
+        };
+        let killed = self.life.killed.load(Ordering::Acquire);
+        let out_of_memory = self.life.place.oom_kills() > self.oom_kills;
+        self.life.kill();
+        if killed {
+            return Fault::new(FailureCode::Cancelled, "the sandbox was killed");
+        }
+        if out_of_memory {
+            let limit = self.terms.memory_bytes;
+            let why = format!("the function and what it started used more than {limit} bytes");
+            return Fault::new(FailureCode::Memory, why);
+        }
+        match (broken, ended) {
+            (Broken::Late, _) => {
+                Fault::new(FailureCode::Deadline, format!("{what} took too long and was ended"))
+            }
+            (Broken::Lie(lie), _) => {
+                Fault::new(FailureCode::Trap, format!("the instance misused its channel: {lie}"))
+            }
+            (Broken::Closed, Some(Ended::Exited(status))) => Fault::new(
+                FailureCode::Trap,
+                format!("the function ended its process with status {status} during {what}"),
+            ),
+            (Broken::Closed, Some(Ended::Signalled(signal))) => Fault::new(
+                FailureCode::Trap,
+                format!("the process was ended by signal {signal} ({}) during {what}", signal_name(signal)),
+            ),
+            (Broken::Closed, None) => {
+                Fault::new(FailureCode::Trap, format!("the instance closed its channel during {what}"))
+            }
+        }
+    }
+
+    /// The fault of an exception: what it says, without addresses and the
+    /// paths of this node.
+    fn raised(&self, raised: &Raised, code: FailureCode) -> Fault {
+        let first = if raised.message.is_empty() {
+            raised.kind.clone()
+        } else {
+            format!("{}: {}", raised.kind, raised.message)
+        };
+        let mut text = format!("{first}\n{}", raised.traceback);
+        for prefix in self.prefixes.iter().filter(|prefix| prefix.len() > 1) {
+            text = text.replace(prefix.as_str(), "<python>");
+        }
+        Fault::new(code, without_addresses(&text))
+    }
+}
+
+fn unavailable(what: &str, why: &str) -> Fault {
+    Fault::new(FailureCode::Resources, format!("no instance can be made: {what}: {why}"))
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Replaces what Python prints of addresses, `0x7f…`, by `0x…`.
+fn without_addresses(text: &str) -> String {
+    const DIGITS_MIN: usize = 6;
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("0x") {
+        let (before, after) = rest.split_at(at + 2);
+        let digits = after.bytes().take_while(u8::is_ascii_hexdigit).count();
+        clean.push_str(before);
+        clean.push_str(if digits >= DIGITS_MIN { "…" } else { &after[..digits] });
+        rest = &after[digits..];
+    }
+    clean + rest
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => "no common one",
+    }
+}
+
+#[cfg(test)]
+mod tests;

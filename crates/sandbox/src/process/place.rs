@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where an instance is put: a container, or for measurements nowhere.
+
+use std::os::fd::BorrowedFd;
+
+use super::python::Room;
+
+/// What a forked process does to itself before it runs a function.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Confinement {
+    /// Namespaces to join but that of processes; 0 for none, also not that.
+    pub(crate) setns_flags: u32,
+    /// To become; 0 to stay who it is.
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Resource, soft and hard limit.
+    pub(crate) rlimits: Vec<(u32, i64, i64)>,
+    /// An array of `struct sock_filter`.
+    pub(crate) seccomp: Vec<u8>,
+}
+
+/// A place for one instance. Dropping it ends all that is in it.
+pub(crate) trait Place: Send + Sync {
+    /// Of its first process; `None` if it has no namespaces.
+    fn pidfd(&self) -> Option<BorrowedFd<'_>>;
+    /// Files to write `0` into.
+    fn joins(&self) -> Vec<BorrowedFd<'_>>;
+    fn confinement(&self) -> Confinement;
+    /// Ends all that is in it, at once.
+    fn kill(&self);
+    /// How often something in it was killed for want of memory.
+    fn oom_kills(&self) -> u64;
+}
+
+/// Makes places.
+pub(crate) trait Places: Send + Sync {
+    fn prepare(&self, room: Room) -> Result<Box<dyn Place>, String>;
+    /// How many are prepared and in nobody's use.
+    fn ready(&self) -> usize;
+}
+
+/// No place at all: the process stays where the template is, unconfined but
+/// for its own channel's end. For measuring what a container adds.
+#[cfg(any(test, feature = "contract"))]
+pub(crate) struct Nowhere;
+
+#[cfg(any(test, feature = "contract"))]
+impl Place for Nowhere {
+    fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn joins(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn confinement(&self) -> Confinement {
+        Confinement::default()
+    }
+
+    /// The process ends by itself when its channel is shut.
+    fn kill(&self) {}
+
+    fn oom_kills(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(any(test, feature = "contract"))]
+impl Places for Nowhere {
+    fn prepare(&self, _: Room) -> Result<Box<dyn Place>, String> {
+        Ok(Box::new(Self))
+    }
+
+    fn ready(&self) -> usize {
+        0
+    }
+}

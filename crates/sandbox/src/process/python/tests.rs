@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Python functions keep the contract of sandboxes, and fail as values.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use objects::TreeBuilder;
+
+use super::*;
+use crate::contract::Fixture;
+
+struct World {
+    store: Arc<Store>,
+    python: Python,
+}
+
+fn options() -> PythonOptions {
+    PythonOptions { call_timeout: Duration::from_secs(20), ..PythonOptions::default() }
+}
+
+fn new_store() -> Arc<Store> {
+    let options = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
+    Arc::new(Store::open(options).unwrap())
+}
+
+impl World {
+    fn uncontained(options: PythonOptions) -> Self {
+        let store = new_store();
+        let python = Python::uncontained(options, store.clone()).unwrap();
+        Self { store, python }
+    }
+
+    fn spec(&self, source: &str) -> Spec {
+        Spec { procedure: self.store.keep_blob(source.as_bytes()), limits: Limits::default() }
+    }
+
+    fn call(&self, source: &str, arguments: &[Handle]) -> Call {
+        let Spec { procedure, limits } = self.spec(source);
+        let mut entries = vec![limits.handle().unwrap(), procedure];
+        entries.extend(arguments);
+        let tree: TreeBuilder = entries.into_iter().collect();
+        let handle = self.store.keep_tree(tree.view());
+        Call { application: self.store.local(handle).unwrap(), handle, limits, procedure }
+    }
+
+    fn created(&self, source: &str) -> SandboxId {
+        let id = self.python.create(&[self.spec(source)]).pop().unwrap().unwrap();
+        self.python.start(&[id]).pop().unwrap().unwrap();
+        id
+    }
+
+    fn invoke(&self, id: SandboxId, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
+        let arguments: Vec<Handle> = arguments.iter().map(|bytes| self.store.keep_blob(bytes)).collect();
+        let Invoked::Done(outcome) = self.python.invoke(id, self.call(source, &arguments)).unwrap();
+        outcome.result.map(|handle| self.python.bytes(handle).unwrap().as_slice().to_vec())
+    }
+
+    /// Creates, calls once, deletes.
+    fn run(&self, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
+        let id = self.created(source);
+        let result = self.invoke(id, source, arguments);
+        self.python.kill(&[id]).pop().unwrap().unwrap();
+        self.python.delete(&[id]).pop().unwrap().unwrap();
+        result
+    }
+}
+
+const ECHO: &str = "def apply(x):\n    return x\n";
+const RAISING: &str = "def apply(*x):\n    raise ValueError('no good')\n";
+const ENDLESS: &str = "def apply(*x):\n    while True: pass\n";
+
+impl Fixture for World {
+    fn sandbox(&self) -> &dyn Sandbox {
+        &self.python
+    }
+
+    fn good(&self) -> Spec {
+        self.spec(ECHO)
+    }
+
+    fn bad(&self) -> Spec {
+        self.spec("def apply(:")
+    }
+
+    fn echo(&self, argument: Handle) -> (Call, Handle) {
+        (self.call(ECHO, &[argument]), argument)
+    }
+
+    fn failing(&self) -> (Spec, Call, FailureCode) {
+        (self.spec(RAISING), self.call(RAISING, &[]), FailureCode::Trap)
+    }
+
+    fn endless(&self) -> (Spec, Call) {
+        (self.spec(ENDLESS), self.call(ENDLESS, &[]))
+    }
+}
+
+#[test]
+fn uncontained_functions_keep_the_contract_but_for_killing() {
+    let world = World::uncontained(options());
+    assert_eq!(world.run(ECHO, &[b"hello"]).unwrap(), b"hello");
+    let spec = world.good();
+    let created = world.python.create(&[spec, world.bad(), spec]);
+    assert!(matches!(created[..], [Ok(_), Err(Error::Procedure { .. }), Ok(_)]));
+}
+
+#[test]
+fn what_goes_wrong_is_a_fault() {
+    let world = World::uncontained(options());
+    let cases = [
+        ("raise ValueError('no good')", FailureCode::Trap, "ValueError: no good"),
+        ("import os; os._exit(3)", FailureCode::Trap, "with status 3"),
+        ("raise SystemExit(4)", FailureCode::Trap, "SystemExit: 4"),
+        ("import os; os.abort()", FailureCode::Trap, "SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", FailureCode::Trap, "SIGSEGV"),
+        ("raise MemoryError", FailureCode::Memory, "MemoryError"),
+        ("return 7", FailureCode::BadResult, "int"),
+        ("return bytes((64 << 20) + 1)", FailureCode::BadResult, "67108865"),
+        ("import os; os.write(3, b'nonsense' * 100)", FailureCode::Trap, "misused its channel"),
+        ("import os; os.close(3)", FailureCode::Trap, ""),
+        ("def f(): f()\n    f()", FailureCode::Trap, "RecursionError"),
+    ];
+    for (body, code, text) in cases {
+        let fault = world.run(&format!("def apply(*x):\n    {body}\n"), &[]).unwrap_err();
+        assert_eq!(fault.code, code, "{body}: {fault}");
+        assert!(fault.detail.contains(text), "{body}: {fault}");
+        assert!(!fault.detail.contains("/root") && !fault.detail.contains("python3.11"), "{fault}");
+    }
+    assert_eq!(world.run(ECHO, &[b"still"]).unwrap(), b"still");
+}
+
+#[test]
+fn a_traceback_names_the_functions_own_lines() {
+    let world = World::uncontained(options());
+    let fault = world.run("import json\ndef apply(x):\n    return json.loads(x)\n", &[b"{"]).unwrap_err();
+    assert!(
+        fault.detail.contains("File \"function.py\", line 3, in apply\n    return json.loads(x)"),
+        "{fault}"
+    );
+    assert!(fault.detail.contains("<python>/lib"), "{fault}");
+}
+
+#[test]
+fn an_instance_keeps_its_globals_and_is_replaced_when_it_dies() {
+    let world = World::uncontained(options());
+    let source = "import os\nn = 0\ndef apply(x):\n    global n\n    n += 1\n    if x == b'die': os._exit(1)\n    print('call', n)\n    return str(n).encode()\n";
+    let id = world.created(source);
+    let call = |x: &[u8]| world.invoke(id, source, &[x]);
+    assert_eq!((call(b"").unwrap(), call(b"").unwrap()), (b"1".to_vec(), b"2".to_vec()));
+    assert_eq!(world.python.log(id).unwrap(), "call 2\n");
+    assert!(call(b"die").is_err());
+    assert_eq!(call(b"").unwrap(), b"1");
+    // A dead template is replaced, and instances outlive it.
+    world.python.nursery.template().unwrap().give_up();
+    assert_eq!(call(b"").unwrap(), b"2");
+    assert_eq!(world.run(ECHO, &[b"new"]).unwrap(), b"new");
+}
+
+#[test]
+fn output_is_bounded_and_children_have_none() {
+    let world = World::uncontained(PythonOptions { log_bytes_max: 1000, ..options() });
+    let source = "import os\ndef apply():\n    pid = os.fork()\n    if pid == 0:\n        print('child')\n        os._exit(0)\n    os.waitpid(pid, 0)\n    for i in range(10000): print('line', i)\n    return b''\n";
+    let id = world.created(source);
+    assert_eq!(world.invoke(id, source, &[]).unwrap(), b"");
+    let log = world.python.log(id).unwrap();
+    assert!(log.starts_with("line 0\n") && log.len() < 1100 && log.contains("dropped"), "{log}");
+}
+
+#[test]
+fn bounds_of_requests() {
+    let world = World::uncontained(PythonOptions { sandboxes_max: 2, ..options() });
+    let results = world.python.create(&[world.good(); 3]);
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2);
+    assert!(results.iter().any(|result| matches!(result, Err(Error::TooMany(2)))));
+    let metered = Spec { limits: Limits { fuel: 5, ..Limits::default() }, ..world.good() };
+    let world = World::uncontained(options());
+    let refused = world.python.create(&[metered]).pop().unwrap().unwrap_err();
+    assert!(refused.to_string().contains("not counted"), "{refused}");
+    let id = world.created(ECHO);
+    let tree = world.store.keep_tree(TreeBuilder::new().view());
+    let Invoked::Done(outcome) = world.python.invoke(id, world.call(ECHO, &[tree])).unwrap();
+    assert_eq!(outcome.result.unwrap_err().code, FailureCode::BadHandle);
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Functions that mean harm. Each is stopped; where it makes sense, the same
+//! function is shown to do its harm with the defence off.
+
+use std::time::{Duration, Instant};
+
+use objects::FailureCode;
+use sandbox::process::{PythonOptions, Weakness};
+use sandbox::{Fault, Sandbox as _};
+
+use crate::Case;
+use crate::world::{World, apply, attempt, options};
+
+pub(crate) const CASES: &[Case] = &[
+    ("exception_flood", exception_flood),
+    ("exceptions_that_lie", exceptions_that_lie),
+    ("endless_printing", endless_printing),
+    ("asleep_with_signals_blocked", asleep_with_signals_blocked),
+    ("stopping_itself", stopping_itself),
+    ("fork_bomb", fork_bomb),
+    ("thread_bomb", thread_bomb),
+    ("memory_bomb", memory_bomb),
+    ("filling_tmp", filling_tmp),
+    ("becoming_root", becoming_root),
+    ("namespaces_and_mounts", namespaces_and_mounts),
+    ("tracing_and_reading_others", tracing_and_reading_others),
+    ("no_network", no_network),
+    ("no_view_of_the_host", no_view_of_the_host),
+    ("nothing_of_the_one_before", nothing_of_the_one_before),
+    ("signals_reach_nobody_else", signals_reach_nobody_else),
+    ("lies_on_the_channel", lies_on_the_channel),
+    ("closing_the_channel", closing_the_channel),
+    ("a_child_holds_the_channel", a_child_holds_the_channel),
+    ("huge_results", huge_results),
+    ("ending_itself", ending_itself),
+    ("descriptors_are_closed", descriptors_are_closed),
+    ("loading_that_never_ends", loading_that_never_ends),
+    ("more_waiting_than_allowed", more_waiting_than_allowed),
+];
+
+fn fails(world: &World, lines: &str, code: FailureCode) -> Fault {
+    let began = Instant::now();
+    let fault = world.run(&apply(lines)).unwrap_err();
+    assert_eq!(fault.code, code, "{lines}: {fault}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{lines} took {:?}", began.elapsed());
+    world.assert_others_are_served();
+    fault
+}
+
+/// Refused; done where `weakness` is.
+fn refused(attempts: &[&str], weakness: Weakness) {
+    let world = World::new();
+    for lines in attempts {
+        let said = world.says(&attempt(lines));
+        assert!(said.starts_with("refused"), "{lines}: {said}");
+    }
+    drop(world);
+    let weak = World::with(options(), weakness);
+    for lines in attempts {
+        let said = weak.says(&attempt(lines));
+        assert!(said.starts_with("done"), "without the defence, {lines}: {said}");
+    }
+}
+
+fn exception_flood() {
+    let world = World::new();
+    let fault = fails(
+        &world,
+        "def f(n):\n    try: f(n + 1)\n    except RecursionError as e: raise ValueError('x' * 10_000_000) from e\nf(0)",
+        FailureCode::Trap,
+    );
+    assert!(fault.detail.len() <= 4096, "{}", fault.detail.len());
+}
+
+fn exceptions_that_lie() {
+    let world = World::new();
+    let fault = fails(
+        &world,
+        "class E(BaseException):\n    def __str__(self): raise self\n    __repr__ = __str__\nraise E",
+        FailureCode::Trap,
+    );
+    assert!(fault.detail.len() <= 4096);
+    fails(&world, "raise SystemExit(0)", FailureCode::Trap);
+    fails(&world, "raise KeyboardInterrupt", FailureCode::Trap);
+    fails(&world, "sys.stdout.close()\nsys.stdout = None\nraise ValueError", FailureCode::Trap);
+}
+
+fn endless_printing() {
+    let world = World::new();
+    let source = apply("line = 'x' * 1_000_000\nfor i in range(2000): print(line)\nreturn b'ok'");
+    let id = world.created(&source);
+    assert_eq!(world.invoke(id, &source, b"").unwrap(), b"ok");
+    let log = world.python.log(id).unwrap();
+    assert!(log.len() < (1 << 20) + 200 && log.contains("dropped"), "{}", log.len());
+    world.end(id);
+    fails(&world, "while True: print('x' * 1000)", FailureCode::Deadline);
+    // The descriptor below the stream leads nowhere.
+    assert_eq!(world.says("for i in range(1000): os.write(1, b'x' * 100_000)\nreturn b'ok'"), "ok");
+}
+
+fn asleep_with_signals_blocked() {
+    let world = World::new();
+    let lines = "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\ntime.sleep(10000)";
+    fails(&world, lines, FailureCode::Deadline);
+}
+
+fn stopping_itself() {
+    let world = World::new();
+    fails(&world, "os.kill(os.getpid(), signal.SIGSTOP)", FailureCode::Deadline);
+}
+
+fn fork_bomb() {
+    let world = World::new();
+    // Its time or its memory is over first.
+    let fault = world.run(&apply("while True:\n    try: os.fork()\n    except OSError: pass")).unwrap_err();
+    assert!(matches!(fault.code, FailureCode::Deadline | FailureCode::Memory), "{fault}");
+    world.assert_others_are_served();
+    let count = "n = 0\ntry:\n    while n < 500:\n        if os.fork() == 0: time.sleep(100)\n        n += 1\nexcept OSError: pass\nreturn str(n).encode()";
+    let forked: u32 = world.says(count).parse().unwrap();
+    assert!(forked < 64, "{forked} processes");
+}
+
+fn thread_bomb() {
+    let world = World::new();
+    let count = "import threading\nn = 0\ntry:\n    while n < 500:\n        threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\n        n += 1\nexcept RuntimeError: pass\nreturn str(n).encode()";
+    let started: u32 = world.says(count).parse().unwrap();
+    assert!(started < 64, "{started} threads");
+}
+
+fn memory_bomb() {
+    let world = World::new();
+    fails(&world, "a = []\nwhile True: a.append(bytearray(1 << 20))", FailureCode::Memory);
+    // The negative control: half of the limit is there.
+    assert_eq!(world.says("a = bytearray(b'x') * (32 << 20)\nreturn b'ok'"), "ok");
+}
+
+fn filling_tmp() {
+    let world = World::new();
+    let fill = "n = 0\ntry:\n    while n < 100:\n        with open(f'/tmp/{n}', 'wb') as f: f.write(bytes(1 << 20))\n        n += 1\nexcept OSError: pass\nreturn str(n).encode()";
+    let written: u32 = world.says(fill).parse().unwrap();
+    assert!((8..=16).contains(&written), "{written} MiB");
+    for path in ["/x", "/usr/x", "/dev/x", "/proc/x"] {
+        let said = world.says(&attempt(&format!("open('{path}', 'w')")));
+        assert!(said.starts_with("refused"), "{path}: {said}");
+    }
+}
+
+fn becoming_root() {
+    refused(
+        &["os.setuid(0)", "os.setgroups([0])", "os.setresgid(0, 0, 0)"],
+        Weakness::ROOT.and(Weakness::ANY_CALL),
+    );
+    let world = World::new();
+    let facts = "return '\\n'.join(l for l in open('/proc/self/status') if l.startswith(('Cap', 'NoNewPrivs', 'Seccomp:', 'Groups'))).encode()";
+    let said = world.says(facts);
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert!(said.contains(&format!("{set}:\t0000000000000000")), "{said}");
+    }
+    assert!(said.contains("NoNewPrivs:\t1") && said.contains("Seccomp:\t2"), "{said}");
+}
+
+fn namespaces_and_mounts() {
+    let weak = Weakness::ROOT.and(Weakness::ANY_CALL);
+    refused(
+        &[
+            "check(libc.unshare(0x20000))",
+            "check(libc.unshare(0x10000000))",
+            "check(libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))",
+            "check(libc.setns(os.open('/proc/self/ns/net', os.O_RDONLY), 0))",
+            "os.chroot('/tmp')",
+        ],
+        weak,
+    );
+}
+
+fn tracing_and_reading_others() {
+    let world = World::new();
+    let trace = "pid = os.fork()\nif pid == 0:\n    time.sleep(100)\n    os._exit(0)\ncheck(libc.ptrace(16, pid, None, None))";
+    assert!(world.says(&attempt(trace)).starts_with("refused"));
+    for lines in ["open('/proc/1/environ').read()", "open('/proc/1/mem', 'rb')", "os.listdir('/proc/1/fd')"] {
+        let said = world.says(&attempt(lines));
+        assert!(said.starts_with("refused"), "{lines}: {said}");
+    }
+    // Two functions at the same time do not see each other.
+    let sleeper =
+        apply("open('/tmp/secret', 'w').write('s3cret')\nos.environ['SECRET'] = 's3cret'\nreturn b''");
+    let other = world.created(&sleeper);
+    assert!(world.invoke(other, &sleeper, b"").is_ok());
+    let look = "pids = sorted(int(p) for p in os.listdir('/proc') if p.isdigit())\nreturn repr((pids, os.listdir('/tmp'), 'SECRET' in os.environ, os.getpid())).encode()";
+    let said = world.says(look);
+    assert!(said.contains("[], False"), "{said}");
+    assert!(!said.contains(", 5"), "more than its own processes: {said}");
+    world.end(other);
+}
+
+fn no_network() {
+    let connect =
+        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.connect(('192.0.2.1', 9))";
+    let world = World::new();
+    let said = world.says(&attempt(connect));
+    assert!(said.starts_with("refused"), "{said}");
+}
+
+fn no_view_of_the_host() {
+    let world = World::new();
+    let look =
+        "return repr((sorted(os.listdir('/')), os.uname().nodename, dict(os.environ), sys.argv)).encode()";
+    let said = world.says(look);
+    for word in ["'home'", "'root', 'run'", "'var'", "'sys'", "sinew"] {
+        assert!(!said.contains(word), "{word} is seen: {said}");
+    }
+    assert!(said.contains("'sandbox'"), "{said}");
+}
+
+fn nothing_of_the_one_before() {
+    let world = World::new();
+    let leave = "open('/tmp/left', 'w').write('x')\nimport builtins\nbuiltins.left = 1\nsys.modules['left'] = sys\nreturn b'ok'";
+    assert_eq!(world.says(leave), "ok");
+    let find = "import builtins\nreturn repr((os.path.exists('/tmp/left'), hasattr(builtins, 'left'), 'left' in sys.modules)).encode()";
+    assert_eq!(world.says(find), "(False, False, False)");
+}
+
+fn signals_reach_nobody_else() {
+    let world = World::new();
+    let pid = world.python.template_pid().unwrap();
+    for target in ["0", "-1"] {
+        // It may hit itself.
+        _ = world.run(&apply(&format!("os.kill({target}, 9)\nreturn b''")));
+        assert_eq!(world.python.template_pid().unwrap(), pid, "the template was hit");
+        world.assert_others_are_served();
+    }
+    assert!(world.says(&attempt(&format!("os.kill({pid}, 9)"))).starts_with("refused 3"), "no such process");
+}
+
+fn lies_on_the_channel() {
+    let world = World::new();
+    for words in [
+        "os.urandom(100)",
+        "b'\\xff\\xff\\xff\\xff\\x05'",
+        "b'\\x00\\x00\\x00\\x00\\x09'",
+        "b'\\x0a\\x00\\x00\\x00\\x01SNWP\\x01\\x00\\x00\\x00\\x00\\x00'",
+        "b'\\x02\\x00\\x00\\x00\\x08\\x01x' * 1_000_000",
+    ] {
+        let fault = world.run(&apply(&format!("os.write(3, {words})\ntime.sleep(100)"))).unwrap_err();
+        // Random bytes may also promise a frame that does not come.
+        assert!(matches!(fault.code, FailureCode::Trap | FailureCode::Deadline), "{words}: {fault}");
+        world.assert_others_are_served();
+    }
+    // A forged result is the function's own result.
+    assert_eq!(world.says("os.write(3, b'\\x02\\x00\\x00\\x00\\x05hi')\ntime.sleep(1)"), "hi");
+}
+
+fn closing_the_channel() {
+    let world = World::new();
+    fails(&world, "os.close(3)\ntime.sleep(100)", FailureCode::Trap);
+}
+
+fn a_child_holds_the_channel() {
+    let world = World::new();
+    let lines = "fd = os.dup(3)\nif os.fork() == 0: time.sleep(1000)\nos._exit(0)";
+    fails(&world, lines, FailureCode::Trap);
+}
+
+fn huge_results() {
+    let world = World::with(PythonOptions { result_bytes_max: 1 << 20, ..options() }, Weakness::NONE);
+    let fault = fails(&world, "return bytes((1 << 20) + 1)", FailureCode::BadResult);
+    assert!(fault.detail.contains("1048577"), "{fault}");
+    fails(&world, "return 'text'", FailureCode::BadResult);
+    fails(&world, "os.write(3, b'\\x01\\x00\\x10\\x00\\x05')\ntime.sleep(100)", FailureCode::Trap);
+    assert_eq!(world.says("return bytes(1 << 20)").len(), 1 << 20);
+}
+
+fn ending_itself() {
+    let world = World::new();
+    for (lines, text) in [
+        ("os._exit(7)", "status 7"),
+        ("os.abort()", "SIGABRT"),
+        ("ctypes.string_at(0)", "SIGSEGV"),
+        ("os.kill(os.getpid(), 15)", "SIGTERM"),
+    ] {
+        let fault = fails(&world, lines, FailureCode::Trap);
+        assert!(fault.detail.contains(text), "{lines}: {fault}");
+    }
+}
+
+fn descriptors_are_closed() {
+    let world = World::new();
+    let look = "found = []\nfor fd in range(256):\n    try: os.fstat(fd); found.append(fd)\n    except OSError: pass\nreturn repr(found).encode()";
+    assert_eq!(world.says(look), "[0, 1, 2, 3]");
+}
+
+fn loading_that_never_ends() {
+    let options = PythonOptions { load_timeout: Duration::from_secs(1), ..options() };
+    let world = World::with(options, Weakness::NONE);
+    let began = Instant::now();
+    let created = world.python.create(&[world.spec("while True: pass")]).pop().unwrap();
+    assert!(created.unwrap_err().to_string().contains("took too long"));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    world.assert_others_are_served();
+}
+
+fn more_waiting_than_allowed() {
+    let world = World::with(PythonOptions { waiting_max: 2, ..options() }, Weakness::NONE);
+    let source = apply("time.sleep(0.5)\nreturn b'ok'");
+    let id = world.created(&source);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| world.invoke(id, &source, b""))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let served = results.iter().filter(|result| result.is_ok()).count();
+    let refused = results.iter().flat_map(|result| result.as_ref().err());
+    assert_eq!(served, 3);
+    assert!(refused.into_iter().all(|fault| fault.code == FailureCode::Resources));
+    world.end(id);
+}

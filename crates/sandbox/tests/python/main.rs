@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Python functions in containers: the contract, and hostile functions.
+//!
+//! With `sandbox-init` as its first argument this program is the init of a
+//! container; else it runs the cases one after the other and reports like
+//! libtest does. After each, nothing may be left behind, and a neighbour must
+//! be served.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+#[path = "../containers/host.rs"]
+mod host;
+mod hostile;
+mod ordinary;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use host::Host;
+
+/// A name, and what is to hold.
+pub(crate) type Case = (&'static str, fn());
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "sandbox-init") {
+        return sandbox::process::init::main();
+    }
+    let cases: Vec<&Case> = ordinary::CASES.iter().chain(hostile::CASES).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        cases.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let all = cases.len();
+    let chosen: Vec<_> = cases
+        .into_iter()
+        .filter(|(name, _)| filter.is_none_or(|part| name.contains(part.as_str())))
+        .collect();
+    run(&chosen, all - chosen.len())
+}
+
+fn run(cases: &[&Case], filtered: usize) -> ExitCode {
+    let began = Instant::now();
+    println!("\nrunning {} tests", cases.len());
+    let missing = world::missing();
+    let (mut passed, mut failed, mut ignored) = (0, 0, 0);
+    for (name, case) in cases {
+        if let Some(why) = &missing {
+            println!("test {name} ... ignored, {why}");
+            ignored += 1;
+            continue;
+        }
+        let before = Host::look();
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            case();
+            before.assert_unchanged();
+        }));
+        println!("test {name} ... {}", if ran.is_ok() { "ok" } else { "FAILED" });
+        if ran.is_ok() { passed += 1 } else { failed += 1 }
+    }
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
+         {filtered} filtered out; finished in {:.2}s\n",
+        began.elapsed().as_secs_f64()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
