@@ -65,10 +65,13 @@ fn new_store() -> anyhow::Result<Arc<Store>> {
 
 impl Node {
     pub(crate) fn contained(python: &Path, ready: usize) -> anyhow::Result<Self> {
-        let options = options(python, ready);
+        Self::with(options(python, ready))
+    }
+
+    fn with(options: PythonOptions) -> anyhow::Result<Self> {
         let store = new_store()?;
         let runtime = Runtime::new(RuntimeOptions {
-            cgroup_name: format!("sinew-bench-{ready}"),
+            cgroup_name: format!("sinew-bench-{}-{}", options.ready, options.blanks),
             ..RuntimeOptions::default()
         })?;
         Ok(Self { python: Python::new(options, runtime, store.clone())?, store })
@@ -247,18 +250,19 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let ours = Node::contained(&python, READY)?;
     let on_demand = Node::contained(&python, 0)?;
     let bare = Node::bare(&python)?;
+    let blank = Node::with(PythonOptions { blanks: READY, ..options(&python, READY) })?;
     let script = tempfile::tempdir()?;
     let file = script.path().join("x.py");
     std::fs::write(&file, SCRIPT)?;
     let mut runc = report.peer("runc", || Bundle::new(&python).and_then(|mut new| new.start().map(|_| new)));
     ours.check()?;
-    for node in [&ours, &on_demand, &bare] {
+    for node in [&ours, &on_demand, &bare, &blank] {
         for _ in 0..3 {
             node.start()?;
         }
     }
     let (mut first, mut created, mut answered) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut bare_first, mut demand_first) = (Vec::new(), Vec::new());
+    let (mut bare_first, mut demand_first, mut blank_first) = (Vec::new(), Vec::new(), Vec::new());
     let (mut plain, mut contained) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         settle(&ours, READY);
@@ -268,6 +272,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         first.push(start.first_line);
         created.push(start.created);
         answered.push(start.answered);
+        settle(&blank, READY);
+        while blank.python.blanks() < READY {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        settle(&blank, READY);
+        blank_first.push(blank.start()?.first_line);
+        settle(&blank, READY);
         settle(&ours, READY);
         demand_first.push(on_demand.start()?.first_line);
         if round % SLOW_EVERY == 0 {
@@ -284,6 +295,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     add_ms(report, "python_created_p50_ms", &created, 0.5, "of which until the function is loaded");
     add_ms(report, "python_answered_p50_ms", &answered, 0.5, "until the result is here");
     add_ms(report, "python_on_demand_p50_ms", &demand_first, 0.5, "container made when asked for");
+    add_ms(report, "python_blank_p50_ms", &blank_first, 0.5, "instance forked and confined in advance");
+    add_ms(report, "python_blank_p99_ms", &blank_first, 0.99, "the same");
     add_ms(report, "python_bare_fork_p50_ms", &bare_first, 0.5, "fork of the same template, no container");
     add_ms(report, "python_plain_p50_ms", &plain, 0.5, "python x.py with the imports, no container");
     let over_bare = p50 / percentile(&bare_first, 0.5);
@@ -300,6 +313,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         add_ms(report, "python_cold_container_p50_ms", &contained, 0.5, "runc + cold interpreter");
         let faster = percentile(&contained, 0.5) / p50;
         let n = contained.len();
+        let blank = percentile(&contained, 0.5) / percentile(&blank_first, 0.5);
+        report.add("python_blank_times_faster_than_cold", blank, "x", "runc + cold interpreter, p50", n);
         report.add("python_times_faster_than_cold_container", faster, "x", "runc + cold interpreter, p50", n);
     }
     report.note("containers are prepared in advance; no user code ever ran in them");

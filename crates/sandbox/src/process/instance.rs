@@ -85,16 +85,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Forks into a place and loads a function. `born` is told of the
-    /// instance before the function runs, so that it can be ended in time; it
-    /// answers `false` if nobody wants it any more.
-    pub(crate) fn start(
-        nursery: &Nursery,
-        place: Box<dyn Place>,
-        source: &[u8],
-        terms: Terms,
-        born: impl FnOnce(&Arc<Life>) -> bool,
-    ) -> Result<Self, Fault> {
+    /// Forks into a place. No code of any function has run in it then.
+    pub(crate) fn fork(nursery: &Nursery, place: Box<dyn Place>, terms: Terms) -> Result<Self, Fault> {
         let deadline = Instant::now() + terms.load_timeout;
         let template = nursery.template().map_err(|reason| unavailable("the template", &reason))?;
         let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
@@ -103,24 +95,28 @@ impl Instance {
         let forked = template.fork(other.as_fd(), &*place, &watch);
         drop(other);
         forked.map_err(|reason| unavailable("the template", &reason))?;
-        let life =
-            Arc::new(Life { place, watch, killed: AtomicBool::new(false), template: template.clone() });
-        let mut instance = Self {
-            oom_kills: life.place.oom_kills(),
-            channel: Channel::new(own, terms.bounds),
-            terms,
-            prefixes: template.hello.prefixes.iter().map(|path| shown(path)).collect(),
-            life,
-        };
-        if !born(&instance.life) {
-            return Err(Fault::new(FailureCode::Cancelled, "the sandbox was killed"));
-        }
+        let prefixes = template.hello.prefixes.iter().map(|path| shown(path)).collect();
+        let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false), template });
+        let oom_kills = life.place.oom_kills();
+        let channel = Channel::new(own, terms.bounds);
+        let mut instance = Self { life, channel, terms, oom_kills, prefixes };
         let greeted = instance.channel.greet(deadline);
         greeted.map_err(|broken| instance.unconfined(&broken))?;
-        match instance.channel.load(NAME, source, deadline) {
-            Ok(Ok(())) => Ok(instance),
-            Ok(Err(raised)) => Err(instance.raised(&raised, FailureCode::BadProcedure)),
-            Err(broken) => Err(instance.broken(&broken, "loading the function")),
+        Ok(instance)
+    }
+
+    /// What others need to end it.
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.life
+    }
+
+    /// Loads the function; once.
+    pub(crate) fn load(&mut self, source: &[u8]) -> Result<(), Fault> {
+        let deadline = Instant::now() + self.terms.load_timeout;
+        match self.channel.load(NAME, source, deadline) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(raised)) => Err(self.raised(&raised, FailureCode::BadProcedure)),
+            Err(broken) => Err(self.broken(&broken, "loading the function")),
         }
     }
 

@@ -13,6 +13,7 @@
 //! every wait for a container is bounded; what a container leaves on the host
 //! is nothing.
 
+mod blanks;
 mod bounds;
 mod channel;
 mod confinement;

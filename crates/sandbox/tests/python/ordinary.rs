@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle};
 use sandbox::contract::{self, Fixture};
+use sandbox::process::{PythonOptions, Weakness};
 use sandbox::{Call, Sandbox, Spec};
 
 use crate::Case;
-use crate::world::{World, apply};
+use crate::world::{World, apply, options};
 
 pub(crate) const CASES: &[Case] = &[
     ("contract", contract),
+    ("contract_with_blanks", contract_with_blanks),
     ("many_at_once", many_at_once),
     ("randomness_differs", randomness_differs),
     ("threads_and_programs", threads_and_programs),
@@ -54,6 +56,16 @@ impl Fixture for World {
 
 fn contract() {
     contract::check_all(&World::new());
+}
+
+fn contract_with_blanks() {
+    let world = World::with(PythonOptions { blanks: 2, ..options() }, Weakness::NONE);
+    let began = Instant::now();
+    while world.python.blanks() < 2 && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(world.python.blanks(), 2);
+    contract::check_all(&world);
 }
 
 fn many_at_once() {
