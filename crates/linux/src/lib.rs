@@ -42,7 +42,7 @@ pub use mounts::{
     make_mounts_private, new_file_system, new_memory_files, restrict,
 };
 pub use namespaces::{
-    Namespaces, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
+    Namespaces, attach_in, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
 pub use packet::{PACKET_FDS_MAX, Packets};
 pub use pidfd::{
