@@ -168,6 +168,26 @@ impl Problem {
         problem
     }
 
+    /// The failure of a function that was called, rather than of a computation
+    /// that the client sent.
+    pub(crate) fn of_function(
+        mut self,
+        status: StatusCode,
+        title: &'static str,
+        name: &str,
+        version: u64,
+    ) -> Self {
+        self.0.status = status.as_u16();
+        self.0.title = title;
+        self.0.component = "function";
+        self.0.detail = format!("function {name}, version {version}: {}", self.0.detail);
+        self.0.headers.retain(|(name, _)| name != RETRY_AFTER);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            self.0.headers.push((RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S)));
+        }
+        self
+    }
+
     /// What the caller can do next.
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.0.suggestion = Some(suggestion.into());

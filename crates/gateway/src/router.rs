@@ -55,6 +55,8 @@ pub(crate) enum Verb {
     Post,
     Put,
     Delete,
+    /// Whatever the function makes of it.
+    Any,
 }
 
 impl Verb {
@@ -64,6 +66,12 @@ impl Verb {
             Self::Post => MethodFilter::POST,
             Self::Put => MethodFilter::PUT,
             Self::Delete => MethodFilter::DELETE,
+            Self::Any => MethodFilter::GET
+                .or(MethodFilter::POST)
+                .or(MethodFilter::PUT)
+                .or(MethodFilter::DELETE)
+                .or(MethodFilter::PATCH)
+                .or(MethodFilter::OPTIONS),
         }
     }
 }
@@ -90,8 +98,8 @@ impl Endpoint {
 /// Everything that the gateway answers. `GET` answers `HEAD` too.
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
-    use Verb::{Delete, Get, Post, Put};
-    use routes::{blobs, bundles, evaluate, explain, labels, objects, operations, trees};
+    use Verb::{Any, Delete, Get, Post, Put};
+    use routes::{blobs, bundles, call, evaluate, explain, functions, labels, objects, operations, trees};
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
@@ -102,6 +110,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Get, "/v1/functions", Quick, functions::list),
+        Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),
+        Endpoint::new(Put, "/v1/functions/{name}", Quick, functions::put),
+        Endpoint::new(Delete, "/v1/functions/{name}", Quick, functions::remove),
+        Endpoint::new(Post, "/v1/functions/{name}/rollback", Quick, functions::roll_back),
+        Endpoint::new(Any, "/function/{name}", Long, call::call),
+        Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
         Endpoint::new(Get, "/healthz", Vital, operations::healthz),
