@@ -71,7 +71,12 @@ impl Policy {
     pub(super) fn yields(&self, now: u64, id: InstanceId) -> bool {
         let Some(instance) = self.instances.get(&id) else { return false };
         let Some(own) = self.functions.get(&instance.function) else { return false };
-        let Some(claim) = self.first_claim(now, &[instance.function]) else { return false };
+        let Some(claim) = self.first_claim(now, &[]) else { return false };
+        // What is new serves once at least, so that some call ends for every
+        // start; and to give way to oneself would be a start for nothing.
+        if instance.is_new || claim.function == instance.function {
+            return false;
+        }
         let bytes = self.size_of(claim.function);
         if self.free_bytes() + self.stopping_bytes >= bytes {
             // It gets its instance anyway.
