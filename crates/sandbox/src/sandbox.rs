@@ -27,7 +27,7 @@ impl fmt::Display for SandboxId {
 }
 
 /// What a sandbox is to be made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// The procedure that it will run: a blob object.
     pub procedure: Handle,
@@ -47,6 +47,15 @@ pub enum Phase {
     Stopped,
 }
 
+/// How what a sandbox runs in came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Made from nothing but the procedure.
+    Cold,
+    /// Forked from a template that had its language loaded already.
+    Forked,
+}
+
 /// A sandbox, looked at from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
@@ -58,6 +67,11 @@ pub struct State {
     pub succeeded: u64,
     /// Invocations that ended with a fault.
     pub failed: u64,
+    /// Whether the next call finds something to run in. It does not after a
+    /// call whose fault ended it: the next call would have to make it anew.
+    pub is_alive: bool,
+    /// How what it runs in came about.
+    pub origin: Origin,
 }
 
 /// One application of a procedure. The caller vouches that the application
@@ -193,6 +207,13 @@ pub trait Sandbox: Send + Sync {
     /// # Errors
     /// [`Error::Unknown`].
     fn state(&self, ids: &[SandboxId]) -> Vec<Result<State, Error>>;
+
+    /// Bytes of memory that sandboxes hold now, beyond what they share with
+    /// others of their kind; `None` where that is not known. Zero is known.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>>;
 
     /// Ends what runs in the sandboxes, with the failure `cancelled`, and
     /// refuses further calls. Returns before those invocations have ended.

@@ -173,6 +173,12 @@ impl Place for Container {
         // What cannot be read is not put down to memory.
         self.usage().map_or(0, |usage| usage.oom_kills)
     }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        // A group with a process in it has some memory; zero says that there
+        // are no groups.
+        self.usage().ok().map(|usage| usage.memory_bytes).filter(|bytes| *bytes > 0)
+    }
 }
 
 fn bounds(room: Room) -> Bounds {

@@ -47,6 +47,18 @@ impl Life {
     }
 }
 
+impl Life {
+    /// Whether its process is there, as far as is known.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.watch.ended().is_none() && !self.killed.load(Ordering::Acquire)
+    }
+
+    /// Memory that is charged to it now, if that is known.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        self.place.memory_bytes()
+    }
+}
+
 impl Drop for Life {
     fn drop(&mut self) {
         self.place.kill();
@@ -143,7 +155,7 @@ impl Instance {
 
     /// Whether its process is there, as far as is known.
     pub(crate) fn is_alive(&self) -> bool {
-        self.life.watch.ended().is_none() && !self.life.killed.load(Ordering::Acquire)
+        self.life.is_alive()
     }
 
     /// Why the process did not get as far as its hello.

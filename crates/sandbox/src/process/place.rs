@@ -30,6 +30,8 @@ pub(crate) trait Place: Send + Sync {
     fn kill(&self);
     /// How often something in it was killed for want of memory.
     fn oom_kills(&self) -> u64;
+    /// Memory charged to what is in it, if that is known.
+    fn memory_bytes(&self) -> Option<u64>;
 }
 
 /// Makes places.
@@ -63,6 +65,10 @@ impl Place for Nowhere {
 
     fn oom_kills(&self) -> u64 {
         0
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -29,7 +29,7 @@ use super::instance::{Instance, Life, Terms};
 use super::place::Places;
 use super::runtime::Runtime;
 use super::template::{Nursery, TemplateOptions};
-use crate::{Call, Error, Fault, Invoked, Outcome, Phase, Sandbox, SandboxId, Spec, State};
+use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State};
 
 /// What Python functions get on this node.
 #[derive(Debug, Clone)]
@@ -269,7 +269,8 @@ impl Python {
             let why = "the instructions of a Python function are not counted: leave the fuel limit out";
             return Err(Fault::new(FailureCode::Resources, why));
         }
-        let state = State { phase: Phase::Created, running: 0, succeeded: 0, failed: 0 };
+        let (phase, origin) = (Phase::Created, Origin::Forked);
+        let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
         let seat = Seat {
             procedure: spec.procedure,
             limits: spec.limits,
@@ -460,7 +461,17 @@ impl Sandbox for Python {
     }
 
     fn state(&self, ids: &[SandboxId]) -> Vec<Result<State, Error>> {
-        self.each(ids, |_, control| Ok(control.state))
+        self.each(ids, |_, control| {
+            let is_alive = control.life.as_ref().is_some_and(|life| life.is_alive());
+            Ok(State { is_alive, ..control.state })
+        })
+    }
+
+    fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>> {
+        self.each(ids, |_, control| match &control.life {
+            Some(life) => Ok(life.memory_bytes()),
+            None => Ok(Some(0)),
+        })
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {
