@@ -24,6 +24,7 @@ __tracebackhide__ = True
 RESULT_BYTES_MAX = 64 << 20
 NAMES_SHOWN_MAX = 8
 DEPTH_MAX = 200
+STACK_FRAMES_MAX = 16
 TEXT_TYPES = frozenset(
     ("application/x-www-form-urlencoded", "application/xml", "application/javascript", "application/yaml",
      "application/x-ndjson", "application/graphql", "application/sql")
@@ -481,7 +482,7 @@ class Exchange:
     def tell(self, error):
         import traceback
 
-        traceback.print_exception(error, limit=-16)
+        traceback.print_exception(error, limit=-STACK_FRAMES_MAX)
 
 
 def asgi(app):
