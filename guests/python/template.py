@@ -458,10 +458,15 @@ def kind_name(kind):
     return kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def is_own(frame):
+    return frame.f_code.co_filename == OWN_FILE or "__tracebackhide__" in frame.f_globals
+
+
 def describe(error):
-    """Type, message and traceback, without the frames of this file."""
+    """Type, message and traceback, without the frames of this file and of the
+    adapter that it loaded (`function.py`)."""
     trace = error.__traceback__
-    while trace and trace.tb_frame.f_code.co_filename == OWN_FILE:
+    while trace and is_own(trace.tb_frame):
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error.with_traceback(trace), trace, limit=-16)
     text = "".join(lines)

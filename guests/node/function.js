@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The adapter between the node and a user's JavaScript handler.
+//
+// The node compiles this source as a CommonJS module, after one generated line
+// `const SETTINGS = {...};` (names and values are strings), awaits
+// `exports.ready`, and then calls `exports.apply(request, head, body)`, three
+// Buffers, which gives a Buffer or a promise of one. What a request, a result
+// and a handler look like is said in `docs/spec/functions.md`, sections 5 to 7.
+//
+// Invariants: all that can be found out before the first call is found out
+// before `ready` is fulfilled; an exception leaves this module without the
+// lines of this file in its stack; nothing but Node's own modules is required,
+// and what few handlers need (http) only for those.
+"use strict";
+
+const fs = require("node:fs");
+const path = require("node:path");
+const { isUtf8 } = require("node:buffer");
+
+const RESULT_BYTES_MAX = 64 << 20;
+const NAMES_SHOWN_MAX = 8;
+const DEPTH_MAX = 200;
+const STACK_LINES_MAX = 40;
+const EXTENSIONS = [".js", ".mjs", ".cjs"];
+const FORM = "application/x-www-form-urlencoded";
+const TEXT_TYPES = new Set([
+  FORM, "application/xml", "application/javascript", "application/yaml", "application/x-ndjson",
+  "application/graphql", "application/sql",
+]);
+// The gateway writes these itself.
+const CONNECTION_HEADERS = new Set(["connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"]);
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
+const OWN_FILE = /\(?([^()\s]+):\d+:\d+\)?$/.exec(new Error("here").stack.split("\n")[1])?.[1];
+
+const appRoot = SETTINGS["app-root"] ?? "/app";
+const layersRoot = SETTINGS["layers-root"] ?? "/layers";
+const timeoutMs = Number(SETTINGS["timeout-ms"] ?? "60000");
+const memoryMb = Math.floor(Number(SETTINGS["memory-bytes"] ?? "0") / (1 << 20));
+
+// ------------------------------------------------------------------ results
+
+/** Everything of a result before its body. */
+function frame(status, headers) {
+  const head = Buffer.from(JSON.stringify({ status, headers }));
+  const length = Buffer.alloc(4);
+  length.writeUInt32LE(head.length);
+  return Buffer.concat([length, head]);
+}
+
+const JSON_FRAME = frame(200, [["content-type", "application/json"]]);
+const TEXT_FRAME = frame(200, [["content-type", "text/plain; charset=utf-8"]]);
+const BYTES_FRAME = frame(200, [["content-type", "application/octet-stream"]]);
+const NOTHING = frame(204, []);
+
+const isObject = (value) => typeof value === "object" && value !== null;
+const isThenable = (value) => isObject(value) && typeof value.then === "function";
+
+/** Bytes of a Buffer, typed array or ArrayBuffer; null of anything else. */
+function bytesOf(value) {
+  if (Buffer.isBuffer(value)) return value;
+  if (ArrayBuffer.isView(value)) return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+  if (value instanceof ArrayBuffer || value instanceof SharedArrayBuffer) return Buffer.from(value);
+  return null;
+}
+
+/** The blob that stands for what an event handler returned. */
+function answer(result) {
+  if (result === undefined || result === null) return NOTHING;
+  if (typeof result === "string") return Buffer.concat([TEXT_FRAME, Buffer.from(result)]);
+  if (isObject(result)) {
+    if ("statusCode" in result) return proxyAnswer(result);
+    const bytes = bytesOf(result);
+    if (bytes) return Buffer.concat([BYTES_FRAME, bytes]);
+    if (typeof Response === "function" && result instanceof Response) return responseAnswer(result);
+  }
+  return Buffer.concat([JSON_FRAME, jsonBytes(result, "the result")]);
+}
+
+function jsonBytes(value, what) {
+  let text, reason;
+  try {
+    text = JSON.stringify(value);
+  } catch (error) {
+    reason = error.message;
+  }
+  if (text !== undefined) return Buffer.from(text);
+  const [place, why] = culprit(value, "", []) ?? ["", reason ?? "it has no value"];
+  throw new TypeError(
+    `${what}${place} cannot be written as JSON: ${why}; return objects, arrays, strings, numbers, booleans, null or a Buffer`,
+  );
+}
+
+/** Path and reason of the first value within that makes JSON.stringify fail. */
+function culprit(value, place, above) {
+  if (typeof value === "bigint") return [place, "it is a BigInt"];
+  if (typeof value === "function" || typeof value === "symbol") return place === "" ? [place, `it is a ${typeof value}`] : null;
+  if (!isObject(value) || typeof value.toJSON === "function") return null;
+  if (above.includes(value)) return [place, "it contains itself"];
+  if (above.length === DEPTH_MAX) return [place, "it is nested too deep"];
+  for (const [key, item] of Object.entries(value)) {
+    const step = Array.isArray(value) ? `[${key}]` : /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
+    const found = culprit(item, place + step, [...above, value]);
+    if (found) return found;
+  }
+  return null;
+}
+
+/** An answer in the form of Lambda's proxy integration. */
+function proxyAnswer(result) {
+  const status = checkedStatus(result.statusCode);
+  const headers = [];
+  for (const [name, value] of Object.entries({ ...result.headers, ...result.multiValueHeaders })) {
+    for (const one of Array.isArray(value) ? value : [value]) addHeader(headers, name, one);
+  }
+  for (const cookie of result.cookies ?? []) addHeader(headers, "set-cookie", cookie);
+  const [body, kind] = proxyBody(result);
+  if (kind && !headers.some(([name]) => name === "content-type")) headers.push(["content-type", kind]);
+  return Buffer.concat([frame(status, headers), body]);
+}
+
+/** The bytes of a body, and the content type that it has if no header says so. */
+function proxyBody({ body, isBase64Encoded }) {
+  if (body === undefined || body === null) return [Buffer.alloc(0), null];
+  const bytes = bytesOf(body);
+  if (bytes) return [bytes, "application/octet-stream"];
+  if (typeof body !== "string") return [jsonBytes(body, "the result.body"), "application/json"];
+  if (!isBase64Encoded) return [Buffer.from(body), "application/json"];
+  if (body.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(body)) {
+    throw new TypeError("the result's body is no base64, though isBase64Encoded is set");
+  }
+  return [Buffer.from(body, "base64"), "application/octet-stream"];
+}
+
+function checkedStatus(status) {
+  const number = typeof status === "string" && /^\d{3}$/.test(status) ? Number(status) : status;
+  if (!Number.isInteger(number) || number < 200 || number > 599) {
+    throw new RangeError(`the result's status is ${JSON.stringify(status) ?? status}; it must be a number from 200 to 599`);
+  }
+  return number;
+}
+
+function addHeader(headers, name, value) {
+  if (typeof value !== "string" && typeof value !== "number") {
+    throw new TypeError(`the header ${JSON.stringify(name)} is ${value === null ? "null" : typeof value}; it must be a string`);
+  }
+  const lower = name.toLowerCase();
+  const text = String(value).trim();
+  if (!TOKEN.test(lower)) throw new TypeError(`${JSON.stringify(name)} cannot be a header's name`);
+  if (/[\r\n\0]/.test(text)) throw new TypeError(`the header ${JSON.stringify(name)} has a line break or a NUL in its value`);
+  if (!CONNECTION_HEADERS.has(lower)) headers.push([lower, text]);
+}
+
+async function responseAnswer(response) {
+  const headers = [];
+  // Set-Cookie is the one header that iteration gives once per value.
+  for (const [name, value] of response.headers) addHeader(headers, name, value);
+  const pieces = [];
+  let size = 0;
+  for await (const piece of response.body ?? []) {
+    size += piece.byteLength;
+    if (size > RESULT_BYTES_MAX) throw new RangeError(`the response is longer than ${RESULT_BYTES_MAX} bytes`);
+    pieces.push(piece);
+  }
+  return Buffer.concat([frame(checkedStatus(response.status), headers), ...pieces]);
+}
+
+// ----------------------------------------------------------------- requests
+
+const parsed = (head) => (head.length === 0 ? {} : JSON.parse(head));
+const contentType = (head) => head.headers?.find(([name]) => name === "content-type")?.[1] ?? "";
+
+/** What a handler gets as its event. */
+function eventOf(body, declared) {
+  if (body.length === 0) return {};
+  const [kind, ...parameters] = declared.split(";").map((part) => part.trim().toLowerCase());
+  const isJson = kind === "" || kind === "application/json" || kind.endsWith("+json");
+  // What `curl -d` sends says that it is a form, whatever it is.
+  if (isJson || (kind === FORM && (body[0] === 0x7b || body[0] === 0x5b))) {
+    try {
+      if (isUtf8(body)) return JSON.parse(textOf(body, "utf-8"));
+    } catch {
+      // Then it is a text.
+    }
+  }
+  if (isJson || kind.startsWith("text/") || TEXT_TYPES.has(kind) || kind.endsWith("+xml")) {
+    const charset = parameters.find((part) => part.startsWith("charset="))?.slice(8).replaceAll('"', "") || "utf-8";
+    try {
+      return textOf(body, charset);
+    } catch {
+      // Then it is bytes.
+    }
+  }
+  return body;
+}
+
+function textOf(body, charset) {
+  const hasMark = body.length > 2 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+  if (charset === "utf-8" && !hasMark && isUtf8(body)) return body.toString("utf8");
+  return new TextDecoder(charset, { fatal: true }).decode(body);
+}
+
+/** Lower-case names and values; those of one name are joined, as Node does. */
+function joined(headers) {
+  const all = {};
+  for (const [name, value] of headers) {
+    if (name === "set-cookie") (all[name] ??= []).push(value);
+    else all[name] = Object.hasOwn(all, name) ? all[name] + (name === "cookie" ? "; " : ", ") + value : value;
+  }
+  return all;
+}
+
+/** What a handler may know about its call. */
+class Context {
+  #head;
+  #deadlineMs;
+
+  constructor(request, head) {
+    this.#head = head;
+    this.#deadlineMs = head.deadline_ms || Date.now() + timeoutMs;
+    this.awsRequestId = head.request_id ?? (request.length === 16 ? uuid(request) : "");
+    this.functionName = head.function ?? "";
+    this.functionVersion = head.version ?? 0;
+    this.memoryLimitInMB = memoryMb;
+    // Lambda's switch for the callback style; here the callback is the end.
+    this.callbackWaitsForEmptyEventLoop = false;
+  }
+
+  get request_id() { return this.awsRequestId; }
+  get aws_request_id() { return this.awsRequestId; }
+  get function_name() { return this.functionName; }
+  get function_version() { return this.functionVersion; }
+  get memory_limit_in_mb() { return this.memoryLimitInMB; }
+
+  getRemainingTimeInMillis() {
+    return Math.max(0, Math.floor(this.#deadlineMs - Date.now()));
+  }
+
+  get_remaining_time_in_millis() {
+    return this.getRemainingTimeInMillis();
+  }
+
+  /** The HTTP side of a request; `query` has the last value of each name. */
+  get http() {
+    const { method = "POST", path: place = "/", query = "", headers = [] } = this.#head;
+    return {
+      method,
+      path: place,
+      query: Object.fromEntries(new URLSearchParams(query)),
+      queryString: query,
+      headers: joined(headers),
+    };
+  }
+}
+
+function uuid(bytes) {
+  const digits = bytes.toString("hex");
+  return [digits.slice(0, 8), digits.slice(8, 12), digits.slice(12, 16), digits.slice(16, 20), digits.slice(20)].join("-");
+}
+
+// ----------------------------------------------------------------- handlers
+
+/** Names of a function's parameters; those that are patterns are empty. */
+function parameters(handler) {
+  const source = Function.prototype.toString.call(handler).slice(0, 4096);
+  const lone = /^(?:async\s+)?([A-Za-z_$][\w$]*)\s*=>/.exec(source);
+  if (lone) return [lone[1]];
+  const list = /^[^(]*\(([^)]*)\)/.exec(source)?.[1] ?? "";
+  return list.split(",").map((one) => /^\s*([A-Za-z_$][\w$]*)\s*$/.exec(one)?.[1] ?? "");
+}
+
+const isExpress = (handler) => typeof handler.handle === "function" && typeof handler.use === "function";
+
+function takesReqRes(handler) {
+  const [first, second] = parameters(handler);
+  return /^_?req(uest)?$/.test(first) && /^_?res(ponse)?$/.test(second ?? "");
+}
+
+/** A function from request, head and body to a result, or to a promise of one. */
+function adapted(handler, name) {
+  if (isObject(handler) && typeof handler.fetch === "function") {
+    return viaFetch((...all) => handler.fetch(...all));
+  }
+  if (typeof handler !== "function") {
+    throw new TypeError(`the handler ${name} is ${handler === null ? "null" : typeof handler}, which cannot be called`);
+  }
+  if (/^class\b/.test(Function.prototype.toString.call(handler))) {
+    throw new TypeError(`the handler ${name} is a class; export a function`);
+  }
+  if (name.endsWith(".fetch")) return viaFetch(handler);
+  if (isExpress(handler) || takesReqRes(handler)) return viaHttp(handler);
+  if (handler.length > 3) {
+    throw new TypeError(`the handler ${name} takes ${handler.length} parameters; it must take (event, context) or (event, context, callback)`);
+  }
+  return handler.length === 3 ? viaCallback(handler) : viaEvent(handler);
+}
+
+function viaEvent(handler) {
+  return (request, headBytes, body) => {
+    const head = parsed(headBytes);
+    const result = handler(eventOf(body, contentType(head)), new Context(request, head));
+    return isThenable(result) ? result.then(answer) : answer(result);
+  };
+}
+
+function viaCallback(handler) {
+  return (request, headBytes, body) => {
+    const head = parsed(headBytes);
+    const ended = new Promise((resolve, reject) => {
+      const callback = (error, result) => (error ? reject(asError(error)) : resolve(result));
+      const returned = handler(eventOf(body, contentType(head)), new Context(request, head), callback);
+      // An async function ends by its promise, unless the callback was first.
+      if (isThenable(returned)) returned.then(resolve, reject);
+    });
+    return ended.then(answer);
+  };
+}
+
+const asError = (error) => (error instanceof Error ? error : new Error(typeof error === "string" ? error : JSON.stringify(error)));
+
+function viaFetch(handler) {
+  if (typeof Request !== "function") throw new TypeError("a handler of the form fetch(request) needs Node 18 or later");
+  return async (_request, headBytes, body) => {
+    const { method = "POST", path: place = "/", query = "", headers = [] } = parsed(headBytes);
+    const host = headers.find(([name]) => name === "host")?.[1] ?? "localhost";
+    const url = `http://${host}${place}${query ? `?${query}` : ""}`;
+    const hasBody = method !== "GET" && method !== "HEAD";
+    const request = new Request(url, { method, headers, body: hasBody ? body : undefined });
+    const waiting = [];
+    const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
+    const response = await handler(request, { ...process.env }, context);
+    if (!(response instanceof Response)) throw new TypeError("fetch(request) did not return a Response");
+    const result = await responseAnswer(response);
+    // After the answer an instance may be stopped at any time.
+    await Promise.allSettled(waiting);
+    return result;
+  };
+}
+
+/** An Express application, or a function (req, res): real objects over a socket in memory. */
+function viaHttp(handler) {
+  const http = require("node:http");
+  const MemorySocket = memorySocket();
+  return (_request, headBytes, body) =>
+    new Promise((resolve, reject) => {
+      const { method = "POST", path: place = "/", query = "", headers = [] } = parsed(headBytes);
+      const socket = new MemorySocket().on("error", reject);
+      const req = new http.IncomingMessage(socket);
+      Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });
+      req.rawHeaders = headers.flat();
+      req.headers = { ...joined(headers), "content-length": String(body.length) };
+      const res = new http.ServerResponse(req);
+      asPlainText(res);
+      res.assignSocket(socket);
+      res.once("finish", () => attempt(reject, () => resolve(socket.answer())));
+      res.once("close", () => reject(socket.errored ?? new Error("the handler closed the connection without an answer")));
+      req.push(body);
+      req.push(null);
+      req.complete = true;
+      const next = (error) => reject(asError(error ?? "the handler called next(), and nothing follows"));
+      attempt(reject, () => {
+        const returned = handler(req, res, next);
+        if (isThenable(returned)) returned.then(undefined, reject);
+      });
+    });
+}
+
+function attempt(reject, work) {
+  try {
+    work();
+  } catch (error) {
+    reject(error);
+  }
+}
+
+/** Nothing on the wire but a head and, after it, the body as it is. */
+function asPlainText(res) {
+  res.sendDate = false;
+  res.shouldKeepAlive = false;
+  Object.defineProperty(res, "chunkedEncoding", { get: () => false, set() {} });
+  for (const name of ["writeContinue", "writeProcessing", "writeEarlyHints", "writeInformation"]) res[name] = () => {};
+}
+
+function memorySocket() {
+  const { Duplex } = require("node:stream");
+  return class MemorySocket extends Duplex {
+    pieces = [];
+    size = 0;
+    remoteAddress = "127.0.0.1";
+    remotePort = 0;
+    encrypted = false;
+
+    _read() {}
+
+    _write(piece, encoding, done) {
+      const bytes = typeof piece === "string" ? Buffer.from(piece, encoding) : piece;
+      this.size += bytes.length;
+      // What is over the limit is dropped; the answer is an error then.
+      if (this.size <= RESULT_BYTES_MAX) this.pieces.push(bytes);
+      done();
+    }
+
+    answer() {
+      if (this.size > RESULT_BYTES_MAX) throw new RangeError(`the response is longer than ${RESULT_BYTES_MAX} bytes`);
+      return wireAnswer(this.pieces);
+    }
+
+    setTimeout() { return this; }
+    setNoDelay() { return this; }
+    setKeepAlive() { return this; }
+    ref() { return this; }
+    unref() { return this; }
+  };
+}
+
+/** The result that stands for what a ServerResponse wrote. */
+function wireAnswer(pieces) {
+  const wire = Buffer.concat(pieces);
+  const end = wire.indexOf("\r\n\r\n");
+  const [first, ...lines] = wire.toString("latin1", 0, end).split("\r\n");
+  const headers = [];
+  for (const line of lines) {
+    const colon = line.indexOf(":");
+    addHeader(headers, line.slice(0, colon), line.slice(colon + 1));
+  }
+  return Buffer.concat([frame(checkedStatus(Number(first.split(" ")[1])), headers), wire.subarray(end + 4)]);
+}
+
+// ------------------------------------------------------------------ loading
+
+/** The exception without the lines of its stack that are not the user's. */
+function usersPart(error) {
+  if (!(error instanceof Error) || typeof error.stack !== "string") return error;
+  const isForeign = (line) => /^\s+at /.test(line) && (line.includes("node:internal") || (OWN_FILE && line.includes(`${OWN_FILE}:`)));
+  const lines = error.stack.split("\n").filter((line) => !isForeign(line));
+  try {
+    error.stack = lines.slice(0, STACK_LINES_MAX).join("\n");
+  } catch {
+    // A frozen error keeps the stack that it has.
+  }
+  return error;
+}
+
+/** The file of a module, within the code. */
+function fileOf(name) {
+  const base = path.join(appRoot, name);
+  const candidates = [...EXTENSIONS.map((end) => base + end), ...EXTENSIONS.map((end) => path.join(base, `index${end}`))];
+  const found = candidates.find((file) => fs.statSync(file, { throwIfNoEntry: false })?.isFile());
+  if (found) return found;
+  const there = fs.readdirSync(appRoot).filter((entry) => !entry.startsWith(".")).sort();
+  const more = there.length > NAMES_SHOWN_MAX ? ", …" : "";
+  const listed = there.slice(0, NAMES_SHOWN_MAX).join(", ") + more;
+  throw new Error(`no module '${name}': the code has no ${name}.js, .mjs or .cjs; it has: ${listed || "nothing"}`);
+}
+
+/** Whether a file is an ES module: by its name, or by the package.json above it. */
+function isEsModule(file) {
+  if (!file.endsWith(".js")) return file.endsWith(".mjs");
+  for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
+    const manifest = path.join(folder, "package.json");
+    if (fs.existsSync(manifest)) return JSON.parse(fs.readFileSync(manifest, "utf8")).type === "module";
+    if (folder === path.resolve(appRoot) || folder === path.dirname(folder)) return false;
+  }
+}
+
+/** The handler among a module's exports. */
+function member(exported, moduleName, attribute) {
+  const fallback = exported.default ?? exported;
+  if (exported[attribute] !== undefined) return exported[attribute];
+  if (isObject(fallback) && fallback[attribute] !== undefined) return fallback[attribute];
+  if (typeof fallback === "function" || typeof fallback?.fetch === "function") return fallback;
+  const own = Object.keys(exported).slice(0, NAMES_SHOWN_MAX).join(", ");
+  throw new Error(`the module ${moduleName} exports no '${attribute}'; it exports: ${own || "nothing"}`);
+}
+
+function prepare(settings) {
+  for (const [key, value] of Object.entries(settings)) {
+    if (key.startsWith("env.")) process.env[key.slice(4)] = value;
+  }
+  process.chdir(appRoot);
+  const layers = Array.from({ length: Number(settings.layers ?? "0") }, (_, at) => path.join(layersRoot, String(at)));
+  if (layers.length > 0) {
+    // Read by CommonJS only; ES modules find nothing but what lies above them.
+    process.env.NODE_PATH = layers.flatMap((layer) => [layer, path.join(layer, "node_modules")]).join(path.delimiter);
+    require("node:module")._initPaths();
+  }
+}
+
+async function load(settings) {
+  const name = (settings.handler ?? "index.handler").replace(/^\.\//, "");
+  const dot = name.lastIndexOf(".");
+  if (dot < 1 || dot === name.length - 1) {
+    throw new Error(`the handler '${name}' is not of the form module.name, like index.handler`);
+  }
+  const [moduleName, attribute] = [name.slice(0, dot), name.slice(dot + 1)];
+  prepare(settings);
+  const file = fileOf(moduleName);
+  const exported = isEsModule(file)
+    ? await import(require("node:url").pathToFileURL(file).href)
+    : require("node:module").createRequire(file)(file);
+  return adapted(member(exported ?? {}, moduleName, attribute), name);
+}
+
+let call = () => Promise.reject(new Error("the function is not loaded yet: await `ready`"));
+
+exports.ready = load(SETTINGS).then(
+  (loaded) => void (call = loaded),
+  (error) => Promise.reject(usersPart(error)),
+);
+
+exports.apply = (request, head, body) => {
+  let result;
+  try {
+    result = call(request, head, body);
+  } catch (error) {
+    throw usersPart(error);
+  }
+  return isThenable(result) ? result.then(undefined, (error) => Promise.reject(usersPart(error))) : result;
+};

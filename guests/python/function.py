@@ -1,0 +1,563 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter between the node and a user's Python handler.
+
+The node runs this source as the module `function`, after one generated line
+`SETTINGS = {...}` (names and values are strings), and calls `apply`. What a
+request, a result and a handler look like is said in `docs/spec/functions.md`,
+sections 5 to 7.
+
+Invariants: all that can be found out before the first call is found out when
+the module is loaded, so that a broken function fails to load; an exception
+leaves this module with the user's frames only; nothing but the standard
+library is imported, and what few handlers need (asyncio) only for those.
+"""
+
+import json
+import os
+import sys
+import time
+from binascii import a2b_base64
+
+# Whoever prints a traceback leaves out the frames of this module (template.py).
+__tracebackhide__ = True
+
+RESULT_BYTES_MAX = 64 << 20
+NAMES_SHOWN_MAX = 8
+DEPTH_MAX = 200
+STACK_FRAMES_MAX = 16
+TEXT_TYPES = frozenset(
+    ("application/x-www-form-urlencoded", "application/xml", "application/javascript", "application/yaml",
+     "application/x-ndjson", "application/graphql", "application/sql")
+)  # fmt: skip
+FORM = "application/x-www-form-urlencoded"
+# The gateway writes these itself.
+CONNECTION_HEADERS = frozenset(("connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"))
+TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+CO_VARARGS, CO_COROUTINE = 0x04, 0x80
+
+app_root = SETTINGS.get("app-root", "/app")  # noqa: F821
+layers_root = SETTINGS.get("layers-root", "/layers")  # noqa: F821
+timeout_ms = int(SETTINGS.get("timeout-ms", "60000"))  # noqa: F821
+memory_mb = int(SETTINGS.get("memory-bytes", "0")) >> 20  # noqa: F821
+
+
+# ------------------------------------------------------------------ results
+
+encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+decode_json = json.JSONDecoder().decode
+
+
+def framed(status, headers):
+    """Everything of a result before its body."""
+    head = json.dumps({"status": status, "headers": headers}, separators=(",", ":")).encode()
+    return len(head).to_bytes(4, "little") + head
+
+
+JSON_FRAME = framed(200, [["content-type", "application/json"]])
+TEXT_FRAME = framed(200, [["content-type", "text/plain; charset=utf-8"]])
+BYTES_FRAME = framed(200, [["content-type", "application/octet-stream"]])
+NOTHING = framed(204, [])
+
+
+def answer(result):
+    """The blob that stands for what an event handler returned."""
+    if isinstance(result, dict):
+        if "statusCode" in result:
+            return proxy_answer(result)
+    elif isinstance(result, str):
+        return TEXT_FRAME + utf8(result)
+    elif result is None:
+        return NOTHING
+    elif isinstance(result, (bytes, bytearray, memoryview)):
+        return BYTES_FRAME + bytes(result)
+    return JSON_FRAME + json_bytes(result, "the result")
+
+
+def utf8(text):
+    """Lone surrogates, which no UTF-8 has, become question marks."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def json_bytes(value, what):
+    try:
+        return encode_json(value).encode()
+    except UnicodeEncodeError:
+        # Escaped, a lone surrogate is JSON.
+        return json.dumps(value, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise not_json(value, what, error) from None
+
+
+def not_json(value, what, error):
+    """Which part of a value cannot be written as JSON, and why."""
+    path, reason = culprit(value, "", 0, set()) or ("", str(error))
+    advice = "return dicts with string keys, lists, strings, finite numbers, booleans and None, or bytes"
+    return TypeError(f"{what}{path} cannot be written as JSON: {reason}; {advice}")
+
+
+def culprit(value, path, depth, above):
+    """Path and reason of the first value within that is no JSON."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return None
+    if isinstance(value, float):
+        return None if value - value == 0 else (path, f"{value!r} is no finite number")
+    if not isinstance(value, (dict, list, tuple)):
+        return path, f"it is a {kind_name(type(value))}"
+    if id(value) in above:
+        return path, "it contains itself"
+    if depth == DEPTH_MAX:
+        return path, "it is nested too deep"
+    above = above | {id(value)}
+    if not isinstance(value, dict):
+        found = (culprit(item, f"{path}[{at}]", depth + 1, above) for at, item in enumerate(value))
+        return next(filter(None, found), None)
+    for key, item in value.items():
+        if not (key is None or isinstance(key, (str, int, float))):
+            return path, f"a key of it is a {kind_name(type(key))}"
+        if found := culprit(item, f"{path}[{key!r}]", depth + 1, above):
+            return found
+    return None
+
+
+def kind_name(kind):
+    return kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def proxy_answer(result):
+    """An answer in the form of Lambda's proxy integration."""
+    status = checked_status(result["statusCode"])
+    headers = []
+    for name, value in {**(result.get("headers") or {}), **(result.get("multiValueHeaders") or {})}.items():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            add_header(headers, name, one)
+    for cookie in result.get("cookies") or []:
+        add_header(headers, "set-cookie", cookie)
+    body, kind = proxy_body(result)
+    if kind and not any(name == "content-type" for name, _ in headers):
+        headers.append(["content-type", kind])
+    return framed(status, headers) + body
+
+
+def proxy_body(result):
+    """The bytes of a body, and the content type that it has if no header says so."""
+    body = result.get("body")
+    if body is None:
+        return b"", None
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body), "application/octet-stream"
+    if not isinstance(body, str):
+        return json_bytes(body, "the result['body']"), "application/json"
+    if not result.get("isBase64Encoded"):
+        return utf8(body), "application/json"
+    try:
+        return a2b_base64(body, strict_mode=True), "application/octet-stream"
+    except ValueError as error:
+        raise ValueError(f"the result's body is no base64, though isBase64Encoded is set: {error}") from None
+
+
+def checked_status(status):
+    if isinstance(status, str) and status.isascii() and status.isdigit():
+        status = int(status[:4])
+    if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
+        raise ValueError(f"the result's status is {status!r}; it must be a number from 200 to 599")
+    return int(status)
+
+
+def add_header(headers, name, value):
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError(f"the header {name!r} is a {kind_name(type(value))}; it must be a string")
+    lower, text = str(name).lower(), str(value).strip(" \t")
+    if not lower or not TOKEN.issuperset(lower):
+        raise ValueError(f"{name!r} cannot be a header's name")
+    if any(mark in text for mark in "\r\n\0"):
+        raise ValueError(f"the header {name!r} has a line break or a NUL in its value")
+    if lower not in CONNECTION_HEADERS:
+        headers.append([lower, text])
+
+
+# ----------------------------------------------------------------- requests
+
+
+def content_type(head):
+    for name, value in head.get("headers", ()):
+        if name == "content-type":
+            return value
+    return ""
+
+
+def event_of(body, declared):
+    """What a handler gets as its event."""
+    if not body:
+        return {}
+    kind, _, parameters = declared.partition(";")
+    kind = kind.strip().lower()
+    is_json = not kind or kind == "application/json" or kind.endswith("+json")
+    # What `curl -d` sends says that it is a form, whatever it is.
+    if is_json or (kind == FORM and body[:1] in (b"{", b"[")):
+        try:
+            return decode_json(body.decode("utf-8-sig"))
+        except (ValueError, RecursionError):
+            pass
+    if is_json or kind.startswith("text/") or kind in TEXT_TYPES or kind.endswith("+xml"):
+        charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
+        try:
+            return body.decode(charset)
+        except (LookupError, ValueError):
+            pass
+    return body
+
+
+def pairs_of(query):
+    from urllib.parse import parse_qsl
+
+    try:
+        return parse_qsl(query, keep_blank_values=True, max_num_fields=10_000)
+    except ValueError:
+        return []
+
+
+class Http:
+    """The HTTP side of a request; what costs time is made when asked for."""
+
+    def __init__(self, head):
+        self.method = head.get("method", "POST")
+        self.path = head.get("path", "/")
+        self.query_string = head.get("query", "")
+        self._head = head
+
+    @property
+    def query(self):
+        """Names and values; of a name that occurs twice the last value."""
+        return dict(pairs_of(self.query_string))
+
+    @property
+    def headers(self):
+        """Lower-case names and values; those of one name are joined by commas."""
+        headers = {}
+        for name, value in self._head.get("headers", ()):
+            between = "; " if name == "cookie" else ", "
+            headers[name] = headers[name] + between + value if name in headers else value
+        return headers
+
+
+class Context:
+    """What a handler may know about its call."""
+
+    memory_limit_in_mb = memory_mb
+
+    def __init__(self, request, head):
+        self._head = head
+        request_id = head.get("request_id", "")
+        if not request_id and len(request) == 16:
+            digits = request.hex()
+            request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        self.request_id = self.aws_request_id = request_id
+        self.function_name = head.get("function", "")
+        self.function_version = head.get("version", 0)
+        self._deadline_ms = head.get("deadline_ms") or time.time() * 1000 + timeout_ms
+
+    def get_remaining_time_in_millis(self):
+        return max(0, int(self._deadline_ms - time.time() * 1000))
+
+    @property
+    def http(self):
+        return Http(self._head)
+
+
+# ----------------------------------------------------------------- handlers
+
+
+class Parameters:
+    """The parameters that a callable takes by position."""
+
+    def __init__(self, names, required, is_endless):
+        self.names, self.required = names, required
+        self.most = 1 << 16 if is_endless else len(names)
+
+    @property
+    def are_asgi(self):
+        return self.names[:3] == ["scope", "receive", "send"] and self.required <= 3
+
+    @property
+    def are_wsgi(self):
+        return self.names[:2] == ["environ", "start_response"] or self.names[:2] == ["env", "start_response"]
+
+
+def parameters_of(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is not None and not isinstance(function, type):
+        # A plain function or a bound method: without `inspect`, which takes long to import.
+        bound = 1 if getattr(function, "__self__", None) is not None else 0
+        names = list(code.co_varnames[bound : code.co_argcount])
+        required = len(names) - len(function.__defaults__ or ())
+        return Parameters(names, required, code.co_flags & CO_VARARGS)
+    import inspect
+
+    try:
+        listed = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return Parameters([], 0, True)
+    places = [one for one in listed if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = sum(one.default is one.empty for one in places)
+    return Parameters([one.name for one in places], required, any(one.kind == one.VAR_POSITIONAL for one in listed))
+
+
+def adapted(handler, name):
+    """A function from request, head and body to a result."""
+    if not callable(handler):
+        raise TypeError(f"the handler {name} is a {kind_name(type(handler))}, which cannot be called")
+    takes = parameters_of(handler)
+    if isinstance(handler, type) and not takes.are_asgi:
+        if parameters_of(handler.__call__).names[1:4] != ["scope", "receive", "send"]:
+            raise TypeError(f"the handler {name} is a class; name a function, or an ASGI application")
+        handler = handler()
+        takes = parameters_of(handler)
+    if takes.are_asgi:
+        return asgi(handler)
+    if takes.are_wsgi:
+        raise TypeError(f"the handler {name} is a WSGI application; wrap it as an ASGI one, as a2wsgi does")
+    if takes.most == 0 or takes.required > 2:
+        names = ", ".join(takes.names)
+        raise TypeError(f"the handler {name} takes ({names}); it must take (event), (event, context) or be ASGI")
+    is_main = name.rpartition(".")[2] == "main" and takes.required < 2
+    return event_handler(handler, is_main, with_context=takes.most > 1 and not is_main)
+
+
+def event_handler(handler, is_main, with_context):
+    def run(request, head, body):
+        head = decode_json(head.decode()) if head else {}
+        event = event_of(body, content_type(head) if head else "")
+        if is_main:
+            event = arguments_of(event, head)
+        result = handler(event, Context(request, head)) if with_context else handler(event)
+        return awaited(result) if hasattr(result, "__await__") else result
+
+    def apply(request, head, body):
+        try:
+            result = run(request, head, body)
+        except BaseException as error:
+            raise users_part(error)  # noqa: B904
+        return answer(result)
+
+    if getattr(handler, "__code__", None) and handler.__code__.co_flags & CO_COROUTINE:
+        event_loop()
+    return apply
+
+
+def arguments_of(event, head):
+    """What `main(args)` gets: always a dict. The body wins over the query."""
+    if isinstance(event, str) and content_type(head).startswith(FORM):
+        event = dict(pairs_of(event))
+    if not isinstance(event, dict):
+        event = {"body": event}
+    query = head.get("query")
+    return {**dict(pairs_of(query)), **event} if query else event
+
+
+def users_part(error):
+    """The exception without the frames that are not the user's."""
+    trace = error.__traceback__
+    while trace and is_foreign(trace.tb_frame):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
+def is_foreign(frame):
+    if frame.f_globals is globals():
+        return True
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("asyncio", "importlib")
+
+
+# -------------------------------------------------------------------- async
+
+_loop = None
+
+
+def event_loop():
+    global _loop
+    if _loop is None:
+        import asyncio
+
+        _loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(_loop)
+    return _loop
+
+
+def awaited(awaitable):
+    async def wait():
+        return await awaitable
+
+    return event_loop().run_until_complete(wait())
+
+
+class Lifespan:
+    """The start of an ASGI application. One that knows no such thing raises, which is no error."""
+
+    def __init__(self, app):
+        import asyncio
+
+        self.app, self.state, self.failed = app, {}, None
+        self.done, self.asked = asyncio.Event(), False
+        self.never = asyncio.Event()
+        # Kept here, because the loop itself forgets tasks that nobody holds.
+        self.task = event_loop().create_task(self.run())
+        event_loop().run_until_complete(asyncio.wait_for(self.done.wait(), timeout_ms / 1000))
+        if self.failed is not None:
+            raise RuntimeError(f"the application refused to start: {self.failed or 'it does not say why'}")
+
+    async def run(self):
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
+        try:
+            await self.app(scope, self.receive, self.send)
+        except Exception:
+            pass
+        finally:
+            self.done.set()
+
+    async def receive(self):
+        if self.asked:
+            # Instances are ended without notice: there is no shutdown.
+            await self.never.wait()
+        self.asked = True
+        return {"type": "lifespan.startup"}
+
+    async def send(self, message):
+        if message["type"] == "lifespan.startup.failed":
+            self.failed = str(message.get("message", ""))
+        self.done.set()
+
+
+class Exchange:
+    """One request to an ASGI application."""
+
+    def __init__(self, app, scope, body):
+        import asyncio
+
+        self.app, self.scope, self.body = app, scope, body
+        self.status, self.headers, self.pieces, self.size = None, [], [], 0
+        self.finished = asyncio.Event()
+        self.received = False
+
+    async def run(self):
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except Exception as error:
+            if not self.finished.is_set():
+                raise
+            # The application has answered for its error; servers only log it.
+            self.tell(users_part(error))
+        if not self.finished.is_set():
+            raise RuntimeError("the application returned without sending a whole response")
+
+    async def receive(self):
+        if not self.received:
+            self.received = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        # Whoever hears of a disconnection stops streaming: not before the end.
+        await self.finished.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.status = checked_status(message["status"])
+            for name, value in message.get("headers", ()):
+                add_header(self.headers, bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
+        elif kind == "http.response.body":
+            if self.status is None or self.finished.is_set():
+                raise RuntimeError("a piece of the response's body came before its start, or after its end")
+            piece = bytes(message.get("body", b""))
+            self.size += len(piece)
+            if self.size > RESULT_BYTES_MAX:
+                raise ValueError(f"the response is longer than {RESULT_BYTES_MAX} bytes")
+            self.pieces.append(piece)
+            if not message.get("more_body"):
+                self.finished.set()
+
+    def tell(self, error):
+        import traceback
+
+        traceback.print_exception(error, limit=-STACK_FRAMES_MAX)
+
+
+def asgi(app):
+    from urllib.parse import unquote
+
+    lifespan = Lifespan(app)
+
+    def scope_of(head):
+        path = head.get("path", "/")
+        return {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+            "method": head.get("method", "POST"), "scheme": "http", "root_path": "",
+            "path": unquote(path), "raw_path": path.encode(), "query_string": head.get("query", "").encode(),
+            "headers": [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+                        for name, value in head.get("headers", ())],
+            "client": None, "server": None, "state": dict(lifespan.state),
+        }  # fmt: skip
+
+    def apply(request, head, body):
+        exchange = Exchange(app, scope_of(decode_json(head.decode()) if head else {}), body)
+        try:
+            event_loop().run_until_complete(exchange.run())
+        except BaseException as error:
+            raise users_part(error)  # noqa: B904
+        return b"".join((framed(exchange.status, exchange.headers), *exchange.pieces))
+
+    return apply
+
+
+# ------------------------------------------------------------------ loading
+
+
+def load(settings):
+    """Makes the user's module, and the `apply` that calls its handler."""
+    name = settings.get("handler", "main.handler")
+    module_name, _, attribute = name.replace("/", ".").rpartition(".")
+    if not module_name or not attribute:
+        raise ValueError(f"the handler {name!r} is not of the form module.name, like main.handler")
+    for key, value in settings.items():
+        if key.startswith("env."):
+            os.environ[key[4:]] = value
+    layers = [os.path.join(layers_root, str(at)) for at in range(int(settings.get("layers", "0")))]
+    sys.path[:0] = [app_root, *layers]
+    os.chdir(app_root)
+    # A module of the user's may have this one's name.
+    if getattr(sys.modules.get(__name__), "SETTINGS", None) is settings:
+        del sys.modules[__name__]
+    handler = member(imported(module_name), module_name, attribute)
+    return adapted(handler, name)
+
+
+def imported(name):
+    if name in sys.modules:
+        raise ImportError(f"{name} is a module of Python's own; give the function's file another name")
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name + ".").startswith(error.name + "."):
+            raise
+        there = sorted(entry for entry in os.listdir(app_root) if not entry.startswith("."))
+        listed = ", ".join(there[:NAMES_SHOWN_MAX]) + (", …" if len(there) > NAMES_SHOWN_MAX else "")
+        text = f"no module {name!r}: the code has no {name.replace('.', '/')}.py; it has: {listed or 'nothing'}"
+        raise ModuleNotFoundError(text, name=name) from None
+    return sys.modules[name]
+
+
+def member(module, module_name, attribute):
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
+    own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    listed = ", ".join(own[:NAMES_SHOWN_MAX]) or "nothing that can be called"
+    raise AttributeError(f"the module {module_name} has no {attribute!r}; it defines: {listed}")
+
+
+try:
+    apply = load(SETTINGS)  # noqa: F821
+except BaseException as error:
+    raise users_part(error)  # noqa: B904
