@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Python, PythonOptions, Runtime, RuntimeOptions};
+use sandbox::process::{Functions, FunctionsOptions, Runtime, RuntimeOptions};
 use sandbox::{Call, Invoked, Sandbox as _, Spec};
 use store::Store;
 
@@ -38,7 +38,7 @@ const MATRICES: &str = "import numpy\nfrom concurrent.futures import ThreadPoolE
 /// Python functions on one store.
 pub(crate) struct Node {
     store: Arc<Store>,
-    pub(crate) python: Python,
+    pub(crate) functions: Functions,
 }
 
 /// One start, in nanoseconds: of creating, and until the first line.
@@ -49,12 +49,12 @@ struct Start {
     answered: f64,
 }
 
-pub(crate) fn options(python: &Path, ready: usize) -> PythonOptions {
-    PythonOptions {
+pub(crate) fn options(python: &Path, ready: usize) -> FunctionsOptions {
+    FunctionsOptions {
         interpreter: python.to_owned(),
         imports: vec!["numpy".to_owned(), "pandas".to_owned()],
         ready,
-        ..PythonOptions::default()
+        ..FunctionsOptions::default()
     }
 }
 
@@ -68,18 +68,18 @@ impl Node {
         Self::with(options(python, ready))
     }
 
-    fn with(options: PythonOptions) -> anyhow::Result<Self> {
+    fn with(options: FunctionsOptions) -> anyhow::Result<Self> {
         let store = new_store()?;
         let runtime = Runtime::new(RuntimeOptions {
             cgroup_name: format!("sinew-bench-{}-{}", options.ready, options.blanks),
             ..RuntimeOptions::default()
         })?;
-        Ok(Self { python: Python::new(options, runtime, store.clone())?, store })
+        Ok(Self { python: Functions::new(options, runtime, store.clone())?, store })
     }
 
     fn bare(python: &Path) -> anyhow::Result<Self> {
         let store = new_store()?;
-        Ok(Self { python: Python::uncontained(options(python, 0), store.clone())?, store })
+        Ok(Self { python: Functions::uncontained(options(python, 0), store.clone())?, store })
     }
 
     pub(crate) fn call(&self, source: &str) -> anyhow::Result<(Spec, Call)> {
@@ -94,11 +94,11 @@ impl Node {
     /// What a function returns that is called once.
     fn once(&self, source: &str) -> anyhow::Result<Vec<u8>> {
         let (spec, call) = self.call(source)?;
-        let id = self.python.create(&[spec]).pop().context("no answer")??;
-        self.python.start(&[id]).pop().context("no answer")??;
-        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
-        self.python.kill(&[id]);
-        self.python.delete(&[id]);
+        let id = self.functions.create(&[spec]).pop().context("no answer")??;
+        self.functions.start(&[id]).pop().context("no answer")??;
+        let Invoked::Done(outcome) = self.functions.invoke(id, call)?;
+        self.functions.kill(&[id]);
+        self.functions.delete(&[id]);
         let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
         Ok(self.store.local(result).context("no result")?.bytes().to_vec())
     }
@@ -115,10 +115,10 @@ impl Node {
     fn start(&self) -> anyhow::Result<Start> {
         let (spec, call) = self.call(SOURCE)?;
         let begun = linux::monotonic_ns();
-        let id = self.python.create(&[spec]).pop().context("no answer")??;
-        self.python.start(&[id]).pop().context("no answer")??;
+        let id = self.functions.create(&[spec]).pop().context("no answer")??;
+        self.functions.start(&[id]).pop().context("no answer")??;
         let created = linux::monotonic_ns();
-        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
+        let Invoked::Done(outcome) = self.functions.invoke(id, call)?;
         let answered = linux::monotonic_ns();
         let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
         let bytes = match result.literal_bytes() {
@@ -126,8 +126,8 @@ impl Node {
             None => self.store.local(result).context("no result")?.bytes().to_vec(),
         };
         let first_line: u64 = std::str::from_utf8(&bytes)?.parse()?;
-        self.python.kill(&[id]);
-        self.python.delete(&[id]);
+        self.functions.kill(&[id]);
+        self.functions.delete(&[id]);
         let since = |time: u64| (time - begun) as f64;
         Ok(Start { created: since(created), first_line: since(first_line), answered: since(answered) })
     }
@@ -238,7 +238,7 @@ fn add_ms(report: &mut Report, figure: &str, values: &[f64], part: f64, meaning:
 /// Waits until the containers that were used up are replaced.
 fn settle(node: &Node, ready: usize) {
     let begun = Instant::now();
-    while node.python.ready() < ready && begun.elapsed() < Duration::from_secs(5) {
+    while node.functions.ready() < ready && begun.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(Duration::from_millis(2));
@@ -263,7 +263,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let ours = Node::contained(&python, READY)?;
     let on_demand = Node::contained(&python, 0)?;
     let bare = Node::bare(&python)?;
-    let blank = Node::with(PythonOptions { blanks: READY, ..options(&python, READY) })?;
+    let blank = Node::with(FunctionsOptions { blanks: READY, ..options(&python, READY) })?;
     let script = tempfile::tempdir()?;
     let file = script.path().join("x.py");
     std::fs::write(&file, SCRIPT)?;
@@ -284,7 +284,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         times.created.push(start.created);
         times.answered.push(start.answered);
         settle(&blank, READY);
-        while blank.python.blanks() < READY {
+        while blank.functions.blanks() < READY {
             std::thread::sleep(Duration::from_millis(1));
         }
         settle(&blank, READY);

@@ -166,9 +166,11 @@ pub enum Error {
     /// The configured number of sandboxes exists already.
     #[error("there are {0} sandboxes already, the most that are allowed")]
     TooMany(usize),
-    /// The process that Python functions are forked from cannot be started.
-    #[error("the template of Python functions, {}, cannot serve: {reason}", interpreter.display())]
+    /// The process that functions are forked from cannot be started.
+    #[error("the template of {language} functions, {}, cannot serve: {reason}", interpreter.display())]
     Template {
+        /// What the functions are written in.
+        language: &'static str,
         /// The interpreter, as configured.
         interpreter: PathBuf,
         /// What is wrong.

@@ -14,9 +14,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::bounds::{Bounds, Weakness};
 use super::container::Container;
+use super::options::Room;
 use super::place::{Confinement, Place, Places};
 use super::pool::Pool;
-use super::python::Room;
 use super::rootfs::{Bind, Rootfs};
 use super::runtime::Runtime;
 
@@ -161,6 +161,7 @@ impl Place for Container {
             uid: if is_root { 0 } else { own.user },
             gid: if is_root { 0 } else { own.group },
             rlimits: if weak(Weakness::NO_LIMITS) { Vec::new() } else { rlimits.collect() },
+            landlock: !weak(Weakness::NO_LANDLOCK),
             seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
         }
     }

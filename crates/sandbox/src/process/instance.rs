@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use objects::FailureCode;
 
 use super::channel::{Bounds, Broken, Channel, Frame, Raised};
+use super::language::Language;
 use super::place::Place;
 use super::template::{Ended, Nursery, Template, Watch};
 use crate::Fault;
@@ -79,6 +80,7 @@ impl Drop for Life {
 /// What an instance may do, and how long things may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
+    pub(crate) language: Language,
     pub(crate) bounds: Bounds,
     pub(crate) memory_bytes: u64,
     /// From the fork to the loaded function.
@@ -140,7 +142,8 @@ impl Instance {
             Ok(Frame::Result(bytes)) => (Ok(bytes), true),
             Ok(Frame::BadResult(why)) => (Err(Fault::new(FailureCode::BadResult, why)), true),
             Ok(Frame::Raised(raised)) => {
-                let code = if raised.kind == "MemoryError" { FailureCode::Memory } else { FailureCode::Trap };
+                let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);
+                let code = if is_memory { FailureCode::Memory } else { FailureCode::Trap };
                 (Err(self.raised(&raised, code)), true)
             }
             Ok(_) => (Err(self.broken(&Broken::Lie("an answer that is none to a call"), "the call")), false),
@@ -164,7 +167,7 @@ impl Instance {
         match self.life.watch.ended() {
             Some(Ended::Exited(status)) if fault.code == FailureCode::Trap => unavailable(
                 "the container",
-                &format!("the forked process could not confine itself (status {status})"),
+                &format!("the process ended with status {status} before it was an instance"),
             ),
             _ => fault,
         }
@@ -174,7 +177,7 @@ impl Instance {
     fn broken(&self, broken: &Broken, what: &str) -> Fault {
         let ended = match broken {
             Broken::Closed => self.life.watch.wait(END_PATIENCE),
-            Broken::Late | Broken::Lie(_) => None,
+            Broken::Late | Broken::Lie(_) | Broken::Unconfined(_) => None,
         };
         let killed = self.life.killed.load(Ordering::Acquire);
         let out_of_memory = self.life.place.oom_kills() > self.oom_kills;
@@ -191,6 +194,7 @@ impl Instance {
             (Broken::Late, _) => {
                 Fault::new(FailureCode::Deadline, format!("{what} took too long and was ended"))
             }
+            (Broken::Unconfined(why), _) => unavailable("the container", why),
             (Broken::Lie(lie), _) => {
                 Fault::new(FailureCode::Trap, format!("the instance misused its channel: {lie}"))
             }
@@ -218,7 +222,7 @@ impl Instance {
         };
         let mut text = format!("{first}\n{}", raised.traceback);
         for prefix in self.prefixes.iter().filter(|prefix| prefix.len() > 1) {
-            text = text.replace(prefix.as_str(), "<python>");
+            text = text.replace(prefix.as_str(), self.terms.language.placeholder());
         }
         Fault::new(code, without_addresses(&text))
     }
@@ -232,7 +236,7 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Replaces what Python prints of addresses, `0x7f…`, by `0x…`.
+/// Replaces what interpreters print of addresses, `0x7f…`, by `0x…`.
 fn without_addresses(text: &str) -> String {
     const DIGITS_MIN: usize = 6;
     let mut clean = String::with_capacity(text.len());

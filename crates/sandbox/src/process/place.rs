@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::python::Room;
+use super::options::Room;
 
 /// What a forked process does to itself before it runs a function.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Confinement {
     pub(crate) gid: u32,
     /// Resource, soft and hard limit.
     pub(crate) rlimits: Vec<(u32, i64, i64)>,
+    /// Whether Landlock guards files, where the kernel has it.
+    pub(crate) landlock: bool,
     /// An array of `struct sock_filter`.
     pub(crate) seccomp: Vec<u8>,
 }
