@@ -22,11 +22,12 @@ use parking_lot::Mutex;
 use store::{Object, Store};
 
 use super::blanks::Blanks;
-use super::channel::{Bounds, SOURCE_LEN_MAX};
+use super::channel::Bounds;
 use super::contained::Containers;
 use super::instance::{Instance, Life, Terms};
-use super::options::FunctionsOptions;
+use super::options::{FunctionsOptions, Room};
 use super::place::Places;
+use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
 use super::template::{Nursery, TemplateOptions};
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State};
@@ -50,9 +51,10 @@ struct Maker {
 
 impl Maker {
     /// A new instance, in a place that nobody was in before.
-    fn fork(&self, memory_bytes: u64) -> Result<Instance, Fault> {
+    fn fork(&self, room: Room) -> Result<Instance, Fault> {
         let options = &self.options;
-        let place = self.places.prepare(options.room(memory_bytes)).map_err(|reason| {
+        let memory_bytes = room.memory_bytes;
+        let place = self.places.prepare(room).map_err(|reason| {
             Fault::new(FailureCode::Resources, format!("no container can be made: {reason}"))
         })?;
         let bounds = Bounds {
@@ -99,10 +101,9 @@ impl Functions {
     /// [`Error::Template`] if the template cannot serve, or the machine does
     /// not have what it takes.
     pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
-        let (tmp_bytes, ready) = (options.tmp_bytes, options.ready);
-        let usual = options.room(MEMORY_DEFAULT_BYTES);
+        let (usual, ready) = (options.room(MEMORY_DEFAULT_BYTES), options.ready);
         Self::with_places(options, store, |prefixes| {
-            Ok(Box::new(Containers::new(runtime, prefixes, tmp_bytes, usual, ready)?))
+            Ok(Box::new(Containers::new(runtime, prefixes, usual, ready)?))
         })
     }
 
@@ -145,7 +146,8 @@ impl Functions {
         let places = places(&seen).map_err(failed)?;
         let maker = Arc::new(Maker { options: options.clone(), nursery, places });
         let making = maker.clone();
-        let make = Box::new(move || making.fork(MEMORY_DEFAULT_BYTES));
+        let usual = options.room(MEMORY_DEFAULT_BYTES);
+        let make = Box::new(move || making.fork(usual));
         let blanks = Blanks::new(options.blanks, make).map_err(failed)?;
         Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default() })
     }
@@ -214,21 +216,24 @@ impl Functions {
 
     /// A new instance for a seat, in a place that nobody was in before.
     fn instance(&self, seat: &Seat) -> Result<Instance, Fault> {
-        let Some(source) = self.bytes(seat.procedure) else {
-            let why = "the procedure is not a blob that is here";
-            return Err(Fault::new(FailureCode::MissingData, why));
-        };
-        let source = source.as_slice();
-        if source.len() > SOURCE_LEN_MAX {
-            let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", source.len());
-            return Err(Fault::new(FailureCode::BadProcedure, why));
+        let Self { options, store, .. } = self;
+        let layers = options.layers.as_deref();
+        let recipe = Recipe::of(seat.procedure, seat.limits, options.language, store, layers)?;
+        let mut room = options.room(seat.limits.memory_bytes);
+        if let Some(image) = &recipe.image {
+            room.cpu_percent = image.settings.cpu_percent;
+            room.tmp_bytes = image.settings.tmp_bytes;
         }
-        let memory_bytes = seat.limits.memory_bytes;
-        let blank = if memory_bytes == MEMORY_DEFAULT_BYTES { self.blanks.take() } else { None };
+        let is_usual = room == options.room(MEMORY_DEFAULT_BYTES);
+        let blank = if is_usual { self.blanks.take() } else { None };
         let mut instance = match blank {
             Some(blank) => blank,
-            None => self.maker.fork(memory_bytes)?,
+            None => self.maker.fork(room)?,
         };
+        if let Some(timeout) = recipe.timeout() {
+            instance.limit_calls(timeout);
+        }
+        instance.attach(&recipe.binds, recipe.layers)?;
         {
             let mut control = seat.control.lock();
             control.life = Some(instance.life().clone());
@@ -236,7 +241,7 @@ impl Functions {
                 return Err(Fault::new(FailureCode::Cancelled, "the sandbox was killed"));
             }
         }
-        instance.load(source)?;
+        instance.load(&recipe.source)?;
         Ok(instance)
     }
 
@@ -250,13 +255,15 @@ impl Functions {
         }
     }
 
-    /// The arguments of a call: its entries from 2 on.
+    /// The arguments of a call: its entries behind those of the procedure.
     fn arguments(&self, call: &Call) -> Result<Vec<Bytes>, Fault> {
         let mut arguments = Vec::new();
         let mut total = 0_u64;
-        for (index, handle) in call.application.as_tree().iter().enumerate().skip(2) {
+        let start = recipe::arguments_start(call.procedure);
+        for (index, handle) in call.application.as_tree().iter().enumerate().skip(start) {
             let bytes = self.bytes(handle).ok_or_else(|| {
-                let why = format!("argument {} is not a blob; a function takes only blobs so far", index - 2);
+                let why =
+                    format!("argument {} is not a blob; a function takes only blobs so far", index - start);
                 Fault::new(FailureCode::BadHandle, why)
             })?;
             total += bytes.as_slice().len() as u64;

@@ -17,7 +17,9 @@ use objects::FailureCode;
 
 use super::channel::{Bounds, Broken, Channel, Frame, Raised};
 use super::language::Language;
+use super::layers::Layer;
 use super::place::Place;
+use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
 use crate::Fault;
 
@@ -96,6 +98,8 @@ pub(crate) struct Instance {
     oom_kills: u64,
     /// Replaced in texts, for they differ from node to node.
     prefixes: Vec<String>,
+    /// What it sees of the functions' files.
+    layers: Vec<Arc<Layer>>,
 }
 
 impl Instance {
@@ -113,7 +117,8 @@ impl Instance {
         let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false), template });
         let oom_kills = life.place.oom_kills();
         let channel = Channel::new(own, terms.bounds);
-        let mut instance = Self { life, channel, terms, oom_kills, prefixes };
+        let layers = Vec::new();
+        let mut instance = Self { life, channel, terms, oom_kills, prefixes, layers };
         let greeted = instance.channel.greet(deadline);
         greeted.map_err(|broken| instance.unconfined(&broken))?;
         Ok(instance)
@@ -122,6 +127,18 @@ impl Instance {
     /// What others need to end it.
     pub(crate) fn life(&self) -> &Arc<Life> {
         &self.life
+    }
+
+    /// Has it see these folders, before a function is loaded; they are kept
+    /// until it has ended.
+    pub(crate) fn attach(&mut self, binds: &[Bind], layers: Vec<Arc<Layer>>) -> Result<(), Fault> {
+        self.layers = layers;
+        self.life.place.attach(binds).map_err(|reason| unavailable("its files", &reason))
+    }
+
+    /// Gives calls no more time than this.
+    pub(crate) fn limit_calls(&mut self, timeout: Duration) {
+        self.terms.call_timeout = self.terms.call_timeout.min(timeout);
     }
 
     /// Loads the function; once.

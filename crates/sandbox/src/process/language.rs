@@ -29,6 +29,9 @@ pub(crate) enum Role {
 
 const PYTHON_SOURCE: &str = include_str!("../../../../guests/python/template.py");
 const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
+/// What stands between a template and the handler of a function.
+const PYTHON_ADAPTER: &str = include_str!("../../../../guests/python/function.py");
+const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");
 /// The native core, for interpreters that fork themselves.
 const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template.so"));
 /// The same with what Node needs.
@@ -60,6 +63,30 @@ impl Language {
         match self {
             Self::Python => "Python",
             Self::Node => "Node",
+        }
+    }
+
+    /// Its name in the images of functions.
+    pub const fn runtime(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Node => "node",
+        }
+    }
+
+    /// What calls the handler of a function that is an image; the line with
+    /// its settings comes before it, behind [`Self::settings_prefix`].
+    pub(crate) const fn adapter(self) -> &'static str {
+        match self {
+            Self::Python => PYTHON_ADAPTER,
+            Self::Node => NODE_ADAPTER,
+        }
+    }
+
+    pub(crate) const fn settings_prefix(self) -> &'static str {
+        match self {
+            Self::Python => "",
+            Self::Node => "const ",
         }
     }
 

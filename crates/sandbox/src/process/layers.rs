@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::ops::Deref;
@@ -135,6 +136,12 @@ impl Layers {
             Ok(Layer { path, bytes })
         });
         made.inspect_err(|_| remove(&new))
+    }
+}
+
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layers").field("root", &self.root).finish_non_exhaustive()
     }
 }
 

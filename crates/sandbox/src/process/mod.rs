@@ -31,6 +31,7 @@ mod options;
 mod place;
 mod plan;
 mod pool;
+mod recipe;
 mod rootfs;
 mod runtime;
 mod template;

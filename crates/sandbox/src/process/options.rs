@@ -2,9 +2,11 @@
 //! What functions get: how they are set up, and what one instance may use.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::language::Language;
+use super::layers::Layers;
 use crate::Error;
 
 /// What functions of one language get on this node.
@@ -44,6 +46,9 @@ pub struct FunctionsOptions {
     pub files: u64,
     /// Bytes of `/tmp`; they count as memory as well.
     pub tmp_bytes: u64,
+    /// Where the files of functions that are images are written out; without
+    /// it there can be none.
+    pub layers: Option<Arc<Layers>>,
     /// Containers that are kept prepared, for functions with the default
     /// memory limit.
     pub ready: usize,
@@ -72,6 +77,7 @@ impl FunctionsOptions {
             cpu_percent: 100,
             files: 256,
             tmp_bytes: 16 << 20,
+            layers: None,
             ready: 4,
             blanks: 0,
         }
@@ -82,16 +88,17 @@ impl FunctionsOptions {
     }
 
     pub(crate) fn room(&self, memory_bytes: u64) -> Room {
-        let (processes, cpu_percent, files) = (self.processes, self.cpu_percent, self.files);
-        Room { memory_bytes, processes, cpu_percent, files }
+        let Self { processes, cpu_percent, files, tmp_bytes, .. } = *self;
+        Room { memory_bytes, processes, cpu_percent, files, tmp_bytes }
     }
 }
 
 /// What one instance gets of the machine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) memory_bytes: u64,
     pub(crate) processes: u32,
     pub(crate) cpu_percent: u32,
     pub(crate) files: u64,
+    pub(crate) tmp_bytes: u64,
 }

@@ -4,6 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::options::Room;
+use super::rootfs::Bind;
 
 /// What a forked process does to itself before it runs a function.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,9 @@ pub(crate) trait Place: Send + Sync {
     /// Files to write `0` into.
     fn joins(&self) -> Vec<BorrowedFd<'_>>;
     fn confinement(&self) -> Confinement;
+    /// Has what will be in it see these folders. Only before anybody's code is
+    /// in it.
+    fn attach(&self, binds: &[Bind]) -> Result<(), String>;
     /// Ends all that is in it, at once.
     fn kill(&self);
     /// How often something in it was killed for want of memory.
@@ -60,6 +64,10 @@ impl Place for Nowhere {
 
     fn confinement(&self) -> Confinement {
         Confinement::default()
+    }
+
+    fn attach(&self, binds: &[Bind]) -> Result<(), String> {
+        if binds.is_empty() { Ok(()) } else { Err("there is no container".to_owned()) }
     }
 
     /// The process ends by itself when its channel is shut.

@@ -9,13 +9,7 @@ use super::{
 impl Policy {
     /// A call of a function came. It runs, is refused, or waits until another
     /// event says more of its ticket.
-    pub fn arrive(
-        &mut self,
-        now: u64,
-        id: FunctionId,
-        settings: Settings,
-        ticket: Ticket,
-    ) -> Vec<Decision> {
+    pub fn arrive(&mut self, now: u64, id: FunctionId, settings: Settings, ticket: Ticket) -> Vec<Decision> {
         let mut out = Vec::new();
         if let Err(reason) = self.admit(now, id, settings, &mut out) {
             if let Some(function) = self.functions.get_mut(&id) {
