@@ -33,6 +33,9 @@ pub struct EvaluateRequest {
     pub deadline: Option<Duration>,
     /// Against other requests.
     pub priority: Priority,
+    /// Whether the goal can be asked for again, so that its result is worth
+    /// remembering as a whole.
+    pub is_repeatable: bool,
 }
 
 /// The end of an evaluation.

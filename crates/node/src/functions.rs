@@ -41,8 +41,7 @@ impl Deployments {
     /// # Errors
     /// If the labels cannot be read.
     pub(crate) fn open(store: Arc<Store>, processes: Arc<Processes>) -> Result<Self, store::Error> {
-        let deployments =
-            Self { store, processes, serving: RwLock::default(), changing: Mutex::default() };
+        let deployments = Self { store, processes, serving: RwLock::default(), changing: Mutex::default() };
         for (label, handle) in deployments.store.labels()? {
             let Some(name) = label.strip_prefix(PREFIX).filter(|name| is_name(name)) else { continue };
             let version = deployments.version_of(name, handle)?.unwrap_or(0);
@@ -68,9 +67,9 @@ impl Deployments {
     fn versions(&self, name: &str) -> Result<Vec<(u64, Handle)>, store::Error> {
         let prefix = format!("{PREFIX}{name}{VERSIONS}");
         let labels = self.store.labels()?;
-        let numbered = labels.into_iter().filter_map(|(label, handle)| {
-            Some((label.strip_prefix(&prefix)?.parse().ok()?, handle))
-        });
+        let numbered = labels
+            .into_iter()
+            .filter_map(|(label, handle)| Some((label.strip_prefix(&prefix)?.parse().ok()?, handle)));
         let mut versions: Vec<(u64, Handle)> = numbered.collect();
         versions.sort_unstable_by_key(|(version, _)| std::cmp::Reverse(*version));
         Ok(versions)
@@ -128,7 +127,8 @@ impl Functions for Deployments {
 
     fn deploy(&self, name: &str, deployment: Handle) -> Result<Deployed, FunctionError> {
         if !is_name(name) {
-            let why = format!("{name:?} is no name for a function: 1 to 63 of a-z 0-9 -, beginning with a letter");
+            let why =
+                format!("{name:?} is no name for a function: 1 to 63 of a-z 0-9 -, beginning with a letter");
             return Err(FunctionError::Invalid(why));
         }
         Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;

@@ -17,17 +17,22 @@ use gateway::{Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeBuilder, TreeView};
 use parking_lot::{Condvar, Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, StartKind};
-use sandbox::process::{Image, Layers, Runtime, RuntimeOptions, runtime_of};
+use sandbox::process::{
+    Functions, FunctionsOptions, Image, Language, Layers, Runtime, RuntimeOptions, runtime_of,
+};
 use sandbox::{Call, Fault, Invoked, Sandbox, Spec};
 use store::{Object, Store};
 
 use crate::Scheduler;
+use crate::workers::AbortOnPanic;
 
 /// Applications under way at once; more wait here.
 const THREADS_MAX: usize = 512;
 const STACK_BYTES: usize = 512 << 10;
 /// Instances of a function that no deployment says anything about.
 const CONCURRENCY_DEFAULT: u32 = 16;
+/// Instances of each runtime that wait for their function.
+const BLANKS: usize = 2;
 /// How long calls that run may go on when the node shuts down.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// What an image is, in an application: entries 1 to 4.
@@ -102,14 +107,15 @@ impl Processes {
     pub(crate) fn instances(&self, served: &Served) -> Instances {
         let fleet = self.fleets.lock().get(&served.runtime).cloned();
         let Some(fleet) = fleet else { return Instances::default() };
-        let procedure = served.prefix.get(1..).map(|entries| entries.iter().copied().collect::<TreeBuilder>());
+        let procedure =
+            served.prefix.get(1..).map(|entries| entries.iter().copied().collect::<TreeBuilder>());
         let procedure = procedure.map(|tree| tree.view().handle());
         let report = fleet.report();
         let found = report.functions.iter().find(|found| Some(found.spec.procedure) == procedure);
         found.map_or_else(Instances::default, |found| Instances {
-            idle: found.stats.idle as u64,
-            busy: found.stats.busy as u64,
-            cold_starts: found.stats.cold_starts,
+            idle: found.stats.idle.into(),
+            busy: found.stats.busy.into(),
+            cold_starts: found.stats.counts.cold,
         })
     }
 
@@ -153,6 +159,7 @@ impl Processes {
     }
 
     fn serve(&self) {
+        let _guard = AbortOnPanic;
         let mut queue = self.queue.lock();
         loop {
             if let Some(application) = queue.waiting.pop_front() {
@@ -202,8 +209,12 @@ impl Processes {
         let fleet = self.fleet(&image.runtime)?;
         let limits = application.limits;
         let concurrency = self.concurrency.read().get(&procedure).copied().unwrap_or(CONCURRENCY_DEFAULT);
-        let call =
-            Call { application: application.data.clone(), handle: application.thunk.definition(), limits, procedure };
+        let call = Call {
+            application: application.data.clone(),
+            handle: application.thunk.definition(),
+            limits,
+            procedure,
+        };
         let deadline = application.begun + image.settings.timeout;
         let function = Function::new(Spec { procedure, limits }, concurrency);
         match fleet.invoke(&function, call, deadline, None) {
@@ -237,10 +248,12 @@ impl Processes {
     }
 
     fn sandbox(&self, runtime: &str) -> Result<Arc<dyn Sandbox>, String> {
-        let containers = self.containers()?;
-        let layers = self.layers()?;
-        sandbox::process::functions(runtime, containers, layers, Arc::clone(&self.store))
-            .map_err(|error| error.to_string())
+        let known = Language::ALL.into_iter().find(|language| language.runtime() == runtime);
+        let language = known.ok_or("it has no such runtime")?;
+        let layers = Some(self.layers()?);
+        let options = FunctionsOptions { layers, blanks: BLANKS, ..FunctionsOptions::new(language) };
+        let functions = Functions::new(options, self.containers()?, Arc::clone(&self.store));
+        Ok(Arc::new(functions.map_err(|error| error.to_string())?))
     }
 
     fn containers(&self) -> Result<Arc<Runtime>, String> {

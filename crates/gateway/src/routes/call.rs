@@ -133,7 +133,8 @@ async fn run(
         blocking(move || keep(&shared, &served, &head, &body.bytes)).await??
     };
     let deadline = Some(served.timeout.saturating_add(GRACE));
-    let request = EvaluateRequest { goal, deadline, priority: Priority::Normal };
+    let request =
+        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: served.is_pure };
     let mut evaluation =
         shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
     let end = evaluation.finished().await;

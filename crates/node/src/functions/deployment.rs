@@ -56,7 +56,10 @@ impl Deployment {
             let view = TreeView::from_checked(&data);
             let image = Image::read(store, view).map_err(|fault| fault.detail)?;
             if !["python", "node"].contains(&image.runtime.as_str()) {
-                return Err(format!("this node has no runtime {:?}: it has python, node and wasm", image.runtime));
+                return Err(format!(
+                    "this node has no runtime {:?}: it has python, node and wasm",
+                    image.runtime
+                ));
             }
             prefix.extend(view.iter());
             let settings = view.get(3).ok_or("the procedure has no settings")?;
@@ -98,7 +101,9 @@ fn check_module(store: &Store, module: Handle) -> Result<(), String> {
     let found = store.get(module).map_err(|error| error.to_string())?;
     match found {
         None => Err(format!("the module {module} is not on this node; put it first")),
-        Some(bytes) if !bytes.bytes().starts_with(b"\0asm") => Err("the procedure is no Wasm module".to_owned()),
+        Some(bytes) if !bytes.bytes().starts_with(b"\0asm") => {
+            Err("the procedure is no Wasm module".to_owned())
+        }
         Some(_) => Ok(()),
     }
 }
@@ -130,7 +135,9 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<u32, String> {
             }
             "pure" | "idempotent" => {}
             "runtime" if text == runtime => {}
-            "runtime" => return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}")),
+            "runtime" => {
+                return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
+            }
             _ if name.starts_with("route.") => {}
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }
