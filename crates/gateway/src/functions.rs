@@ -77,6 +77,21 @@ pub struct Details {
     pub serving: Vec<(String, String)>,
 }
 
+/// How a request came to run, and what it printed.
+#[derive(Debug, Clone, Default)]
+pub struct CallReport {
+    /// In what: `warm`, `prewarmed`, `forked` or `cold`.
+    pub start: &'static str,
+    /// Waited for its turn.
+    pub queued: Duration,
+    /// Waited for an instance to be made.
+    pub starting: Duration,
+    /// From the evaluator's decision to the end, waiting included.
+    pub whole: Duration,
+    /// What it printed.
+    pub log: Vec<u8>,
+}
+
 /// What a deployment led to.
 #[derive(Debug)]
 pub struct Deployed {
@@ -111,6 +126,10 @@ pub trait Functions: Send + Sync {
 
     /// Instances of one.
     fn instances(&self, served: &Served) -> Instances;
+
+    /// How an application of a function ran, once; none where it did not run
+    /// in a process, or its result was remembered.
+    fn take_report(&self, application: Handle) -> Option<CallReport>;
 
     /// More about one.
     ///

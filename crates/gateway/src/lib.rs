@@ -19,6 +19,7 @@ mod connections;
 mod door;
 mod envelope;
 mod functions;
+mod journal;
 mod metrics;
 mod openapi;
 mod options;
@@ -35,7 +36,7 @@ pub use backend::{
 };
 pub use connections::{Connections, Open};
 pub use door::Door;
-pub use functions::{Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
+pub use functions::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
 pub use options::Options;
 pub use router::{Gateway, router};
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 /// The media type of a problem.
 pub(crate) const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 /// "Client closed request": has no name in the registry, but tools know it.
-const CLIENT_CLOSED: u16 = 499;
+pub(crate) const CLIENT_CLOSED: u16 = 499;
 /// Seconds after which a refused client may try again.
 const RETRY_AFTER_S: u32 = 1;
 
@@ -203,6 +203,11 @@ impl Problem {
     /// The status code.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What went wrong, for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
     }
 
     /// The document for a request with this id.

@@ -124,7 +124,7 @@ impl Executor {
             if let Some(code) = self.stopped() {
                 self.state.is_busy.store(false, Ordering::Release);
                 let fault = Fault { code, detail: "its request was stopped before it began".to_owned() };
-                return sandbox::Outcome { result: Err(fault), fuel: 0 };
+                return sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() };
             }
             self.applied += 1;
             let outcome = self.invoker.invoke(call);

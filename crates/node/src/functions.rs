@@ -10,7 +10,7 @@ mod deployment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gateway::{Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
+use gateway::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
 use objects::{Handle, Pairs};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
@@ -116,6 +116,10 @@ impl Functions for Deployments {
 
     fn instances(&self, served: &Served) -> Instances {
         self.processes.instances(served)
+    }
+
+    fn take_report(&self, application: Handle) -> Option<CallReport> {
+        self.processes.take_report(application)
     }
 
     fn details(&self, name: &str) -> Result<Details, FunctionError> {

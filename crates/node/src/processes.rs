@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evaluator::{Cost, Event, JobId, Outcome};
-use gateway::{Instances, Served};
+use gateway::{CallReport, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeBuilder, TreeView};
 use parking_lot::{Condvar, Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, StartKind};
@@ -33,6 +33,8 @@ const STACK_BYTES: usize = 512 << 10;
 const CONCURRENCY_DEFAULT: u32 = 16;
 /// Instances of each runtime that wait for their function.
 const BLANKS: usize = 2;
+/// Reports that wait for their request.
+const REPORTS_MAX: usize = 1024;
 /// How long calls that run may go on when the node shuts down.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// What an image is, in an application: entries 1 to 4.
@@ -62,6 +64,7 @@ pub(crate) struct Processes {
     containers: Mutex<Option<Arc<Runtime>>>,
     fleets: Mutex<HashMap<String, Arc<Fleet>>>,
     concurrency: RwLock<HashMap<Handle, u32>>,
+    reports: Mutex<Reports>,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -93,6 +96,7 @@ impl Processes {
             containers: Mutex::default(),
             fleets: Mutex::default(),
             concurrency: RwLock::default(),
+            reports: Mutex::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -117,6 +121,11 @@ impl Processes {
             busy: found.stats.busy.into(),
             cold_starts: found.stats.counts.cold,
         })
+    }
+
+    /// How an application ran; it is told once.
+    pub(crate) fn take_report(&self, application: Handle) -> Option<CallReport> {
+        self.reports.lock().by_application.remove(&application)
     }
 
     /// Takes an application over, if its procedure names a runtime; its job is
@@ -219,9 +228,14 @@ impl Processes {
         let function = Function::new(Spec { procedure, limits }, concurrency);
         match fleet.invoke(&function, call, deadline, None) {
             Ok((Invoked::Done(outcome), start)) => {
-                if start.kind != StartKind::Warm {
-                    tracing::debug!(%procedure, ?start, "an instance was new");
-                }
+                let report = CallReport {
+                    start: start_word(start.kind),
+                    queued: Duration::from_nanos(start.queued_ns),
+                    starting: Duration::from_nanos(start.start_ns),
+                    whole: application.begun.elapsed(),
+                    log: outcome.log,
+                };
+                self.reports.lock().keep(application.thunk, report);
                 outcome.result
             }
             Err(error) => Err(fault_of(error)),
@@ -299,6 +313,35 @@ impl Processes {
             // What it may have panicked about is told there.
             _ = thread.join();
         }
+    }
+}
+
+/// How applications ran, until somebody asks. Those that nobody asks about go
+/// when there are too many.
+#[derive(Default)]
+struct Reports {
+    by_application: HashMap<Handle, CallReport>,
+    order: VecDeque<Handle>,
+}
+
+impl Reports {
+    fn keep(&mut self, application: Handle, report: CallReport) {
+        while self.order.len() >= REPORTS_MAX {
+            if let Some(oldest) = self.order.pop_front() {
+                self.by_application.remove(&oldest);
+            }
+        }
+        self.order.push_back(application);
+        self.by_application.insert(application, report);
+    }
+}
+
+fn start_word(kind: StartKind) -> &'static str {
+    match kind {
+        StartKind::Warm => "warm",
+        StartKind::Prewarmed => "prewarmed",
+        StartKind::Forked => "forked",
+        StartKind::Cold => "cold",
     }
 }
 

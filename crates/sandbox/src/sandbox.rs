@@ -102,6 +102,9 @@ pub struct Outcome {
     pub result: Result<Handle, Fault>,
     /// Instructions executed, as the engine counts them; 0 if uncounted.
     pub fuel: u64,
+    /// What it printed, as far as the sandbox keeps that. A codelet cannot
+    /// print.
+    pub log: Vec<u8>,
 }
 
 /// Why an invocation has no result; a value, to be stored as a failure.

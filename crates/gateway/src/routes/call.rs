@@ -2,8 +2,8 @@
 //! `/function/{name}`: a request becomes an application of the function, and
 //! its result the answer (`docs/spec/functions.md`, sections 5 and 6).
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -21,14 +21,16 @@ use super::objects::load;
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Priority};
 use crate::body::{Buffered, blocking, buffered};
-use crate::functions::Served;
-use crate::problem::Problem;
+use crate::functions::{CallReport, Served};
+use crate::journal::Record;
+use crate::problem::{CLIENT_CLOSED, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
 
 /// How much longer the gateway waits than the function may take, so that it is
 /// the function's own end that is told.
 const GRACE: Duration = Duration::from_secs(5);
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Where functions answer.
 const PREFIX: &str = "/function/";
 /// Bodies up to this are stored without leaving the event loop.
@@ -85,9 +87,83 @@ pub(crate) async fn call(
     let served = functions.served(name).ok_or_else(|| unknown(name))?;
     let body = buffered(&shared, &headers, body, shared.options.call_max_bytes).await?;
     let head = request_head(&served, &method, path, uri.query().unwrap_or_default(), &headers, &id);
-    let answer = run(&shared, &served, head, body).await;
-    served.counts.ended(answer.is_err());
-    answer
+    let mut recording = Recording::begin(&shared, &served, &id);
+    let answer = run(&shared, &served, head, body, &mut recording.report).await;
+    let (status, failure) = match &answer {
+        Ok(response) => (response.status(), None),
+        Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
+    };
+    let timing = recording.end(status, failure);
+    match answer {
+        Ok(mut response) => {
+            response.headers_mut().insert(SERVER_TIMING, timing);
+            Ok(response)
+        }
+        Err(problem) => Err(problem.header(SERVER_TIMING, timing)),
+    }
+}
+
+/// A request under way. Whatever becomes of it is recorded, also if its client
+/// leaves.
+struct Recording {
+    shared: Arc<Shared>,
+    served: Arc<Served>,
+    id: RequestId,
+    begun: Instant,
+    report: Option<CallReport>,
+    is_recorded: bool,
+}
+
+impl Recording {
+    fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId) -> Self {
+        let (shared, served, id) = (shared.clone(), served.clone(), id.clone());
+        Self { shared, served, id, begun: Instant::now(), report: None, is_recorded: false }
+    }
+
+    /// Records the end, and says what it took as browsers read it.
+    fn end(mut self, status: StatusCode, failure: Option<String>) -> HeaderValue {
+        let record = self.record(status.as_u16(), failure);
+        let [total, queued, starting] =
+            [record.total_us, record.queued_us, record.starting_us].map(|us| us as f64 / 1000.0);
+        let word = record.start;
+        let text =
+            format!("total;dur={total:.3}, queue;dur={queued:.3}, start;desc={word};dur={starting:.3}");
+        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("total"))
+    }
+
+    fn record(&mut self, status: u16, failure: Option<String>) -> Record {
+        self.is_recorded = true;
+        self.served.counts.ended(failure.is_some());
+        let report = self.report.take();
+        let start = report.as_ref().map_or("memo", |report| report.start);
+        let report = report.unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let record = Record {
+            sequence: 0,
+            time_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            request_id: self.id.0.clone(),
+            function: self.served.name.clone(),
+            version: self.served.version,
+            status,
+            start: if self.served.is_codelet { "codelet" } else { start },
+            total_us: micros(self.begun.elapsed()),
+            queued_us: micros(report.queued),
+            starting_us: micros(report.starting),
+            failure,
+            log: String::from_utf8_lossy(&report.log).into_owned(),
+        };
+        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record.clone());
+        record
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if !self.is_recorded {
+            self.record(CLIENT_CLOSED, Some("the client left before the answer".to_owned()));
+        }
+    }
 }
 
 fn request_head(
@@ -125,6 +201,7 @@ async fn run(
     served: &Arc<Served>,
     head: Vec<u8>,
     body: Buffered,
+    report: &mut Option<CallReport>,
 ) -> Result<Response, Problem> {
     let goal = if body.bytes.len() <= INLINE_BYTES_MAX {
         keep(shared, served, &head, &body.bytes)?
@@ -138,6 +215,7 @@ async fn run(
     let mut evaluation =
         shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
     let end = evaluation.finished().await;
+    *report = goal.thunk().and_then(|thunk| shared.backend.functions()?.take_report(thunk));
     if let Some(failure) = end.failure {
         let detail = failure_detail(shared, &failure).await?;
         return Err(failed(served, Problem::failure(end.result, &failure, detail), failure.code));

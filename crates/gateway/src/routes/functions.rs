@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `/v1/functions`: what is deployed under which name.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::path_text;
 use crate::body::{self, blocking};
 use crate::functions::{Deployed, FunctionError, Functions, Served};
+use crate::journal::{Record, Wanted};
 use crate::problem::Problem;
 use crate::router::Shared;
 use crate::text::{parse_handle, shortened};
@@ -93,6 +94,41 @@ pub(crate) async fn remove(
     let name = path_text(path)?;
     change(shared, move |functions| functions.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which records of requests to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Search {
+    function: Option<String>,
+    request_id: Option<String>,
+    #[serde(default)]
+    after: u64,
+    limit: Option<usize>,
+}
+
+/// Records of an answer, at most and unless told otherwise.
+const RECORDS_MAX: usize = 1000;
+const RECORDS_DEFAULT: usize = 100;
+
+pub(crate) async fn logs(
+    State(shared): State<Arc<Shared>>,
+    search: Result<Query<Search>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(search) =
+        search.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
+    let wanted = Wanted {
+        function: search.function.as_deref(),
+        request_id: search.request_id.as_deref(),
+        after: search.after,
+        limit: search.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX),
+    };
+    let (records, last) = {
+        let journal = shared.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        (journal.find(&wanted), journal.last())
+    };
+    let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
+    Ok(Json(json!({ "records": records, "last": last })))
 }
 
 /// Does something off the event loop.

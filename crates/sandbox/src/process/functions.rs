@@ -278,7 +278,7 @@ impl Functions {
     }
 
     /// Runs an admitted call.
-    fn run(&self, seat: &Seat, call: &Call) -> Result<Handle, Fault> {
+    fn run(&self, seat: &Seat, call: &Call, log: &mut Vec<u8>) -> Result<Handle, Fault> {
         let arguments = self.arguments(call)?;
         let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
         let mut instance = seat.instance.lock();
@@ -293,7 +293,8 @@ impl Functions {
             none => none.insert(self.instance(seat)?),
         };
         let (result, usable) = live.call(&slices);
-        *seat.log.lock() = live.take_log();
+        *log = live.take_log();
+        seat.log.lock().clone_from(log);
         if !usable {
             *instance = None;
             seat.control.lock().life = None;
@@ -428,9 +429,10 @@ impl Sandbox for Functions {
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error> {
         let seat = match self.enter(id, &call)? {
             Ok(seat) => seat,
-            Err(fault) => return Ok(Invoked::Done(Outcome { result: Err(fault), fuel: 0 })),
+            Err(fault) => return Ok(Invoked::Done(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
         };
-        let result = self.run(&seat, &call);
+        let mut log = Vec::new();
+        let result = self.run(&seat, &call, &mut log);
         let mut control = seat.control.lock();
         control.state.running -= 1;
         if result.is_ok() {
@@ -439,7 +441,7 @@ impl Sandbox for Functions {
             control.state.failed += 1;
         }
         drop(control);
-        Ok(Invoked::Done(Outcome { result, fuel: 0 }))
+        Ok(Invoked::Done(Outcome { result, fuel: 0, log }))
     }
 }
 
