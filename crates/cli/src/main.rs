@@ -14,6 +14,7 @@ mod directory;
 mod exit;
 mod expression;
 mod home;
+mod manifest;
 mod node_api;
 mod output;
 mod progress;
