@@ -10,7 +10,9 @@ fn run(program: &str, arguments: &[&str]) {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
     let output = Command::new(program).args(arguments).current_dir(guests).output();
     let output = output.unwrap_or_else(|error| {
-        panic!("{program} cannot be started ({error}); the tests need python3 3.11 and node 20, or later ones")
+        panic!(
+            "{program} cannot be started ({error}); the tests need python3 3.11 and node 20, or later ones"
+        )
     });
     let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(output.status.success(), "{program} {arguments:?}: {}\n{}", output.status, shown.join("\n"));

@@ -19,6 +19,8 @@ const TIMEOUT_MS_MAX: u64 = 86_400_000;
 const TMP_BYTES_MAX: u64 = 1 << 40;
 const PERCENT_MAX: u64 = 6400;
 const LAYERS_MAX: usize = 16;
+// Pairs have at most 512 entries, and there are other settings.
+const VARIABLES_MAX: usize = 240;
 const ROUTES_MAX: usize = 64;
 const NAME_CHARS_MAX: usize = 63;
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
@@ -148,7 +150,8 @@ pub(super) fn read(
         meaningless(table, reader);
     }
     if function.pure && function.routes.iter().any(|route| route.contains('{')) {
-        let message = format!("{name} is pure: its result depends on the body alone, so no part of a path reaches it");
+        let message =
+            format!("{name} is pure: its result depends on the body alone, so no part of a path reaches it");
         reader.faults.push(Fault::new(place.clone(), message).hint("take the {…} out of its routes"));
     }
     Some(function)
@@ -199,8 +202,10 @@ pub(crate) fn is_function_name(name: &str) -> bool {
 fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
     for (key, _) in table {
         let name = key.get_ref().as_ref();
-        if ["handler", "cpu", "timeout", "tmp", "environment", "layers", "include", "exclude"].contains(&name) {
-            let message = format!("`{name}` means nothing for a wasm function, which is one module without files");
+        if ["handler", "cpu", "timeout", "tmp", "environment", "layers", "include", "exclude"].contains(&name)
+        {
+            let message =
+                format!("`{name}` means nothing for a wasm function, which is one module without files");
             reader.faults.push(Fault::new(key.span(), message).hint("remove it"));
         }
     }
@@ -240,13 +245,10 @@ fn handler(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Stri
     Some(text)
 }
 
-fn environment(
-    value: &Spanned<DeValue<'_>>,
-    reader: &mut Reader<'_>,
-) -> Option<BTreeMap<String, String>> {
+fn environment(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<BTreeMap<String, String>> {
     let table = reader.table(value)?;
-    if table.len() > 256 {
-        return reader.fault(value.span(), "a function has at most 256 variables");
+    if table.len() > VARIABLES_MAX {
+        return reader.fault(value.span(), format!("a function has at most {VARIABLES_MAX} variables"));
     }
     let mut environment = BTreeMap::new();
     for (key, value) in table {
@@ -292,11 +294,15 @@ fn routes(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<S
         };
         if !path.starts_with('/') || path.len() > 1024 {
             let fault = Fault::new(place, format!("`{}` is no route", text.escape_debug()));
-            reader.faults.push(fault.hint("a route is written \"GET /hello/{name}\", or \"/hello\" for every method"));
+            reader
+                .faults
+                .push(fault.hint("a route is written \"GET /hello/{name}\", or \"/hello\" for every method"));
         } else if !METHODS.contains(&method) {
             reader.unknown(method, place, "method", &METHODS);
         } else if !has_whole_braces(path) {
-            reader.faults.push(Fault::new(place, "a part of a path in braces is a whole part: /hello/{name}"));
+            reader
+                .faults
+                .push(Fault::new(place, "a part of a path in braces is a whole part: /hello/{name}"));
         } else {
             routes.push(format!("{method} {path}"));
         }

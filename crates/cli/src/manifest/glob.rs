@@ -12,8 +12,20 @@ const LINES_MAX: usize = 10_000;
 
 /// What is never code unless `include` names it.
 const LEFT_OUT: [&str; 14] = [
-    ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "/venv", ".mypy_cache", ".pytest_cache",
-    ".ruff_cache", ".env", ".DS_Store", "/sinew.toml", "/.sinewignore",
+    ".git",
+    ".hg",
+    ".svn",
+    "__pycache__",
+    "*.pyc",
+    ".venv",
+    "/venv",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".env",
+    ".DS_Store",
+    "/sinew.toml",
+    "/.sinewignore",
 ];
 
 /// One pattern.
@@ -38,7 +50,9 @@ impl Glob {
         let mut parts: Vec<Vec<char>> =
             rest.split('/').filter(|part| !part.is_empty()).map(|part| part.chars().collect()).collect();
         if parts.is_empty() || rest.chars().count() > PATTERN_CHARS_MAX {
-            return Err(format!("a pattern has 1 to {PATTERN_CHARS_MAX} characters, like \"tests/**\" or \"*.log\""));
+            return Err(format!(
+                "a pattern has 1 to {PATTERN_CHARS_MAX} characters, like \"tests/**\" or \"*.log\""
+            ));
         }
         if parts.iter().any(|part| *part == ['.', '.']) {
             return Err("a pattern stays within the source: it cannot contain `..`".to_owned());
@@ -114,7 +128,8 @@ fn matches_name(pattern: &[char], name: &[char]) -> bool {
 fn class(pattern: &[char], character: char) -> Option<usize> {
     let negated = matches!(pattern.get(1), Some('!' | '^'));
     let first = 1 + usize::from(negated);
-    let Some(end) = pattern.iter().skip(first + 1).position(|&one| one == ']').map(|at| first + 1 + at) else {
+    let Some(end) = pattern.iter().skip(first + 1).position(|&one| one == ']').map(|at| first + 1 + at)
+    else {
         return (character == '[').then_some(1);
     };
     let inside = &pattern[first..end];

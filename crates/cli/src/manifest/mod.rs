@@ -19,8 +19,8 @@ mod variables;
 
 pub(crate) use data::{Pairs, serving, settings};
 pub(crate) use fault::Fault;
-pub(crate) use function::{Build, Function, Runtime};
-pub(crate) use glob::Selection;
+pub(crate) use function::{Build, Function, Runtime, is_function_name};
+pub(crate) use glob::{Glob, Selection};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -79,7 +79,8 @@ fn functions(table: &DeTable<'_>, reader: &mut Reader<'_>) -> Vec<Function> {
                 let tables: Vec<(&Spanned<_>, &Spanned<DeValue<'_>>)> =
                     reader.table(value).into_iter().flatten().collect();
                 if tables.len() > FUNCTIONS_MAX {
-                    let message = format!("{} functions; a manifest has at most {FUNCTIONS_MAX}", tables.len());
+                    let message =
+                        format!("{} functions; a manifest has at most {FUNCTIONS_MAX}", tables.len());
                     reader.faults.push(Fault::new(key.span(), message));
                     continue;
                 }

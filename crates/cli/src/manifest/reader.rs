@@ -119,7 +119,8 @@ impl<'v> Reader<'v> {
         match parse_bytes(self.text(value)?.trim()) {
             Ok(bytes) if bounds.contains(&bytes) => Some(bytes),
             Ok(_) => {
-                let [least, most] = [bounds.start(), bounds.end()].map(|&bytes| crate::quantity::exact(bytes));
+                let [least, most] =
+                    [bounds.start(), bounds.end()].map(|&bytes| crate::quantity::exact(bytes));
                 self.fault(value.span(), format!("expected is a size from {least} to {most}"))
             }
             Err(message) => self.fault(value.span(), message),
@@ -137,7 +138,8 @@ impl<'v> Reader<'v> {
         match time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)) {
             Ok(ms) if bounds.contains(&ms) => Some(ms),
             Ok(_) => {
-                let message = format!("expected is a time from {} ms to {} s", bounds.start(), bounds.end() / 1000);
+                let message =
+                    format!("expected is a time from {} ms to {} s", bounds.start(), bounds.end() / 1000);
                 self.fault(value.span(), message)
             }
             Err(message) => self.fault(value.span(), message),

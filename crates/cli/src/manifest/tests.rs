@@ -61,7 +61,10 @@ fn every_field_becomes_data() {
     assert_eq!((hello.name.as_str(), hello.source.as_str(), hello.memory_bytes), ("hello", "src", 512 << 20));
     assert_eq!(hello.layers, ["vendor"]);
     let build = hello.build.as_ref().unwrap();
-    assert_eq!((build.command.as_str(), build.output.as_deref(), build.watch.len()), ("make", Some("dist"), 1));
+    assert_eq!(
+        (build.command.as_str(), build.output.as_deref(), build.watch.len()),
+        ("make", Some("dist"), 1)
+    );
     let expected = [
         ("cpu-percent", "50"),
         ("env.GREETING", "hello"),
@@ -147,8 +150,14 @@ fn faults_say_what_to_write() {
         ("[functions.a]\nruntime = \"nodejs20.x\"", "did you mean `node`?"),
         ("[functions.a]\nruntime = \"pyton\"", "did you mean `python`?"),
         ("[functions.a]\nruntime = \"cobol\"", "known are: python, node, wasm"),
-        ("[functions.a]\nruntime = \"wasm\"\ntimeout = \"1s\"", "`timeout` means nothing for a wasm function"),
-        ("[function]\nname = \"a\"\nruntime = \"node\"\n[functions.a]\nruntime = \"node\"", "two functions called a"),
+        (
+            "[functions.a]\nruntime = \"wasm\"\ntimeout = \"1s\"",
+            "`timeout` means nothing for a wasm function",
+        ),
+        (
+            "[function]\nname = \"a\"\nruntime = \"node\"\n[functions.a]\nruntime = \"node\"",
+            "two functions called a",
+        ),
         ("[fonctions.a]\nruntime = \"node\"", "did you mean `functions`?"),
         ("[functions.a\nruntime = \"node\"", "sinew.toml:1:"),
         ("functions = 7", "this is a number; expected is a table"),
@@ -169,7 +178,8 @@ fn all_faults_are_told_at_once_in_order() {
 
 #[test]
 fn the_published_schema_knows_the_same_fields() {
-    let schema: Value = serde_json::from_str(include_str!("../../../../docs/reference/sinew.schema.json")).unwrap();
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/reference/sinew.schema.json")).unwrap();
     for (place, fields) in [("function", fields::FUNCTION), ("build", fields::BUILD)] {
         let definition = &schema["$defs"][place];
         assert_eq!(definition["additionalProperties"], false, "{place}");
@@ -204,7 +214,8 @@ fn every_known_field_is_read() {
 #[test]
 fn the_documents_example_is_a_manifest() {
     let document = include_str!("../../../../docs/reference/manifest.md");
-    let blocks: Vec<&str> = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 1, "the document has examples");
     for block in blocks {
         read(block);
@@ -261,9 +272,13 @@ fn a_selection_leaves_out_what_is_no_code() {
         assert_eq!(usual.takes(path, is_directory), expected, "{path}");
     }
     let chosen = Selection::new(&globs(&["*.py", "assets/"]), &globs(&["*_test.py"]), "").unwrap();
-    for (path, expected) in
-        [("main.py", true), ("a/b.py", true), ("a/b_test.py", false), ("assets/a/b.png", true), ("a.txt", false)]
-    {
+    for (path, expected) in [
+        ("main.py", true),
+        ("a/b.py", true),
+        ("a/b_test.py", false),
+        ("assets/a/b.png", true),
+        ("a.txt", false),
+    ] {
         assert_eq!(chosen.takes(path, false), expected, "{path}");
     }
     assert_eq!(Selection::new(&[], &[], "a\n/\n").unwrap_err().0, 2);
