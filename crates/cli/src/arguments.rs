@@ -12,7 +12,7 @@ use crate::commands;
     name = "sinew",
     version = crate::commands::version::VERSION,
     about = "Computations as data, evaluated where the data is",
-    after_help = "Start a node with `sinew up`, then try `sinew bench` in another terminal.\n\
+    after_help = "Start a node with `sinew up`, then try `sinew new hello` in another terminal.\n\
                   Exit codes: 0 ok, 1 failed, 2 usage, 3 the result is a failure, 4 not found, 5 deadline,\n\
                   6 unauthorised, 7 no node, 130 interrupted.",
     disable_help_subcommand = true
@@ -55,6 +55,20 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Run a node until Ctrl-C
     Up(commands::up::Arguments),
+    /// Write a new function into a directory
+    New(commands::new::Arguments),
+    /// Build, upload and switch the functions of sinew.toml
+    Deploy(commands::deploy::Arguments),
+    /// Send a function a request; print its answer
+    Invoke(commands::invoke::Arguments),
+    /// List the functions
+    List,
+    /// Show a function: settings, versions, numbers
+    Describe(commands::describe::Arguments),
+    /// Let an earlier version of a function serve again
+    Rollback(commands::rollback::Arguments),
+    /// Remove a function
+    Delete(commands::delete::Arguments),
     /// Store files or stdin; print handles
     Put(commands::put::Arguments),
     /// Write an object's bytes, or a tree's entries, to stdout or a file

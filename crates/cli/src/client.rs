@@ -94,6 +94,11 @@ impl Client {
         Self { address, sender: None, driver: JoinSet::new() }
     }
 
+    /// Where the node is.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// Sends a request; the answer's body is still to be read.
     pub(crate) async fn send(
         &mut self,

@@ -2,18 +2,20 @@
 //! Which files a directory tree has, before anything is sent.
 //!
 //! A directory becomes a tree: entry 0 is a blob with one line per child,
-//! `f name` for a file or `d name` for a directory, sorted by name; the
-//! children follow in that order. Links to files count as files; links to
+//! `f name` for a file, `x name` for one that its owner may execute, `d name`
+//! for a directory, sorted by name; the children follow in that order. Links to files count as files; links to
 //! directories and things that are neither are left out, and named.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
 use crate::exit::{Code, Stop};
+use crate::manifest::Selection;
 
 /// The most files and directories that one tree takes.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -21,8 +23,8 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// A child of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Child {
-    /// A file.
-    File(PathBuf),
+    /// A file, and whether its owner may execute it.
+    File { path: PathBuf, is_executable: bool },
     /// A directory, by its place in [`Plan::folders`].
     Folder(usize),
 }
@@ -38,7 +40,11 @@ impl Folder {
     pub(crate) fn names(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         for (name, child) in &self.children {
-            lines.extend_from_slice(if matches!(child, Child::File(_)) { b"f " } else { b"d " });
+            lines.extend_from_slice(match child {
+                Child::File { is_executable: false, .. } => b"f ",
+                Child::File { is_executable: true, .. } => b"x ",
+                Child::Folder(_) => b"d ",
+            });
             lines.extend_from_slice(name.as_bytes());
             lines.push(b'\n');
         }
@@ -53,34 +59,77 @@ pub(crate) struct Plan {
     pub(crate) folders: Vec<Folder>,
     /// Bytes of all files.
     pub(crate) bytes: u64,
+    /// Files and directories.
+    pub(crate) entries: usize,
+    /// Directories within each other, the root included.
+    pub(crate) levels: usize,
     /// What was left out.
     pub(crate) skipped: Vec<PathBuf>,
 }
 
-/// Looks at everything under a directory.
-pub(crate) fn plan(root: &Path) -> anyhow::Result<Plan> {
+/// Looks at everything under a directory, or at what is selected of it.
+/// Directories in which nothing is selected are left out.
+pub(crate) fn plan(root: &Path, selection: Option<&Selection>) -> anyhow::Result<Plan> {
     let mut plan = Plan { folders: vec![Folder::default()], ..Plan::default() };
-    let mut waiting = vec![(0, root.to_owned())];
-    let mut entries = 0;
-    while let Some((at, path)) = waiting.pop() {
-        let mut names = list(&path)?;
+    let mut waiting = vec![Waiting { at: 0, path: root.to_owned(), relative: String::new(), level: 1 }];
+    while let Some(folder) = waiting.pop() {
+        let mut names = list(&folder.path)?;
         names.sort_unstable();
-        entries += names.len();
-        if entries > ENTRIES_MAX {
-            let message = format!("{} has more than {ENTRIES_MAX} files and directories", root.display());
-            return Err(Stop::new(Code::Failed, message).suggest("put parts of it").into());
-        }
+        plan.levels = plan.levels.max(folder.level);
         for name in names {
-            let child = path.join(&name);
+            let path = folder.path.join(&name);
             if name.as_bytes().contains(&b'\n') {
-                let message = format!("the name of {child:?} contains a line break");
+                let message = format!("the name of {path:?} contains a line break");
                 return Err(Stop::new(Code::Failed, message).suggest("rename it").into());
             }
-            let Some(child) = classify(child, &mut plan, &mut waiting)? else { continue };
-            plan.folders[at].children.push((name, child));
+            let relative = format!("{}{}", folder.relative, name.to_string_lossy());
+            let Some(child) = classify(path, relative, &folder, selection, &mut plan, &mut waiting)? else {
+                continue;
+            };
+            plan.folders[folder.at].children.push((name, child));
+            plan.entries += 1;
+            if plan.entries > ENTRIES_MAX {
+                let message = format!("{} has more than {ENTRIES_MAX} files and directories", root.display());
+                return Err(Stop::new(Code::Failed, message).suggest("put parts of it").into());
+            }
         }
     }
+    if selection.is_some() {
+        without_empty_folders(&mut plan);
+    }
     Ok(plan)
+}
+
+/// A lone file as a directory.
+pub(crate) fn plan_of_file(path: &Path) -> anyhow::Result<Plan> {
+    let name = path.file_name().context("the file has no name")?.to_owned();
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+    let child = Child::File { path: path.to_owned(), is_executable: is_executable(&metadata) };
+    let folders = vec![Folder { children: vec![(name, child)] }];
+    Ok(Plan { folders, bytes: metadata.len(), entries: 1, levels: 1, skipped: Vec::new() })
+}
+
+/// A directory that is still to be looked at.
+struct Waiting {
+    /// Its place in [`Plan::folders`].
+    at: usize,
+    path: PathBuf,
+    /// Empty for the root, else with a slash at the end.
+    relative: String,
+    level: usize,
+}
+
+/// Folders come before those in them, so that one pass from the end suffices.
+fn without_empty_folders(plan: &mut Plan) {
+    let mut is_empty = vec![false; plan.folders.len()];
+    for at in (0..plan.folders.len()).rev() {
+        let before = plan.folders[at].children.len();
+        plan.folders[at]
+            .children
+            .retain(|(_, child)| !matches!(child, Child::Folder(inner) if is_empty[*inner]));
+        plan.entries -= before - plan.folders[at].children.len();
+        is_empty[at] = plan.folders[at].children.is_empty();
+    }
 }
 
 fn list(path: &Path) -> anyhow::Result<Vec<OsString>> {
@@ -96,27 +145,38 @@ pub(crate) fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
 }
 
 fn classify(
-    child: PathBuf,
+    path: PathBuf,
+    relative: String,
+    parent: &Waiting,
+    selection: Option<&Selection>,
     plan: &mut Plan,
-    waiting: &mut Vec<(usize, PathBuf)>,
+    waiting: &mut Vec<Waiting>,
 ) -> anyhow::Result<Option<Child>> {
-    let own = std::fs::symlink_metadata(&child).with_context(|| child.display().to_string())?;
+    let own = std::fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
+    if selection.is_some_and(|selection| !selection.takes(&relative, own.is_dir())) {
+        return Ok(None);
+    }
     if own.is_dir() {
         plan.folders.push(Folder::default());
-        waiting.push((plan.folders.len() - 1, child));
-        return Ok(Some(Child::Folder(plan.folders.len() - 1)));
+        let at = plan.folders.len() - 1;
+        waiting.push(Waiting { at, path, relative: relative + "/", level: parent.level + 1 });
+        return Ok(Some(Child::Folder(at)));
     }
     // A link's target; a broken link has none.
-    match std::fs::metadata(&child) {
+    match std::fs::metadata(&path) {
         Ok(target) if target.is_file() => {
             plan.bytes += target.len();
-            Ok(Some(Child::File(child)))
+            Ok(Some(Child::File { path, is_executable: is_executable(&target) }))
         }
         _ => {
-            plan.skipped.push(child);
+            plan.skipped.push(path);
             Ok(None)
         }
     }
+}
+
+fn is_executable(metadata: &std::fs::Metadata) -> bool {
+    metadata.permissions().mode() & 0o100 != 0
 }
 
 #[cfg(test)]

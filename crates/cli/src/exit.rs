@@ -15,9 +15,9 @@ pub(crate) enum Code {
     Failed = 1,
     /// The command line, or an expression in it, is wrong.
     Usage = 2,
-    /// The computation ended; its result is a failure.
+    /// The computation ended, and its result is a failure; or a function failed.
     Failure = 3,
-    /// No such object, label or file.
+    /// No such object, label, function or file.
     NotFound = 4,
     /// The deadline passed.
     Deadline = 5,
@@ -61,6 +61,8 @@ impl Stop {
             (Some(_), _) => Code::Failure,
             (None, 401 | 403) => Code::Unauthorised,
             (None, 404) if !kind.ends_with(":no-such-route") => Code::NotFound,
+            (None, 504) => Code::Deadline,
+            (None, _) if kind.contains(":failure-") => Code::Failure,
             _ => Code::Failed,
         };
         let message = match failure {

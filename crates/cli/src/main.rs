@@ -10,10 +10,13 @@ mod address;
 mod arguments;
 mod client;
 mod commands;
+mod deployment;
 mod directory;
 mod exit;
 mod expression;
+mod function_api;
 mod home;
+mod manifest;
 mod node_api;
 mod output;
 mod progress;
@@ -49,6 +52,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
     match command {
         Command::Up(arguments) => return commands::up::run(&arguments, global, output),
         Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
+        Command::New(arguments) => return commands::new::run(&arguments, output),
         Command::SandboxInit => return commands::sandbox_init::run(),
         Command::Version => return commands::version::run(output),
         Command::Completion(arguments) => return commands::completion::run(&arguments),
@@ -78,6 +82,12 @@ fn interrupted() -> anyhow::Error {
 
 async fn client_command(command: Command, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     match command {
+        Command::Deploy(arguments) => commands::deploy::run(&arguments, node, output).await,
+        Command::Invoke(arguments) => commands::invoke::run(&arguments, node, output).await,
+        Command::List => commands::list::run(node, output).await,
+        Command::Describe(arguments) => commands::describe::run(&arguments, node, output).await,
+        Command::Rollback(arguments) => commands::rollback::run(&arguments, node, output).await,
+        Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,
         Command::Put(arguments) => commands::put::run(&arguments, node, output).await,
         Command::Get(arguments) => commands::get::run(&arguments, node, output).await,
         Command::Ls(arguments) => commands::ls::run(&arguments, node, output).await,
@@ -88,6 +98,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
         Command::Up(_)
         | Command::Doctor(_)
+        | Command::New(_)
         | Command::SandboxInit
         | Command::Version
         | Command::Completion(_) => Ok(()),

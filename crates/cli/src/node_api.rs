@@ -22,7 +22,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const HANDLE_WORDS: [&str; 11] =
     ["lit", "blob", "tree", "blobref", "treeref", "failure", "app", "sel", "ident", "strict", "shallow"];
 const BUNDLE: &str = "application/vnd.sinew.bundle";
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// What an evaluation's request says besides the computation.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +50,28 @@ impl Node {
         Self { client: Client::new(address) }
     }
 
-    async fn send(&mut self, request: Builder, body: Outgoing) -> anyhow::Result<Response<Incoming>> {
+    /// What is under a path of the node's, as far as its address is a URL.
+    pub(crate) fn url(&self, path: &str) -> String {
+        match self.client.address() {
+            Address::Unix(_) => path.to_owned(),
+            address @ Address::Tcp { .. } => format!("{address}{path}"),
+        }
+    }
+
+    /// Sends a request; the answer is whatever it is.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: Request<Outgoing>,
+    ) -> anyhow::Result<Response<Incoming>> {
+        self.client.send(request).await
+    }
+
+    /// Sends a request; an answer that is a problem is an error.
+    pub(crate) async fn send(
+        &mut self,
+        request: Builder,
+        body: Outgoing,
+    ) -> anyhow::Result<Response<Incoming>> {
         let response = self.client.send(request.body(body)?).await?;
         let status = response.status();
         if status.is_success() {
@@ -61,7 +82,8 @@ impl Node {
         Err(Stop::from_problem(status.as_u16(), problem).into())
     }
 
-    async fn json(&mut self, request: Builder, body: Outgoing) -> anyhow::Result<Value> {
+    /// Sends a request whose answer is JSON.
+    pub(crate) async fn json(&mut self, request: Builder, body: Outgoing) -> anyhow::Result<Value> {
         let response = self.send(request, body).await?;
         let body = collect(response.into_body()).await?;
         serde_json::from_slice(&body).context("the node's answer is not JSON")
@@ -229,7 +251,7 @@ fn checked_label(name: &str) -> Result<&str, Stop> {
     Err(stop.suggest("names have 1 to 128 characters of A-Z a-z 0-9 . _ / - and do not look like handles"))
 }
 
-fn handle_in(value: &Value) -> anyhow::Result<Handle> {
+pub(crate) fn handle_in(value: &Value) -> anyhow::Result<Handle> {
     let text = value.as_str().context("the node's answer has no handle")?;
     text.parse().with_context(|| format!("the node's answer has the bad handle {text:?}"))
 }

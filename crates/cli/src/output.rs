@@ -39,6 +39,11 @@ impl Output {
         self.terminal || self.verbose
     }
 
+    /// Whether somebody asked for more.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// Whether stderr is a terminal that may be redrawn.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal

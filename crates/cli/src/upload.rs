@@ -14,7 +14,7 @@ use objects::{Handle, TreeBuilder};
 use tokio::io::AsyncReadExt as _;
 
 use crate::client::{streamed, whole};
-use crate::directory::{Child, Folder, plan, unreadable};
+use crate::directory::{Child, Folder, Plan, plan, unreadable};
 use crate::exit::{Code, Stop};
 use crate::expression::Objects;
 use crate::node_api::Node;
@@ -143,7 +143,12 @@ impl<'a> Uplink<'a> {
 
     /// A directory as a tree (see `directory.rs`).
     pub(crate) async fn directory(&mut self, path: &Path) -> anyhow::Result<Handle> {
-        let plan = plan(path)?;
+        let plan = plan(path, None)?;
+        self.planned(&plan).await
+    }
+
+    /// A planned tree.
+    pub(crate) async fn planned(&mut self, plan: &Plan) -> anyhow::Result<Handle> {
         for skipped in &plan.skipped {
             self.output.say(&format!("left out: {} is neither a file nor a directory", skipped.display()));
         }
@@ -162,7 +167,7 @@ impl<'a> Uplink<'a> {
         tree.push(self.blob(folder.names()).await?);
         for (_, child) in &folder.children {
             let handle = match child {
-                Child::File(path) => self.file(path).await?,
+                Child::File { path, .. } => self.file(path).await?,
                 Child::Folder(at) => *made.get(at).context("a folder comes after its parent")?,
             };
             tree.push(handle);

@@ -90,7 +90,7 @@ async fn put(arguments: &Arguments, file: &Path, node: &mut Node, output: &Outpu
 }
 
 /// Stdin as a file: reads happen on a blocking thread, and Ctrl-C does not wait for them.
-fn stdin() -> io::Result<tokio::fs::File> {
+pub(crate) fn stdin() -> io::Result<tokio::fs::File> {
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     Ok(tokio::fs::File::from_std(File::from(stdin)))
 }

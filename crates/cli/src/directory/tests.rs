@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::*;
 
@@ -13,14 +13,17 @@ fn a_tree_of_files_in_the_order_of_their_names() {
     std::fs::write(path("c.txt"), "ccc").unwrap();
     std::fs::write(path("a.txt"), "a").unwrap();
     std::fs::write(path("b/x"), "xx").unwrap();
+    std::fs::set_permissions(path("b/x"), std::fs::Permissions::from_mode(0o755)).unwrap();
     symlink(path("a.txt"), path("link")).unwrap();
     symlink(path("b"), path("loop")).unwrap();
     symlink(path("nowhere"), path("z-broken")).unwrap();
-    let plan = plan(root.path()).unwrap();
+    let plan = plan(root.path(), None).unwrap();
     assert_eq!(plan.folders[0].names(), b"f a.txt\nd b\nf c.txt\nf link\n");
     assert_eq!(plan.bytes, 1 + 3 + 2 + 1);
     assert_eq!(plan.skipped, [path("loop"), path("z-broken")]);
     assert_eq!(plan.folders.len(), 4);
+    assert_eq!((plan.entries, plan.levels), (8, 4));
+    assert!(plan.folders.iter().any(|folder| folder.names() == b"d deep\nx x\n"));
     // Every folder comes before the folders in it.
     for (at, folder) in plan.folders.iter().enumerate() {
         for (_, child) in &folder.children {
@@ -33,7 +36,22 @@ fn a_tree_of_files_in_the_order_of_their_names() {
 fn names_with_line_breaks_and_missing_directories_are_errors() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("a\nf b"), "").unwrap();
-    assert!(plan(root.path()).unwrap_err().to_string().contains("line break"));
-    let error = plan(&root.path().join("none")).unwrap_err();
+    assert!(plan(root.path(), None).unwrap_err().to_string().contains("line break"));
+    let error = plan(&root.path().join("none"), None).unwrap_err();
     assert_eq!(error.downcast_ref::<Stop>().unwrap().code, Code::NotFound);
+}
+
+#[test]
+fn what_is_not_selected_is_left_out_with_its_empty_directories() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    for name in ["main.py", "lib/a.py", "lib/__pycache__/a.pyc", "tests/deep/a.py", ".git/config"] {
+        std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        std::fs::write(path(name), "x").unwrap();
+    }
+    let selection = Selection::new(&[], &[], "tests/**").unwrap();
+    let plan = plan(root.path(), Some(&selection)).unwrap();
+    assert_eq!(plan.folders[0].names(), b"d lib\nf main.py\n");
+    assert_eq!((plan.bytes, plan.entries), (2, 3));
+    assert_eq!(plan_of_file(&path("main.py")).unwrap().folders[0].names(), b"f main.py\n");
 }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew deploy`: builds, uploads and switches the functions of manifests.
+//!
+//! All functions are uploaded before the first is switched, so that what can
+//! go wrong does so while the old versions serve.
+
+mod build;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use objects::Handle;
+use serde_json::json;
+
+use crate::deployment::{self, Parts, TAG, Uploaded, read_text};
+use crate::directory::unreadable;
+use crate::exit::{Code, Stop};
+use crate::expression::closest;
+use crate::manifest::{self, FILE_NAME, Function, TEXT_BYTES_MAX};
+use crate::node_api::Node;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::quantity::human_time;
+use crate::upload::Uplink;
+
+/// What to deploy.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sinew deploy\n  sinew deploy services/a services/b\n  \
+    sinew deploy --function hello")]
+pub(crate) struct Arguments {
+    /// Directories with a sinew.toml, or such files [default: .]
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Only this function; may be repeated
+    #[arg(short, long = "function", value_name = "NAME")]
+    functions: Vec<String>,
+    /// Tell the progress, also where stderr is no terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+/// A function, and where its manifest lies.
+struct Wanted {
+    folder: PathBuf,
+    function: Function,
+}
+
+pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let wanted = wanted(arguments)?;
+    for Wanted { folder, function } in &wanted {
+        if let Some(build) = &function.build {
+            build::run(&function.name, build, folder, output).await?;
+        }
+    }
+    let progress = Progress::bytes(output, "uploading", None, arguments.progress);
+    let mut uplink = Uplink::new(node, output, progress);
+    let mut uploaded = Vec::with_capacity(wanted.len());
+    for Wanted { folder, function } in &wanted {
+        uploaded.push(deployment::upload(function, folder, &mut uplink).await?);
+    }
+    uplink.flush().await?;
+    drop(uplink);
+    for (Wanted { function, .. }, uploaded) in wanted.iter().zip(&uploaded) {
+        switch(&function.name, uploaded, begun, node, output).await?;
+    }
+    Ok(())
+}
+
+/// The functions of all manifests, less those that nobody asked for.
+fn wanted(arguments: &Arguments) -> anyhow::Result<Vec<Wanted>> {
+    let here = [PathBuf::from(".")];
+    let paths = if arguments.paths.is_empty() { &here[..] } else { &arguments.paths[..] };
+    let mut all: Vec<Wanted> = Vec::new();
+    for path in paths {
+        let file = manifest_at(path)?;
+        let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+        for function in read(&file)? {
+            if all.iter().any(|other| other.function.name == function.name) {
+                let message =
+                    format!("{} and another manifest have a function {}", file.display(), function.name);
+                return Err(Stop::new(Code::Usage, message).suggest("rename one of them").into());
+            }
+            all.push(Wanted { folder: folder.clone(), function });
+        }
+    }
+    for name in &arguments.functions {
+        let known: Vec<&str> = all.iter().map(|wanted| wanted.function.name.as_str()).collect();
+        if !known.contains(&name.as_str()) {
+            let stop = Stop::new(Code::NotFound, format!("no manifest has a function {name:?}"));
+            let near = closest(name, known.iter().copied()).map(|near| format!("did you mean {near}?"));
+            return Err(stop
+                .suggest(near.unwrap_or_else(|| format!("there are: {}", known.join(", "))))
+                .into());
+        }
+    }
+    all.retain(|wanted| {
+        arguments.functions.is_empty() || arguments.functions.contains(&wanted.function.name)
+    });
+    Ok(all)
+}
+
+/// The manifest that a path names: itself, or the one in a directory.
+fn manifest_at(path: &Path) -> anyhow::Result<PathBuf> {
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+    if !metadata.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let file = path.join(FILE_NAME);
+    if file.exists() {
+        return Ok(file);
+    }
+    let stop = Stop::new(Code::NotFound, format!("there is no {}", file.display()));
+    Err(stop.suggest("`sinew new NAME` writes one; or name the directory: sinew deploy DIR").into())
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<Function>> {
+    let text = read_text(file, TEXT_BYTES_MAX)?;
+    manifest::parse(&text, &|name| std::env::var(name).ok()).map_err(|faults| {
+        let shown: Vec<String> =
+            faults.iter().map(|fault| fault.render(&file.display().to_string(), &text)).collect();
+        let stop = Stop::new(Code::Usage, format!("the manifest is not right\n{}", shown.join("\n")));
+        stop.suggest("all fields are in docs/reference/manifest.md").into()
+    })
+}
+
+/// Lets the new deployment serve, and tells what is different from the last one.
+async fn switch(
+    name: &str,
+    uploaded: &Uploaded,
+    begun: Instant,
+    node: &mut Node,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let before = node.find_function(name).await?;
+    let before = before.as_ref().and_then(|function| function["deployment"].as_str()?.parse::<Handle>().ok());
+    let old = match before {
+        Some(handle) if handle != uploaded.deployment => parts_of(handle, node).await,
+        _ => Parts::new(),
+    };
+    let deployed = node.deploy(name, uploaded.deployment).await?;
+    let changes: Vec<&str> = match (deployed.changed, before) {
+        (false, _) => Vec::new(),
+        (true, None) => vec!["new"],
+        (true, Some(_)) => {
+            let parts = uploaded.parts.iter().filter(|part| !old.contains(part));
+            parts.map(|&(part, _)| part).collect()
+        }
+    };
+    let url = url_of(name, node).await;
+    let took = begun.elapsed();
+    if output.is_json() {
+        return output.json(&json!({
+            "name": name, "version": deployed.version, "deployment": deployed.deployment, "changed": deployed.changed,
+            "changes": changes, "url": url, "ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }));
+    }
+    let what = match (deployed.changed, changes.as_slice()) {
+        (false, _) => "unchanged".to_owned(),
+        (true, ["new"]) => "new".to_owned(),
+        (true, []) => "changed".to_owned(),
+        (true, parts) => format!("changed: {}", parts.join(", ")),
+    };
+    output.line(&format!("{name}  version {}  {what}  {url}  {}", deployed.version, human_time(took)))
+}
+
+/// What a deployment consists of; nothing if it is none that this program knows.
+async fn parts_of(deployment: Handle, node: &mut Node) -> Parts {
+    let Ok(entries) = node.entries(deployment, 0, 4).await else { return Parts::new() };
+    let [tag, procedure, limits, serving] = entries[..] else { return Parts::new() };
+    if tag.literal_bytes() != Some(TAG) {
+        return Parts::new();
+    }
+    let inner = match procedure.names_tree() {
+        true => node.entries(procedure, 0, 4).await.unwrap_or_default(),
+        false => vec![procedure],
+    };
+    deployment::parts(&inner, limits, serving)
+}
+
+/// Where the function answers: over TCP as the node was named, else as it says itself.
+pub(crate) async fn url_of(name: &str, node: &mut Node) -> String {
+    let here = node.url(&format!("/function/{name}"));
+    if here.starts_with("http") {
+        return here;
+    }
+    let told = node.find_function(name).await.ok().flatten();
+    told.and_then(|function| function["url"].as_str().map(str::to_owned)).unwrap_or(here)
+}
+
+#[cfg(test)]
+mod tests;

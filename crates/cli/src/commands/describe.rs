@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew describe`: one function, its settings, its versions, its numbers.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::node_api::Node;
+use crate::output::Output;
+use crate::quantity::{grouped, human_bytes};
+
+/// Versions that are shown to people; `-o json` has all.
+const VERSIONS_SHOWN_MAX: usize = 10;
+
+/// Which function.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The function
+    name: String,
+}
+
+pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let function = node.function(&arguments.name).await?;
+    if output.is_json() {
+        return output.json(&function);
+    }
+    output.bytes(described(&function).as_bytes())
+}
+
+/// One fact a line, with the names in one column.
+fn described(function: &Value) -> String {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for name in ["name", "version", "runtime", "url", "deployment"] {
+        push(&mut lines, name, &function[name]);
+    }
+    if let Some(bytes) = function["limits"]["memory_bytes"].as_u64() {
+        lines.push(("memory".to_owned(), human_bytes(bytes)));
+    }
+    for group in ["settings", "serving"] {
+        for (name, value) in function[group].as_object().into_iter().flatten() {
+            // The runtime is said above.
+            if name != "runtime" {
+                push(&mut lines, name, value);
+            }
+        }
+    }
+    for (name, member) in [("requests", "requests"), ("failures", "failures"), ("cold starts", "cold_starts")]
+    {
+        push(&mut lines, name, &function[member]);
+    }
+    let instances = &function["instances"];
+    if let (Some(idle), Some(busy)) = (instances["idle"].as_u64(), instances["busy"].as_u64()) {
+        lines.push(("instances".to_owned(), format!("{idle} idle, {busy} busy")));
+    }
+    let versions: Vec<&Value> = function["versions"].as_array().into_iter().flatten().collect();
+    for version in versions.iter().take(VERSIONS_SHOWN_MAX) {
+        let handle = version["deployment"].as_str().unwrap_or("-");
+        let number = version["version"].as_u64().map_or("-".to_owned(), |number| number.to_string());
+        let serves = if version["version"] == function["version"] { "  serves" } else { "" };
+        lines.push((format!("version {number}"), format!("{handle}{serves}")));
+    }
+    if let Some(more) = versions.len().checked_sub(VERSIONS_SHOWN_MAX).filter(|&more| more > 0) {
+        lines.push((String::new(), format!("and {more} older ones")));
+    }
+    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    lines.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+fn push(lines: &mut Vec<(String, String)>, name: &str, value: &Value) {
+    let text = match value {
+        Value::Null => return,
+        Value::String(text) => text.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\""),
+        Value::Number(number) => number.as_u64().map_or(number.to_string(), grouped),
+        other => other.to_string(),
+    };
+    lines.push((name.to_owned(), text));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew invoke`: one request to a function; its answer's body to stdout.
+//!
+//! An answer with a status of 400 or more ends with exit code 3, whether the
+//! function gave it or failed; the node's own problems have the codes of `exit.rs`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response};
+use serde_json::{Value, json};
+
+use super::put::stdin;
+use crate::client::{Outgoing, streamed, whole};
+use crate::directory::unreadable;
+use crate::exit::{Code, Stop};
+use crate::function_api::checked;
+use crate::node_api::{Node, collect};
+use crate::output::Output;
+use crate::quantity::human_time;
+
+const PROBLEM: &str = "application/problem+json";
+const REQUEST_ID: &str = "x-request-id";
+
+/// The request.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sinew invoke hello -d '{\"name\": \"Ada\"}'\n  \
+    sinew invoke resize --file photo.jpg > small.jpg\n  echo text | sinew invoke upper\n  \
+    sinew invoke site --method GET --path '/users/7?full=1' -v")]
+pub(crate) struct Arguments {
+    /// The function
+    name: String,
+    /// The body; JSON is sent as such
+    #[arg(short, long, value_name = "DATA", conflicts_with = "file")]
+    data: Option<String>,
+    /// A file as the body; - is stdin [default: stdin, if it is no terminal]
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What follows the function's own path, and the query
+    #[arg(short, long, value_name = "PATH", default_value = "")]
+    path: String,
+    /// The method
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "POST", value_parser = parse_method)]
+    method: Method,
+    /// A header; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+fn parse_method(text: &str) -> Result<Method, String> {
+    text.to_ascii_uppercase().parse().map_err(|_| "a method is written GET, POST, PUT …".to_owned())
+}
+
+fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let wrong = || "a header is written 'name: value'".to_owned();
+    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
+    let name = name.trim().parse().map_err(|_| wrong())?;
+    let value = value.trim().parse().map_err(|_| wrong())?;
+    Ok((name, value))
+}
+
+pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let request = request(arguments)?;
+    let begun = Instant::now();
+    let response = node.exchange(request).await?;
+    let first_byte = begun.elapsed();
+    if output.is_verbose() {
+        tell_head(&response, output);
+    }
+    let status = response.status();
+    if is_problem(&response) {
+        let body = collect(response.into_body()).await?;
+        let problem = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        return Err(failed(&arguments.name, status.as_u16(), problem, node).await);
+    }
+    let id = text_of(&response, REQUEST_ID);
+    let kind = text_of(&response, CONTENT_TYPE.as_str());
+    let bytes = match output.is_json() {
+        true => document(status.as_u16(), kind, id, response.into_body(), output).await?,
+        false => copy(response.into_body()).await?,
+    };
+    if output.is_verbose() {
+        let [first, whole] = [first_byte, begun.elapsed()].map(human_time);
+        output.say(&format!("* {bytes} bytes, first after {first}, all after {whole}"));
+    }
+    if status.is_client_error() || status.is_server_error() {
+        let message = format!("{} answered with status {status}", arguments.name);
+        return Err(Stop::new(Code::Failure, message).suggest("-v shows the whole answer").into());
+    }
+    Ok(())
+}
+
+/// The request with its body, which is read while it is sent.
+fn request(arguments: &Arguments) -> anyhow::Result<Request<Outgoing>> {
+    let name = checked(&arguments.name)?;
+    let path = match arguments.path.as_str() {
+        path if path.is_empty() || path.starts_with(['/', '?']) => path.to_owned(),
+        path => format!("/{path}"),
+    };
+    let mut request =
+        Request::builder().method(arguments.method.clone()).uri(format!("/function/{name}{path}"));
+    let has_type = arguments.headers.iter().any(|(name, _)| name == CONTENT_TYPE);
+    for (name, value) in &arguments.headers {
+        request = request.header(name, value);
+    }
+    if let Some(data) = arguments.data.as_deref().filter(|_| !has_type) {
+        let is_json = serde_json::from_str::<Value>(data).is_ok();
+        request = request
+            .header(CONTENT_TYPE, if is_json { "application/json" } else { "text/plain; charset=utf-8" });
+    }
+    let request = request.body(body(arguments)?);
+    request.map_err(|error| {
+        let stop = Stop::new(Code::Usage, format!("{path:?} cannot be a path: {error}"));
+        stop.suggest("write what is no letter or digit as %20 and the like").into()
+    })
+}
+
+fn body(arguments: &Arguments) -> anyhow::Result<Outgoing> {
+    if let Some(data) = &arguments.data {
+        return Ok(whole(data.clone()));
+    }
+    match arguments.file.as_deref() {
+        Some(path) if path != Path::new("-") => {
+            let file = std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
+            let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
+            if metadata.is_dir() {
+                return Err(Stop::new(Code::Usage, format!("{} is a directory", path.display())).into());
+            }
+            // Pipes and the like have no length.
+            let len = metadata.is_file().then_some(metadata.len());
+            Ok(streamed(tokio::fs::File::from_std(file), len, |_| ()))
+        }
+        Some(_) => Ok(streamed(stdin()?, None, |_| ())),
+        None if io::stdin().is_terminal() || matches!(arguments.method, Method::GET | Method::HEAD) => {
+            Ok(whole(Bytes::new()))
+        }
+        None => Ok(streamed(stdin()?, None, |_| ())),
+    }
+}
+
+fn tell_head(response: &Response<Incoming>, output: &Output) {
+    output.say(&format!("< {:?} {}", response.version(), response.status()));
+    for (name, value) in response.headers() {
+        output.say(&format!("< {name}: {}", String::from_utf8_lossy(value.as_bytes())));
+    }
+}
+
+fn text_of(response: &Response<Incoming>, name: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(response.headers().get(name)?.as_bytes()).into_owned())
+}
+
+/// Whether the node itself speaks, not the function.
+fn is_problem(response: &Response<Incoming>) -> bool {
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    is_error && text_of(response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(PROBLEM))
+}
+
+async fn failed(name: &str, status: u16, problem: Value, node: &mut Node) -> anyhow::Error {
+    let stop = Stop::from_problem(status, problem);
+    // A function may have problems of its own, which are not the node's.
+    let is_own = stop.problem.as_ref().is_some_and(|problem| {
+        problem["type"].as_str().is_some_and(|kind| kind.starts_with("urn:sinew:problem:"))
+    });
+    if is_own && stop.code == Code::NotFound && matches!(node.find_function(name).await, Ok(None)) {
+        return node.no_function(name).await;
+    }
+    if is_own {
+        return stop.into();
+    }
+    Stop { code: Code::Failure, ..stop }.into()
+}
+
+/// The body as it arrives.
+async fn copy(mut body: Incoming) -> anyhow::Result<u64> {
+    let mut target = io::stdout().lock();
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the connection broke within the answer")?;
+        let Ok(data) = frame.into_data() else { continue };
+        target.write_all(&data)?;
+        target.flush()?;
+        bytes += data.len() as u64;
+    }
+    Ok(bytes)
+}
+
+/// The answer as one JSON document, for programs.
+async fn document(
+    status: u16,
+    kind: Option<String>,
+    id: Option<String>,
+    body: Incoming,
+    output: &Output,
+) -> anyhow::Result<u64> {
+    let bytes = collect(body).await?;
+    let is_json = kind.as_deref().is_some_and(|kind| kind.starts_with("application/json"));
+    let parsed = if is_json { serde_json::from_slice(&bytes).ok() } else { None };
+    let body = match (parsed, std::str::from_utf8(&bytes)) {
+        (Some(value), _) => value,
+        (None, Ok(text)) => json!(text),
+        (None, Err(_)) => json!({"hex": crate::output::hex(&bytes)}),
+    };
+    output.json(&json!({"status": status, "content_type": kind, "request_id": id, "body": body}))?;
+    Ok(bytes.len() as u64)
+}
+
+#[cfg(test)]
+mod tests;

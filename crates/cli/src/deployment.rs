@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A manifest's function as the tree of `docs/spec/functions.md`, section 4,
+//! on its way to a node.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use objects::{Handle, Limits, TreeBuilder};
+
+use crate::directory::{Plan, plan, plan_of_file, unreadable};
+use crate::exit::{Code, Stop};
+use crate::manifest::{self, Function, Pairs, Runtime, Selection};
+use crate::upload::Uplink;
+
+/// The first entry of a deployment.
+pub(crate) const TAG: &[u8] = b"sinew:function/1";
+/// Where a source says which of its files are no code.
+const IGNORED: &str = ".sinewignore";
+const IGNORED_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a codelet's module or text, at most.
+const MODULE_BYTES_MAX: u64 = 256 << 20;
+// Of a code's directory; the specification says so.
+const ENTRIES_MAX: usize = 100_000;
+const LEVELS_MAX: usize = 64;
+const BYTES_MAX: u64 = 4 << 30;
+
+/// What a deployment consists of, by names for people.
+pub(crate) type Parts = Vec<(&'static str, Handle)>;
+
+/// A deployment whose objects are on the node, or wait in the uplink.
+pub(crate) struct Uploaded {
+    pub(crate) deployment: Handle,
+    pub(crate) parts: Parts,
+}
+
+/// Uploads what a function is made of. What is small waits in the uplink.
+pub(crate) async fn upload(
+    function: &Function,
+    folder: &Path,
+    uplink: &mut Uplink<'_>,
+) -> anyhow::Result<Uploaded> {
+    let output = function.build.as_ref().and_then(|build| build.output.as_deref());
+    let source = folder.join(output.unwrap_or(&function.source));
+    let (procedure, inner) = match function.runtime {
+        Runtime::Wasm => {
+            let module = module(&source, uplink).await?;
+            (module, vec![module])
+        }
+        Runtime::Python | Runtime::Node => {
+            let inner = process(function, folder, &source, uplink).await?;
+            (tree(&inner, uplink).await?, inner)
+        }
+    };
+    let limits = Limits { memory_bytes: function.memory_bytes, ..Limits::default() };
+    let limits = limits.handle().context("the memory is over 2^48 bytes")?;
+    let serving = pairs(&manifest::serving(function), uplink).await?;
+    let tag = uplink.blob(TAG.to_vec()).await?;
+    let deployment = tree(&[tag, procedure, limits, serving], uplink).await?;
+    Ok(Uploaded { deployment, parts: parts(&inner, limits, serving) })
+}
+
+/// The parts of a deployment. `inner`: the entries of a procedure, or the codelet.
+pub(crate) fn parts(inner: &[Handle], limits: Handle, serving: Handle) -> Parts {
+    let names: &[&str] = match inner.len() {
+        4 => &["runtime", "code", "layers", "settings"],
+        _ => &["code"],
+    };
+    let inner = names.iter().copied().zip(inner.iter().copied());
+    inner.chain([("limits", limits), ("serving", serving)]).collect()
+}
+
+/// `runtime, code, layers, settings`.
+async fn process(
+    function: &Function,
+    folder: &Path,
+    source: &Path,
+    uplink: &mut Uplink<'_>,
+) -> anyhow::Result<Vec<Handle>> {
+    let runtime = uplink.blob(format!("sinew:{}", function.runtime.name()).into_bytes()).await?;
+    let code = uplink.planned(&code(function, source)?).await?;
+    let mut layers = Vec::new();
+    for layer in &function.layers {
+        let path = folder.join(layer);
+        let planned = plan(&path, Some(&select(&[], &[], &path)?))?;
+        layers.push(uplink.planned(&within_bounds(planned, layer)?).await?);
+    }
+    let layers = tree(&layers, uplink).await?;
+    let settings = pairs(&manifest::settings(function), uplink).await?;
+    Ok(vec![runtime, code, layers, settings])
+}
+
+/// What of a source is the code.
+pub(crate) fn code(function: &Function, source: &Path) -> anyhow::Result<Plan> {
+    let metadata = std::fs::metadata(source).map_err(|error| no_source(function, source, error))?;
+    if !metadata.is_dir() {
+        return plan_of_file(source);
+    }
+    let selection = select(&function.include, &function.exclude, source)?;
+    let plan = within_bounds(plan(source, Some(&selection))?, &function.name)?;
+    if plan.entries == 0 {
+        let message = format!("{}: the function {} has no code", source.display(), function.name);
+        return Err(Stop::new(Code::Failed, message)
+            .suggest("look at `source`, `include` and `exclude`")
+            .into());
+    }
+    Ok(plan)
+}
+
+fn no_source(function: &Function, source: &Path, error: std::io::Error) -> anyhow::Error {
+    let reason = unreadable(source, error);
+    match (reason.downcast::<Stop>(), &function.build) {
+        (Ok(stop), Some(_)) => stop.suggest("the build's command made no such output").into(),
+        (Ok(stop), None) => {
+            stop.suggest(format!("`source` of the function {} names what is deployed", function.name)).into()
+        }
+        (Err(error), _) => error,
+    }
+}
+
+fn select(
+    include: &[manifest::Glob],
+    exclude: &[manifest::Glob],
+    source: &Path,
+) -> anyhow::Result<Selection> {
+    let path = source.join(IGNORED);
+    let ignored = match read_text(&path, IGNORED_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if crate::function_api::is_not_found(&error) => String::new(),
+        Err(error) => return Err(error),
+    };
+    Selection::new(include, exclude, &ignored).map_err(|(line, message)| {
+        Stop::new(Code::Usage, format!("{}:{line}: {message}", path.display())).into()
+    })
+}
+
+fn within_bounds(plan: Plan, name: &str) -> anyhow::Result<Plan> {
+    let over = if plan.entries > ENTRIES_MAX {
+        format!("{} files and directories; at most {ENTRIES_MAX}", plan.entries)
+    } else if plan.levels > LEVELS_MAX {
+        format!("directories within each other {} levels deep; at most {LEVELS_MAX}", plan.levels)
+    } else if plan.bytes > BYTES_MAX {
+        format!("{} bytes; at most {BYTES_MAX}", plan.bytes)
+    } else {
+        return Ok(plan);
+    };
+    let stop = Stop::new(Code::Failed, format!("{name} has {over}"));
+    Err(stop.suggest("leave out what the function does not need: `exclude`, or .sinewignore").into())
+}
+
+/// A codelet: a module, or its text.
+async fn module(source: &Path, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+    let metadata = std::fs::metadata(source).map_err(|error| unreadable(source, error))?;
+    if metadata.is_dir() {
+        let message =
+            format!("{} is a directory; the source of a wasm function is one file", source.display());
+        return Err(Stop::new(Code::Usage, message)
+            .suggest("write source = \"hello.wasm\", or \"hello.wat\"")
+            .into());
+    }
+    if source.extension().is_some_and(|extension| extension == "wat") {
+        let text = read_text(source, MODULE_BYTES_MAX)?;
+        let module = wat::parse_str(&text).map_err(|mut error| {
+            error.set_path(source);
+            Stop::new(Code::Usage, format!("{} is no WebAssembly text: {error}", source.display()))
+        })?;
+        return uplink.blob(module).await;
+    }
+    let mut magic = [0; 4];
+    let mut file = std::fs::File::open(source).map_err(|error| unreadable(source, error))?;
+    let begins = std::io::Read::read_exact(&mut file, &mut magic);
+    if begins.is_err() || magic != *b"\0asm" {
+        let message = format!("{} is no WebAssembly module", source.display());
+        return Err(Stop::new(Code::Usage, message).suggest("a text needs the ending .wat").into());
+    }
+    uplink.file(source).await
+}
+
+/// A text file of bounded length.
+pub(crate) fn read_text(path: &Path, most: u64) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
+    let mut limited = std::io::Read::take(file, most + 1);
+    std::io::Read::read_to_string(&mut limited, &mut text).map_err(|error| unreadable(path, error))?;
+    if text.len() as u64 > most {
+        return Err(Stop::new(Code::Failed, format!("{} has more than {most} bytes", path.display())).into());
+    }
+    Ok(text)
+}
+
+async fn pairs(pairs: &Pairs, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+    let mut entries = Vec::with_capacity(2 * pairs.len());
+    for (name, value) in pairs {
+        entries.push(uplink.blob(name.clone().into_bytes()).await?);
+        entries.push(uplink.blob(value.clone().into_bytes()).await?);
+    }
+    tree(&entries, uplink).await
+}
+
+async fn tree(entries: &[Handle], uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+    let mut tree = TreeBuilder::with_capacity(entries.len());
+    for &entry in entries {
+        tree.push(entry);
+    }
+    uplink.tree(&tree).await
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The part of a node's HTTP API that is about functions.
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use hyper::Request;
+use hyper::header::CONTENT_TYPE;
+use objects::Handle;
+use serde_json::{Value, json};
+
+use crate::client::whole;
+use crate::exit::{Code, Stop};
+use crate::expression::closest;
+use crate::manifest::is_function_name;
+use crate::node_api::{JSON, Node};
+
+/// What the node says of a deployment that it was asked to switch to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Deployed {
+    pub(crate) version: u64,
+    /// As text: the command only passes it on.
+    pub(crate) deployment: String,
+    /// Whether another one served before.
+    pub(crate) changed: bool,
+}
+
+impl Deployed {
+    fn read(answer: &Value) -> anyhow::Result<Self> {
+        Ok(Self {
+            version: answer["version"].as_u64().context("the node's answer has no version")?,
+            deployment: answer["deployment"]
+                .as_str()
+                .context("the node's answer has no deployment")?
+                .to_owned(),
+            changed: answer["changed"].as_bool().unwrap_or(true),
+        })
+    }
+}
+
+impl Node {
+    /// Lets a deployment serve a function's requests.
+    pub(crate) async fn deploy(&mut self, name: &str, deployment: Handle) -> anyhow::Result<Deployed> {
+        let request = Request::put(of(name)?).header(CONTENT_TYPE, JSON);
+        let body = json!({"deployment": deployment.to_string()}).to_string();
+        Deployed::read(&self.json(request, whole(body)).await?)
+    }
+
+    /// All functions.
+    pub(crate) async fn functions(&mut self) -> anyhow::Result<Vec<Value>> {
+        let mut answer = self.json(Request::get("/v1/functions"), whole(Bytes::new())).await?;
+        match answer["functions"].take() {
+            Value::Array(functions) => Ok(functions),
+            _ => anyhow::bail!("the node's answer has no functions"),
+        }
+    }
+
+    /// One function; `None` if there is none of that name.
+    pub(crate) async fn find_function(&mut self, name: &str) -> anyhow::Result<Option<Value>> {
+        match self.json(Request::get(of(name)?), whole(Bytes::new())).await {
+            Ok(function) => Ok(Some(function)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One function.
+    pub(crate) async fn function(&mut self, name: &str) -> anyhow::Result<Value> {
+        match self.find_function(name).await? {
+            Some(function) => Ok(function),
+            None => Err(self.no_function(name).await),
+        }
+    }
+
+    /// Removes a function. Its versions' objects stay.
+    pub(crate) async fn delete_function(&mut self, name: &str) -> anyhow::Result<()> {
+        match self.send(Request::delete(of(name)?), whole(Bytes::new())).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_found(&error) => Err(self.no_function(name).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets an earlier version serve again: the one before, or a given one.
+    pub(crate) async fn roll_back(&mut self, name: &str, version: Option<u64>) -> anyhow::Result<Deployed> {
+        let request = Request::post(format!("{}/rollback", of(name)?)).header(CONTENT_TYPE, JSON);
+        match self.json(request, whole(json!({"version": version}).to_string())).await {
+            Ok(answer) => Deployed::read(&answer),
+            // It may be the version that there is not: then the node's words are the better ones.
+            Err(error) if is_not_found(&error) && self.find_function(name).await?.is_none() => {
+                Err(self.no_function(name).await)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// That there is no such function, and which one may have been meant.
+    pub(crate) async fn no_function(&mut self, name: &str) -> anyhow::Error {
+        let known = self.functions().await.unwrap_or_default();
+        let names: Vec<&str> = known.iter().filter_map(|function| function["name"].as_str()).collect();
+        let stop = Stop::new(Code::NotFound, format!("there is no function {name:?}"));
+        let stop = match closest(name, names.iter().copied()) {
+            Some(near) => stop.suggest(format!("did you mean {near}?")),
+            None if names.is_empty() => {
+                stop.suggest("there are none yet: `sinew new NAME`, then `sinew deploy`")
+            }
+            None => stop.suggest("`sinew list` lists the functions"),
+        };
+        stop.into()
+    }
+}
+
+/// The path of a function's resource.
+fn of(name: &str) -> Result<String, Stop> {
+    checked(name).map(|name| format!("/v1/functions/{name}"))
+}
+
+/// A name that may stand in a URL as it is.
+pub(crate) fn checked(name: &str) -> Result<&str, Stop> {
+    if is_function_name(name) {
+        return Ok(name);
+    }
+    let stop = Stop::new(Code::Usage, format!("{name:?} cannot be a function's name"));
+    Err(stop.suggest("names have 1 to 63 characters of a-z, 0-9 and -, and begin with a letter"))
+}
+
+pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Stop>().is_some_and(|stop| stop.code == Code::NotFound)
+}

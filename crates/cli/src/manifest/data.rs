@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A function as the pairs of `docs/spec/functions.md`, sections 2 to 4. What
+//! is as by default is left out, so that to say it changes nothing.
+
+use std::collections::BTreeMap;
+
+use super::function::{Function, Runtime};
+
+/// Names and values, sorted by the names' bytes.
+pub(crate) type Pairs = BTreeMap<String, String>;
+
+const TIMEOUT_DEFAULT_MS: u64 = 60_000;
+const CPU_DEFAULT_PERCENT: u64 = 100;
+const TMP_DEFAULT_BYTES: u64 = 16 << 20;
+const CONCURRENCY_DEFAULT: u64 = 16;
+const WAITING_DEFAULT: u64 = 256;
+const IDLE_DEFAULT_MS: u64 = 600_000;
+
+/// What changes what the function does.
+pub(crate) fn settings(function: &Function) -> Pairs {
+    let mut pairs = Pairs::new();
+    let default_handler = if function.runtime == Runtime::Node { "index.handler" } else { "main.handler" };
+    if let Some(handler) = function.handler.as_deref().filter(|&handler| handler != default_handler) {
+        pairs.insert("handler".to_owned(), handler.to_owned());
+    }
+    number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);
+    number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
+    number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);
+    for (name, value) in &function.environment {
+        pairs.insert(format!("env.{name}"), value.clone());
+    }
+    pairs
+}
+
+/// What changes how requests reach it.
+pub(crate) fn serving(function: &Function) -> Pairs {
+    let mut pairs = Pairs::new();
+    number(&mut pairs, "concurrency", function.concurrency, CONCURRENCY_DEFAULT);
+    number(&mut pairs, "waiting", function.waiting, WAITING_DEFAULT);
+    number(&mut pairs, "idle-ms", function.idle_ms, IDLE_DEFAULT_MS);
+    for (name, is_set) in [("pure", function.pure), ("idempotent", function.idempotent)] {
+        if is_set {
+            pairs.insert(name.to_owned(), "true".to_owned());
+        }
+    }
+    pairs.insert("runtime".to_owned(), function.runtime.name().to_owned());
+    for (at, route) in function.routes.iter().enumerate() {
+        pairs.insert(format!("route.{at}"), route.clone());
+    }
+    pairs
+}
+
+fn number(pairs: &mut Pairs, name: &str, value: Option<u64>, default: u64) {
+    if let Some(value) = value.filter(|&value| value != default) {
+        pairs.insert(name.to_owned(), value.to_string());
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The names of a manifest's fields, for "did you mean" and the published schema.
+
+/// Fields of a function, with the JSON types that the schema gives them.
+pub(super) const FUNCTION: &[(&str, &[&str])] = &[
+    ("name", &["string"]),
+    ("runtime", &["string"]),
+    ("source", &["string"]),
+    ("handler", &["string"]),
+    ("memory", &["string", "integer"]),
+    ("cpu", &["number"]),
+    ("timeout", &["string", "number"]),
+    ("tmp", &["string", "integer"]),
+    ("concurrency", &["integer"]),
+    ("waiting", &["integer"]),
+    ("keep-alive", &["string", "number"]),
+    ("environment", &["object"]),
+    ("layers", &["array"]),
+    ("pure", &["boolean"]),
+    ("idempotent", &["boolean"]),
+    ("routes", &["array"]),
+    ("build", &["object"]),
+    ("include", &["array"]),
+    ("exclude", &["array"]),
+];
+
+/// Fields of a function's `build`.
+pub(super) const BUILD: &[(&str, &[&str])] =
+    &[("command", &["string"]), ("watch", &["array"]), ("output", &["string"])];
+
+/// The names alone.
+pub(super) fn names(fields: &[(&'static str, &[&str])]) -> Vec<&'static str> {
+    fields.iter().map(|&(name, _)| name).collect()
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One function of a manifest.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::fault::Fault;
+use super::glob::Glob;
+use super::reader::Reader;
+use super::{fields, variables};
+
+/// Memory of a function that does not say.
+const MEMORY_DEFAULT_BYTES: u64 = 512 << 20;
+const MEMORY_BYTES_MAX: u64 = 1 << 46;
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+const TMP_BYTES_MAX: u64 = 1 << 40;
+const PERCENT_MAX: u64 = 6400;
+const LAYERS_MAX: usize = 16;
+// Pairs have at most 512 entries, and there are other settings.
+const VARIABLES_MAX: usize = 240;
+const ROUTES_MAX: usize = 64;
+const NAME_CHARS_MAX: usize = 63;
+const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
+
+/// What runs a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    Python,
+    Node,
+    Wasm,
+}
+
+impl Runtime {
+    pub(crate) const NAMES: [&str; 3] = ["python", "node", "wasm"];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Node => "node",
+            Self::Wasm => "wasm",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Python, Self::Node, Self::Wasm].into_iter().find(|runtime| runtime.name() == name)
+    }
+
+    /// What other platforms call this runtime.
+    fn meant(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let begins = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
+        if begins(&["python", "py"]) {
+            return Some(Self::Python);
+        }
+        if begins(&["node", "javascript", "js", "typescript", "ts", "deno", "bun"]) {
+            return Some(Self::Node);
+        }
+        begins(&["wasm", "webassembly", "wasi", "rust", "wat"]).then_some(Self::Wasm)
+    }
+}
+
+/// How a function's code is made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Build {
+    /// For the shell, in the manifest's directory.
+    pub(crate) command: String,
+    /// Patterns of the files from which the code is made.
+    pub(crate) watch: Vec<Glob>,
+    /// What is uploaded instead of the source.
+    pub(crate) output: Option<String>,
+}
+
+/// A function, as its manifest describes it. `None`: the node's default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) runtime: Runtime,
+    /// A directory, or a file; relative to the manifest.
+    pub(crate) source: String,
+    pub(crate) handler: Option<String>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpu_percent: Option<u64>,
+    pub(crate) timeout_ms: Option<u64>,
+    pub(crate) tmp_bytes: Option<u64>,
+    pub(crate) concurrency: Option<u64>,
+    pub(crate) waiting: Option<u64>,
+    pub(crate) idle_ms: Option<u64>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) layers: Vec<String>,
+    pub(crate) pure: bool,
+    pub(crate) idempotent: bool,
+    /// `METHOD path`.
+    pub(crate) routes: Vec<String>,
+    pub(crate) build: Option<Build>,
+    pub(crate) include: Vec<Glob>,
+    pub(crate) exclude: Vec<Glob>,
+}
+
+impl Function {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            runtime: Runtime::Python,
+            source: ".".to_owned(),
+            handler: None,
+            memory_bytes: MEMORY_DEFAULT_BYTES,
+            cpu_percent: None,
+            timeout_ms: None,
+            tmp_bytes: None,
+            concurrency: None,
+            waiting: None,
+            idle_ms: None,
+            environment: BTreeMap::new(),
+            layers: Vec::new(),
+            pure: false,
+            idempotent: false,
+            routes: Vec::new(),
+            build: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        }
+    }
+}
+
+/// A table as a function; what is wrong with it is noted in the reader.
+pub(super) fn read(
+    name: &str,
+    place: &Range<usize>,
+    table: &DeTable<'_>,
+    reader: &mut Reader<'_>,
+) -> Option<Function> {
+    if !is_function_name(name) {
+        let message = format!("`{}` cannot be a function's name", name.escape_debug());
+        let hint = "names have 1 to 63 characters of a-z, 0-9 and -, and begin with a letter";
+        reader.faults.push(Fault::new(place.clone(), message).hint(hint));
+    }
+    let mut function = Function::new(name);
+    let mut has_runtime = false;
+    for (key, value) in table {
+        has_runtime |= key.get_ref() == "runtime";
+        field(&mut function, key, value, reader);
+    }
+    if !has_runtime {
+        let fault = Fault::new(place.clone(), format!("the function {name} has no runtime"));
+        reader.faults.push(fault.hint("add runtime = \"python\", \"node\" or \"wasm\""));
+    } else if function.runtime == Runtime::Wasm {
+        meaningless(table, reader);
+    }
+    if function.pure && function.routes.iter().any(|route| route.contains('{')) {
+        let message =
+            format!("{name} is pure: its result depends on the body alone, so no part of a path reaches it");
+        reader.faults.push(Fault::new(place.clone(), message).hint("take the {…} out of its routes"));
+    }
+    Some(function)
+}
+
+/// One field into the function.
+fn field(
+    function: &mut Function,
+    key: &Spanned<toml::de::DeString<'_>>,
+    value: &Spanned<DeValue<'_>>,
+    reader: &mut Reader<'_>,
+) -> Option<()> {
+    match key.get_ref().as_ref() {
+        // Read before everything else.
+        "name" => {}
+        "runtime" => function.runtime = runtime(value, reader)?,
+        "source" => function.source = path(value, reader)?,
+        "handler" => function.handler = Some(handler(value, reader)?),
+        "memory" => function.memory_bytes = reader.size(value, 1 << 20..=MEMORY_BYTES_MAX)?,
+        "cpu" => function.cpu_percent = Some(reader.processors_percent(value, PERCENT_MAX)?),
+        "timeout" => function.timeout_ms = Some(reader.time_ms(value, 1..=TIMEOUT_MS_MAX)?),
+        "tmp" => function.tmp_bytes = Some(reader.size(value, 0..=TMP_BYTES_MAX)?),
+        "concurrency" => function.concurrency = Some(reader.count(value, 1..=1000)?),
+        "waiting" => function.waiting = Some(reader.count(value, 0..=100_000)?),
+        "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
+        "environment" => function.environment = environment(value, reader)?,
+        "layers" => function.layers = layers(value, reader)?,
+        "pure" => function.pure = reader.switch(value)?,
+        "idempotent" => function.idempotent = reader.switch(value)?,
+        "routes" => function.routes = routes(value, reader)?,
+        "build" => function.build = Some(build(value, reader)?),
+        "include" => function.include = globs(value, reader)?,
+        "exclude" => function.exclude = globs(value, reader)?,
+        unknown => reader.unknown(unknown, key.span(), "field", &fields::names(fields::FUNCTION)),
+    }
+    Some(())
+}
+
+/// 1 to 63 characters of `a-z`, `0-9`, `-`, with a letter first.
+pub(crate) fn is_function_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= NAME_CHARS_MAX
+        && name.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
+        && name.bytes().all(allowed)
+}
+
+/// Fields that say how a process is run, which a codelet is not.
+fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
+    for (key, _) in table {
+        let name = key.get_ref().as_ref();
+        if ["handler", "cpu", "timeout", "tmp", "environment", "layers", "include", "exclude"].contains(&name)
+        {
+            let message =
+                format!("`{name}` means nothing for a wasm function, which is one module without files");
+            reader.faults.push(Fault::new(key.span(), message).hint("remove it"));
+        }
+    }
+}
+
+fn runtime(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Runtime> {
+    let name = reader.text(value)?;
+    if let Some(runtime) = Runtime::from_name(&name) {
+        return Some(runtime);
+    }
+    match Runtime::meant(&name) {
+        Some(meant) => {
+            let fault = Fault::new(value.span(), format!("unknown runtime `{}`", name.escape_debug()));
+            reader.faults.push(fault.hint(format!("did you mean `{}`?", meant.name())));
+        }
+        None => reader.unknown(&name, value.span(), "runtime", &Runtime::NAMES),
+    }
+    None
+}
+
+/// A path below the manifest's directory.
+fn path(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<String> {
+    let text = reader.text(value)?;
+    let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
+    if text.is_empty() || text.contains('\0') || leaves {
+        return reader.fault(value.span(), "expected is a path below the manifest's directory, without `..`");
+    }
+    Some(text)
+}
+
+fn handler(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<String> {
+    let text = reader.text(value)?;
+    let parts = text.rsplit_once('.').filter(|(module, name)| !module.is_empty() && !name.is_empty());
+    if parts.is_none() || text.len() > 1024 || text.contains(char::is_whitespace) {
+        return reader.fault(value.span(), "a handler is written module.name, like \"main.handler\"");
+    }
+    Some(text)
+}
+
+fn environment(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<BTreeMap<String, String>> {
+    let table = reader.table(value)?;
+    if table.len() > VARIABLES_MAX {
+        return reader.fault(value.span(), format!("a function has at most {VARIABLES_MAX} variables"));
+    }
+    let mut environment = BTreeMap::new();
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        if !variables::is_name(name) || name.len() > 120 {
+            let message = format!("`{}` cannot be a variable's name", name.escape_debug());
+            reader.faults.push(Fault::new(key.span(), message));
+            continue;
+        }
+        let Some(text) = reader.text(value) else { continue };
+        if text.len() > 65_536 || text.contains('\0') {
+            reader.faults.push(Fault::new(value.span(), "a variable has at most 65536 bytes, and no NUL"));
+            continue;
+        }
+        environment.insert(name.to_owned(), text);
+    }
+    Some(environment)
+}
+
+fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let DeValue::Array(items) = value.get_ref() else {
+        return reader.texts(value).map(|_| Vec::new());
+    };
+    if items.len() > LAYERS_MAX {
+        return reader.fault(value.span(), format!("a function has at most {LAYERS_MAX} layers"));
+    }
+    items.iter().map(|item| path(item, reader)).collect()
+}
+
+/// `METHOD /path`, or `/path` for any method.
+fn routes(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.texts(value)?;
+    if texts.len() > ROUTES_MAX {
+        return reader.fault(value.span(), format!("a function has at most {ROUTES_MAX} routes"));
+    }
+    let mut routes = Vec::new();
+    for (text, place) in texts {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (method, path) = match words[..] {
+            [path] => ("ANY", path),
+            [method, path] => (method, path),
+            _ => ("", ""),
+        };
+        if !path.starts_with('/') || path.len() > 1024 {
+            let fault = Fault::new(place, format!("`{}` is no route", text.escape_debug()));
+            reader
+                .faults
+                .push(fault.hint("a route is written \"GET /hello/{name}\", or \"/hello\" for every method"));
+        } else if !METHODS.contains(&method) {
+            reader.unknown(method, place, "method", &METHODS);
+        } else if !has_whole_braces(path) {
+            reader
+                .faults
+                .push(Fault::new(place, "a part of a path in braces is a whole part: /hello/{name}"));
+        } else {
+            routes.push(format!("{method} {path}"));
+        }
+    }
+    Some(routes)
+}
+
+fn has_whole_braces(path: &str) -> bool {
+    path.split('/').all(|part| match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+        Some(name) => variables::is_name(name.strip_prefix('*').unwrap_or(name)),
+        None => !part.contains(['{', '}']),
+    })
+}
+
+fn globs(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<Glob>> {
+    let mut globs = Vec::new();
+    for (text, place) in reader.texts(value)? {
+        match Glob::new(&text) {
+            Ok(glob) => globs.push(glob),
+            Err(message) => reader.faults.push(Fault::new(place, message)),
+        }
+    }
+    Some(globs)
+}
+
+fn build(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Build> {
+    let mut build = Build::default();
+    for (key, inner) in reader.table(value)? {
+        match key.get_ref().as_ref() {
+            "command" => build.command = reader.text(inner).unwrap_or_default(),
+            "watch" => build.watch = globs(inner, reader).unwrap_or_default(),
+            "output" => build.output = path(inner, reader),
+            unknown => reader.unknown(unknown, key.span(), "field", &fields::names(fields::BUILD)),
+        }
+    }
+    if build.command.trim().is_empty() || build.command.contains('\0') {
+        return reader.fault(value.span(), "a build needs a command, like command = \"make\"");
+    }
+    Some(build)
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::glob::Glob;
+use super::*;
+
+fn variable(name: &str) -> Option<String> {
+    (name == "STAGE").then(|| "test".to_owned())
+}
+
+fn read(text: &str) -> Vec<Function> {
+    parse(text, &variable).unwrap_or_else(|faults| panic!("{}", rendered(text, &faults)))
+}
+
+fn rendered(text: &str, faults: &[Fault]) -> String {
+    faults.iter().map(|fault| fault.render("sinew.toml", text)).collect::<Vec<_>>().join("\n")
+}
+
+/// What the only fault of a manifest says.
+fn wrong(text: &str) -> String {
+    let faults = parse(text, &variable).unwrap_err();
+    assert_eq!(faults.len(), 1, "{}", rendered(text, &faults));
+    rendered(text, &faults)
+}
+
+fn pairs(pairs: &Pairs) -> Vec<(&str, &str)> {
+    pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+const WHOLE: &str = r#"
+    [functions.hello]
+    runtime = "python"
+    source = "src"
+    handler = "web.run"
+    memory = "512 MiB"
+    cpu = 0.5
+    timeout = "90s"
+    tmp = "64MiB"
+    concurrency = 4
+    waiting = 0
+    keep-alive = "10m"
+    environment = { STAGE = "${STAGE}", GREETING = "${GREETING:-hello}", PRICE = "$${5}" }
+    layers = ["vendor"]
+    pure = false
+    idempotent = true
+    routes = ["GET /hello/{name}", "/any"]
+    build = { command = "make", watch = ["src/**"], output = "dist" }
+    include = ["*.py"]
+    exclude = ["tests/"]
+"#;
+
+#[test]
+fn every_field_becomes_data() {
+    let functions = read(WHOLE);
+    let [hello] = functions.as_slice() else { panic!("one function") };
+    assert_eq!((hello.name.as_str(), hello.source.as_str(), hello.memory_bytes), ("hello", "src", 512 << 20));
+    assert_eq!(hello.layers, ["vendor"]);
+    let build = hello.build.as_ref().unwrap();
+    assert_eq!(
+        (build.command.as_str(), build.output.as_deref(), build.watch.len()),
+        ("make", Some("dist"), 1)
+    );
+    let expected = [
+        ("cpu-percent", "50"),
+        ("env.GREETING", "hello"),
+        ("env.PRICE", "${5}"),
+        ("env.STAGE", "test"),
+        ("handler", "web.run"),
+        ("timeout-ms", "90000"),
+        ("tmp-bytes", "67108864"),
+    ];
+    assert_eq!(pairs(&settings(hello)), expected);
+    let expected = [
+        ("concurrency", "4"),
+        ("idempotent", "true"),
+        ("route.0", "GET /hello/{name}"),
+        ("route.1", "ANY /any"),
+        ("runtime", "python"),
+        ("waiting", "0"),
+    ];
+    assert_eq!(pairs(&serving(hello)), expected);
+}
+
+#[test]
+fn saying_the_default_changes_nothing() {
+    let short = read("[function]\nname = \"a\"\nruntime = \"python\"");
+    let long = read(
+        "[functions.a]\nruntime = \"python\"\nhandler = \"main.handler\"\ntimeout = 60\ncpu = 1\ntmp = \"16MiB\"\n\
+         concurrency = 16\nwaiting = 256\nkeep-alive = \"10m\"\npure = false\nmemory = \"0.5GiB\"\n"
+            .replace("0.5GiB", "512MiB")
+            .as_str(),
+    );
+    assert_eq!(settings(&short[0]), settings(&long[0]));
+    assert_eq!(serving(&short[0]), serving(&long[0]));
+    assert_eq!(short[0].memory_bytes, long[0].memory_bytes);
+}
+
+#[test]
+fn a_fault_shows_its_place() {
+    let text = "[functions.hello]\nruntime = \"python\"\nhandlr = \"main.handler\"\n";
+    let expected = "sinew.toml:3:1: unknown field `handlr`\n  |\n3 | handlr = \"main.handler\"\n  | ^^^^^^\n  = did you mean `handler`?";
+    assert_eq!(wrong(text), expected);
+}
+
+#[test]
+fn faults_say_what_to_write() {
+    let field = |line: &str| wrong(&format!("[functions.hello]\nruntime = \"python\"\n{line}\n"));
+    for (line, expected) in [
+        ("memory = true", "this is true or false; expected is a size, like \"512 MiB\""),
+        ("memory = \"lots\"", "a size is written"),
+        ("memory = \"1KiB\"", "expected is a size from 1MiB to"),
+        ("timeout = \"soon\"", "a time is written"),
+        ("timeout = \"2d\"", "a time is written"),
+        ("timeout = \"0s\"", "expected is a time from 1 ms to 86400 s"),
+        ("cpu = 100", "processors from 0.01 to 64"),
+        ("cpu = nan", "processors from 0.01 to 64"),
+        ("concurrency = 0", "from 1 to 1000"),
+        ("concurrency = \"4\"", "this is a string; expected is a whole number"),
+        ("pure = \"yes\"", "true or false, without quotes"),
+        ("handler = \"handler\"", "module.name"),
+        ("source = \"../x\"", "below the manifest's directory"),
+        ("routes = [\"FETCH /x\"]", "unknown method `FETCH`"),
+        ("routes = [\"GET x\"]", "`GET x` is no route"),
+        ("routes = [\"/a{b}\"]", "is a whole part"),
+        ("environment = { \"a b\" = \"\" }", "cannot be a variable's name"),
+        ("environment = { A = 1 }", "this is a number; expected is a string in quotes"),
+        ("environment = { A = \"${MISSING}\" }", "the environment variable MISSING is not set"),
+        ("environment = { A = \"${\" }", "no closing brace"),
+        ("environment = { A = \"${a b}\" }", "names no variable"),
+        ("exclude = [\"\"]", "a pattern has"),
+        ("exclude = [\"../x\"]", "cannot contain `..`"),
+        ("build = { watch = [] }", "needs a command"),
+        ("build = { command = \"make\", wach = [] }", "did you mean `watch`?"),
+        ("pure = true\nroutes = [\"/a/{b}\"]", "hello is pure"),
+    ] {
+        let told = field(line);
+        assert!(told.contains(expected), "{line}: {told}");
+    }
+    for (text, expected) in [
+        ("", "there is no function"),
+        ("[function]\nruntime = \"node\"", "has no name"),
+        ("[functions.hello]", "the function hello has no runtime"),
+        ("[functions.Hello]\nruntime = \"node\"", "cannot be a function's name"),
+        ("[functions.a]\nruntime = \"python3.12\"", "did you mean `python`?"),
+        ("[functions.a]\nruntime = \"nodejs20.x\"", "did you mean `node`?"),
+        ("[functions.a]\nruntime = \"pyton\"", "did you mean `python`?"),
+        ("[functions.a]\nruntime = \"cobol\"", "known are: python, node, wasm"),
+        (
+            "[functions.a]\nruntime = \"wasm\"\ntimeout = \"1s\"",
+            "`timeout` means nothing for a wasm function",
+        ),
+        (
+            "[function]\nname = \"a\"\nruntime = \"node\"\n[functions.a]\nruntime = \"node\"",
+            "two functions called a",
+        ),
+        ("[fonctions.a]\nruntime = \"node\"", "did you mean `functions`?"),
+        ("[functions.a\nruntime = \"node\"", "sinew.toml:1:"),
+        ("functions = 7", "this is a number; expected is a table"),
+    ] {
+        let faults = parse(text, &variable).unwrap_err();
+        let told = rendered(text, &faults);
+        assert!(told.contains(expected), "{text}: {told}");
+    }
+}
+
+#[test]
+fn all_faults_are_told_at_once_in_order() {
+    let text = "[functions.a]\nruntime = \"python\"\npure = 1\nmemory = 0\nx = 1\n";
+    let faults = parse(text, &variable).unwrap_err();
+    let lines: Vec<usize> = faults.iter().map(|fault| text[..fault.place.start].lines().count()).collect();
+    assert_eq!(lines, [3, 4, 4], "{}", rendered(text, &faults));
+}
+
+#[test]
+fn the_published_schema_knows_the_same_fields() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/reference/sinew.schema.json")).unwrap();
+    for (place, fields) in [("function", fields::FUNCTION), ("build", fields::BUILD)] {
+        let definition = &schema["$defs"][place];
+        assert_eq!(definition["additionalProperties"], false, "{place}");
+        let properties = definition["properties"].as_object().unwrap();
+        let published: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+        assert_eq!(published, fields::names(fields).into_iter().collect(), "{place}");
+        for (name, types) in fields {
+            let property = &properties[*name];
+            assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}");
+            let reference = property["$ref"].as_str().map(|path| path.rsplit('/').next().unwrap());
+            let declared = reference.map_or(&property["type"], |name| &schema["$defs"][name]["type"]);
+            let declared: Vec<&str> = match declared {
+                Value::String(one) => vec![one],
+                many => many.as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect(),
+            };
+            assert_eq!(declared, *types, "{name}");
+        }
+    }
+    let runtimes = schema["$defs"]["function"]["properties"]["runtime"]["enum"].as_array().unwrap();
+    assert_eq!(*runtimes, Runtime::NAMES.map(Value::from));
+}
+
+#[test]
+fn every_known_field_is_read() {
+    for name in fields::names(fields::FUNCTION) {
+        let text = format!("[functions.a]\n{name} = 1979-05-27");
+        let faults = parse(&text, &variable).unwrap_err();
+        assert!(!rendered(&text, &faults).contains("unknown field"), "{name}");
+    }
+}
+
+#[test]
+fn the_documents_example_is_a_manifest() {
+    let document = include_str!("../../../../docs/reference/manifest.md");
+    let blocks: Vec<&str> =
+        document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() > 1, "the document has examples");
+    for block in blocks {
+        read(block);
+    }
+}
+
+#[test]
+fn patterns_are_those_of_gitignore() {
+    for (pattern, path, is_directory, expected) in [
+        ("*.log", "a.log", false, true),
+        ("*.log", "deep/er/a.log", false, true),
+        ("*.log", "a.logs", false, false),
+        ("/a.log", "a.log", false, true),
+        ("/a.log", "b/a.log", false, false),
+        ("./a.log", "b/a.log", false, false),
+        ("tests", "src/tests", true, true),
+        ("tests/", "tests", true, true),
+        ("tests/", "tests", false, false),
+        ("src/*.py", "src/a.py", false, true),
+        ("src/*.py", "src/b/a.py", false, false),
+        ("src/*.py", "lib/src/a.py", false, false),
+        ("src/**", "src/b/a.py", false, true),
+        ("src/**", "src", true, false),
+        ("src/**/a.py", "src/a.py", false, true),
+        ("src/**/a.py", "src/b/c/a.py", false, true),
+        ("**/a.py", "a.py", false, true),
+        ("a?c", "abc", false, true),
+        ("a?c", "a/c", false, false),
+        ("[a-c]x", "bx", false, true),
+        ("[!a-c]x", "bx", false, false),
+        ("[x", "[x", false, true),
+        ("a*b*c", "aXbYbZc", false, true),
+    ] {
+        assert_eq!(Glob::new(pattern).unwrap().matches(path, is_directory), expected, "{pattern} {path}");
+    }
+}
+
+#[test]
+fn a_selection_leaves_out_what_is_no_code() {
+    let globs = |patterns: &[&str]| patterns.iter().map(|one| Glob::new(one).unwrap()).collect::<Vec<_>>();
+    let usual = Selection::new(&[], &globs(&["data/"]), "# a comment\n*.md\n!KEEP.md\n").unwrap();
+    for (path, is_directory, expected) in [
+        ("main.py", false, true),
+        ("node_modules", true, true),
+        (".git", true, false),
+        ("lib/__pycache__", true, false),
+        (".venv", true, false),
+        ("sinew.toml", false, false),
+        ("lib/sinew.toml", false, true),
+        ("README.md", false, false),
+        ("KEEP.md", false, true),
+        ("data", true, false),
+    ] {
+        assert_eq!(usual.takes(path, is_directory), expected, "{path}");
+    }
+    let chosen = Selection::new(&globs(&["*.py", "assets/"]), &globs(&["*_test.py"]), "").unwrap();
+    for (path, expected) in [
+        ("main.py", true),
+        ("a/b.py", true),
+        ("a/b_test.py", false),
+        ("assets/a/b.png", true),
+        ("a.txt", false),
+    ] {
+        assert_eq!(chosen.takes(path, false), expected, "{path}");
+    }
+    assert_eq!(Selection::new(&[], &[], "a\n/\n").unwrap_err().0, 2);
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in ".{0,200}") {
+        if let Err(faults) = parse(&text, &variable) {
+            rendered(&text, &faults);
+        }
+    }
+
+    #[test]
+    fn nothing_that_looks_like_a_manifest_panics(
+        words in proptest::collection::vec(
+            prop_oneof![
+                Just("[functions.a]\n"), Just("[function]\n"), Just("runtime = "), Just("\"python\"\n"), Just("memory = "),
+                Just("cpu = "), Just("routes = "), Just("[\"GET /{a}\"]\n"), Just("environment = "), Just("{ A = \"${STAGE"),
+                Just("}\" }\n"), Just("timeout = "), Just("1e400\n"), Just("-1\n"), Just("\"9999999999h\"\n"), Just("ü"),
+                Just("exclude = [\"[\", \"**/**\"]\n"), Just("0x7fffffffffffffff\n"), Just("99999999999999999999\n"), Just("nan\n"),
+            ],
+            0..12,
+        )
+    ) {
+        let text = words.concat();
+        if let Err(faults) = parse(&text, &variable) {
+            rendered(&text, &faults);
+        }
+    }
+
+    #[test]
+    fn no_pattern_panics_or_takes_long(pattern in "[a-c*?\\[\\]!/-]{0,200}", path in "[a-c/]{0,200}") {
+        if let Ok(glob) = Glob::new(&pattern) {
+            glob.matches(&path, false);
+        }
+    }
+}
