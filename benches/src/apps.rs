@@ -210,7 +210,10 @@ fn measure_warm(report: &mut Report, node: &Node, python: &Path, app: &App) -> a
 }
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let python = installed("bench-apps", &PACKAGES, "import numpy, PIL, jinja2, sklearn")?;
+    let python = match std::env::var_os("SINEW_BENCH_APPS_PYTHON") {
+        Some(python) => python.into(),
+        None => installed("bench-apps", &PACKAGES, "import numpy, PIL, jinja2, sklearn")?,
+    };
     let node = Node::new(&python)?;
     let mut worst = 0.0_f64;
     for app in &APPS {

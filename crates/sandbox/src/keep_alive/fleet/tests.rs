@@ -123,7 +123,9 @@ impl Sandbox for Pretender {
         let mut instances = self.instances.lock();
         let instance = instances.1.get_mut(&id).ok_or(crate::Error::Unknown(id))?;
         self.wronged_if(instance.is_busy || instance.procedure != call.procedure);
-        self.wronged_if(instance.phase != Phase::Running);
+        if instance.phase != Phase::Running {
+            return Err(crate::Error::WrongPhase { id, phase: instance.phase, request: "invoke" });
+        }
         (instance.is_busy, instance.calls) = (true, instance.calls + 1);
         let dies = behaviour.dies_every > 0 && instance.calls % behaviour.dies_every == 0;
         let end = Instant::now() + behaviour.call;
