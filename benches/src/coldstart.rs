@@ -196,29 +196,32 @@ fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(seen)
 }
 
-/// numpy and pandas from PyPI, in a virtual environment of their own, or an
-/// interpreter that has them. It cannot lie in `/tmp`: containers have their own.
-#[expect(clippy::disallowed_methods, reason = "the packages are installed by their own installer")]
+/// numpy and pandas from PyPI, or an interpreter that has them.
 pub(crate) fn environment() -> anyhow::Result<PathBuf> {
     if let Some(python) = std::env::var_os("SINEW_BENCH_PYTHON") {
         return Ok(python.into());
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-python");
+    installed("bench-python", &PACKAGES, "import numpy, pandas")
+}
+
+/// The interpreter of a virtual environment in the target folder, with these
+/// packages from PyPI. It cannot lie in `/tmp`: containers have their own.
+#[expect(clippy::disallowed_methods, reason = "the packages are installed by their own installer")]
+pub(crate) fn installed(folder: &str, packages: &[&str], check: &str) -> anyhow::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target").join(folder);
     std::fs::create_dir_all(&root)?;
     let root = root.canonicalize()?;
     let python = root.join("bin/python");
-    if python.exists()
-        && Command::new(&python).args(["-c", "import numpy, pandas"]).output()?.status.success()
-    {
+    if python.exists() && Command::new(&python).args(["-c", check]).output()?.status.success() {
         return Ok(python);
     }
-    eprintln!("  installing {PACKAGES:?} from PyPI");
+    eprintln!("  installing {packages:?} from PyPI");
     let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root).output()?;
     ensure!(made.status.success(), "python3 cannot make a virtual environment; apt-get install python3-venv");
     let installed =
-        Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES).output()?;
+        Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages).output()?;
     if !installed.status.success() {
-        bail!("pip cannot install {PACKAGES:?}: {}", String::from_utf8_lossy(&installed.stderr));
+        bail!("pip cannot install {packages:?}: {}", String::from_utf8_lossy(&installed.stderr));
     }
     Ok(python)
 }

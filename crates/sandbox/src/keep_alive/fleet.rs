@@ -173,6 +173,12 @@ struct Turn {
     arrived: u64,
 }
 
+impl Turn {
+    fn is_killed(&self) -> bool {
+        matches!(self.said, Said::Run { is_killed: true, .. })
+    }
+}
+
 enum Said {
     Nothing,
     Run { instance: InstanceId, live: Live, start: Start, is_killed: bool },
@@ -237,6 +243,9 @@ impl Fleet {
         cancel: Option<&Cancel>,
     ) -> Result<(Invoked, Start), Error> {
         let shared = &self.shared;
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(Error::Cancelled);
+        }
         let (ticket, changed) = shared.arrive(function);
         let _bound = cancel.map(|cancel| cancel.bind(shared, ticket));
         let (instance, sandbox, start) = shared.wait(ticket, &changed, deadline)?;
@@ -247,8 +256,12 @@ impl Fleet {
             Ok(Invoked::Done(outcome)) if outcome.result.is_ok() => true,
             _ => shared.is_alive(sandbox),
         };
-        drop(stay);
-        answer.map(|invoked| (invoked, start)).map_err(Error::Invoke)
+        match answer {
+            Ok(invoked) => Ok((invoked, start)),
+            // It was killed before it got to run.
+            Err(_) if stay.is_killed() => Err(Error::Cancelled),
+            Err(error) => Err(Error::Invoke(error)),
+        }
     }
 
     /// How things stand.
@@ -309,11 +322,17 @@ struct Stay<'a> {
     is_alive: bool,
 }
 
+impl Stay<'_> {
+    fn is_killed(&self) -> bool {
+        self.shared.state.lock().turns.get(&self.ticket).is_some_and(Turn::is_killed)
+    }
+}
+
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         let turn = state.turns.remove(&self.ticket);
-        let is_killed = matches!(turn, Some(Turn { said: Said::Run { is_killed: true, .. }, .. }));
+        let is_killed = turn.is_some_and(|turn| turn.is_killed());
         state.unmeasured.insert(self.instance);
         let is_alive = self.is_alive && !is_killed;
         let decisions = state.policy.ended(self.shared.now(), self.instance, is_alive);

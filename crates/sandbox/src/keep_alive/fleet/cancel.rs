@@ -38,6 +38,10 @@ impl Cancel {
         }
     }
 
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.0.lock().is_cancelled
+    }
+
     pub(super) fn bind(&self, shared: &Arc<Shared>, ticket: Ticket) -> Bound<'_> {
         let is_cancelled = {
             let mut target = self.0.lock();
