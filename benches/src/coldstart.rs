@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Functions, FunctionsOptions, Runtime, RuntimeOptions};
+use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions};
 use sandbox::{Call, Invoked, Sandbox as _, Spec};
 use store::Store;
 
@@ -54,7 +54,7 @@ pub(crate) fn options(python: &Path, ready: usize) -> FunctionsOptions {
         interpreter: python.to_owned(),
         imports: vec!["numpy".to_owned(), "pandas".to_owned()],
         ready,
-        ..FunctionsOptions::default()
+        ..FunctionsOptions::new(Language::Python)
     }
 }
 
