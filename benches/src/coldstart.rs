@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the request to the first line of a Python function, in a container
-//! that nobody was in before, against other ways to get there.
+//! From the request to the first line of a function, in a container that
+//! nobody was in before, against other ways to get there.
 //!
 //! All begin when the request is made and end where the function reads the
-//! same clock. The function uses numpy and pandas; the ways alternate.
+//! same clock. The one in Python uses numpy and pandas, the one in JavaScript
+//! two of Node's own modules; the ways alternate.
+
+mod javascript;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Functions, FunctionsOptions, Runtime, RuntimeOptions};
+use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions};
 use sandbox::{Call, Invoked, Sandbox as _, Spec};
 use store::Store;
 
@@ -35,10 +38,12 @@ const MATRICES: &str = "import numpy\nfrom concurrent.futures import ThreadPoolE
     \x20       sums = list(pool.map(lambda _: float((a @ a).sum()), range(8)))\n\
     \x20   return repr((set(sums), numpy.random.random())).encode()\n";
 
-/// Python functions on one store.
+/// Functions of one language on one store.
 pub(crate) struct Node {
     store: Arc<Store>,
     pub(crate) functions: Functions,
+    /// How many instances are to wait.
+    blanks: usize,
 }
 
 /// One start, in nanoseconds: of creating, and until the first line.
@@ -54,7 +59,7 @@ pub(crate) fn options(python: &Path, ready: usize) -> FunctionsOptions {
         interpreter: python.to_owned(),
         imports: vec!["numpy".to_owned(), "pandas".to_owned()],
         ready,
-        ..FunctionsOptions::default()
+        ..FunctionsOptions::new(Language::Python)
     }
 }
 
@@ -71,15 +76,25 @@ impl Node {
     fn with(options: FunctionsOptions) -> anyhow::Result<Self> {
         let store = new_store()?;
         let runtime = Runtime::new(RuntimeOptions {
-            cgroup_name: format!("sinew-bench-{}-{}", options.ready, options.blanks),
+            cgroup_name: format!(
+                "sinew-bench-{}-{}-{}",
+                options.language.name(),
+                options.ready,
+                options.blanks
+            ),
             ..RuntimeOptions::default()
         })?;
-        Ok(Self { python: Functions::new(options, runtime, store.clone())?, store })
+        let blanks = options.blanks;
+        Ok(Self { blanks, functions: Functions::new(options, runtime, store.clone())?, store })
+    }
+
+    fn uncontained(options: FunctionsOptions) -> anyhow::Result<Self> {
+        let store = new_store()?;
+        Ok(Self { blanks: 0, functions: Functions::uncontained(options, store.clone())?, store })
     }
 
     fn bare(python: &Path) -> anyhow::Result<Self> {
-        let store = new_store()?;
-        Ok(Self { python: Functions::uncontained(options(python, 0), store.clone())?, store })
+        Self::uncontained(options(python, 0))
     }
 
     pub(crate) fn call(&self, source: &str) -> anyhow::Result<(Spec, Call)> {
@@ -112,8 +127,8 @@ impl Node {
     }
 
     /// One start of a new instance, which is taken away again.
-    fn start(&self) -> anyhow::Result<Start> {
-        let (spec, call) = self.call(SOURCE)?;
+    fn start(&self, source: &str) -> anyhow::Result<Start> {
+        let (spec, call) = self.call(source)?;
         let begun = linux::monotonic_ns();
         let id = self.functions.create(&[spec]).pop().context("no answer")??;
         self.functions.start(&[id]).pop().context("no answer")??;
@@ -150,20 +165,21 @@ struct Bundle {
 
 impl Bundle {
     #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
-    fn new(python: &Path) -> anyhow::Result<Self> {
+    fn new(interpreter: &Path, script: (&str, &str), folders: &[PathBuf]) -> anyhow::Result<Self> {
+        let (name, source) = script;
         let directory = tempfile::tempdir()?;
         std::fs::create_dir(directory.path().join("rootfs"))?;
-        std::fs::write(directory.path().join("rootfs/x.py"), SCRIPT)?;
+        std::fs::write(directory.path().join("rootfs").join(name), source)?;
         let made = Command::new("runc").arg("spec").current_dir(&directory).output();
         let made = made.context("runc cannot be run; apt-get install runc")?;
         ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let path = directory.path().join("config.json");
         let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
         config["process"]["terminal"] = false.into();
-        config["process"]["args"] = serde_json::json!([python, "/x.py"]);
+        config["process"]["args"] = serde_json::json!([interpreter, format!("/{name}")]);
         config["process"]["env"] = serde_json::json!(["PATH=/usr/bin:/bin"]);
         let mounts = config["mounts"].as_array_mut().context("no mounts")?;
-        for seen in seen(python)? {
+        for seen in folders {
             mounts.push(serde_json::json!({
                 "destination": seen, "source": seen, "type": "bind", "options": ["rbind", "ro"],
             }));
@@ -238,10 +254,12 @@ fn add_ms(report: &mut Report, figure: &str, values: &[f64], part: f64, meaning:
     report.add(figure, percentile(values, part) / 1e6, "ms", meaning, values.len());
 }
 
-/// Waits until the containers that were used up are replaced.
+/// Waits until the containers and instances that were used up are replaced.
 fn settle(node: &Node, ready: usize) {
     let begun = Instant::now();
-    while node.functions.ready() < ready && begun.elapsed() < Duration::from_secs(5) {
+    while (node.functions.ready() < ready || node.functions.blanks() < node.blanks)
+        && begun.elapsed() < Duration::from_secs(5)
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(Duration::from_millis(2));
@@ -270,31 +288,32 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let script = tempfile::tempdir()?;
     let file = script.path().join("x.py");
     std::fs::write(&file, SCRIPT)?;
-    let mut runc = report.peer("runc", || Bundle::new(&python).and_then(|mut new| new.start().map(|_| new)));
+    let seen = seen(&python)?;
+    let mut runc = report.peer("runc", || {
+        Bundle::new(&python, ("x.py", SCRIPT), &seen).and_then(|mut new| new.start().map(|_| new))
+    });
+    let mut javascript = javascript::Ways::new(report)?;
     ours.check()?;
     for node in [&ours, &on_demand, &bare, &blank] {
         for _ in 0..3 {
-            node.start()?;
+            node.start(SOURCE)?;
         }
     }
     let mut times = Times::default();
     for round in 0..ROUNDS {
         settle(&ours, READY);
-        times.bare.push(bare.start()?.first_line);
+        times.bare.push(bare.start(SOURCE)?.first_line);
         settle(&ours, READY);
-        let start = ours.start()?;
+        let start = ours.start(SOURCE)?;
         times.first.push(start.first_line);
         times.created.push(start.created);
         times.answered.push(start.answered);
         settle(&blank, READY);
-        while blank.functions.blanks() < READY {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        settle(&blank, READY);
-        times.blank.push(blank.start()?.first_line);
+        times.blank.push(blank.start(SOURCE)?.first_line);
         settle(&blank, READY);
         settle(&ours, READY);
-        times.on_demand.push(on_demand.start()?.first_line);
+        times.on_demand.push(on_demand.start(SOURCE)?.first_line);
+        javascript.round(round % SLOW_EVERY == 0)?;
         if round % SLOW_EVERY == 0 {
             times.plain.push(plain_start(&python, &file)?);
             if let Some(runc) = &mut runc {
@@ -303,6 +322,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     times.tell(report);
+    javascript.report(report);
     Ok(())
 }
 
@@ -338,6 +358,6 @@ impl Times {
 }
 
 #[expect(clippy::disallowed_methods, reason = "starting an interpreter is what is measured")]
-fn plain_start(python: &Path, file: &Path) -> anyhow::Result<f64> {
-    command(Command::new(python).arg(file))
+fn plain_start(interpreter: &Path, file: &Path) -> anyhow::Result<f64> {
+    command(Command::new(interpreter).arg(file))
 }

@@ -25,6 +25,7 @@
   const net = require('net');
   const path = require('path');
   const v8 = require('v8');
+  const vm = require('vm');
   const { Module, builtinModules } = require('module');
   const { Writable } = require('stream');
 
@@ -39,6 +40,8 @@
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
   const INTS_IN_ADVANCE = 1024;
+  /* Modules that are globals of every program, not only of one from the command line. */
+  const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
 
@@ -56,7 +59,12 @@
     if (why) return refuse(core, '!', why);
     if (own !== 0) return refuse(core, '!', 'the threads of the interpreter itself cannot be ended');
     // What modules put off until the end of a script happens here.
-    setImmediate(() => setImmediate(() => serve(core, random, streams)));
+    const refused = (error) => refuse(core, '!', `it cannot start: ${textOf(error)}`);
+    process.on('uncaughtException', refused);
+    setImmediate(() => setImmediate(() => {
+      process.off('uncaughtException', refused);
+      serve(core, random, streams);
+    }));
   }
 
   function serve(core, random, streams) {
@@ -68,9 +76,13 @@
     if (open.length > 0) {
       return refuse(core, '?', `after the imports there is an open ${open[0]}, which cannot be forked`);
     }
-    warm(streams);
-    settle();
-    say(core, hello());
+    try {
+      warm(streams);
+      settle();
+      say(core, hello());
+    } catch (error) {
+      return refuse(core, '!', `it cannot settle: ${error?.stack}`);
+    }
     if (core.serve() === 0) return core.end(0);
     becomeInstance(core, random, streams);
   }
@@ -111,18 +123,19 @@
     process.execArgv = [];
     for (const name of Object.keys(process.env)) delete process.env[name];
     Object.assign(process.env, { PATH: '/usr/bin:/bin', LC_ALL: 'C.UTF-8', HOME: '/tmp', TMPDIR: '/tmp' });
-    for (const name of ['require', 'module', 'exports', '__filename', '__dirname', ...builtinModules]) {
-      delete globalThis[name];
-    }
-    const { gc } = globalThis;
-    delete globalThis.gc;
-    if (gc) for (let round = 0; round < 3; round++) gc();
+    const given = ['require', 'module', 'exports', '__filename', '__dirname', ...builtinModules];
+    for (const name of given) if (!GLOBAL_ANYWAY.has(name)) delete globalThis[name];
+    // Only a context that is made meanwhile has the collector.
+    v8.setFlagsFromString('--expose-gc');
+    const gc = vm.runInNewContext('gc');
+    v8.setFlagsFromString('--no-expose-gc');
+    for (let round = 0; round < 3; round++) gc();
   }
 
   /* The first words: where files are mapped, and what was loaded. */
   function hello() {
     const digest = crypto.createHash('sha256').update(process.version);
-    for (const name of Object.keys(require.cache).sort()) digest.update(`${name}\n`);
+    for (const name of Object.keys(Module._cache).sort()) digest.update(`${name}\n`);
     for (const line of fs.readFileSync('/proc/self/maps', 'latin1').split('\n')) {
       const fields = line.split(/\s+/);
       if (fields.length > 5 && fields[5].startsWith('/')) digest.update(`${fields[0]} ${fields[5]}\n`);

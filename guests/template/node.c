@@ -19,6 +19,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,23 @@ EXPORTED int madvise(void *address, size_t length, int advice) {
     return real(address, length, advice);
 }
 
+/* Where the threads that were ended had waited. */
+static uintptr_t ended_waits[OWN_THREADS_MAX];
+static size_t ended_count;
+
+/* A condition that nobody waits for any more, though it looks like it: to
+ * destroy it would be to wait for ever. */
+EXPORTED int pthread_cond_destroy(pthread_cond_t *condition) {
+    static int (*real)(pthread_cond_t *);
+
+    for (size_t at = 0; at < ended_count; at++)
+        if (ended_waits[at] - (uintptr_t)condition < sizeof *condition)
+            return 0;
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_cond_destroy");
+    return real(condition);
+}
+
 /* The event loop must not come to have the channel's number. */
 __attribute__((constructor)) static void reserve_channel(void) {
     int null;
@@ -122,26 +140,34 @@ static void end_thread(int signal) {
     syscall(SYS_exit, 0);
 }
 
-/* Whether a thread waits in the kernel for something to do. */
-static int is_idle(int thread) {
-    char path[64], text[32] = {0};
+/* Whether a thread waits in the kernel for something to do, and where in
+ * memory, if it is there that it waits. */
+static int is_idle(int thread, uintptr_t *where) {
+    char path[64], text[64] = {0}, *rest;
     int fd;
     long call;
 
+    *where = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT;
-    /* "running", or the number of the call that it is in. */
-    if (read(fd, text, sizeof text - 1) <= 0 || text[0] < '0' || text[0] > '9')
+        return 0;
+    /* "running", or the number of the call that it is in and its arguments. */
+    if (read(fd, text, sizeof text - 1) <= 0)
         text[0] = 0;
     close(fd);
-    call = text[0] == 0 ? -1 : strtol(text, NULL, 10);
+    call = strtol(text, &rest, 10);
+    if (rest == text)
+        return 0;
+    if (call == SYS_futex) {
+        *where = (uintptr_t)strtoull(rest, NULL, 16);
+        return 1;
+    }
 #ifdef SYS_epoll_wait
     if (call == SYS_epoll_wait)
         return 1;
 #endif
-    return call == SYS_futex || call == SYS_epoll_pwait;
+    return call == SYS_epoll_pwait;
 }
 
 /* The other threads of this process; how many. */
@@ -186,9 +212,14 @@ static napi_value end_own_threads(napi_env env, napi_callback_info info) {
     if (syscall(SYS_rt_sigaction, SIGNAL_THAT_NOBODY_BLOCKS, &action, &before, sizeof action.mask) != 0)
         return number(env, -errno);
     while ((left = others(threads)) > 0 && patience-- > 0) {
-        for (int at = 0; at < left; at++)
-            if (is_idle(threads[at]))
-                syscall(SYS_tgkill, getpid(), threads[at], SIGNAL_THAT_NOBODY_BLOCKS);
+        for (int at = 0; at < left; at++) {
+            uintptr_t where;
+            if (!is_idle(threads[at], &where))
+                continue;
+            if (where != 0 && ended_count < OWN_THREADS_MAX)
+                ended_waits[ended_count++] = where;
+            syscall(SYS_tgkill, getpid(), threads[at], SIGNAL_THAT_NOBODY_BLOCKS);
+        }
         a_millisecond();
     }
     syscall(SYS_rt_sigaction, SIGNAL_THAT_NOBODY_BLOCKS, &before, NULL, sizeof action.mask);

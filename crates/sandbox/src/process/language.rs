@@ -48,7 +48,8 @@ const NODE_FLAGS: [&str; 8] = [
     "--v8-pool-size=1",
     "--random-seed=1",
     "--hash-seed=1",
-    "--expose-gc",
+    // What was compiled for the instances is kept.
+    "--no-flush-bytecode",
     "-e",
     NODE_SOURCE,
     "--",
