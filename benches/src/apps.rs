@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Python, PythonOptions, Runtime, RuntimeOptions};
+use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions};
 use sandbox::{Call, Invoked, Sandbox as _, SandboxId, Spec};
 use store::Store;
 
@@ -106,21 +106,22 @@ impl Drop for Plain {
 /// Our side.
 struct Node {
     store: Arc<Store>,
-    python: Python,
+    python: Functions,
 }
 
 impl Node {
     fn new(python: &Path) -> anyhow::Result<Self> {
         let options = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
         let store = Arc::new(Store::open(options)?);
-        let runtime = RuntimeOptions { cgroup_name: "sinew-bench-apps".to_owned(), ..RuntimeOptions::default() };
-        let options = PythonOptions {
+        let runtime =
+            RuntimeOptions { cgroup_name: "sinew-bench-apps".to_owned(), ..RuntimeOptions::default() };
+        let options = FunctionsOptions {
             interpreter: python.to_owned(),
             imports: IMPORTS.map(str::to_owned).into(),
             ready: 0,
-            ..PythonOptions::default()
+            ..FunctionsOptions::new(Language::Python)
         };
-        Ok(Self { python: Python::new(options, Runtime::new(runtime)?, store.clone())?, store })
+        Ok(Self { python: Functions::new(options, Runtime::new(runtime)?, store.clone())?, store })
     }
 
     fn call_of(&self, app: &App) -> anyhow::Result<(Spec, Call)> {
