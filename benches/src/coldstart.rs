@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the request to the first line of a Python function, in a container
-//! that nobody was in before, against other ways to get there.
+//! From the request to the first line of a function, in a container that
+//! nobody was in before, against other ways to get there.
 //!
 //! All begin when the request is made and end where the function reads the
-//! same clock. The function uses numpy and pandas; the ways alternate.
+//! same clock. The one in Python uses numpy and pandas, the one in JavaScript
+//! two of Node's own modules; the ways alternate.
+
+mod javascript;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Python, PythonOptions, Runtime, RuntimeOptions};
+use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions};
 use sandbox::{Call, Invoked, Sandbox as _, Spec};
 use store::Store;
 
@@ -35,10 +38,12 @@ const MATRICES: &str = "import numpy\nfrom concurrent.futures import ThreadPoolE
     \x20       sums = list(pool.map(lambda _: float((a @ a).sum()), range(8)))\n\
     \x20   return repr((set(sums), numpy.random.random())).encode()\n";
 
-/// Python functions on one store.
+/// Functions of one language on one store.
 pub(crate) struct Node {
     store: Arc<Store>,
-    pub(crate) python: Python,
+    pub(crate) functions: Functions,
+    /// How many instances are to wait.
+    blanks: usize,
 }
 
 /// One start, in nanoseconds: of creating, and until the first line.
@@ -49,12 +54,12 @@ struct Start {
     answered: f64,
 }
 
-pub(crate) fn options(python: &Path, ready: usize) -> PythonOptions {
-    PythonOptions {
+pub(crate) fn options(python: &Path, ready: usize) -> FunctionsOptions {
+    FunctionsOptions {
         interpreter: python.to_owned(),
         imports: vec!["numpy".to_owned(), "pandas".to_owned()],
         ready,
-        ..PythonOptions::default()
+        ..FunctionsOptions::new(Language::Python)
     }
 }
 
@@ -68,18 +73,28 @@ impl Node {
         Self::with(options(python, ready))
     }
 
-    fn with(options: PythonOptions) -> anyhow::Result<Self> {
+    fn with(options: FunctionsOptions) -> anyhow::Result<Self> {
         let store = new_store()?;
         let runtime = Runtime::new(RuntimeOptions {
-            cgroup_name: format!("sinew-bench-{}-{}", options.ready, options.blanks),
+            cgroup_name: format!(
+                "sinew-bench-{}-{}-{}",
+                options.language.name(),
+                options.ready,
+                options.blanks
+            ),
             ..RuntimeOptions::default()
         })?;
-        Ok(Self { python: Python::new(options, runtime, store.clone())?, store })
+        let blanks = options.blanks;
+        Ok(Self { blanks, functions: Functions::new(options, runtime, store.clone())?, store })
+    }
+
+    fn uncontained(options: FunctionsOptions) -> anyhow::Result<Self> {
+        let store = new_store()?;
+        Ok(Self { blanks: 0, functions: Functions::uncontained(options, store.clone())?, store })
     }
 
     fn bare(python: &Path) -> anyhow::Result<Self> {
-        let store = new_store()?;
-        Ok(Self { python: Python::uncontained(options(python, 0), store.clone())?, store })
+        Self::uncontained(options(python, 0))
     }
 
     pub(crate) fn call(&self, source: &str) -> anyhow::Result<(Spec, Call)> {
@@ -94,11 +109,11 @@ impl Node {
     /// What a function returns that is called once.
     fn once(&self, source: &str) -> anyhow::Result<Vec<u8>> {
         let (spec, call) = self.call(source)?;
-        let id = self.python.create(&[spec]).pop().context("no answer")??;
-        self.python.start(&[id]).pop().context("no answer")??;
-        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
-        self.python.kill(&[id]);
-        self.python.delete(&[id]);
+        let id = self.functions.create(&[spec]).pop().context("no answer")??;
+        self.functions.start(&[id]).pop().context("no answer")??;
+        let Invoked::Done(outcome) = self.functions.invoke(id, call)?;
+        self.functions.kill(&[id]);
+        self.functions.delete(&[id]);
         let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
         Ok(self.store.local(result).context("no result")?.bytes().to_vec())
     }
@@ -112,13 +127,13 @@ impl Node {
     }
 
     /// One start of a new instance, which is taken away again.
-    fn start(&self) -> anyhow::Result<Start> {
-        let (spec, call) = self.call(SOURCE)?;
+    fn start(&self, source: &str) -> anyhow::Result<Start> {
+        let (spec, call) = self.call(source)?;
         let begun = linux::monotonic_ns();
-        let id = self.python.create(&[spec]).pop().context("no answer")??;
-        self.python.start(&[id]).pop().context("no answer")??;
+        let id = self.functions.create(&[spec]).pop().context("no answer")??;
+        self.functions.start(&[id]).pop().context("no answer")??;
         let created = linux::monotonic_ns();
-        let Invoked::Done(outcome) = self.python.invoke(id, call)?;
+        let Invoked::Done(outcome) = self.functions.invoke(id, call)?;
         let answered = linux::monotonic_ns();
         let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
         let bytes = match result.literal_bytes() {
@@ -126,8 +141,8 @@ impl Node {
             None => self.store.local(result).context("no result")?.bytes().to_vec(),
         };
         let first_line: u64 = std::str::from_utf8(&bytes)?.parse()?;
-        self.python.kill(&[id]);
-        self.python.delete(&[id]);
+        self.functions.kill(&[id]);
+        self.functions.delete(&[id]);
         let since = |time: u64| (time - begun) as f64;
         Ok(Start { created: since(created), first_line: since(first_line), answered: since(answered) })
     }
@@ -150,20 +165,21 @@ struct Bundle {
 
 impl Bundle {
     #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
-    fn new(python: &Path) -> anyhow::Result<Self> {
+    fn new(interpreter: &Path, script: (&str, &str), folders: &[PathBuf]) -> anyhow::Result<Self> {
+        let (name, source) = script;
         let directory = tempfile::tempdir()?;
         std::fs::create_dir(directory.path().join("rootfs"))?;
-        std::fs::write(directory.path().join("rootfs/x.py"), SCRIPT)?;
+        std::fs::write(directory.path().join("rootfs").join(name), source)?;
         let made = Command::new("runc").arg("spec").current_dir(&directory).output();
         let made = made.context("runc cannot be run; apt-get install runc")?;
         ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let path = directory.path().join("config.json");
         let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
         config["process"]["terminal"] = false.into();
-        config["process"]["args"] = serde_json::json!([python, "/x.py"]);
+        config["process"]["args"] = serde_json::json!([interpreter, format!("/{name}")]);
         config["process"]["env"] = serde_json::json!(["PATH=/usr/bin:/bin"]);
         let mounts = config["mounts"].as_array_mut().context("no mounts")?;
-        for seen in seen(python)? {
+        for seen in folders {
             mounts.push(serde_json::json!({
                 "destination": seen, "source": seen, "type": "bind", "options": ["rbind", "ro"],
             }));
@@ -196,29 +212,32 @@ fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(seen)
 }
 
-/// numpy and pandas from PyPI, in a virtual environment of their own, or an
-/// interpreter that has them. It cannot lie in `/tmp`: containers have their own.
-#[expect(clippy::disallowed_methods, reason = "the packages are installed by their own installer")]
+/// numpy and pandas from PyPI, or an interpreter that has them.
 pub(crate) fn environment() -> anyhow::Result<PathBuf> {
     if let Some(python) = std::env::var_os("SINEW_BENCH_PYTHON") {
         return Ok(python.into());
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-python");
+    installed("bench-python", &PACKAGES, "import numpy, pandas")
+}
+
+/// The interpreter of a virtual environment in the target folder, with these
+/// packages from PyPI. It cannot lie in `/tmp`: containers have their own.
+#[expect(clippy::disallowed_methods, reason = "the packages are installed by their own installer")]
+pub(crate) fn installed(folder: &str, packages: &[&str], check: &str) -> anyhow::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target").join(folder);
     std::fs::create_dir_all(&root)?;
     let root = root.canonicalize()?;
     let python = root.join("bin/python");
-    if python.exists()
-        && Command::new(&python).args(["-c", "import numpy, pandas"]).output()?.status.success()
-    {
+    if python.exists() && Command::new(&python).args(["-c", check]).output()?.status.success() {
         return Ok(python);
     }
-    eprintln!("  installing {PACKAGES:?} from PyPI");
+    eprintln!("  installing {packages:?} from PyPI");
     let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root).output()?;
     ensure!(made.status.success(), "python3 cannot make a virtual environment; apt-get install python3-venv");
     let installed =
-        Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES).output()?;
+        Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages).output()?;
     if !installed.status.success() {
-        bail!("pip cannot install {PACKAGES:?}: {}", String::from_utf8_lossy(&installed.stderr));
+        bail!("pip cannot install {packages:?}: {}", String::from_utf8_lossy(&installed.stderr));
     }
     Ok(python)
 }
@@ -235,10 +254,12 @@ fn add_ms(report: &mut Report, figure: &str, values: &[f64], part: f64, meaning:
     report.add(figure, percentile(values, part) / 1e6, "ms", meaning, values.len());
 }
 
-/// Waits until the containers that were used up are replaced.
+/// Waits until the containers and instances that were used up are replaced.
 fn settle(node: &Node, ready: usize) {
     let begun = Instant::now();
-    while node.python.ready() < ready && begun.elapsed() < Duration::from_secs(5) {
+    while (node.functions.ready() < ready || node.functions.blanks() < node.blanks)
+        && begun.elapsed() < Duration::from_secs(5)
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(Duration::from_millis(2));
@@ -263,35 +284,36 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let ours = Node::contained(&python, READY)?;
     let on_demand = Node::contained(&python, 0)?;
     let bare = Node::bare(&python)?;
-    let blank = Node::with(PythonOptions { blanks: READY, ..options(&python, READY) })?;
+    let blank = Node::with(FunctionsOptions { blanks: READY, ..options(&python, READY) })?;
     let script = tempfile::tempdir()?;
     let file = script.path().join("x.py");
     std::fs::write(&file, SCRIPT)?;
-    let mut runc = report.peer("runc", || Bundle::new(&python).and_then(|mut new| new.start().map(|_| new)));
+    let seen = seen(&python)?;
+    let mut runc = report.peer("runc", || {
+        Bundle::new(&python, ("x.py", SCRIPT), &seen).and_then(|mut new| new.start().map(|_| new))
+    });
+    let mut javascript = javascript::Ways::new(report)?;
     ours.check()?;
     for node in [&ours, &on_demand, &bare, &blank] {
         for _ in 0..3 {
-            node.start()?;
+            node.start(SOURCE)?;
         }
     }
     let mut times = Times::default();
     for round in 0..ROUNDS {
         settle(&ours, READY);
-        times.bare.push(bare.start()?.first_line);
+        times.bare.push(bare.start(SOURCE)?.first_line);
         settle(&ours, READY);
-        let start = ours.start()?;
+        let start = ours.start(SOURCE)?;
         times.first.push(start.first_line);
         times.created.push(start.created);
         times.answered.push(start.answered);
         settle(&blank, READY);
-        while blank.python.blanks() < READY {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        settle(&blank, READY);
-        times.blank.push(blank.start()?.first_line);
+        times.blank.push(blank.start(SOURCE)?.first_line);
         settle(&blank, READY);
         settle(&ours, READY);
-        times.on_demand.push(on_demand.start()?.first_line);
+        times.on_demand.push(on_demand.start(SOURCE)?.first_line);
+        javascript.round(round % SLOW_EVERY == 0)?;
         if round % SLOW_EVERY == 0 {
             times.plain.push(plain_start(&python, &file)?);
             if let Some(runc) = &mut runc {
@@ -300,6 +322,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     times.tell(report);
+    javascript.report(report);
     Ok(())
 }
 
@@ -335,6 +358,6 @@ impl Times {
 }
 
 #[expect(clippy::disallowed_methods, reason = "starting an interpreter is what is measured")]
-fn plain_start(python: &Path, file: &Path) -> anyhow::Result<f64> {
-    command(Command::new(python).arg(file))
+fn plain_start(interpreter: &Path, file: &Path) -> anyhow::Result<f64> {
+    command(Command::new(interpreter).arg(file))
 }

@@ -57,21 +57,21 @@ fn with_descendants(root: u32) -> anyhow::Result<Vec<u32>> {
 /// Bytes of one instance, its part of the template and its init included.
 fn forked(node: &Node, count: usize) -> anyhow::Result<f64> {
     let (spec, call) = node.call(SOURCE)?;
-    let ids: Result<Vec<_>, _> = node.python.create(&vec![spec; count]).into_iter().collect();
+    let ids: Result<Vec<_>, _> = node.functions.create(&vec![spec; count]).into_iter().collect();
     let ids = ids?;
     for id in &ids {
-        node.python.start(&[*id]).pop().context("no answer")??;
-        let Invoked::Done(outcome) = node.python.invoke(*id, call.clone())?;
+        node.functions.start(&[*id]).pop().context("no answer")??;
+        let Invoked::Done(outcome) = node.functions.invoke(*id, call.clone())?;
         ensure!(outcome.result.is_ok(), "the function failed");
     }
-    let template = with_descendants(node.python.template_pid()?)?;
+    let template = with_descendants(node.functions.template_pid()?)?;
     ensure!(template.len() == count + 1, "{} processes instead of {}", template.len(), count + 1);
     let own = std::process::id();
     let mut all = with_descendants(own)?;
     all.retain(|pid| *pid != own);
     let total = pss(&all)?;
-    node.python.kill(&ids);
-    node.python.delete(&ids);
+    node.functions.kill(&ids);
+    node.functions.delete(&ids);
     Ok(total / count as f64)
 }
 

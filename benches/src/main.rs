@@ -8,6 +8,7 @@
 //! unless those that must be installed are left out.
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on stops")]
 
+mod apps;
 mod bare;
 mod chain;
 mod coldstart;
@@ -23,12 +24,13 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
     ("coldstart", coldstart::run),
     ("density", density::run),
+    ("apps", apps::run),
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template process that Python functions are forked from.
 
-The node starts it with a SEQPACKET socket as standard input. It imports what
-it is told, settles its memory, says hello, and then forks an instance per
-request; it never runs a function itself. Both wires are described beside
-their Rust halves: the control socket in `process/template.rs`, the channel of
-an instance in `process/channel.rs`.
+The node starts it with a SEQPACKET socket as standard input, at addresses
+that are the same every time. It imports what it is told, settles its memory,
+says hello, and then forks an instance per order; it never runs a function
+itself. Orders and confinement are in native code, `guests/template`, which it
+loads from the descriptor that its first argument names; the channel of an
+instance is described in `process/channel.rs`.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -13,7 +14,6 @@ the same memory layout; a child confines itself before it reads a byte of the
 function.
 """
 
-import array
 import ctypes
 import gc
 import hashlib
@@ -21,8 +21,6 @@ import io
 import linecache
 import os
 import random
-import resource
-import select
 import signal
 import socket
 import struct
@@ -31,72 +29,60 @@ import threading
 import traceback
 import types
 
-VERSION = 1
-NO_RANDOM_ADDRESSES = 0x0040000
-CLONE_NEWPID = 0x20000000
-SYS_CLOSE_RANGE = 436
-REQUEST_BYTES_MAX = 128 << 10
-FDS_MAX = 32
+VERSION = 2
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 CHANNEL = 3
 OWN_FILE = sys._getframe().f_code.co_filename
 
-HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG = range(1, 9)
-
-PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
-PR_CAP_AMBIENT_CLEAR_ALL = 4
-SECCOMP_MODE_FILTER = 2
-EINVAL = 22
-
-libc = ctypes.CDLL(None, use_errno=True)
-libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
-libc.syscall.restype = ctypes.c_long
-
-
-def checked(result, what):
-    if result == -1:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
-    return result
-
-
-def prctl(option, a=0, b=0, c=0, d=0):
-    return libc.prctl(option, a, b, c, d)
+HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED = range(1, 10)
 
 
 # ---------------------------------------------------------------- template
 
 
 def main():
-    without_random_addresses()
-    control = socket.socket(fileno=os.dup(0))
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    os.close(null)
-    try:
-        for name in sys.argv[1:]:
-            __import__(name)
-    except BaseException as error:
-        return control.send(b"!" + f"cannot import {name}: {type(error).__name__}: {error}".encode()[:TEXT_BYTES_MAX])
+    role, core, imports = sys.argv[1], load_core(sys.argv[2]), sys.argv[3:]
+    if role == "instance":
+        return start_instance(core, imports)
+    if core.template_begin() < 0:
+        return
+    why = import_all(imports)
+    if why:
+        return say(core, b"!" + why)
     settle()
-    if threads() != 1:
-        return control.send(b"!after the imports there are %d threads, so that forking is not safe" % threads())
+    threads = core.template_threads()
+    if threads != 1:
+        return say(core, b"?after the imports there are %d threads, so that forking is not safe" % threads)
     texts = "\0".join((sys.version.split()[0], sys.prefix, sys.base_prefix))
-    control.send(struct.pack("<cHI32s", b"H", VERSION, os.getpid(), layout_digest()) + os.fsencode(texts))
-    Template(control).serve()
+    say(core, struct.pack("<cHI32s", b"H", VERSION, os.getpid(), layout_digest()) + os.fsencode(texts))
+    serve(core)
 
 
-def without_random_addresses():
-    """Starts this program again, at addresses that are the same every time."""
-    persona = checked(libc.personality(0xFFFFFFFF), "personality")
-    if not persona & NO_RANDOM_ADDRESSES:
-        checked(libc.personality(persona | NO_RANDOM_ADDRESSES), "personality")
-        if not libc.personality(0xFFFFFFFF) & NO_RANDOM_ADDRESSES:
-            return
-        program = sys.executable or os.readlink("/proc/self/exe")
-        os.execv(program, [program, *sys.orig_argv[1:]])
+def import_all(names):
+    """Why a module cannot be imported; nothing if all can."""
+    for name in names:
+        try:
+            __import__(name)
+        except BaseException as error:
+            return f"cannot import {name}: {type(error).__name__}: {error}".encode()[:TEXT_BYTES_MAX]
+    return b""
+
+
+def load_core(fd):
+    """The native core; calls of it keep the interpreter's lock, for the
+    template has one thread."""
+    core = ctypes.PyDLL(f"/proc/self/fd/{fd}")
+    os.close(int(fd))
+    core.template_say.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    core.template_confine.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    core.template_confine.restype = None
+    core.template_forked.restype = None
+    return core
+
+
+def say(core, message):
+    core.template_say(message, len(message))
 
 
 def settle():
@@ -110,10 +96,6 @@ def settle():
     traceback.format_exception(ValueError("warm"))
     gc.collect()
     gc.freeze()
-
-
-def threads():
-    return len(os.listdir("/proc/self/task"))
 
 
 def layout_digest():
@@ -138,102 +120,28 @@ def layout_digest():
     return digest.digest()
 
 
-class Request:
-    """What a fork request says, or ValueError."""
-
-    HEAD = struct.Struct("<cQIIIHHI")
-
-    def __init__(self, message, fds):
-        kind, self.id, self.flags, self.uid, self.gid, limits, joins, program = self.HEAD.unpack_from(message)
-        at = self.HEAD.size
-        self.rlimits = [struct.unpack_from("<Iqq", message, at + 20 * i) for i in range(limits)]
-        at += 20 * limits
-        self.seccomp = message[at : at + program]
-        contained = 1 if self.flags else 0
-        if kind != b"F" or len(self.seccomp) != program or len(fds) != 1 + contained + joins:
-            raise ValueError("a malformed request")
-        self.channel, self.pidfd = fds[0], fds[1] if contained else None
-        self.joins = fds[1 + contained :]
-
-
-class Template:
-    def __init__(self, control):
-        self.control = control
-        self.own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self.children = {}
-        self.wake, woken = socket.socketpair()
-        self.wake.setblocking(False)
-        woken.setblocking(False)
-        self.woken = woken
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-
-    def serve(self):
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(self.wake, select.POLLIN)
-        while True:
-            ready = {fd for fd, _ in poll.poll()}
-            if self.wake.fileno() in ready:
-                self.wake.recv(4096)
-                self.reap()
-            if self.control.fileno() in ready:
-                message, fds, _, _ = socket.recv_fds(self.control, REQUEST_BYTES_MAX, FDS_MAX)
-                if not message:
-                    return
-                try:
-                    self.fork(message, fds)
-                finally:
-                    for fd in fds:
-                        os.close(fd)
-
-    def reap(self):
-        while self.children:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.control.send(struct.pack("<cQi", b"X", self.children.pop(pid, 0), status))
-
-    def fork(self, message, fds):
+def serve(core):
+    """Forks an instance per order. It is the interpreter that forks, so that
+    what modules have to do at a fork is done."""
+    while core.template_next():
         try:
-            request = Request(message, fds)
-        except (ValueError, struct.error):
-            return
-        try:
-            if threads() != 1:
-                raise OSError(0, f"there are {threads()} threads, so that forking is not safe")
-            if request.pidfd is not None:
-                checked(libc.setns(request.pidfd, CLONE_NEWPID), "setns of the pid namespace")
-            try:
-                pid = os.fork()
-            finally:
-                # In the child this has no meaning, and it is about to confine itself.
-                if request.pidfd is not None and (sys.exc_info()[0] or pid):
-                    checked(libc.setns(self.own_pids, CLONE_NEWPID), "setns back")
+            pid = os.fork()
         except OSError as error:
-            text = str(error).encode()[:TEXT_BYTES_MAX]
-            self.control.send(struct.pack("<cQ", b"E", request.id) + text)
-            return
+            pid = -error.errno
         if pid == 0:
-            become_instance(request)
-        self.children[pid] = request.id
-        self.control.send(struct.pack("<cQI", b"R", request.id, pid))
+            become_instance(core)
+        core.template_forked(pid)
 
 
 # ---------------------------------------------------------------- instance
 
 
-def become_instance(request):
-    """Never returns. Whatever goes wrong before the hello ends the process;
-    the status says how far it got."""
-    status = 97
+def become_instance(core):
+    """Never returns."""
+    status = 98
     try:
-        signal.set_wakeup_fd(-1)
-        confine(request)
-        status = 98
+        # It returns only when all of the confinement holds.
+        core.template_confine(None, 0)
         channel = Channel(socket.socket(fileno=CHANNEL))
         forget_the_template()
         status = 0
@@ -244,53 +152,21 @@ def become_instance(request):
         os._exit(status)
 
 
-def confine(request):
-    os.setsid()
-    for fd in request.joins:
-        os.write(fd, b"0")
-    if request.pidfd is not None:
-        checked(libc.setns(request.pidfd, request.flags), "setns")
-    os.chdir("/")
-    os.dup2(request.channel, CHANNEL, inheritable=False)
-    checked(libc.syscall(SYS_CLOSE_RANGE, CHANNEL + 1, 0xFFFFFFFF, 0), "close_range")
-    if request.pidfd is None:
-        return unprivileged(request)
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    os.close(null)
-    os.setgroups([])
-    unprivileged(request)
-
-
-def unprivileged(request):
-    if request.uid:
-        # Dropping from the bounding set needs what becoming another user takes away.
-        for capability in range(64):
-            if prctl(PR_CAPBSET_DROP, capability) and ctypes.get_errno() == EINVAL:
-                break
-        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-        os.setresgid(request.gid, request.gid, request.gid)
-        os.setresuid(request.uid, request.uid, request.uid)
-    for which, soft, hard in request.rlimits:
-        # Where the process has less already, it keeps the less.
-        most = resource.getrlimit(which)[1]
-        if most != resource.RLIM_INFINITY:
-            soft, hard = min(soft, most), min(hard, most)
-        resource.setrlimit(which, (soft, hard))
-    checked(prctl(PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
-    checked(prctl(PR_SET_DUMPABLE, 0), "dumpable")
-    if request.seccomp:
-        program = ctypes.create_string_buffer(request.seccomp, len(request.seccomp))
-        # struct sock_fprog: a length in filters of eight bytes, and a pointer.
-        filters = struct.pack("@HP", len(request.seccomp) // 8, ctypes.addressof(program))
-        holder = ctypes.create_string_buffer(filters, len(filters))
-        checked(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(holder)), "seccomp")
+def start_instance(core, imports):
+    """An instance that was not forked: it is confined already, and its channel
+    is its standard input."""
+    if core.template_place_channel() < 0:
+        return
+    channel = Channel(socket.socket(fileno=CHANNEL))
+    why = import_all(imports)
+    if why:
+        return channel.send(UNCONFINED, why)
+    settle()
+    Instance(channel).serve()
 
 
 def forget_the_template():
-    """Signals as in a new process, and randomness of one's own."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    """Randomness of one's own."""
     random.seed(os.urandom(32))
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random:

@@ -8,6 +8,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::functions::Functions;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use store::{BlobWriter, Object, Record};
 
@@ -32,6 +33,9 @@ pub struct EvaluateRequest {
     pub deadline: Option<Duration>,
     /// Against other requests.
     pub priority: Priority,
+    /// Whether the goal can be asked for again, so that its result is worth
+    /// remembering as a whole.
+    pub is_repeatable: bool,
 }
 
 /// The end of an evaluation.
@@ -184,6 +188,11 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// If the store fails.
     fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error>;
+
+    /// The functions of the node; `None` if it serves none at all.
+    fn functions(&self) -> Option<&dyn Functions> {
+        None
+    }
 
     /// `Err` with the reason while the node should get no requests.
     ///

@@ -18,6 +18,8 @@ mod body;
 mod connections;
 mod door;
 mod envelope;
+mod functions;
+mod journal;
 mod metrics;
 mod openapi;
 mod options;
@@ -34,6 +36,7 @@ pub use backend::{
 };
 pub use connections::{Connections, Open};
 pub use door::Door;
+pub use functions::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
 pub use options::Options;
 pub use router::{Gateway, router};
 

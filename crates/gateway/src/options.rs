@@ -15,6 +15,9 @@ pub struct Options {
     /// Longest blob that one upload may bring, in bytes. It is streamed to
     /// the store and never held whole.
     pub body_max_bytes: u64,
+    /// The longest body of a request to a function, in bytes; it is in memory
+    /// at once.
+    pub call_max_bytes: u64,
     /// Longest bundle, in bytes. A bundle is held in memory while it is read.
     pub bundle_max_bytes: u64,
     /// Longest JSON body, in bytes.
@@ -45,6 +48,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             body_max_bytes: 64 << 30,
+            call_max_bytes: 64 << 20,
             bundle_max_bytes: 64 << 20,
             json_max_bytes: 16 << 20,
             buffered_max_bytes: 512 << 20,

@@ -15,7 +15,7 @@ use serde::Serialize;
 /// The media type of a problem.
 pub(crate) const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 /// "Client closed request": has no name in the registry, but tools know it.
-const CLIENT_CLOSED: u16 = 499;
+pub(crate) const CLIENT_CLOSED: u16 = 499;
 /// Seconds after which a refused client may try again.
 const RETRY_AFTER_S: u32 = 1;
 
@@ -168,6 +168,26 @@ impl Problem {
         problem
     }
 
+    /// The failure of a function that was called, rather than of a computation
+    /// that the client sent.
+    pub(crate) fn of_function(
+        mut self,
+        status: StatusCode,
+        title: &'static str,
+        name: &str,
+        version: u64,
+    ) -> Self {
+        self.0.status = status.as_u16();
+        self.0.title = title;
+        self.0.component = "function";
+        self.0.detail = format!("function {name}, version {version}: {}", self.0.detail);
+        self.0.headers.retain(|(name, _)| name != RETRY_AFTER);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            self.0.headers.push((RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S)));
+        }
+        self
+    }
+
     /// What the caller can do next.
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.0.suggestion = Some(suggestion.into());
@@ -183,6 +203,11 @@ impl Problem {
     /// The status code.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What went wrong, for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
     }
 
     /// The document for a request with this id.

@@ -4,7 +4,7 @@
 //! [`endpoints`] is the one list of what the gateway answers; the router is
 //! built from it, and a test holds the OpenAPI document against it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::Router;
@@ -20,6 +20,7 @@ use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
 use crate::connections::Connections;
 use crate::door::{self, Door};
+use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) openapi: Bytes,
+    pub(crate) journal: Mutex<Journal>,
     pub(crate) started: Instant,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
@@ -55,6 +57,8 @@ pub(crate) enum Verb {
     Post,
     Put,
     Delete,
+    /// Whatever the function makes of it.
+    Any,
 }
 
 impl Verb {
@@ -64,6 +68,12 @@ impl Verb {
             Self::Post => MethodFilter::POST,
             Self::Put => MethodFilter::PUT,
             Self::Delete => MethodFilter::DELETE,
+            Self::Any => MethodFilter::GET
+                .or(MethodFilter::POST)
+                .or(MethodFilter::PUT)
+                .or(MethodFilter::DELETE)
+                .or(MethodFilter::PATCH)
+                .or(MethodFilter::OPTIONS),
         }
     }
 }
@@ -90,8 +100,8 @@ impl Endpoint {
 /// Everything that the gateway answers. `GET` answers `HEAD` too.
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
-    use Verb::{Delete, Get, Post, Put};
-    use routes::{blobs, bundles, evaluate, explain, labels, objects, operations, trees};
+    use Verb::{Any, Delete, Get, Post, Put};
+    use routes::{blobs, bundles, call, evaluate, explain, functions, labels, objects, operations, trees};
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
@@ -102,6 +112,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Get, "/v1/functions", Quick, functions::list),
+        Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),
+        Endpoint::new(Put, "/v1/functions/{name}", Quick, functions::put),
+        Endpoint::new(Delete, "/v1/functions/{name}", Quick, functions::remove),
+        Endpoint::new(Post, "/v1/functions/{name}/rollback", Quick, functions::roll_back),
+        Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
+        Endpoint::new(Any, "/function/{name}", Long, call::call),
+        Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
         Endpoint::new(Get, "/healthz", Vital, operations::healthz),
@@ -126,6 +144,7 @@ impl Gateway {
             backend,
             metrics: Arc::new(metrics),
             openapi: openapi::document(&options.version),
+            journal: Mutex::default(),
             started: Instant::now(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),

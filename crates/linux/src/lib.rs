@@ -12,13 +12,13 @@ mod calls;
 mod cgroup;
 mod cpu;
 mod credentials;
+mod execution;
 mod heap;
 mod landlock;
 mod mapping;
 mod message;
 mod mounts;
 mod namespaces;
-mod packet;
 mod pidfd;
 mod syscall_filter;
 #[cfg(test)]
@@ -33,21 +33,24 @@ pub use credentials::{
     ProcessLimits, become_user, capabilities, drop_bounding_set, forbid_dumping, forbid_new_privileges,
     keep_capabilities, set_process_limits,
 };
+pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, memory_file};
 pub use heap::{prefer_huge_pages, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
-pub use message::{MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, message_pair, receive_message, send_message};
+pub use message::{
+    MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, end_messages, limit_sending, message_pair, receive_message,
+    send_message,
+};
 pub use mounts::{
     Restrictions, attach, change_directory, change_root, copy_tree, detach, file_system_size,
     make_mounts_private, new_file_system, new_memory_files, restrict,
 };
 pub use namespaces::{
-    Namespaces, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
+    Namespaces, attach_in, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
-pub use packet::{PACKET_FDS_MAX, Packets};
 pub use pidfd::{
-    Exit, Forked, child_events, close_on_exec_from, drain_events, fork, kill_process, leave_session,
-    open_process, reap_any, reset_signals, wait_either, wait_process, wait_readable,
+    Exit, Forked, child_events, drain_events, fork, kill_process, leave_session, open_process, reap_any,
+    reset_signals, wait_either, wait_process, wait_readable,
 };
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use ticks::{Ticks, monotonic_ns};

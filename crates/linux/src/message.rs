@@ -4,11 +4,12 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
 };
 
 /// The most bytes of one message.
@@ -44,6 +45,21 @@ pub fn send_message(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> 
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// How long [`send_message`] may wait on this socket for a peer that reads
+/// nothing; it fails with `WouldBlock` then.
+///
+/// # Errors
+/// What the kernel says.
+pub fn limit_sending(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
+    Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(timeout))?)
+}
+
+/// Ends the connection for both sides; whoever waits in it returns.
+pub fn end_messages(socket: impl AsFd) {
+    // It fails only when the peer is gone already.
+    _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
 /// Takes one message and its descriptors, which are closed on exec; `None` if

@@ -4,7 +4,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
@@ -71,6 +72,30 @@ pub fn unshare(kinds: Namespaces) -> io::Result<()> {
 pub fn enter(pidfd: BorrowedFd<'_>, kinds: Namespaces) -> io::Result<()> {
     rustix::thread::move_into_thread_name_spaces(pidfd, ThreadNameSpaceType::from_bits_retain(kinds.0))?;
     Ok(())
+}
+
+/// Puts mounts that are mounted nowhere yet into the mount namespace of a
+/// process, each in its place there. Nothing of the calling thread changes.
+///
+/// # Errors
+/// `PermissionDenied` without the capability, `NotFound` for a place that is
+/// not there; mounts before that one stay.
+#[expect(clippy::disallowed_methods, reason = "what a thread of its own enters, no other has to leave")]
+pub fn attach_in(pidfd: BorrowedFd<'_>, mounts: &[(OwnedFd, &Path)]) -> io::Result<()> {
+    let enter_and_attach = || {
+        // A thread that shares its root and working directory with others may
+        // not enter.
+        // SAFETY: the flag that is dangerous, a file table of one's own, is not
+        // in the set.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
+        enter(pidfd, Namespaces::MOUNT)?;
+        mounts.iter().try_for_each(|(mount, place)| crate::attach(mount.as_fd(), place))
+    };
+    std::thread::scope(|scope| {
+        let entered =
+            std::thread::Builder::new().name("mounts".to_owned()).spawn_scoped(scope, enter_and_attach)?;
+        entered.join().unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has panicked")))
+    })
 }
 
 /// Gives this process's new user namespace one user and one group: itself,

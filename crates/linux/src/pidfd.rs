@@ -188,17 +188,6 @@ pub fn reset_signals() {
     }
 }
 
-/// Has every descriptor from `first` on closed when a program is executed.
-///
-/// # Errors
-/// What the kernel says.
-pub fn close_on_exec_from(first: u32) -> io::Result<()> {
-    let flags = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: the call takes three numbers, and closes nothing now.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Leaves the session of the parent, and with that its terminal. A leader of
 /// a group, who cannot, has done so before.
 pub fn leave_session() {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop};
 use gateway::{
-    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,
-    Progress,
+    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Place,
+    Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use sandbox::wasm::{Compilation, Origin};
@@ -56,6 +56,7 @@ impl Backend for NodeBackend {
             begun,
             goal: request.goal,
             deadline: request.deadline,
+            is_repeatable: request.is_repeatable,
             known: None,
             submitted: None,
         };
@@ -116,6 +117,10 @@ impl Backend for NodeBackend {
 
     fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error> {
         self.0.store.labels()
+    }
+
+    fn functions(&self) -> Option<&dyn Functions> {
+        Some(&*self.0.deployments)
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -192,6 +197,7 @@ struct RunningEvaluation {
     begun: Instant,
     goal: Handle,
     deadline: Option<Duration>,
+    is_repeatable: bool,
     known: Option<Handle>,
     submitted: Option<(Arc<Request>, oneshot::Receiver<Handle>)>,
 }
@@ -235,7 +241,8 @@ impl RunningEvaluation {
 
     fn conclude(&self, result: Handle, applied: u64) -> Evaluated {
         let wall = self.begun.elapsed();
-        if wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0 && self.goal.is_encode() {
+        let is_worth_it = wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0;
+        if self.is_repeatable && is_worth_it && self.goal.is_encode() {
             self.record(result, wall);
         }
         let tree = result.is_failure().then(|| self.node.store.get(result.plain_tree()));

@@ -123,6 +123,8 @@ pub struct Budgets {
     pub allowance_bytes: u64,
     /// Memory that applications reserve beyond the allowance, together.
     pub pool_bytes: u64,
+    /// Instances of functions that are processes, together.
+    pub instances_bytes: u64,
     /// What each worker touches of its heap before it begins.
     pub warm_bytes: usize,
     /// Requests queued or running.
@@ -159,7 +161,8 @@ fn connections_max_default() -> usize {
 
 impl Budgets {
     /// Half of the machine's memory unless told otherwise: five sixteenths of
-    /// that for objects, one for walks, two for relations, half for guests.
+    /// that for objects, one for walks, two for relations, half for guests; and
+    /// as much as for guests for instances of functions, idle ones included.
     pub fn new(options: &Options) -> Self {
         let workers = options.workers.unwrap_or_else(cpus).clamp(1, WORKERS_MAX);
         let memory = options.memory_bytes.unwrap_or_else(|| machine_memory_bytes() / 2);
@@ -173,6 +176,7 @@ impl Budgets {
             relations_bytes: memory / 8,
             allowance_bytes,
             pool_bytes: guests - allowance_bytes * workers as u64,
+            instances_bytes: guests,
             warm_bytes: (memory / 8 * 3 / WARM_SHARE / workers as u64).min(WARM_MAX_BYTES) as usize,
             requests_max: options.requests_max.unwrap_or(REQUESTS_MAX_DEFAULT),
             connections_max: options.connections_max.unwrap_or_else(connections_max_default).max(1),

@@ -18,6 +18,7 @@ use store::{Object, Record, Store};
 
 use crate::Scheduler;
 use crate::fetcher::Fetcher;
+use crate::processes::Processes;
 
 /// What other threads may see of a worker.
 pub(crate) struct WorkerState {
@@ -52,6 +53,7 @@ pub struct Executor {
     store: Arc<Store>,
     scheduler: Arc<Scheduler>,
     fetcher: Arc<Fetcher>,
+    processes: Arc<Processes>,
     invoker: Invoker,
     state: Arc<WorkerState>,
     request: Option<Arc<Request>>,
@@ -64,6 +66,7 @@ impl Executor {
         scheduler: Arc<Scheduler>,
         fetcher: Arc<Fetcher>,
         codelets: Arc<Codelets>,
+        processes: Arc<Processes>,
     ) -> Self {
         let invoker = Invoker::new(codelets);
         let state = Arc::new(WorkerState {
@@ -72,7 +75,7 @@ impl Executor {
             applied: AtomicU64::new(0),
             interrupt: invoker.interrupt(),
         });
-        Self { store, scheduler, fetcher, invoker, state, request: None, applied: 0 }
+        Self { store, scheduler, fetcher, processes, invoker, state, request: None, applied: 0 }
     }
 
     pub(crate) fn state(&self) -> Arc<WorkerState> {
@@ -121,7 +124,7 @@ impl Executor {
             if let Some(code) = self.stopped() {
                 self.state.is_busy.store(false, Ordering::Release);
                 let fault = Fault { code, detail: "its request was stopped before it began".to_owned() };
-                return sandbox::Outcome { result: Err(fault), fuel: 0 };
+                return sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() };
             }
             self.applied += 1;
             let outcome = self.invoker.invoke(call);
@@ -203,7 +206,16 @@ impl Host for Executor {
     }
 
     #[inline]
-    fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, _job: JobId) -> Applied {
+    fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, job: JobId) -> Applied {
+        let Application { limits, procedure, .. } = *application;
+        // A module is never a literal, so that this costs codelets nothing.
+        if procedure.literal_bytes().is_some()
+            && self.processes.take_over(job, thunk, limits, procedure, data)
+        {
+            self.applied += 1;
+            self.state.applied.store(self.applied, Ordering::Relaxed);
+            return Applied::Pending;
+        }
         let begun = Ticks::now();
         let outcome = self.invoke(thunk.definition(), application, data);
         let nanos = Ticks::now().nanos_since(begun);

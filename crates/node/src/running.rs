@@ -2,6 +2,7 @@
 //! A running node without its listeners.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -15,6 +16,8 @@ use store::Store;
 use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
+use crate::functions::Deployments;
+use crate::processes::{ProcessOptions, Processes};
 use crate::requests::Requests;
 use crate::{Error, Evaluator, Scheduler, workers};
 
@@ -26,6 +29,8 @@ pub struct Node {
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) requests: Arc<Requests>,
     pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) processes: Arc<Processes>,
+    pub(crate) deployments: Arc<Deployments>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -67,11 +72,24 @@ impl Node {
             held_max_bytes: budgets.objects_bytes / 2,
             walk_max_bytes: budgets.walks_bytes,
         }));
+        let processes =
+            Processes::new(process_options(options, &budgets), Arc::clone(&store), Arc::clone(&scheduler));
+        let deployments = Arc::new(Deployments::open(Arc::clone(&store), Arc::clone(&processes))?);
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());
-        let mut node =
-            Self { budgets, store, codelets, scheduler, requests, fetcher, states: Vec::new(), threads };
+        let mut node = Self {
+            budgets,
+            store,
+            codelets,
+            scheduler,
+            requests,
+            fetcher,
+            processes,
+            deployments,
+            states: Vec::new(),
+            threads,
+        };
         node.start_threads().map_err(|source| Error::Start { what: "the workers", source })?;
         Ok(Arc::new(node))
     }
@@ -99,6 +117,7 @@ impl Node {
             Arc::clone(&self.scheduler),
             Arc::clone(&self.fetcher),
             Arc::clone(&self.codelets),
+            Arc::clone(&self.processes),
         )
     }
 
@@ -166,6 +185,8 @@ impl Node {
         for request in self.requests.under_way() {
             self.stop(&request, Stop::Cancelled);
         }
+        // While there are workers to take what has ended.
+        self.processes.close();
         self.scheduler.close();
         self.fetcher.close();
         for thread in self.threads.lock().drain(..) {
@@ -175,6 +196,20 @@ impl Node {
         if let Err(error) = self.store.flush_relations() {
             tracing::warn!(%error, "relations were not written; they will be computed again");
         }
+    }
+}
+
+/// Layers that nobody uses may have so many bytes on the disk.
+const LAYERS_BYTES: u64 = 8 << 30;
+
+fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
+    let folder = |home: &PathBuf| home.join("layers");
+    let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
+    ProcessOptions {
+        init: options.sandbox_init.clone(),
+        layers: options.home.as_ref().map_or_else(elsewhere, folder),
+        layers_bytes: LAYERS_BYTES,
+        memory_bytes: budgets.instances_bytes,
     }
 }
 

@@ -38,7 +38,9 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, executor: &mut Executor, requests
     }
 }
 
-struct AbortOnPanic;
+/// Ends the process if the thread panics: whoever waits for it would wait for
+/// ever.
+pub(crate) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {

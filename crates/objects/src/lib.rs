@@ -16,6 +16,7 @@ mod bundle;
 mod failure;
 mod handle;
 mod limits;
+mod pairs;
 mod selection;
 mod text;
 mod tree;
@@ -25,6 +26,7 @@ pub use bundle::{BUNDLE_MAGIC, BundleReader, BundleRecord, BundleWriter};
 pub use failure::{Failure, FailureCode};
 pub use handle::{BLOB_SIZE_MAX, HASH_LEN, Handle, Kind, LITERAL_LEN_MAX, TREE_ENTRIES_MAX};
 pub use limits::{LIMITS_LEN, Limits, MEMORY_DEFAULT_BYTES};
+pub use pairs::{PAIR_NAME_MAX, PAIR_VALUE_MAX, PAIRS_MAX, Pairs};
 pub use selection::{Part, Selection};
 pub use tree::{TreeBuilder, TreeView};
 
@@ -49,6 +51,9 @@ pub enum Error {
     /// A failure tree of the wrong shape.
     #[error("not a failure: {0}")]
     BadFailure(&'static str),
+    /// A tree of names and values that breaks their rules.
+    #[error("not pairs: {0}")]
+    BadPairs(&'static str),
     /// A bundle that ends early, or is not one.
     #[error("not a bundle: {0}")]
     BadBundle(&'static str),

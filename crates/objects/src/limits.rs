@@ -21,7 +21,7 @@ const U48_MAX: u64 = (1 << 48) - 1;
 
 /// Resource limits and hints. They are part of what an application *is*: the
 /// same call under other limits is another application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Most bytes of linear memory, tables and newly created objects together;
     /// below 2^48.

@@ -43,6 +43,7 @@ pub fn check_all(fixture: &dyn Fixture) {
     calls_must_fit(fixture);
     outcomes_are_counted(fixture);
     kill_ends_what_runs(fixture);
+    memory_and_life_are_told(fixture);
 }
 
 fn answers_stand_in_the_order_of_questions(fixture: &dyn Fixture) {
@@ -135,6 +136,26 @@ fn kill_ends_what_runs(fixture: &dyn Fixture) {
     start(fixture, other);
     let (call, expected) = fixture.echo(Handle::u64(9));
     assert_eq!(invoke(fixture, other, call).result, Ok(expected));
+}
+
+fn memory_and_life_are_told(fixture: &dyn Fixture) {
+    let sandbox = fixture.sandbox();
+    let id = create(fixture, fixture.good());
+    start(fixture, id);
+    let (call, expected) = fixture.echo(Handle::u64(5));
+    assert_eq!(invoke(fixture, id, call).result, Ok(expected));
+    assert!(state(fixture, id).is_alive, "a call that went well leaves something to run in");
+    let unknown = SandboxId(u64::MAX);
+    let told = sandbox.memory_bytes(&[unknown, id]);
+    assert!(matches!(told[..], [Err(Error::Unknown(_)), Ok(_)]), "{told:?}");
+    if let Ok(Some(bytes)) = told[1] {
+        assert!(bytes < 1 << 40, "{bytes} bytes for a function that returns its argument");
+    }
+    assert!(matches!(sandbox.kill(&[id])[..], [Ok(())]));
+    assert!(!state(fixture, id).is_alive, "what was killed lives on");
+    assert!(matches!(sandbox.delete(&[id])[..], [Ok(())]));
+    assert!(matches!(sandbox.memory_bytes(&[id])[..], [Err(Error::Unknown(_))]));
+    assert!(sandbox.memory_bytes(&[]).is_empty());
 }
 
 fn create(fixture: &dyn Fixture, spec: Spec) -> SandboxId {

@@ -12,10 +12,11 @@
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+pub mod keep_alive;
 pub mod process;
 mod sandbox;
 pub mod wasm;
 
 pub use sandbox::{
-    Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Outcome, Phase, Sandbox, SandboxId, Spec, State,
+    Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
 };

@@ -27,7 +27,7 @@ impl fmt::Display for SandboxId {
 }
 
 /// What a sandbox is to be made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// The procedure that it will run: a blob object.
     pub procedure: Handle,
@@ -47,6 +47,15 @@ pub enum Phase {
     Stopped,
 }
 
+/// How what a sandbox runs in came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Made from nothing but the procedure.
+    Cold,
+    /// Forked from a template that had its language loaded already.
+    Forked,
+}
+
 /// A sandbox, looked at from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
@@ -58,6 +67,11 @@ pub struct State {
     pub succeeded: u64,
     /// Invocations that ended with a fault.
     pub failed: u64,
+    /// Whether the next call finds something to run in. It does not after a
+    /// call whose fault ended it: the next call would have to make it anew.
+    pub is_alive: bool,
+    /// How what it runs in came about.
+    pub origin: Origin,
 }
 
 /// One application of a procedure. The caller vouches that the application
@@ -88,6 +102,9 @@ pub struct Outcome {
     pub result: Result<Handle, Fault>,
     /// Instructions executed, as the engine counts them; 0 if uncounted.
     pub fuel: u64,
+    /// What it printed, as far as the sandbox keeps that. A codelet cannot
+    /// print.
+    pub log: Vec<u8>,
 }
 
 /// Why an invocation has no result; a value, to be stored as a failure.
@@ -152,9 +169,11 @@ pub enum Error {
     /// The configured number of sandboxes exists already.
     #[error("there are {0} sandboxes already, the most that are allowed")]
     TooMany(usize),
-    /// The process that Python functions are forked from cannot be started.
-    #[error("the template of Python functions, {}, cannot serve: {reason}", interpreter.display())]
+    /// The process that functions are forked from cannot be started.
+    #[error("the template of {language} functions, {}, cannot serve: {reason}", interpreter.display())]
     Template {
+        /// What the functions are written in.
+        language: &'static str,
         /// The interpreter, as configured.
         interpreter: PathBuf,
         /// What is wrong.
@@ -193,6 +212,13 @@ pub trait Sandbox: Send + Sync {
     /// # Errors
     /// [`Error::Unknown`].
     fn state(&self, ids: &[SandboxId]) -> Vec<Result<State, Error>>;
+
+    /// Bytes of memory that sandboxes hold now, beyond what they share with
+    /// others of their kind; `None` where that is not known. Zero is known.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>>;
 
     /// Ends what runs in the sandboxes, with the failure `cancelled`, and
     /// refuses further calls. Returns before those invocations have ended.

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<()> 
         listen: Some(LISTEN_DEFAULT),
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
-        sandbox_init: vec!["/proc/self/exe".into(), "sandbox-init".into()],
+        sandbox_init: super::sandbox_init::command(),
         ..node::Options::default()
     };
     let checks = node::doctor(&options);

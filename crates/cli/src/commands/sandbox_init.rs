@@ -2,10 +2,16 @@
 //! `sinew sandbox-init`: what the node starts as the first process of a
 //! container. It is told all it needs over its standard input.
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use crate::exit::{Code, Stop};
+
+/// The program and arguments with which a node starts this command.
+pub(crate) fn command() -> Vec<OsString> {
+    vec!["/proc/self/exe".into(), "sandbox-init".into()]
+}
 
 pub(crate) fn run() -> anyhow::Result<()> {
     if std::io::stdin().is_terminal() {

@@ -90,6 +90,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         memory_bytes: arguments.memory,
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
+        sandbox_init: super::sandbox_init::command(),
         ..node::Options::default()
     };
     let mut options = given.or(file);

@@ -5,8 +5,10 @@
 
 pub(crate) mod blobs;
 pub(crate) mod bundles;
+pub(crate) mod call;
 pub(crate) mod evaluate;
 pub(crate) mod explain;
+pub(crate) mod functions;
 pub(crate) mod labels;
 pub(crate) mod objects;
 pub(crate) mod operations;

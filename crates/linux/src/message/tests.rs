@@ -7,6 +7,17 @@ use std::io::{Read as _, Write as _};
 use super::*;
 
 #[test]
+fn a_peer_that_does_not_read_is_not_waited_for() {
+    let (own, other) = message_pair().unwrap();
+    limit_sending(&own, Duration::from_millis(20)).unwrap();
+    let refused = (0..100_000).find_map(|_| send_message(&own, &[0; 4096], &[]).err()).unwrap();
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    end_messages(&own);
+    while receive_message(&other).unwrap().is_some() {}
+    assert!(send_message(&own, b"x", &[]).is_err());
+}
+
+#[test]
 fn descriptors_go_with_their_message() {
     let (a, b) = message_pair().unwrap();
     let (mut reader, writer) = io::pipe().unwrap();

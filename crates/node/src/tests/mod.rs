@@ -50,7 +50,7 @@ fn apply(node: &Node, limits: Limits, procedure: Handle, arguments: &[Handle]) -
 
 fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -> Evaluated {
     let backend = NodeBackend(Arc::clone(node));
-    let request = EvaluateRequest { goal, deadline, priority: Priority::Normal };
+    let request = EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true };
     let mut evaluation = backend.evaluate(request).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(evaluation.finished())
@@ -77,7 +77,14 @@ fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>>
     let backend = NodeBackend(Arc::clone(node));
     let begin = |number| {
         let goal = apply(node, Limits::default(), forever, &[byte(number)]);
-        backend.evaluate(EvaluateRequest { goal, deadline: None, priority: Priority::Normal }).unwrap()
+        backend
+            .evaluate(EvaluateRequest {
+                goal,
+                deadline: None,
+                priority: Priority::Normal,
+                is_repeatable: true,
+            })
+            .unwrap()
     };
     let running = (0..2).map(begin).collect();
     wait_until("the loops have begun", || node.scheduler().runnable() == 0);
@@ -123,7 +130,8 @@ fn a_deadline_passes_also_where_no_worker_is_free() {
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(node.scheduler().requests(), 2, "its place is free though no worker is");
     let backend = NodeBackend(Arc::clone(&node));
-    let request = EvaluateRequest { goal: queued, deadline: None, priority: Priority::Normal };
+    let request =
+        EvaluateRequest { goal: queued, deadline: None, priority: Priority::Normal, is_repeatable: true };
     drop(backend.evaluate(request).unwrap());
     assert_eq!((node.scheduler().requests(), node.scheduler().runnable()), (2, 0));
     drop(running);
@@ -185,7 +193,8 @@ fn a_stop_at_any_moment_frees_the_worker() {
     let backend = NodeBackend(Arc::clone(&node));
     for round in 0..300_u64 {
         let goal = apply(&node, Limits::default(), forever, &[Handle::u64(round)]);
-        let request = EvaluateRequest { goal, deadline: None, priority: Priority::Normal };
+        let request =
+            EvaluateRequest { goal, deadline: None, priority: Priority::Normal, is_repeatable: true };
         let evaluation = backend.evaluate(request).unwrap();
         // Dropped while queued, about to begin, or running.
         let pause = Instant::now();

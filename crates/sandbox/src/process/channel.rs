@@ -16,6 +16,7 @@
 //!  6 raised      ←  type, message, traceback: each length u32 and UTF-8
 //!  7 bad result  ←  why, UTF-8
 //!  8 log         ←  stream u8 (1 out, 2 err), the bytes  any time
+//!  9 unconfined  ←  why there is no instance, UTF-8     instead of 1
 //! ```
 //!
 //! The function runs in the process at the other end and can write to the
@@ -29,7 +30,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Of this wire; the template says the same number.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Bytes of each of the texts of an exception.
 pub(crate) const TEXT_LEN_MAX: usize = 4096;
 /// The longest source of a function.
@@ -51,6 +52,7 @@ const RESULT: u8 = 5;
 const RAISED: u8 = 6;
 const BAD_RESULT: u8 = 7;
 const LOG: u8 = 8;
+const UNCONFINED: u8 = 9;
 
 /// Why nothing more can be done with an instance.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub(crate) enum Broken {
     Late,
     /// What came is not what the protocol allows.
     Lie(&'static str),
+    /// The process could not become an instance.
+    Unconfined(String),
 }
 
 /// An exception of the function, as it described itself.
@@ -80,6 +84,7 @@ pub(crate) enum Frame {
     Raised(Raised),
     BadResult(String),
     Log { error: bool, bytes: Vec<u8> },
+    Unconfined(String),
 }
 
 /// How much of each kind is let in.
@@ -108,6 +113,7 @@ impl Channel {
     pub(crate) fn greet(&mut self, deadline: Instant) -> Result<(), Broken> {
         match self.answer(deadline)? {
             Frame::Hello { version: VERSION } => Ok(()),
+            Frame::Unconfined(why) => Err(Broken::Unconfined(why)),
             Frame::Hello { .. } => Err(Broken::Lie("a hello of another version")),
             _ => Err(Broken::Lie("no hello")),
         }
@@ -236,7 +242,7 @@ fn checked_header(header: [u8; HEADER_LEN], bounds: Bounds) -> Result<(u8, usize
         LOADED => len == 0,
         RESULT => len as u64 <= bounds.result_bytes_max,
         RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
-        BAD_RESULT => len <= TEXT_LEN_MAX,
+        BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
         LOG => (1..=LOG_PIECE_MAX).contains(&len),
         _ => return Err(Broken::Lie("a frame of no known kind")),
     };
@@ -266,6 +272,7 @@ fn decode(kind: u8, payload: Vec<u8>) -> Result<Frame, Broken> {
             Ok(Frame::Raised(Raised { kind: text()?, message: text()?, traceback: text()? }))
         }
         BAD_RESULT => Ok(Frame::BadResult(String::from_utf8_lossy(&payload).into_owned())),
+        UNCONFINED => Ok(Frame::Unconfined(String::from_utf8_lossy(&payload).into_owned())),
         LOG => match payload.split_first() {
             Some((stream, bytes)) => Ok(Frame::Log { error: *stream == 2, bytes: bytes.to_vec() }),
             None => Err(Broken::Lie("an empty log line")),

@@ -14,9 +14,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::bounds::{Bounds, Weakness};
 use super::container::Container;
+use super::options::Room;
 use super::place::{Confinement, Place, Places};
 use super::pool::Pool;
-use super::python::Room;
+use super::recipe;
 use super::rootfs::{Bind, Rootfs};
 use super::runtime::Runtime;
 
@@ -35,7 +36,7 @@ const LIMIT_MSGQUEUE: u32 = 12;
 pub(crate) struct Containers {
     runtime: Arc<Runtime>,
     rootfs: Rootfs,
-    usual: Bounds,
+    usual: Room,
     ready: Arc<Ready>,
     filler: Option<JoinHandle<()>>,
 }
@@ -53,16 +54,14 @@ impl Containers {
     pub(crate) fn new(
         runtime: Arc<Runtime>,
         prefixes: &[PathBuf],
-        tmp_bytes: u64,
         usual: Room,
         ready: usize,
     ) -> Result<Self, String> {
         if !runtime.abilities().is_root {
             return Err("forking into a container takes the rights of root: run the node as root".to_owned());
         }
-        let rootfs = rootfs(prefixes, tmp_bytes);
-        let usual = bounds(usual);
-        let pool = Pool::new(runtime.clone(), rootfs.clone(), usual, ready);
+        let rootfs = rootfs(prefixes, usual.tmp_bytes);
+        let pool = Pool::new(runtime.clone(), rootfs.clone(), bounds(usual), ready);
         let ready = Arc::new(Ready { pool, wanted: Mutex::new((true, false)), changed: Condvar::new() });
         let filling = ready.clone();
         let filler = std::thread::Builder::new().name("containers".to_owned()).spawn(move || filling.fill());
@@ -114,14 +113,14 @@ impl Ready {
 
 impl Places for Containers {
     fn prepare(&self, room: Room) -> Result<Box<dyn Place>, String> {
-        let bounds = bounds(room);
-        let container = if bounds == self.usual {
+        let container = if room == self.usual {
             let taken = self.ready.pool.take();
             self.ready.wanted.lock().0 = true;
             self.ready.changed.notify_all();
             taken
         } else {
-            self.runtime.prepare(&self.rootfs, &bounds)
+            let rootfs = Rootfs { tmp_bytes: room.tmp_bytes, ..self.rootfs.clone() };
+            self.runtime.prepare(&rootfs, &bounds(room))
         };
         Ok(Box::new(container.map_err(|error| error.to_string())?))
     }
@@ -132,6 +131,10 @@ impl Places for Containers {
 }
 
 impl Place for Container {
+    fn attach(&self, binds: &[Bind]) -> Result<(), String> {
+        if binds.is_empty() { Ok(()) } else { self.attach(binds).map_err(|error| error.to_string()) }
+    }
+
     fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.pidfd())
     }
@@ -161,6 +164,7 @@ impl Place for Container {
             uid: if is_root { 0 } else { own.user },
             gid: if is_root { 0 } else { own.group },
             rlimits: if weak(Weakness::NO_LIMITS) { Vec::new() } else { rlimits.collect() },
+            landlock: !weak(Weakness::NO_LANDLOCK),
             seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
         }
     }
@@ -173,17 +177,24 @@ impl Place for Container {
         // What cannot be read is not put down to memory.
         self.usage().map_or(0, |usage| usage.oom_kills)
     }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        // A group with a process in it has some memory; zero says that there
+        // are no groups.
+        self.usage().ok().map(|usage| usage.memory_bytes).filter(|bytes| *bytes > 0)
+    }
 }
 
 fn bounds(room: Room) -> Bounds {
-    let Room { memory_bytes, processes, cpu_percent, files } = room;
+    let Room { memory_bytes, processes, cpu_percent, files, tmp_bytes: _ } = room;
     Bounds { memory_bytes, processes, cpu_percent, files }
 }
 
 /// The host's programs, and the directories of the interpreter that are not
 /// among them.
 fn rootfs(prefixes: &[PathBuf], tmp_bytes: u64) -> Rootfs {
-    let mut rootfs = Rootfs { tmp_bytes, ..Rootfs::host_programs() };
+    let places = recipe::places().map(PathBuf::from).collect();
+    let mut rootfs = Rootfs { places, tmp_bytes, ..Rootfs::host_programs() };
     for prefix in prefixes {
         let is_seen = rootfs.read_only.iter().any(|bind| prefix.starts_with(&bind.guest));
         if !is_seen && prefix.parent().is_some_and(|parent| parent != Path::new("")) {

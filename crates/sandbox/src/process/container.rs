@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use linux::{Cgroup, Exit};
+use linux::{Cgroup, Exit, Restrictions};
 use parking_lot::Mutex;
 
 use super::bounds::Usage;
@@ -15,6 +15,7 @@ use super::confinement::Confinement;
 use super::error::Error;
 use super::init::{FAILED, RETURNED, SIGNALLED, STARTED};
 use super::plan::{Order, STRINGS_MAX};
+use super::rootfs::Bind;
 
 /// How long the init may take to answer.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -105,6 +106,24 @@ impl Container {
         }
         // It is our child, so that the only failure is that it has ended.
         let _ = linux::kill_process(self.pidfd.as_fd());
+    }
+
+    /// Has the container see folders of the host, read-only, without devices
+    /// and set-user-id programs, each in one of the places that its
+    /// [`Rootfs`](super::Rootfs) left for that. Only before anybody's code
+    /// runs in it, and only as root.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if a folder or place is not there; some may be
+    /// attached then.
+    pub fn attach(&self, binds: &[Bind]) -> Result<(), Error> {
+        let hard = Restrictions::READ_ONLY.and(Restrictions::NO_SETUID).and(Restrictions::NO_DEVICES);
+        let mut mounts = Vec::with_capacity(binds.len());
+        for bind in binds {
+            let tree = linux::copy_tree(&bind.host, hard).map_err(Error::kernel("open a layer"))?;
+            mounts.push((tree, bind.guest.as_path()));
+        }
+        linux::attach_in(self.pidfd(), &mounts).map_err(Error::kernel("put a layer into a container"))
     }
 
     /// Starts a native program in the container, confined like any other code,

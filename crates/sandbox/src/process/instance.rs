@@ -16,7 +16,10 @@ use std::time::{Duration, Instant};
 use objects::FailureCode;
 
 use super::channel::{Bounds, Broken, Channel, Frame, Raised};
+use super::language::Language;
+use super::layers::Layer;
 use super::place::Place;
+use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
 use crate::Fault;
 
@@ -47,6 +50,18 @@ impl Life {
     }
 }
 
+impl Life {
+    /// Whether its process is there, as far as is known.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.watch.ended().is_none() && !self.killed.load(Ordering::Acquire)
+    }
+
+    /// Memory that is charged to it now, if that is known.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        self.place.memory_bytes()
+    }
+}
+
 impl Drop for Life {
     fn drop(&mut self) {
         self.place.kill();
@@ -67,6 +82,7 @@ impl Drop for Life {
 /// What an instance may do, and how long things may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
+    pub(crate) language: Language,
     pub(crate) bounds: Bounds,
     pub(crate) memory_bytes: u64,
     /// From the fork to the loaded function.
@@ -82,6 +98,8 @@ pub(crate) struct Instance {
     oom_kills: u64,
     /// Replaced in texts, for they differ from node to node.
     prefixes: Vec<String>,
+    /// What it sees of the functions' files.
+    layers: Vec<Arc<Layer>>,
 }
 
 impl Instance {
@@ -99,7 +117,8 @@ impl Instance {
         let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false), template });
         let oom_kills = life.place.oom_kills();
         let channel = Channel::new(own, terms.bounds);
-        let mut instance = Self { life, channel, terms, oom_kills, prefixes };
+        let layers = Vec::new();
+        let mut instance = Self { life, channel, terms, oom_kills, prefixes, layers };
         let greeted = instance.channel.greet(deadline);
         greeted.map_err(|broken| instance.unconfined(&broken))?;
         Ok(instance)
@@ -108,6 +127,18 @@ impl Instance {
     /// What others need to end it.
     pub(crate) fn life(&self) -> &Arc<Life> {
         &self.life
+    }
+
+    /// Has it see these folders, before a function is loaded; they are kept
+    /// until it has ended.
+    pub(crate) fn attach(&mut self, binds: &[Bind], layers: Vec<Arc<Layer>>) -> Result<(), Fault> {
+        self.layers = layers;
+        self.life.place.attach(binds).map_err(|reason| unavailable("its files", &reason))
+    }
+
+    /// Gives calls no more time than this.
+    pub(crate) fn limit_calls(&mut self, timeout: Duration) {
+        self.terms.call_timeout = self.terms.call_timeout.min(timeout);
     }
 
     /// Loads the function; once.
@@ -128,7 +159,8 @@ impl Instance {
             Ok(Frame::Result(bytes)) => (Ok(bytes), true),
             Ok(Frame::BadResult(why)) => (Err(Fault::new(FailureCode::BadResult, why)), true),
             Ok(Frame::Raised(raised)) => {
-                let code = if raised.kind == "MemoryError" { FailureCode::Memory } else { FailureCode::Trap };
+                let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);
+                let code = if is_memory { FailureCode::Memory } else { FailureCode::Trap };
                 (Err(self.raised(&raised, code)), true)
             }
             Ok(_) => (Err(self.broken(&Broken::Lie("an answer that is none to a call"), "the call")), false),
@@ -143,7 +175,7 @@ impl Instance {
 
     /// Whether its process is there, as far as is known.
     pub(crate) fn is_alive(&self) -> bool {
-        self.life.watch.ended().is_none() && !self.life.killed.load(Ordering::Acquire)
+        self.life.is_alive()
     }
 
     /// Why the process did not get as far as its hello.
@@ -152,7 +184,7 @@ impl Instance {
         match self.life.watch.ended() {
             Some(Ended::Exited(status)) if fault.code == FailureCode::Trap => unavailable(
                 "the container",
-                &format!("the forked process could not confine itself (status {status})"),
+                &format!("the process ended with status {status} before it was an instance"),
             ),
             _ => fault,
         }
@@ -162,7 +194,7 @@ impl Instance {
     fn broken(&self, broken: &Broken, what: &str) -> Fault {
         let ended = match broken {
             Broken::Closed => self.life.watch.wait(END_PATIENCE),
-            Broken::Late | Broken::Lie(_) => None,
+            Broken::Late | Broken::Lie(_) | Broken::Unconfined(_) => None,
         };
         let killed = self.life.killed.load(Ordering::Acquire);
         let out_of_memory = self.life.place.oom_kills() > self.oom_kills;
@@ -179,6 +211,7 @@ impl Instance {
             (Broken::Late, _) => {
                 Fault::new(FailureCode::Deadline, format!("{what} took too long and was ended"))
             }
+            (Broken::Unconfined(why), _) => unavailable("the container", why),
             (Broken::Lie(lie), _) => {
                 Fault::new(FailureCode::Trap, format!("the instance misused its channel: {lie}"))
             }
@@ -206,7 +239,7 @@ impl Instance {
         };
         let mut text = format!("{first}\n{}", raised.traceback);
         for prefix in self.prefixes.iter().filter(|prefix| prefix.len() > 1) {
-            text = text.replace(prefix.as_str(), "<python>");
+            text = text.replace(prefix.as_str(), self.terms.language.placeholder());
         }
         Fault::new(code, without_addresses(&text))
     }
@@ -220,7 +253,7 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Replaces what Python prints of addresses, `0x7f…`, by `0x…`.
+/// Replaces what interpreters print of addresses, `0x7f…`, by `0x…`.
 fn without_addresses(text: &str) -> String {
     const DIGITS_MIN: usize = 6;
     let mut clean = String::with_capacity(text.len());

@@ -6,7 +6,7 @@
 //! the container and the first to go. It is prepared before anybody's code is
 //! in it, is used for one function of one owner, and is destroyed with all
 //! that ever ran in it. [`Runtime`] makes them, [`Pool`] keeps some ready.
-//! [`Python`] puts functions into them, forked from a template process.
+//! [`Functions`] puts functions into them, forked from a template process.
 //!
 //! Invariants: user code runs only after the whole of [`Confinement`] holds;
 //! it can hold no descriptor, file or process beyond its container's end;
@@ -21,12 +21,17 @@ mod contained;
 mod container;
 mod error;
 mod filter;
+mod functions;
+mod image;
 pub mod init;
 mod instance;
+mod language;
+mod layers;
+mod options;
 mod place;
 mod plan;
 mod pool;
-mod python;
+mod recipe;
 mod rootfs;
 mod runtime;
 mod template;
@@ -35,8 +40,12 @@ pub use bounds::{Bounds, Usage, Weakness};
 pub use confinement::Confinement;
 pub use container::{Container, Process, Program};
 pub use error::Error;
+pub use functions::Functions;
+pub use image::{Image, Settings, runtime_of};
+pub use language::Language;
+pub use layers::{Layer, Layers};
 pub use linux::Exit;
+pub use options::FunctionsOptions;
 pub use pool::Pool;
-pub use python::{Python, PythonOptions};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};

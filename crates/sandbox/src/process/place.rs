@@ -3,7 +3,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::python::Room;
+use super::options::Room;
+use super::rootfs::Bind;
 
 /// What a forked process does to itself before it runs a function.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +16,8 @@ pub(crate) struct Confinement {
     pub(crate) gid: u32,
     /// Resource, soft and hard limit.
     pub(crate) rlimits: Vec<(u32, i64, i64)>,
+    /// Whether Landlock guards files, where the kernel has it.
+    pub(crate) landlock: bool,
     /// An array of `struct sock_filter`.
     pub(crate) seccomp: Vec<u8>,
 }
@@ -26,10 +29,15 @@ pub(crate) trait Place: Send + Sync {
     /// Files to write `0` into.
     fn joins(&self) -> Vec<BorrowedFd<'_>>;
     fn confinement(&self) -> Confinement;
+    /// Has what will be in it see these folders. Only before anybody's code is
+    /// in it.
+    fn attach(&self, binds: &[Bind]) -> Result<(), String>;
     /// Ends all that is in it, at once.
     fn kill(&self);
     /// How often something in it was killed for want of memory.
     fn oom_kills(&self) -> u64;
+    /// Memory charged to what is in it, if that is known.
+    fn memory_bytes(&self) -> Option<u64>;
 }
 
 /// Makes places.
@@ -58,11 +66,19 @@ impl Place for Nowhere {
         Confinement::default()
     }
 
+    fn attach(&self, binds: &[Bind]) -> Result<(), String> {
+        if binds.is_empty() { Ok(()) } else { Err("there is no container".to_owned()) }
+    }
+
     /// The process ends by itself when its channel is shut.
     fn kill(&self) {}
 
     fn oom_kills(&self) -> u64 {
         0
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -109,6 +109,10 @@ impl Plan {
         for bind in &self.rootfs.read_only {
             writer.string(&bind.host).string(&bind.guest);
         }
+        writer.number(self.rootfs.places.len() as u64);
+        for place in &self.rootfs.places {
+            writer.string(place);
+        }
         writer.0
     }
 
@@ -124,8 +128,12 @@ impl Plan {
             let (host, guest) = (reader.string()?, reader.string()?);
             read_only.push(Bind { host: host.into(), guest: guest.into() });
         }
+        let mut places = Vec::new();
+        for _ in 0..reader.count(BINDS_MAX)? {
+            places.push(reader.string()?.into());
+        }
         reader.end()?;
-        let rootfs = Rootfs { read_only, tmp_bytes };
+        let rootfs = Rootfs { read_only, places, tmp_bytes };
         Some(Self { user_namespace: has_users.then_some(users), host_name, rootfs, weakness })
     }
 }
@@ -196,7 +204,11 @@ mod tests {
         Plan {
             user_namespace: Some((1, 2, 3)),
             host_name: "sandbox".to_owned(),
-            rootfs: Rootfs { read_only: vec![Bind::same("/usr"), Bind::same("/lib")], tmp_bytes: 7 },
+            rootfs: Rootfs {
+                read_only: vec![Bind::same("/usr"), Bind::same("/lib")],
+                places: vec!["/app".into()],
+                tmp_bytes: 7,
+            },
             weakness: Weakness::ROOT,
         }
     }

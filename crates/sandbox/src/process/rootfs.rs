@@ -46,6 +46,9 @@ impl Bind {
 pub struct Rootfs {
     /// What it sees of the host.
     pub read_only: Vec<Bind>,
+    /// Empty folders, in which something can be put later
+    /// ([`Container::attach`](super::Container::attach)).
+    pub places: Vec<PathBuf>,
     /// Room in `/tmp`; counted as memory too.
     pub tmp_bytes: u64,
 }
@@ -56,33 +59,37 @@ impl Rootfs {
     pub fn host_programs() -> Self {
         let folders = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"];
         let here = folders.into_iter().filter(|path| Path::new(path).exists());
-        Self { read_only: here.map(Bind::same).collect(), tmp_bytes: 16 << 20 }
+        Self { read_only: here.map(Bind::same).collect(), places: Vec::new(), tmp_bytes: 16 << 20 }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.read_only.len() > BINDS_MAX {
-            return Err(Error::Invalid(format!("{} binds; at most {BINDS_MAX}", self.read_only.len())));
+        let mounts = self.read_only.len() + self.places.len();
+        if mounts > BINDS_MAX {
+            return Err(Error::Invalid(format!("{mounts} binds and places; at most {BINDS_MAX}")));
         }
-        for bind in &self.read_only {
-            let mut parts = bind.guest.components();
-            let is_plain = parts.next() == Some(Component::RootDir)
-                && parts.clone().count() > 0
-                && parts.all(|part| matches!(part, Component::Normal(_)));
-            let is_ours = ["/proc", "/dev", "/tmp", "/old"].iter().any(|ours| bind.guest.starts_with(ours));
-            if !is_plain || is_ours {
-                let path = bind.guest.display();
-                return Err(Error::Invalid(format!(
-                    "{path} is not a place for a bind: it must be absolute and plain, outside of /proc, /dev and /tmp"
-                )));
-            }
+        let guests = self.read_only.iter().map(|bind| &bind.guest);
+        match guests.chain(&self.places).find(|guest| !is_plain(guest)) {
+            Some(guest) => Err(Error::Invalid(format!(
+                "{} is not a place for a bind: it must be absolute and plain, outside of /proc, /dev and /tmp",
+                guest.display()
+            ))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn quota(&self) -> (u64, u64) {
         let bytes = self.tmp_bytes.max(TMP_BYTES_MIN);
         (bytes, (bytes / 4096).clamp(64, 1 << 16))
     }
+}
+
+fn is_plain(guest: &Path) -> bool {
+    let mut parts = guest.components();
+    let is_ours = ["/proc", "/dev", "/tmp", "/old"].iter().any(|ours| guest.starts_with(ours));
+    parts.next() == Some(Component::RootDir)
+        && parts.clone().count() > 0
+        && parts.all(|part| matches!(part, Component::Normal(_)))
+        && !is_ours
 }
 
 /// Makes the tree and changes the root to it. Runs in the init, in a mount
@@ -117,6 +124,10 @@ pub(super) fn enter(rootfs: &Rootfs, weakness: Weakness) -> io::Result<()> {
     linux::change_directory(root.as_fd())?;
     for (copy, bind) in &binds {
         place(copy, &bind.host, &relative(&bind.guest))?;
+    }
+    for empty in &rootfs.places {
+        let empty = relative(empty);
+        fs::create_dir_all(&empty).map_err(at("make", &empty))?;
     }
     make_dev(&devices)?;
     mount("proc", &proc_mount(weakness)?)?;
@@ -198,7 +209,11 @@ mod tests {
 
     fn is_refused(guest: &str) -> bool {
         let bind = Bind { host: "/usr".into(), guest: guest.into() };
-        Rootfs { read_only: vec![bind], tmp_bytes: 0 }.check().is_err()
+        let places = vec![guest.into()];
+        let by_place = Rootfs { places, ..Rootfs::default() }.check().is_err();
+        let by_bind = Rootfs { read_only: vec![bind], ..Rootfs::default() }.check().is_err();
+        assert_eq!(by_place, by_bind);
+        by_bind
     }
 
     #[test]
@@ -209,12 +224,12 @@ mod tests {
         for guest in ["/usr", "/function/code", "/tmpfiles"] {
             assert!(!is_refused(guest), "{guest}");
         }
-        assert!(Rootfs { read_only: vec![Bind::same("/usr"); 65], tmp_bytes: 0 }.check().is_err());
+        assert!(Rootfs { read_only: vec![Bind::same("/usr"); 65], ..Rootfs::default() }.check().is_err());
     }
 
     #[test]
     fn quotas_have_a_floor_and_a_ceiling() {
-        let quota = |tmp_bytes| Rootfs { read_only: Vec::new(), tmp_bytes }.quota();
+        let quota = |tmp_bytes| Rootfs { tmp_bytes, ..Rootfs::default() }.quota();
         assert_eq!(quota(0), (64 << 10, 64));
         assert_eq!(quota(16 << 20), (16 << 20, 4096));
         assert_eq!(quota(1 << 40), (1 << 40, 1 << 16));

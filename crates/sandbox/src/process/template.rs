@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The template process, seen from the node.
 //!
-//! It runs `guests/python/template.py` and takes orders over a socket of
-//! whole messages, integers little-endian:
+//! It runs `guests/<language>/template.*` on the native core of all languages,
+//! `guests/template`, and takes orders over a socket of whole messages,
+//! integers little-endian:
 //!
 //! ```text
-//!  H ← version u16, pid u32, layout digest, "python version\0prefix\0base prefix"
+//!  H ← version u16, pid u32, layout digest, "version\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
-//!  F → id u64, setns flags u32, uid u32, gid u32, limits u16, joins u16, program u32,
+//!  ? ← why it cannot fork, though it could serve otherwise
+//!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock),
+//!      limits u16, joins u16, program u32,
 //!      limits × (resource u32, soft i64, hard i64), the seccomp program;
 //!      descriptors: the channel, the pidfd if there are flags, the cgroups to join
 //!  R ← id u64, pid u32              forked
@@ -20,34 +23,59 @@
 //! live on without it; how they end is no longer told then.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linux::Packets;
 use parking_lot::{Condvar, Mutex};
 
+use super::language::{Language, Role};
 use super::place::{Confinement, Place};
 
-const SOURCE: &str = include_str!("../../../../guests/python/template.py");
-const VERSION: u16 = 1;
-const MESSAGE_LEN_MAX: usize = 16 << 10;
+const VERSION: u16 = 2;
+/// Bits of an order's flags.
+const ORDER_LANDLOCK: u32 = 1;
 /// A fork takes milliseconds; one that takes this long never ends.
 const FORK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a template is started with.
 #[derive(Debug, Clone)]
 pub(crate) struct TemplateOptions {
+    pub(crate) language: Language,
     pub(crate) interpreter: PathBuf,
+    pub(crate) packages: Vec<PathBuf>,
     pub(crate) imports: Vec<String>,
     /// Within which it must have imported everything.
     pub(crate) start_timeout: Duration,
+}
+
+/// Why there is no template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Nothing can be run with these options.
+    Serve(String),
+    /// What was imported keeps it from forking; it can be run otherwise.
+    Fork(String),
+}
+
+impl Refusal {
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Serve(reason) | Self::Fork(reason) => reason,
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self::Serve(reason)
+    }
 }
 
 /// What a template says of itself.
@@ -119,7 +147,7 @@ pub(crate) struct Template {
 }
 
 struct Orders {
-    packets: Packets,
+    socket: OwnedFd,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -135,21 +163,19 @@ struct State {
 
 impl Template {
     /// Starts a template and waits until it is ready to fork.
-    pub(crate) fn start(options: &TemplateOptions) -> Result<Self, String> {
-        let (packets, other) = Packets::pair().map_err(|error| format!("no socket: {error}"))?;
-        packets.set_send_timeout(FORK_TIMEOUT).map_err(|error| format!("no socket: {error}"))?;
-        let mut child = command(options)
+    pub(crate) fn start(options: &TemplateOptions) -> Result<Self, Refusal> {
+        let no_socket = |error: io::Error| format!("no socket: {error}");
+        let (socket, other) = linux::message_pair().map_err(no_socket)?;
+        linux::limit_sending(&socket, FORK_TIMEOUT).map_err(no_socket)?;
+        let core = linux::memory_file("template", options.language.core());
+        let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
+        let mut child = command(options, core)
             .stdin(Stdio::from(other))
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", options.interpreter.display()))?;
-        let packets = Arc::new(packets);
-        let hello = hello(&packets, &mut child, options.start_timeout);
+        let hello = hello(&socket, options);
         let hello = hello.inspect_err(|_| end(&mut child))?;
-        let Some(packets) = Arc::into_inner(packets) else {
-            end(&mut child);
-            return Err("its first words are still waited for".to_owned());
-        };
-        let orders = Arc::new(Orders { packets, state: Mutex::default(), changed: Condvar::new() });
+        let orders = Arc::new(Orders { socket, state: Mutex::default(), changed: Condvar::new() });
         let listening = orders.clone();
         let reader =
             std::thread::Builder::new().name("template".to_owned()).spawn(move || listening.listen());
@@ -157,7 +183,7 @@ impl Template {
             Ok(reader) => Ok(Self { orders, hello, child: Mutex::new(child), reader: Some(reader) }),
             Err(error) => {
                 end(&mut child);
-                Err(format!("no thread to listen to it: {error}"))
+                Err(format!("no thread to listen to it: {error}").into())
             }
         }
     }
@@ -187,7 +213,7 @@ impl Template {
         let mut fds = vec![channel];
         fds.extend(place.pidfd());
         fds.extend(joins);
-        let answer = match self.orders.packets.send(&message, &fds) {
+        let answer = match linux::send_message(&self.orders.socket, &message, &fds) {
             Ok(()) => self.orders.answer(id),
             Err(error) => Err(format!("it takes no orders: {error}")),
         };
@@ -206,7 +232,7 @@ impl Template {
     /// Kills it: it is stuck. The next order finds it over.
     pub(crate) fn give_up(&self) {
         self.orders.state.lock().over = true;
-        self.orders.packets.shutdown();
+        linux::end_messages(&self.orders.socket);
         end(&mut self.child.lock());
     }
 
@@ -245,17 +271,13 @@ impl Orders {
     }
 
     fn listen(&self) {
-        let mut buffer = vec![0; MESSAGE_LEN_MAX];
-        loop {
-            let len = match self.packets.receive(&mut buffer) {
-                Ok(0) | Err(_) => break,
-                Ok(len) => len,
-            };
-            let Some((id, rest)) = buffer[1..len].split_first_chunk() else { break };
+        while let Ok(Some((message, _))) = linux::receive_message(&self.socket) {
+            let Some((kind, rest)) = message.split_first() else { break };
+            let Some((id, rest)) = rest.split_first_chunk() else { break };
             let id = u64::from_le_bytes(*id);
             let number = rest.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
             let mut state = self.state.lock();
-            match (buffer[0], number) {
+            match (*kind, number) {
                 // An answer that nobody waits for is not kept.
                 (b'R', Some(pid)) if state.watches.contains_key(&id) => {
                     state.answers.insert(id, Ok(pid as u32));
@@ -283,21 +305,25 @@ impl Orders {
     }
 }
 
+/// The interpreter, about to become a template. Its addresses are the same at
+/// each start, and it has the core open.
 #[expect(clippy::disallowed_methods, reason = "this is where the template's process is started")]
-fn command(options: &TemplateOptions) -> Command {
+#[allow(unsafe_code)]
+fn command(options: &TemplateOptions, core: OwnedFd) -> Command {
+    let (language, fd) = (options.language, core.as_raw_fd());
     let mut command = Command::new(&options.interpreter);
-    // Not -I: it would ignore the fixed hash seed. The environment holds
-    // nothing else of Python's, and the template empties it.
-    command.args(["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", SOURCE]).args(&options.imports);
-    command.env_clear();
-    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-    command.env("PATH", path).env("LC_ALL", "C.UTF-8").env("PYTHONHASHSEED", "0");
-    // The libraries make their threads when they are loaded; with threads
-    // nothing may be forked.
-    for name in ["MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
-        command.env(name, "1");
-    }
+    command.args(language.arguments(Role::Template, fd, &options.imports));
+    command.env_clear().envs(language.environment(Role::Template, fd, &options.packages));
     command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: both are single calls of the kernel, which neither allocate nor
+    // take a lock; the closure owns the descriptor, so that it is open there.
+    unsafe {
+        command.pre_exec(move || {
+            // Without fixed addresses it serves as well; its digest differs.
+            _ = linux::fix_addresses();
+            linux::keep_on_exec(core.as_fd())
+        });
+    }
     command
 }
 
@@ -307,37 +333,29 @@ fn end(child: &mut Child) {
     _ = child.wait();
 }
 
-/// The first words of a template. A thread waits for them, which the end of
-/// the process ends too.
-fn hello(packets: &Arc<Packets>, child: &mut Child, patience: Duration) -> Result<Hello, String> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let listening = packets.clone();
-    let listener = std::thread::Builder::new().name("template hello".to_owned()).spawn(move || {
-        let mut buffer = vec![0; MESSAGE_LEN_MAX];
-        let message = listening.receive(&mut buffer).map(|len| buffer[..len].to_vec());
-        drop(listening);
-        // Nobody is there to hear it after the time has passed.
-        _ = sender.send(message);
-    });
-    let listener = listener.map_err(|error| format!("no thread to listen to it: {error}"))?;
-    let message = receiver.recv_timeout(patience);
-    if message.is_err() {
-        packets.shutdown();
-        end(child);
+/// The first words of a template. Its end ends the waiting too.
+fn hello(socket: &OwnedFd, options: &TemplateOptions) -> Result<Hello, Refusal> {
+    let patience = options.start_timeout;
+    let unheard = |error: io::Error| Refusal::Serve(format!("it cannot be heard: {error}"));
+    if !linux::wait_readable(socket, patience).map_err(unheard)? {
+        return Err(Refusal::Serve(format!("it said nothing within {} s", patience.as_secs())));
     }
-    // It ends now at the latest; it cannot panic.
-    _ = listener.join();
-    let silent = format!("it said nothing within {} s", patience.as_secs());
-    parse_hello(&message.map_err(|_| silent)?)
+    let message = linux::receive_message(socket).map_err(unheard)?;
+    parse_hello(message.map(|(bytes, _)| bytes), options.language)
 }
 
-fn parse_hello(message: &io::Result<Vec<u8>>) -> Result<Hello, String> {
-    let message = message.as_ref().map_err(|error| format!("it cannot be heard: {error}"))?;
+fn parse_hello(message: Option<Vec<u8>>, language: Language) -> Result<Hello, Refusal> {
+    let Some(message) = message else {
+        let wanted = language.requirement();
+        return Err(Refusal::Serve(format!("it ended before it said anything; is this {wanted}?")));
+    };
+    let senseless = || Refusal::Serve("its first words make no sense".to_owned());
+    let reason = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     match message.split_first() {
-        Some((b'H', rest)) => parse_facts(rest).ok_or_else(|| "its first words make no sense".to_owned()),
-        Some((b'!', reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
-        Some(_) => Err("its first words make no sense".to_owned()),
-        None => Err("it ended before it said anything; is this Python 3.11 or later?".to_owned()),
+        Some((b'H', rest)) => parse_facts(rest).ok_or_else(senseless),
+        Some((b'!', text)) => Err(Refusal::Serve(reason(text))),
+        Some((b'?', text)) => Err(Refusal::Fork(reason(text))),
+        _ => Err(senseless()),
     }
 }
 
@@ -346,9 +364,9 @@ fn parse_facts(facts: &[u8]) -> Option<Hello> {
     let (pid, rest) = rest.split_first_chunk()?;
     let (digest, rest) = rest.split_first_chunk()?;
     let mut texts = std::str::from_utf8(rest).ok()?.split('\0');
-    let python = texts.next()?.to_owned();
+    let interpreter = texts.next()?.to_owned();
     let prefixes = texts.map(PathBuf::from).collect();
-    let hello = Hello { digest: *digest, pid: u32::from_le_bytes(*pid), version: python, prefixes };
+    let hello = Hello { digest: *digest, pid: u32::from_le_bytes(*pid), version: interpreter, prefixes };
     (u16::from_le_bytes(*version) == VERSION).then_some(hello)
 }
 
@@ -358,6 +376,8 @@ fn fork_message(id: u64, confinement: &Confinement, joins: usize) -> Vec<u8> {
     message.extend(confinement.setns_flags.to_le_bytes());
     message.extend(confinement.uid.to_le_bytes());
     message.extend(confinement.gid.to_le_bytes());
+    let flags = if confinement.landlock { ORDER_LANDLOCK } else { 0 };
+    message.extend(flags.to_le_bytes());
     message.extend((confinement.rlimits.len() as u16).to_le_bytes());
     message.extend((joins as u16).to_le_bytes());
     message.extend((confinement.seccomp.len() as u32).to_le_bytes());
@@ -377,7 +397,7 @@ pub(crate) struct Nursery {
 }
 
 impl Nursery {
-    pub(crate) fn new(options: TemplateOptions) -> Result<Self, String> {
+    pub(crate) fn new(options: TemplateOptions) -> Result<Self, Refusal> {
         let current = Mutex::new(Arc::new(Template::start(&options)?));
         Ok(Self { options, current })
     }
@@ -386,7 +406,7 @@ impl Nursery {
     pub(crate) fn template(&self) -> Result<Arc<Template>, String> {
         let mut current = self.current.lock();
         if !current.is_alive() {
-            *current = Arc::new(Template::start(&self.options)?);
+            *current = Arc::new(Template::start(&self.options).map_err(Refusal::reason)?);
         }
         Ok(current.clone())
     }

@@ -17,7 +17,7 @@ use super::engine::Options;
 use super::interrupt::{Interrupt, Ticket};
 use super::invoker::Invoker;
 use super::library::{Compilation, Library};
-use crate::{Call, Error, Fault, Invoked, Phase, Sandbox, SandboxId, Spec, State};
+use crate::{Call, Error, Fault, Invoked, Origin, Phase, Sandbox, SandboxId, Spec, State};
 
 /// The engines, the compiled modules and the sandboxes of a node.
 pub struct Codelets {
@@ -90,7 +90,8 @@ impl Codelets {
         }
         sandboxes.last_id += 1;
         let id = SandboxId(sandboxes.last_id);
-        let state = State { phase: Phase::Created, running: 0, succeeded: 0, failed: 0 };
+        let (phase, origin) = (Phase::Created, Origin::Cold);
+        let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: true, origin };
         sandboxes.by_id.insert(id, Codelet { procedure, state, running: Vec::new() });
         Ok(id)
     }
@@ -174,9 +175,15 @@ impl Sandbox for Codelets {
         self.each(ids, |_, codelet| Ok(codelet.state))
     }
 
+    /// None: between calls there is only compiled code, which sandboxes share.
+    fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>> {
+        self.each(ids, |_, _| Ok(Some(0)))
+    }
+
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {
         self.each(ids, |_, codelet| {
             codelet.state.phase = Phase::Stopped;
+            codelet.state.is_alive = false;
             for (ticket, interrupt) in codelet.running.drain(..) {
                 interrupt.raise_for(ticket, FailureCode::Cancelled);
             }

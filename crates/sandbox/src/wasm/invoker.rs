@@ -162,7 +162,7 @@ impl Invoker {
         if !(intact && live.reset()) {
             *live_slot = None;
         }
-        Outcome { result, fuel: used }
+        Outcome { result, fuel: used, log: Vec::new() }
     }
 
     /// Makes an instance in the slot used last, for `call`.
@@ -179,7 +179,10 @@ impl Invoker {
             }
             Err((mut store, error)) => {
                 let used = if fuel > 0 { fuel - store.get_fuel().unwrap_or(0) } else { 0 };
-                Err(Outcome { result: Err(fault_of(store.data_mut(), &error)), fuel: used })
+                {
+                    let fault = fault_of(store.data_mut(), &error);
+                    Err(Outcome { result: Err(fault), fuel: used, log: Vec::new() })
+                }
             }
         }
     }
@@ -208,7 +211,7 @@ impl Invoker {
 
 #[cold]
 fn refused(fault: Fault) -> Outcome {
-    Outcome { result: Err(fault), fuel: 0 }
+    Outcome { result: Err(fault), fuel: 0, log: Vec::new() }
 }
 
 #[cold]

@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifecycle::no_descriptors_inside", needs: Needs::Nothing, run: no_descriptors_inside },
     Case { name: "lifecycle::python_runs", needs: Needs::Nothing, run: python_runs },
     Case { name: "lifecycle::pool", needs: Needs::Nothing, run: pool },
+    Case { name: "lifecycle::layers_are_attached", needs: Needs::Root, run: layers_are_attached },
     Case { name: "lifecycle::death_of_the_node", needs: Needs::Root, run: death_of_the_node },
     Case { name: "lifecycle::cost", needs: Needs::Nothing, run: cost },
 ];
@@ -90,8 +91,10 @@ fn failed_preparation(world: &World) {
     rootfs.read_only.push(Bind::same("/nowhere"));
     let failed = runtime.prepare(&rootfs, &Bounds::default());
     assert!(matches!(&failed, Err(Error::Prepare(why)) if why.contains("/nowhere")), "{failed:?}");
-    let wrong =
-        Rootfs { read_only: vec![Bind { host: "/usr".into(), guest: "/a/../b".into() }], tmp_bytes: 0 };
+    let wrong = Rootfs {
+        read_only: vec![Bind { host: "/usr".into(), guest: "/a/../b".into() }],
+        ..Rootfs::default()
+    };
     assert!(matches!(runtime.prepare(&wrong, &Bounds::default()), Err(Error::Invalid(_))));
 }
 
@@ -249,4 +252,25 @@ fn cost(world: &World) {
         );
         assert!(times[15] < Duration::from_secs(1), "{name} takes {:?}", times[15]);
     }
+}
+
+/// Folders come into a container after it was made, cannot be written there,
+/// and leave no mount outside.
+fn layers_are_attached(world: &World) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("code"), b"here").unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let rootfs = Rootfs { places: vec!["/app".into(), "/layers/0".into()], ..world.rootfs.clone() };
+    let runtime = runtime(Weakness::NONE).unwrap();
+    let container = runtime.prepare(&rootfs, &Bounds::default()).unwrap();
+    let bind = |guest: &str| Bind { host: folder.path().to_owned(), guest: guest.into() };
+    container.attach(&[bind("/app"), bind("/layers/0")]).unwrap();
+    assert!(matches!(container.attach(&[bind("/nowhere")]), Err(Error::Kernel { .. })));
+    let script = "cat /app/code /layers/0/code; for i in /app/x /layers/0/x /app/code; do echo a 2>/dev/null > $i && echo written; done; \
+        mount --bind /tmp /app 2>/dev/null && echo mounted; umount /app 2>/dev/null && echo taken; \
+        grep -c ' /app ro,nosuid,nodev' /proc/self/mountinfo";
+    let ran = finish(start(&container, &shell(script)));
+    assert_eq!(ran.text, "herehere1\n");
+    container.destroy().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }

@@ -41,7 +41,7 @@ fn heard(words: &[u8]) -> Vec<Result<Frame, Broken>> {
 
 #[test]
 fn frames_are_told_apart() {
-    let mut words = frame(HELLO, b"SNWP\x01\x00\x00\x00\x00\x00");
+    let mut words = frame(HELLO, b"SNWP\x02\x00\x00\x00\x00\x00");
     words.extend(frame(LOADED, b""));
     words.extend(frame(LOG, b"\x01hello"));
     words.extend(frame(RESULT, b"bytes"));
@@ -51,7 +51,7 @@ fn frames_are_told_apart() {
     assert_eq!(
         heard(&words),
         [
-            Ok(Frame::Hello { version: 1 }),
+            Ok(Frame::Hello { version: 2 }),
             Ok(Frame::Loaded),
             Ok(Frame::Result(b"bytes".to_vec())),
             Ok(Frame::Raised(raised)),
@@ -70,7 +70,7 @@ fn lies_are_noticed_before_anything_is_allocated() {
         words.push(kind);
         assert!(matches!(heard(&words)[..], [Err(Broken::Lie(_))]), "kind {kind}, {len} bytes");
     }
-    for words in [frame(0, b""), frame(9, b""), frame(CALL, b"1234"), frame(RAISED, b"\xff\xff\xff\xff")] {
+    for words in [frame(0, b""), frame(10, b""), frame(CALL, b"1234"), frame(RAISED, b"\xff\xff\xff\xff")] {
         assert!(matches!(heard(&words)[..], [Err(Broken::Lie(_))]), "{words:?}");
     }
     let flood = frame(LOG, &[b'x'; 1000]).repeat(200);

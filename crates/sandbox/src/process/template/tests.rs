@@ -9,7 +9,9 @@ use crate::process::place::Nowhere;
 
 fn options(imports: &[&str]) -> TemplateOptions {
     TemplateOptions {
+        language: Language::Python,
         interpreter: "python3".into(),
+        packages: Vec::new(),
         imports: imports.iter().map(|&name| name.to_owned()).collect(),
         start_timeout: Duration::from_secs(60),
     }
@@ -25,12 +27,12 @@ fn every_start_has_the_same_layout() {
 
 #[test]
 fn what_cannot_serve_says_why() {
-    let missing = Template::start(&options(&["no_such_module"])).err().unwrap();
+    let missing = Template::start(&options(&["no_such_module"])).err().unwrap().reason();
     assert!(missing.contains("no_such_module"), "{missing}");
     let none = Template::start(&TemplateOptions { interpreter: "/no/such/python".into(), ..options(&[]) });
-    assert!(none.err().unwrap().contains("/no/such/python"));
+    assert!(none.err().unwrap().reason().contains("/no/such/python"));
     let other = Template::start(&TemplateOptions { interpreter: "/bin/true".into(), ..options(&[]) });
-    assert!(other.err().unwrap().contains("ended before"));
+    assert!(other.err().unwrap().reason().contains("ended before"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Python functions in containers: the contract, and hostile functions.
+//! Functions of every language in containers: the contract, and hostile
+//! functions.
 //!
 //! With `sandbox-init` as its first argument this program is the init of a
 //! container; else it runs the cases one after the other and reports like
@@ -10,8 +11,9 @@
 
 #[path = "../containers/host.rs"]
 mod host;
-mod hostile;
+mod node;
 mod ordinary;
+mod python;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,35 +21,51 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use host::Host;
+use sandbox::process::Language;
 
 /// A name, and what is to hold.
-pub(crate) type Case = (&'static str, fn());
+pub(crate) type Case = (&'static str, fn(Language));
+
+/// Those of one language: its name, and what is to hold.
+type Named = (String, fn(Language), Language);
+
+fn cases() -> Vec<Named> {
+    let all = Language::ALL.into_iter().flat_map(|language| {
+        let own = match language {
+            Language::Python => python::CASES,
+            Language::Node => node::CASES,
+        };
+        let each = ordinary::CASES.iter().chain(own);
+        each.map(move |(name, case)| (format!("{}_{name}", language.name().to_lowercase()), *case, language))
+    });
+    all.collect()
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "sandbox-init") {
         return sandbox::process::init::main();
     }
-    let cases: Vec<&Case> = ordinary::CASES.iter().chain(hostile::CASES).collect();
+    let cases = cases();
     if arguments.iter().any(|argument| argument == "--list") {
-        cases.iter().for_each(|(name, _)| println!("{name}: test"));
+        cases.iter().for_each(|(name, ..)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let all = cases.len();
     let chosen: Vec<_> = cases
         .into_iter()
-        .filter(|(name, _)| filter.is_none_or(|part| name.contains(part.as_str())))
+        .filter(|(name, ..)| filter.is_none_or(|part| name.contains(part.as_str())))
         .collect();
     run(&chosen, all - chosen.len())
 }
 
-fn run(cases: &[&Case], filtered: usize) -> ExitCode {
+fn run(cases: &[Named], filtered: usize) -> ExitCode {
     let began = Instant::now();
     println!("\nrunning {} tests", cases.len());
     let missing = world::missing();
     let (mut passed, mut failed, mut ignored) = (0, 0, 0);
-    for (name, case) in cases {
+    for (name, case, language) in cases {
         if let Some(why) = &missing {
             println!("test {name} ... ignored, {why}");
             ignored += 1;
@@ -55,7 +73,7 @@ fn run(cases: &[&Case], filtered: usize) -> ExitCode {
         }
         let before = Host::look();
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            case();
+            case(*language);
             before.assert_unchanged();
         }));
         println!("test {name} ... {}", if ran.is_ok() { "ok" } else { "FAILED" });

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Python functions keep the contract of sandboxes, and fail as values.
+//! Functions keep the contract of sandboxes, and fail as values.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use objects::TreeBuilder;
 
+use std::time::Duration;
+
 use super::*;
 use crate::contract::Fixture;
+use crate::process::language::Language;
 
 struct World {
     store: Arc<Store>,
-    python: Python,
+    functions: Functions,
 }
 
-fn options() -> PythonOptions {
-    PythonOptions { call_timeout: Duration::from_secs(20), ..PythonOptions::default() }
+fn options() -> FunctionsOptions {
+    FunctionsOptions { call_timeout: Duration::from_secs(20), ..FunctionsOptions::new(Language::Python) }
 }
 
 fn new_store() -> Arc<Store> {
@@ -22,10 +25,10 @@ fn new_store() -> Arc<Store> {
 }
 
 impl World {
-    fn uncontained(options: PythonOptions) -> Self {
+    fn uncontained(options: FunctionsOptions) -> Self {
         let store = new_store();
-        let python = Python::uncontained(options, store.clone()).unwrap();
-        Self { store, python }
+        let functions = Functions::uncontained(options, store.clone()).unwrap();
+        Self { store, functions }
     }
 
     fn spec(&self, source: &str) -> Spec {
@@ -42,23 +45,23 @@ impl World {
     }
 
     fn created(&self, source: &str) -> SandboxId {
-        let id = self.python.create(&[self.spec(source)]).pop().unwrap().unwrap();
-        self.python.start(&[id]).pop().unwrap().unwrap();
+        let id = self.functions.create(&[self.spec(source)]).pop().unwrap().unwrap();
+        self.functions.start(&[id]).pop().unwrap().unwrap();
         id
     }
 
     fn invoke(&self, id: SandboxId, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let arguments: Vec<Handle> = arguments.iter().map(|bytes| self.store.keep_blob(bytes)).collect();
-        let Invoked::Done(outcome) = self.python.invoke(id, self.call(source, &arguments)).unwrap();
-        outcome.result.map(|handle| self.python.bytes(handle).unwrap().as_slice().to_vec())
+        let Invoked::Done(outcome) = self.functions.invoke(id, self.call(source, &arguments)).unwrap();
+        outcome.result.map(|handle| self.functions.bytes(handle).unwrap().as_slice().to_vec())
     }
 
     /// Creates, calls once, deletes.
     fn run(&self, source: &str, arguments: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let id = self.created(source);
         let result = self.invoke(id, source, arguments);
-        self.python.kill(&[id]).pop().unwrap().unwrap();
-        self.python.delete(&[id]).pop().unwrap().unwrap();
+        self.functions.kill(&[id]).pop().unwrap().unwrap();
+        self.functions.delete(&[id]).pop().unwrap().unwrap();
         result
     }
 }
@@ -69,7 +72,7 @@ const ENDLESS: &str = "def apply(*x):\n    while True: pass\n";
 
 impl Fixture for World {
     fn sandbox(&self) -> &dyn Sandbox {
-        &self.python
+        &self.functions
     }
 
     fn good(&self) -> Spec {
@@ -98,7 +101,7 @@ fn uncontained_functions_keep_the_contract_but_for_killing() {
     let world = World::uncontained(options());
     assert_eq!(world.run(ECHO, &[b"hello"]).unwrap(), b"hello");
     let spec = world.good();
-    let created = world.python.create(&[spec, world.bad(), spec]);
+    let created = world.functions.create(&[spec, world.bad(), spec]);
     assert!(matches!(created[..], [Ok(_), Err(Error::Procedure { .. }), Ok(_)]));
 }
 
@@ -145,37 +148,37 @@ fn an_instance_keeps_its_globals_and_is_replaced_when_it_dies() {
     let id = world.created(source);
     let call = |x: &[u8]| world.invoke(id, source, &[x]);
     assert_eq!((call(b"").unwrap(), call(b"").unwrap()), (b"1".to_vec(), b"2".to_vec()));
-    assert_eq!(world.python.log(id).unwrap(), "call 2\n");
+    assert_eq!(world.functions.log(id).unwrap(), "call 2\n");
     assert!(call(b"die").is_err());
     assert_eq!(call(b"").unwrap(), b"1");
     // A dead template is replaced, and instances outlive it.
-    world.python.maker.nursery.template().unwrap().give_up();
+    world.functions.maker.nursery.template().unwrap().give_up();
     assert_eq!(call(b"").unwrap(), b"2");
     assert_eq!(world.run(ECHO, &[b"new"]).unwrap(), b"new");
 }
 
 #[test]
 fn output_is_bounded_and_children_have_none() {
-    let world = World::uncontained(PythonOptions { log_bytes_max: 1000, ..options() });
+    let world = World::uncontained(FunctionsOptions { log_bytes_max: 1000, ..options() });
     let source = "import os\ndef apply():\n    pid = os.fork()\n    if pid == 0:\n        print('child')\n        os._exit(0)\n    os.waitpid(pid, 0)\n    for i in range(10000): print('line', i)\n    return b''\n";
     let id = world.created(source);
     assert_eq!(world.invoke(id, source, &[]).unwrap(), b"");
-    let log = world.python.log(id).unwrap();
+    let log = world.functions.log(id).unwrap();
     assert!(log.starts_with("line 0\n") && log.len() < 1100 && log.contains("dropped"), "{log}");
 }
 
 #[test]
 fn bounds_of_requests() {
-    let world = World::uncontained(PythonOptions { sandboxes_max: 2, ..options() });
-    let results = world.python.create(&[world.good(); 3]);
+    let world = World::uncontained(FunctionsOptions { sandboxes_max: 2, ..options() });
+    let results = world.functions.create(&[world.good(); 3]);
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2);
     assert!(results.iter().any(|result| matches!(result, Err(Error::TooMany(2)))));
     let metered = Spec { limits: Limits { fuel: 5, ..Limits::default() }, ..world.good() };
     let world = World::uncontained(options());
-    let refused = world.python.create(&[metered]).pop().unwrap().unwrap_err();
+    let refused = world.functions.create(&[metered]).pop().unwrap().unwrap_err();
     assert!(refused.to_string().contains("not counted"), "{refused}");
     let id = world.created(ECHO);
     let tree = world.store.keep_tree(TreeBuilder::new().view());
-    let Invoked::Done(outcome) = world.python.invoke(id, world.call(ECHO, &[tree])).unwrap();
+    let Invoked::Done(outcome) = world.functions.invoke(id, world.call(ECHO, &[tree])).unwrap();
     assert_eq!(outcome.result.unwrap_err().code, FailureCode::BadHandle);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Python functions behind the [`Sandbox`] trait.
+//! Functions of an interpreted language behind the [`Sandbox`] trait.
 //!
-//! A procedure is a blob of Python source that defines `apply`. Each sandbox
-//! has one instance, made when it is created: a container of its own, and in
-//! it a process forked from the template with the function loaded. An
-//! instance that died is replaced, container and all, by the next call.
+//! A procedure is a blob of source that defines `apply`. Each sandbox has one
+//! instance, made when it is created: a container of its own, and in it a
+//! process forked from the template with the function loaded. An instance
+//! that died is replaced, container and all, by the next call.
 //!
-//! Arguments are the application's entries from 2 on: blobs, given as `bytes`.
+//! Arguments are the application's entries from 2 on: blobs, given as bytes.
 //! Trees are not yet, and fail with `bad-handle`. Fuel is not counted, so a
 //! procedure with a fuel limit cannot be created.
 //!
@@ -16,103 +16,25 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use objects::{FailureCode, Handle, Limits, MEMORY_DEFAULT_BYTES};
 use parking_lot::Mutex;
 use store::{Object, Store};
 
 use super::blanks::Blanks;
-use super::channel::{Bounds, SOURCE_LEN_MAX};
+use super::channel::Bounds;
 use super::contained::Containers;
 use super::instance::{Instance, Life, Terms};
+use super::options::{FunctionsOptions, Room};
 use super::place::Places;
+use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
 use super::template::{Nursery, TemplateOptions};
-use crate::{Call, Error, Fault, Invoked, Outcome, Phase, Sandbox, SandboxId, Spec, State};
+use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State};
 
-/// What Python functions get on this node.
-#[derive(Debug, Clone)]
-pub struct PythonOptions {
-    /// The interpreter, Python 3.11 or later; a virtual environment's has its
-    /// packages. A name without a slash is looked for in `PATH`.
-    pub interpreter: PathBuf,
-    /// Modules that the template imports, so that functions find them loaded.
-    pub imports: Vec<String>,
-    /// Within which the template must have imported them.
-    pub start_timeout: Duration,
-    /// Sandboxes that may exist at once.
-    pub sandboxes_max: usize,
-    /// Instances that are made at once by one `create`.
-    pub starts_at_once: usize,
-    /// From the fork to the loaded function.
-    pub load_timeout: Duration,
-    /// Within which a call must have its result.
-    pub call_timeout: Duration,
-    /// Calls that may wait for one instance.
-    pub waiting_max: u64,
-    /// Bytes of a result; below 2^32.
-    pub result_bytes_max: u64,
-    /// Bytes that a call may print; what is over is dropped.
-    pub log_bytes_max: u64,
-    /// Processes and threads of one instance.
-    pub processes: u32,
-    /// Share of one processor, in percent.
-    pub cpu_percent: u32,
-    /// Files that a process may have open.
-    pub files: u64,
-    /// Bytes of `/tmp`; they count as memory as well.
-    pub tmp_bytes: u64,
-    /// Containers that are kept prepared, for functions with the default
-    /// memory limit.
-    pub ready: usize,
-    /// Instances without a function that are kept forked, for such functions:
-    /// faster still, for some 3 MiB of memory each.
-    pub blanks: usize,
-}
-
-impl Default for PythonOptions {
-    fn default() -> Self {
-        Self {
-            interpreter: PathBuf::from("python3"),
-            imports: Vec::new(),
-            start_timeout: Duration::from_secs(60),
-            sandboxes_max: 1024,
-            starts_at_once: 4,
-            load_timeout: Duration::from_secs(30),
-            call_timeout: Duration::from_secs(300),
-            waiting_max: 64,
-            result_bytes_max: 64 << 20,
-            log_bytes_max: 1 << 20,
-            processes: 64,
-            cpu_percent: 100,
-            files: 256,
-            tmp_bytes: 16 << 20,
-            ready: 4,
-            blanks: 0,
-        }
-    }
-}
-
-impl PythonOptions {
-    fn room(&self, memory_bytes: u64) -> Room {
-        let (processes, cpu_percent, files) = (self.processes, self.cpu_percent, self.files);
-        Room { memory_bytes, processes, cpu_percent, files }
-    }
-}
-
-/// What one instance gets of the machine.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    pub(crate) memory_bytes: u64,
-    pub(crate) processes: u32,
-    pub(crate) cpu_percent: u32,
-    pub(crate) files: u64,
-}
-
-/// The Python sandboxes of a node.
-pub struct Python {
-    options: PythonOptions,
+/// The sandboxes of a node for functions of one language.
+pub struct Functions {
+    options: FunctionsOptions,
     store: Arc<Store>,
     // Before what it makes instances with.
     blanks: Blanks,
@@ -122,16 +44,17 @@ pub struct Python {
 
 /// What it takes to make an instance.
 struct Maker {
-    options: PythonOptions,
+    options: FunctionsOptions,
     nursery: Nursery,
     places: Box<dyn Places>,
 }
 
 impl Maker {
     /// A new instance, in a place that nobody was in before.
-    fn fork(&self, memory_bytes: u64) -> Result<Instance, Fault> {
+    fn fork(&self, room: Room) -> Result<Instance, Fault> {
         let options = &self.options;
-        let place = self.places.prepare(options.room(memory_bytes)).map_err(|reason| {
+        let memory_bytes = room.memory_bytes;
+        let place = self.places.prepare(room).map_err(|reason| {
             Fault::new(FailureCode::Resources, format!("no container can be made: {reason}"))
         })?;
         let bounds = Bounds {
@@ -139,7 +62,11 @@ impl Maker {
             log_bytes_max: options.log_bytes_max,
         };
         let (load_timeout, call_timeout) = (options.load_timeout, options.call_timeout);
-        Instance::fork(&self.nursery, place, Terms { bounds, memory_bytes, load_timeout, call_timeout })
+        Instance::fork(
+            &self.nursery,
+            place,
+            Terms { language: options.language, bounds, memory_bytes, load_timeout, call_timeout },
+        )
     }
 }
 
@@ -167,17 +94,16 @@ struct Control {
     life: Option<Arc<Life>>,
 }
 
-impl Python {
+impl Functions {
     /// Starts the template, and begins to prepare containers.
     ///
     /// # Errors
     /// [`Error::Template`] if the template cannot serve, or the machine does
     /// not have what it takes.
-    pub fn new(options: PythonOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
-        let (tmp_bytes, ready) = (options.tmp_bytes, options.ready);
-        let usual = options.room(MEMORY_DEFAULT_BYTES);
+    pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
+        let (usual, ready) = (options.room(MEMORY_DEFAULT_BYTES), options.ready);
         Self::with_places(options, store, |prefixes| {
-            Ok(Box::new(Containers::new(runtime, prefixes, tmp_bytes, usual, ready)?))
+            Ok(Box::new(Containers::new(runtime, prefixes, usual, ready)?))
         })
     }
 
@@ -197,27 +123,31 @@ impl Python {
     /// # Errors
     /// [`Error::Template`].
     #[cfg(any(test, feature = "contract"))]
-    pub fn uncontained(options: PythonOptions, store: Arc<Store>) -> Result<Self, Error> {
+    pub fn uncontained(options: FunctionsOptions, store: Arc<Store>) -> Result<Self, Error> {
         Self::with_places(options, store, |_| Ok(Box::new(super::place::Nowhere)))
     }
 
     fn with_places(
-        options: PythonOptions,
+        options: FunctionsOptions,
         store: Arc<Store>,
         places: impl FnOnce(&[PathBuf]) -> Result<Box<dyn Places>, String>,
     ) -> Result<Self, Error> {
         let template = TemplateOptions {
+            language: options.language,
             interpreter: options.interpreter.clone(),
+            packages: options.packages.clone(),
             imports: options.imports.clone(),
             start_timeout: options.start_timeout,
         };
-        let failed = |reason| Error::Template { interpreter: options.interpreter.clone(), reason };
-        let nursery = Nursery::new(template).map_err(failed)?;
-        let prefixes = nursery.template().map_err(failed)?.hello.prefixes.clone();
-        let places = places(&prefixes).map_err(failed)?;
+        let failed = |reason| options.cannot_serve(reason);
+        let nursery = Nursery::new(template).map_err(|refusal| failed(refusal.reason()))?;
+        let mut seen = nursery.template().map_err(failed)?.hello.prefixes.clone();
+        seen.extend_from_slice(&options.packages);
+        let places = places(&seen).map_err(failed)?;
         let maker = Arc::new(Maker { options: options.clone(), nursery, places });
         let making = maker.clone();
-        let make = Box::new(move || making.fork(MEMORY_DEFAULT_BYTES));
+        let usual = options.room(MEMORY_DEFAULT_BYTES);
+        let make = Box::new(move || making.fork(usual));
         let blanks = Blanks::new(options.blanks, make).map_err(failed)?;
         Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default() })
     }
@@ -237,9 +167,8 @@ impl Python {
     /// # Errors
     /// [`Error::Template`] if it is dead and cannot be started again.
     pub fn template_pid(&self) -> Result<u32, Error> {
-        let interpreter = self.options.interpreter.clone();
         let template = self.maker.nursery.template();
-        Ok(template.map_err(|reason| Error::Template { interpreter, reason })?.hello.pid)
+        Ok(template.map_err(|reason| self.options.cannot_serve(reason))?.hello.pid)
     }
 
     fn seat(&self, id: SandboxId) -> Result<Arc<Seat>, Error> {
@@ -266,10 +195,14 @@ impl Python {
 
     fn new_seat(&self, spec: &Spec) -> Result<Seat, Fault> {
         if spec.limits.fuel > 0 {
-            let why = "the instructions of a Python function are not counted: leave the fuel limit out";
+            let language = self.options.language.name();
+            let why = format!(
+                "the instructions of a {language} function are not counted: leave the fuel limit out"
+            );
             return Err(Fault::new(FailureCode::Resources, why));
         }
-        let state = State { phase: Phase::Created, running: 0, succeeded: 0, failed: 0 };
+        let (phase, origin) = (Phase::Created, Origin::Forked);
+        let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
         let seat = Seat {
             procedure: spec.procedure,
             limits: spec.limits,
@@ -283,21 +216,24 @@ impl Python {
 
     /// A new instance for a seat, in a place that nobody was in before.
     fn instance(&self, seat: &Seat) -> Result<Instance, Fault> {
-        let Some(source) = self.bytes(seat.procedure) else {
-            let why = "the procedure is not a blob that is here";
-            return Err(Fault::new(FailureCode::MissingData, why));
-        };
-        let source = source.as_slice();
-        if source.len() > SOURCE_LEN_MAX {
-            let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", source.len());
-            return Err(Fault::new(FailureCode::BadProcedure, why));
+        let Self { options, store, .. } = self;
+        let layers = options.layers.as_deref();
+        let recipe = Recipe::of(seat.procedure, seat.limits, options.language, store, layers)?;
+        let mut room = options.room(seat.limits.memory_bytes);
+        if let Some(image) = &recipe.image {
+            room.cpu_percent = image.settings.cpu_percent;
+            room.tmp_bytes = image.settings.tmp_bytes;
         }
-        let memory_bytes = seat.limits.memory_bytes;
-        let blank = if memory_bytes == MEMORY_DEFAULT_BYTES { self.blanks.take() } else { None };
+        let is_usual = room == options.room(MEMORY_DEFAULT_BYTES);
+        let blank = if is_usual { self.blanks.take() } else { None };
         let mut instance = match blank {
             Some(blank) => blank,
-            None => self.maker.fork(memory_bytes)?,
+            None => self.maker.fork(room)?,
         };
+        if let Some(timeout) = recipe.timeout() {
+            instance.limit_calls(timeout);
+        }
+        instance.attach(&recipe.binds, recipe.layers)?;
         {
             let mut control = seat.control.lock();
             control.life = Some(instance.life().clone());
@@ -305,7 +241,7 @@ impl Python {
                 return Err(Fault::new(FailureCode::Cancelled, "the sandbox was killed"));
             }
         }
-        instance.load(source)?;
+        instance.load(&recipe.source)?;
         Ok(instance)
     }
 
@@ -319,14 +255,16 @@ impl Python {
         }
     }
 
-    /// The arguments of a call: its entries from 2 on.
+    /// The arguments of a call: its entries behind those of the procedure.
     fn arguments(&self, call: &Call) -> Result<Vec<Bytes>, Fault> {
         let mut arguments = Vec::new();
         let mut total = 0_u64;
-        for (index, handle) in call.application.as_tree().iter().enumerate().skip(2) {
+        let start = recipe::arguments_start(call.procedure);
+        for (index, handle) in call.application.as_tree().iter().enumerate().skip(start) {
             let bytes = self.bytes(handle).ok_or_else(|| {
-                let why = "argument {} is not a blob; a Python function takes only blobs so far";
-                Fault::new(FailureCode::BadHandle, why.replace("{}", &(index - 2).to_string()))
+                let why =
+                    format!("argument {} is not a blob; a function takes only blobs so far", index - start);
+                Fault::new(FailureCode::BadHandle, why)
             })?;
             total += bytes.as_slice().len() as u64;
             arguments.push(bytes);
@@ -340,7 +278,7 @@ impl Python {
     }
 
     /// Runs an admitted call.
-    fn run(&self, seat: &Seat, call: &Call) -> Result<Handle, Fault> {
+    fn run(&self, seat: &Seat, call: &Call, log: &mut Vec<u8>) -> Result<Handle, Fault> {
         let arguments = self.arguments(call)?;
         let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
         let mut instance = seat.instance.lock();
@@ -355,7 +293,8 @@ impl Python {
             none => none.insert(self.instance(seat)?),
         };
         let (result, usable) = live.call(&slices);
-        *seat.log.lock() = live.take_log();
+        *log = live.take_log();
+        seat.log.lock().clone_from(log);
         if !usable {
             *instance = None;
             seat.control.lock().life = None;
@@ -417,7 +356,7 @@ impl Control {
     }
 }
 
-impl Sandbox for Python {
+impl Sandbox for Functions {
     #[expect(
         clippy::disallowed_methods,
         reason = "starting an instance is waiting, a bounded number at once"
@@ -460,7 +399,17 @@ impl Sandbox for Python {
     }
 
     fn state(&self, ids: &[SandboxId]) -> Vec<Result<State, Error>> {
-        self.each(ids, |_, control| Ok(control.state))
+        self.each(ids, |_, control| {
+            let is_alive = control.life.as_ref().is_some_and(|life| life.is_alive());
+            Ok(State { is_alive, ..control.state })
+        })
+    }
+
+    fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>> {
+        self.each(ids, |_, control| match &control.life {
+            Some(life) => Ok(life.memory_bytes()),
+            None => Ok(Some(0)),
+        })
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {
@@ -480,9 +429,10 @@ impl Sandbox for Python {
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error> {
         let seat = match self.enter(id, &call)? {
             Ok(seat) => seat,
-            Err(fault) => return Ok(Invoked::Done(Outcome { result: Err(fault), fuel: 0 })),
+            Err(fault) => return Ok(Invoked::Done(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
         };
-        let result = self.run(&seat, &call);
+        let mut log = Vec::new();
+        let result = self.run(&seat, &call, &mut log);
         let mut control = seat.control.lock();
         control.state.running -= 1;
         if result.is_ok() {
@@ -491,7 +441,7 @@ impl Sandbox for Python {
             control.state.failed += 1;
         }
         drop(control);
-        Ok(Invoked::Done(Outcome { result, fuel: 0 }))
+        Ok(Invoked::Done(Outcome { result, fuel: 0, log }))
     }
 }
 

@@ -5,26 +5,61 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Python, PythonOptions, Runtime, RuntimeOptions, Weakness};
+use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions, Weakness};
 use sandbox::{Call, Fault, Invoked, Sandbox as _, SandboxId, Spec};
 use store::Store;
 
-pub(crate) const CGROUP_NAME: &str = "sinew-python";
-const NEIGHBOUR: &str = "def apply(x):\n    return x[::-1]\n";
+pub(crate) const CGROUP_NAME: &str = "sinew-functions";
 
 pub(crate) struct World {
     pub(crate) store: Arc<Store>,
-    pub(crate) python: Python,
+    pub(crate) functions: Functions,
+    pub(crate) sources: Sources,
 }
 
-pub(crate) fn options() -> PythonOptions {
-    PythonOptions { call_timeout: Duration::from_secs(3), ready: 0, ..PythonOptions::default() }
+/// The same functions in one language and another.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources {
+    pub(crate) echo: &'static str,
+    pub(crate) raising: &'static str,
+    pub(crate) endless: &'static str,
+    pub(crate) malformed: &'static str,
+    /// Waits half a second.
+    pub(crate) slow: &'static str,
+}
+
+fn sources(language: Language) -> Sources {
+    match language {
+        Language::Python => Sources {
+            echo: "def apply(x):\n    return x\n",
+            raising: "def apply(*x):\n    raise ValueError('no good')\n",
+            endless: "def apply(*x):\n    while True: pass\n",
+            malformed: "def apply(:",
+            slow: "import time\ndef apply(x):\n    time.sleep(0.5)\n    return b'ok'\n",
+        },
+        Language::Node => Sources {
+            echo: "exports.apply = (x) => x;\n",
+            raising: "exports.apply = () => { throw new RangeError('no good'); };\n",
+            endless: "exports.apply = () => { for (;;); };\n",
+            malformed: "exports.apply = (",
+            slow: "exports.apply = () => new Promise((done) => setTimeout(done, 500, Buffer.from('ok')));\n",
+        },
+    }
+}
+
+pub(crate) fn options(language: Language) -> FunctionsOptions {
+    FunctionsOptions { call_timeout: Duration::from_secs(3), ready: 0, ..FunctionsOptions::new(language) }
 }
 
 fn runtime(weakness: Weakness) -> Result<Arc<Runtime>, String> {
     let options =
         RuntimeOptions { cgroup_name: CGROUP_NAME.to_owned(), weakness, ..RuntimeOptions::default() };
     Runtime::new(options).map_err(|error| error.to_string())
+}
+
+/// Whether the kernel has that wall; where it has not, no test of it.
+pub(crate) fn has_landlock() -> bool {
+    runtime(Weakness::NONE).is_ok_and(|runtime| runtime.abilities().landlock.is_some())
 }
 
 /// Why there can be no such world on this machine.
@@ -38,15 +73,16 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 impl World {
-    pub(crate) fn new() -> Self {
-        Self::with(options(), Weakness::NONE)
+    pub(crate) fn new(language: Language) -> Self {
+        Self::with(options(language), Weakness::NONE)
     }
 
-    pub(crate) fn with(options: PythonOptions, weakness: Weakness) -> Self {
+    pub(crate) fn with(options: FunctionsOptions, weakness: Weakness) -> Self {
         let memory = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
         let store = Arc::new(Store::open(memory).unwrap());
-        let python = Python::new(options, runtime(weakness).unwrap(), store.clone()).unwrap();
-        Self { store, python }
+        let sources = sources(options.language);
+        let functions = Functions::new(options, runtime(weakness).unwrap(), store.clone()).unwrap();
+        Self { store, functions, sources }
     }
 
     pub(crate) fn spec(&self, source: &str) -> Spec {
@@ -63,14 +99,14 @@ impl World {
     }
 
     pub(crate) fn created(&self, source: &str) -> SandboxId {
-        let id = self.python.create(&[self.spec(source)]).pop().unwrap().unwrap();
-        self.python.start(&[id]).pop().unwrap().unwrap();
+        let id = self.functions.create(&[self.spec(source)]).pop().unwrap().unwrap();
+        self.functions.start(&[id]).pop().unwrap().unwrap();
         id
     }
 
     pub(crate) fn invoke(&self, id: SandboxId, source: &str, argument: &[u8]) -> Result<Vec<u8>, Fault> {
         let argument = self.store.keep_blob(argument);
-        let Invoked::Done(outcome) = self.python.invoke(id, self.call(source, &[argument])).unwrap();
+        let Invoked::Done(outcome) = self.functions.invoke(id, self.call(source, &[argument])).unwrap();
         outcome.result.map(|handle| match handle.literal_bytes() {
             Some(bytes) => bytes.to_vec(),
             None => self.store.local(handle).unwrap().bytes().to_vec(),
@@ -78,8 +114,8 @@ impl World {
     }
 
     pub(crate) fn end(&self, id: SandboxId) {
-        self.python.kill(&[id]).pop().unwrap().unwrap();
-        self.python.delete(&[id]).pop().unwrap().unwrap();
+        self.functions.kill(&[id]).pop().unwrap().unwrap();
+        self.functions.delete(&[id]).pop().unwrap().unwrap();
     }
 
     /// Creates, calls once, deletes.
@@ -101,8 +137,8 @@ impl World {
     /// A neighbour is served at this moment.
     pub(crate) fn assert_others_are_served(&self) {
         let began = Instant::now();
-        let id = self.created(NEIGHBOUR);
-        assert_eq!(self.invoke(id, NEIGHBOUR, b"abc").unwrap(), b"cba");
+        let id = self.created(self.sources.echo);
+        assert_eq!(self.invoke(id, self.sources.echo, b"abc").unwrap(), b"abc");
         assert!(began.elapsed() < Duration::from_secs(5), "a neighbour waited {:?}", began.elapsed());
         self.end(id);
     }

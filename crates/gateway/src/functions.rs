@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the gateway needs of a node that serves functions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use objects::Handle;
+
+/// A function's version that serves, as requests need it. What it is as data
+/// is in `docs/spec/functions.md`.
+#[derive(Debug)]
+pub struct Served {
+    /// Its name.
+    pub name: String,
+    /// Of the version; only grows.
+    pub version: u64,
+    /// The deployment.
+    pub deployment: Handle,
+    /// `python`, `node`, `wasm` …
+    pub runtime: String,
+    /// The entries of an application of it, before those of the request.
+    pub prefix: Vec<Handle>,
+    /// It is applied to the body alone, and its result is the body of the answer.
+    pub is_codelet: bool,
+    /// Its result depends on the body alone, and is remembered.
+    pub is_pure: bool,
+    /// Of one call, from the request's arrival on.
+    pub timeout: Duration,
+    /// Of one instance.
+    pub memory_bytes: u64,
+    /// Since the node started.
+    pub counts: Arc<Counts>,
+}
+
+/// What became of a function's requests.
+#[derive(Debug, Default)]
+pub struct Counts {
+    requests: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a request that has ended.
+    pub(crate) fn ended(&self, has_failed: bool) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
+    }
+
+    /// Requests, and how many of them failed.
+    pub fn so_far(&self) -> (u64, u64) {
+        (self.requests.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
+}
+
+/// Instances of a function now, and how they came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Instances {
+    /// Wait for a request.
+    pub idle: u64,
+    /// Serve one.
+    pub busy: u64,
+    /// Requests for which an instance had to be made.
+    pub cold_starts: u64,
+}
+
+/// All that is known of one function.
+#[derive(Debug)]
+pub struct Details {
+    /// What serves.
+    pub served: Arc<Served>,
+    /// All versions that are kept, the newest first.
+    pub versions: Vec<(u64, Handle)>,
+    /// Settings of its process, as names and values.
+    pub settings: Vec<(String, String)>,
+    /// How requests reach it, as names and values.
+    pub serving: Vec<(String, String)>,
+}
+
+/// How a request came to run, and what it printed.
+#[derive(Debug, Clone, Default)]
+pub struct CallReport {
+    /// In what: `warm`, `prewarmed`, `forked` or `cold`.
+    pub start: &'static str,
+    /// Waited for its turn.
+    pub queued: Duration,
+    /// Waited for an instance to be made.
+    pub starting: Duration,
+    /// From the evaluator's decision to the end, waiting included.
+    pub whole: Duration,
+    /// What it printed.
+    pub log: Vec<u8>,
+}
+
+/// What a deployment led to.
+#[derive(Debug)]
+pub struct Deployed {
+    /// What serves now.
+    pub served: Arc<Served>,
+    /// It did not serve before.
+    pub is_changed: bool,
+}
+
+/// Why a function cannot be deployed, or is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum FunctionError {
+    /// No function of this name, or no such version.
+    #[error("{0}")]
+    NotFound(String),
+    /// The name or the deployment breaks the specification.
+    #[error("{0}")]
+    Invalid(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// The functions of a node. Methods that change something block; the gateway
+/// calls them off its event loop.
+pub trait Functions: Send + Sync {
+    /// What serves under a name. Never blocks.
+    fn served(&self, name: &str) -> Option<Arc<Served>>;
+
+    /// All that serve, by name.
+    fn all(&self) -> Vec<Arc<Served>>;
+
+    /// Instances of one.
+    fn instances(&self, served: &Served) -> Instances;
+
+    /// How an application of a function ran, once; none where it did not run
+    /// in a process, or its result was remembered.
+    fn take_report(&self, application: Handle) -> Option<CallReport>;
+
+    /// More about one.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`], [`FunctionError::Store`].
+    fn details(&self, name: &str) -> Result<Details, FunctionError>;
+
+    /// Has a deployment serve under a name, durably, as a new version unless
+    /// it is the one that serves. A deployment that is refused changes nothing.
+    ///
+    /// # Errors
+    /// [`FunctionError::Invalid`], [`FunctionError::Store`].
+    fn deploy(&self, name: &str, deployment: Handle) -> Result<Deployed, FunctionError>;
+
+    /// Has an older version serve again: this one, or the one before.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`], [`FunctionError::Store`].
+    fn roll_back(&self, name: &str, version: Option<u64>) -> Result<Deployed, FunctionError>;
+
+    /// Removes a function with all its versions.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`], [`FunctionError::Store`].
+    fn remove(&self, name: &str) -> Result<(), FunctionError>;
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `/v1/functions`: what is deployed under which name.
+
+use std::sync::{Arc, PoisonError};
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::path_text;
+use crate::body::{self, blocking};
+use crate::functions::{Deployed, FunctionError, Functions, Served};
+use crate::journal::{Record, Wanted};
+use crate::problem::Problem;
+use crate::router::Shared;
+use crate::text::{parse_handle, shortened};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Deployment {
+    deployment: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    version: Option<u64>,
+}
+
+pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
+    let functions = shared.backend.functions().ok_or_else(no_functions)?;
+    let all: Vec<Value> = functions.all().iter().map(|served| summary(functions, served).into()).collect();
+    Ok(Json(json!({ "functions": all })))
+}
+
+pub(crate) async fn get(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Problem> {
+    let name = path_text(path)?;
+    let (details, mut members) = change(shared, move |functions| {
+        let details = functions.details(&name)?;
+        let members = summary(functions, &details.served);
+        Ok((details, members))
+    })
+    .await?;
+    let versions = details
+        .versions
+        .iter()
+        .map(|(version, deployment)| json!({ "version": version, "deployment": deployment.to_string() }));
+    let object = |pairs: Vec<(String, String)>| -> Map<String, Value> {
+        pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
+    };
+    members.insert("versions".to_owned(), versions.collect());
+    members.insert("limits".to_owned(), json!({ "memory_bytes": details.served.memory_bytes }));
+    members.insert("settings".to_owned(), object(details.settings).into());
+    members.insert("serving".to_owned(), object(details.serving).into());
+    Ok(Json(members.into()))
+}
+
+pub(crate) async fn put(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let name = path_text(path)?;
+    let wanted: Deployment = body::json(&shared, &headers, body).await?;
+    let handle = parse_handle(&wanted.deployment)?;
+    let deployed = change(shared, move |functions| functions.deploy(&name, handle)).await?;
+    Ok(Json(answer(&deployed)))
+}
+
+pub(crate) async fn roll_back(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let name = path_text(path)?;
+    let target: Target = body::json(&shared, &headers, body).await?;
+    let deployed = change(shared, move |functions| functions.roll_back(&name, target.version)).await?;
+    Ok(Json(answer(&deployed)))
+}
+
+pub(crate) async fn remove(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    let name = path_text(path)?;
+    change(shared, move |functions| functions.remove(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which records of requests to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Search {
+    function: Option<String>,
+    request_id: Option<String>,
+    #[serde(default)]
+    after: u64,
+    limit: Option<usize>,
+}
+
+/// Records of an answer, at most and unless told otherwise.
+const RECORDS_MAX: usize = 1000;
+const RECORDS_DEFAULT: usize = 100;
+
+pub(crate) async fn logs(
+    State(shared): State<Arc<Shared>>,
+    search: Result<Query<Search>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(search) =
+        search.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
+    let wanted = Wanted {
+        function: search.function.as_deref(),
+        request_id: search.request_id.as_deref(),
+        after: search.after,
+        limit: search.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX),
+    };
+    let (records, last) = {
+        let journal = shared.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        (journal.find(&wanted), journal.last())
+    };
+    let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
+    Ok(Json(json!({ "records": records, "last": last })))
+}
+
+/// Does something off the event loop.
+async fn change<T: Send + 'static>(
+    shared: Arc<Shared>,
+    act: impl FnOnce(&dyn Functions) -> Result<T, FunctionError> + Send + 'static,
+) -> Result<T, Problem> {
+    let done = blocking(move || shared.backend.functions().map(act)).await?;
+    done.ok_or_else(no_functions)?.map_err(|error| match error {
+        FunctionError::NotFound(why) => not_found(why),
+        FunctionError::Invalid(why) => Problem::bad_request("bad-deployment", why)
+            .suggest("nothing has changed; docs/spec/functions.md says what a deployment is"),
+        FunctionError::Store(error) => Problem::store(&error),
+    })
+}
+
+fn answer(deployed: &Deployed) -> Value {
+    let Served { name, version, deployment, .. } = &*deployed.served;
+    let changed = deployed.is_changed;
+    json!({ "name": name, "version": version, "deployment": deployment.to_string(), "changed": changed })
+}
+
+fn summary(functions: &dyn Functions, served: &Served) -> Map<String, Value> {
+    let (requests, failures) = served.counts.so_far();
+    let instances = functions.instances(served);
+    let members = [
+        ("name", served.name.clone().into()),
+        ("version", served.version.into()),
+        ("runtime", served.runtime.clone().into()),
+        ("deployment", served.deployment.to_string().into()),
+        ("url", format!("/function/{}", served.name).into()),
+        ("instances", json!({ "idle": instances.idle, "busy": instances.busy })),
+        ("requests", requests.into()),
+        ("failures", failures.into()),
+        ("cold_starts", instances.cold_starts.into()),
+    ];
+    members.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+}
+
+/// 404 for a function, or a version of one.
+pub(crate) fn not_found(why: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "function-not-found", "No such function", "functions", why)
+        .suggest("`sinew list` lists them; `sinew deploy` adds one")
+}
+
+/// 404 for a name.
+pub(crate) fn unknown(name: &str) -> Problem {
+    not_found(format!("there is no function {:?}", shortened(name)))
+}
+
+/// 404 where there can be none.
+pub(crate) fn no_functions() -> Problem {
+    not_found("this node serves no functions")
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading deployments (`docs/spec/functions.md`, section 4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::{Counts, Served};
+use objects::{Handle, Limits, Pairs, TreeView};
+use sandbox::process::{Image, Settings};
+use store::{Object, Store};
+
+/// What the first entry of a deployment says.
+const MARK: &[u8] = b"sinew:function/1";
+
+/// A deployment, taken apart and checked.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    /// `python`, `node` or `wasm`.
+    pub(crate) runtime: String,
+    /// The procedure.
+    pub(crate) procedure: Handle,
+    /// The entries of an application, up to those of a request.
+    prefix: Vec<Handle>,
+    limits: Limits,
+    timeout: Duration,
+    pub(crate) settings: Pairs,
+    pub(crate) serving: Pairs,
+    /// Instances at most.
+    pub(crate) concurrency: u32,
+    is_pure: bool,
+}
+
+impl Deployment {
+    /// Reads and checks all of a deployment but its code's files.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub(crate) fn read(store: &Store, handle: Handle) -> Result<Self, String> {
+        let data = tree(store, handle)?;
+        let entries: Vec<Handle> = TreeView::from_checked(&data).iter().take(5).collect();
+        let &[mark, procedure, limits, serving] = entries.as_slice() else {
+            return Err("it is not [mark, procedure, limits, serving]".to_owned());
+        };
+        if mark.literal_bytes() != Some(MARK) {
+            return Err("its first entry is not sinew:function/1".to_owned());
+        }
+        let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
+        let serving = pairs(store, serving)?;
+        let mut prefix = vec![limits];
+        let (runtime, settings, timeout) = if procedure.is_object() && !procedure.names_tree() {
+            prefix.push(procedure);
+            check_module(store, procedure)?;
+            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout)
+        } else {
+            let data = tree(store, procedure)?;
+            let view = TreeView::from_checked(&data);
+            let image = Image::read(store, view).map_err(|fault| fault.detail)?;
+            if !["python", "node"].contains(&image.runtime.as_str()) {
+                return Err(format!(
+                    "this node has no runtime {:?}: it has python, node and wasm",
+                    image.runtime
+                ));
+            }
+            prefix.extend(view.iter());
+            let settings = view.get(3).ok_or("the procedure has no settings")?;
+            (image.runtime, pairs(store, settings)?, image.settings.timeout)
+        };
+        let concurrency = check_serving(&serving, &runtime)?;
+        let is_pure = serving.get("pure") == Some(b"true");
+        let limits = limits_value;
+        Ok(Self { runtime, procedure, prefix, limits, timeout, settings, serving, concurrency, is_pure })
+    }
+
+    /// What the gateway needs of it.
+    pub(crate) fn served(&self, name: &str, version: u64, deployment: Handle, counts: Arc<Counts>) -> Served {
+        let is_codelet = self.runtime == "wasm";
+        Served {
+            name: name.to_owned(),
+            version,
+            deployment,
+            runtime: self.runtime.clone(),
+            prefix: self.prefix.clone(),
+            is_codelet,
+            is_pure: self.is_pure || is_codelet,
+            timeout: self.timeout,
+            memory_bytes: self.limits.memory_bytes,
+            counts,
+        }
+    }
+}
+
+fn tree(store: &Store, handle: Handle) -> Result<Object, String> {
+    if !handle.is_object() || !handle.names_tree() {
+        return Err(format!("{handle} is no tree"));
+    }
+    let found = store.get(handle).map_err(|error| error.to_string())?;
+    found.ok_or_else(|| format!("{handle} is not on this node; put it first"))
+}
+
+fn check_module(store: &Store, module: Handle) -> Result<(), String> {
+    let found = store.get(module).map_err(|error| error.to_string())?;
+    match found {
+        None => Err(format!("the module {module} is not on this node; put it first")),
+        Some(bytes) if !bytes.bytes().starts_with(b"\0asm") => {
+            Err("the procedure is no Wasm module".to_owned())
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn pairs(store: &Store, handle: Handle) -> Result<Pairs, String> {
+    let data = tree(store, handle)?;
+    let blob = |handle: Handle| {
+        let is_blob = handle.is_object() && !handle.names_tree();
+        store.get(handle).ok().flatten().filter(|_| is_blob)
+    };
+    Pairs::read(TreeView::from_checked(&data), blob).map_err(|error| error.to_string())
+}
+
+/// Checks what is said of how requests reach it, and gives the instances at most.
+fn check_serving(serving: &Pairs, runtime: &str) -> Result<u32, String> {
+    let mut concurrency = 16;
+    for (name, value) in serving.iter() {
+        let text = std::str::from_utf8(value).map_err(|_| format!("{name} is not UTF-8"))?;
+        let number = |least: u64, most: u64| {
+            let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| format!("{name} is {text:?}, not a number from {least} to {most}"))
+        };
+        match name {
+            "concurrency" => concurrency = u32::try_from(number(1, 1000)?).unwrap_or(u32::MAX),
+            "waiting" => _ = number(0, 100_000)?,
+            "idle-ms" => _ = number(0, 1 << 40)?,
+            "pure" | "idempotent" if !["true", "false"].contains(&text) => {
+                return Err(format!("{name} is {text:?}, not true or false"));
+            }
+            "pure" | "idempotent" => {}
+            "runtime" if text == runtime => {}
+            "runtime" => {
+                return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
+            }
+            _ if name.starts_with("route.") => {}
+            _ => return Err(format!("{name:?} means nothing in a deployment")),
+        }
+    }
+    Ok(concurrency)
+}

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Serves calls with the instances that the policy keeps.
+//!
+//! A call runs on the thread that brings it. Threads of the fleet's own make
+//! and end instances, several at once where several are wanted, and a further
+//! one lets time pass: it measures, expires, evicts and pre-warms.
+//!
+//! One lock guards the policy and what belongs to it. No instance is made,
+//! ended, measured or called under it; only a kill happens there, so that it
+//! cannot hit the call after the one that was meant.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::decision::{
+    Decision, Found, FunctionId, FunctionStats, InstanceId, PolicyOptions, Settings, Ticket,
+};
+use super::error::Error;
+use super::policy::Policy;
+use crate::{Call, Invoked, Origin, Sandbox, SandboxId, Spec};
+
+pub use cancel::Cancel;
+
+mod cancel;
+mod threads;
+
+/// After this, what was killed counts as lost and is no longer waited for.
+const KILL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a fleet works.
+#[derive(Debug, Clone)]
+pub struct FleetOptions {
+    /// What is kept, and for how long.
+    pub policy: PolicyOptions,
+    /// Threads that make and end instances.
+    pub makers: usize,
+    /// Instances that one of them makes or ends at once.
+    pub vector_max: usize,
+    /// Time between looks at what is idle.
+    pub tick: Duration,
+}
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self { policy: PolicyOptions::default(), makers: 4, vector_max: 8, tick: Duration::from_millis(100) }
+    }
+}
+
+/// A function to be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function {
+    /// What its instances are made for; two functions with the same are one.
+    pub spec: Spec,
+    /// Instances that it may have at once; at least one.
+    pub instances_max: u32,
+    /// What an instance will hold, until one has been measured; the limit of
+    /// its memory if that is not known.
+    pub size_hint_bytes: Option<u64>,
+}
+
+impl Function {
+    /// One that may have this many instances.
+    pub fn new(spec: Spec, instances_max: u32) -> Self {
+        Self { spec, instances_max, size_hint_bytes: None }
+    }
+
+    fn settings(&self) -> Settings {
+        let size_bytes = self.size_hint_bytes.unwrap_or(self.spec.limits.memory_bytes);
+        Settings { instances_max: self.instances_max, size_bytes }
+    }
+}
+
+/// In what a call ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartKind {
+    /// An instance that had served before.
+    Warm,
+    /// An instance that was there, or being made, before the call came, and
+    /// had not served yet.
+    Prewarmed,
+    /// An instance that was forked from a template for a call.
+    Forked,
+    /// An instance that was made from nothing for a call.
+    Cold,
+}
+
+/// How a call came to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// In what.
+    pub kind: StartKind,
+    /// It waited for its turn: for memory, or for another call to end.
+    pub queued_ns: u64,
+    /// It waited for its instance to be made.
+    pub start_ns: u64,
+}
+
+/// A function of the fleet, looked at from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FunctionReport {
+    /// What its instances are made for.
+    pub spec: Spec,
+    /// How it stands.
+    pub stats: FunctionStats,
+}
+
+/// The fleet, looked at from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Charged for all instances now.
+    pub memory_bytes: u64,
+    /// The budget.
+    pub memory_max_bytes: u64,
+    /// Instances, those being made or ended included.
+    pub instances: usize,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// The functions that are remembered, the oldest first.
+    pub functions: Vec<FunctionReport>,
+}
+
+/// The instances of all functions over one kind of sandbox. Dropping it ends
+/// them.
+pub struct Fleet {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    sandbox: Arc<dyn Sandbox>,
+    options: FleetOptions,
+    began: Instant,
+    state: Mutex<State>,
+    /// There are instances to be made or ended.
+    work: Condvar,
+    /// Something came to its end.
+    progress: Condvar,
+}
+
+struct State {
+    policy: Policy,
+    ids: HashMap<Spec, FunctionId>,
+    specs: HashMap<FunctionId, Spec>,
+    last_function: u64,
+    last_ticket: u64,
+    /// Instances that were made and not yet deleted.
+    live: HashMap<InstanceId, Live>,
+    turns: HashMap<Ticket, Turn>,
+    starts: VecDeque<(FunctionId, InstanceId)>,
+    stops: VecDeque<InstanceId>,
+    /// Vectors that threads are making or ending.
+    under_way: usize,
+    /// Ran since their memory was last measured.
+    unmeasured: BTreeSet<InstanceId>,
+    is_over: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Live {
+    sandbox: SandboxId,
+    origin: Origin,
+    start_ns: u64,
+}
+
+/// A call that waits or runs.
+struct Turn {
+    said: Said,
+    changed: Arc<Condvar>,
+    arrived: u64,
+}
+
+impl Turn {
+    fn is_killed(&self) -> bool {
+        matches!(self.said, Said::Run { is_killed: true, .. })
+    }
+}
+
+enum Said {
+    Nothing,
+    Run { instance: InstanceId, live: Live, start: Start, is_killed: bool },
+    Refused(Error),
+}
+
+impl Fleet {
+    /// Without any instance.
+    ///
+    /// # Errors
+    /// [`Error::Thread`].
+    pub fn new(options: FleetOptions, sandbox: Arc<dyn Sandbox>) -> Result<Self, Error> {
+        let state = State {
+            policy: Policy::new(options.policy.clone()),
+            ids: HashMap::new(),
+            specs: HashMap::new(),
+            last_function: 0,
+            last_ticket: 0,
+            live: HashMap::new(),
+            turns: HashMap::new(),
+            starts: VecDeque::new(),
+            stops: VecDeque::new(),
+            under_way: 0,
+            unmeasured: BTreeSet::new(),
+            is_over: false,
+        };
+        let shared = Arc::new(Shared {
+            sandbox,
+            options,
+            began: Instant::now(),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+        });
+        let mut fleet = Self { shared, threads: Vec::new() };
+        fleet.spawn("keep-alive", Shared::pass_time)?;
+        for _ in 0..fleet.shared.options.makers.max(1) {
+            fleet.spawn("instances", Shared::make_and_end)?;
+        }
+        Ok(fleet)
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Shared)) -> Result<(), Error> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared));
+        self.threads.push(thread.map_err(Error::Thread)?);
+        Ok(())
+    }
+
+    /// Runs a call on this thread, in an instance that is there or is made for
+    /// it. Waits for one until the deadline; the call itself has the time that
+    /// the sandbox gives it.
+    ///
+    /// # Errors
+    /// Why it did not run. [`Error::Cancelled`] through `cancel`, which ends a
+    /// call that runs as well: with the failure `cancelled`.
+    pub fn invoke(
+        &self,
+        function: &Function,
+        call: Call,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Invoked, Start), Error> {
+        let shared = &self.shared;
+        if cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(Error::Cancelled);
+        }
+        let (ticket, changed) = shared.arrive(function);
+        let _bound = cancel.map(|cancel| cancel.bind(shared, ticket));
+        let (instance, sandbox, start) = shared.wait(ticket, &changed, deadline)?;
+        // Whatever happens in the sandbox, the instance is given back.
+        let mut stay = Stay { shared, ticket, instance, is_alive: false };
+        let answer = shared.sandbox.invoke(sandbox, call);
+        stay.is_alive = match &answer {
+            Ok(Invoked::Done(outcome)) if outcome.result.is_ok() => true,
+            _ => shared.is_alive(sandbox),
+        };
+        match answer {
+            Ok(invoked) => Ok((invoked, start)),
+            // It was killed before it got to run.
+            Err(_) if stay.is_killed() => Err(Error::Cancelled),
+            Err(error) => Err(Error::Invoke(error)),
+        }
+    }
+
+    /// How things stand.
+    pub fn report(&self) -> Report {
+        let state = self.shared.state.lock();
+        let stats = state.policy.stats();
+        let functions = stats.functions.into_iter().filter_map(|stats| {
+            let spec = *state.specs.get(&stats.function)?;
+            Some(FunctionReport { spec, stats })
+        });
+        Report {
+            memory_bytes: stats.memory_bytes,
+            memory_max_bytes: stats.memory_max_bytes,
+            instances: stats.instances,
+            waiting: stats.waiting,
+            functions: functions.collect(),
+        }
+    }
+
+    /// Takes no more calls, lets those that run come to their end within
+    /// `patience`, and ends all instances. Whether none is left.
+    pub fn drain(&self, patience: Duration) -> bool {
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        let decisions = state.policy.drain(shared.now());
+        shared.act(&mut state, decisions);
+        if shared.wait_until_empty(&mut state, Instant::now() + patience) {
+            return true;
+        }
+        for turn in state.turns.values_mut() {
+            if let Said::Run { live, is_killed, .. } = &mut turn.said {
+                *is_killed = true;
+                shared.kill(live.sandbox);
+            }
+        }
+        shared.wait_until_empty(&mut state, Instant::now() + KILL_PATIENCE)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.drain(Duration::ZERO);
+        self.shared.state.lock().is_over = true;
+        self.shared.work.notify_all();
+        self.shared.progress.notify_all();
+        for thread in self.threads.drain(..) {
+            // It only ends; what it might have panicked about is told there.
+            _ = thread.join();
+        }
+    }
+}
+
+/// The time that a call spends in an instance.
+struct Stay<'a> {
+    shared: &'a Shared,
+    ticket: Ticket,
+    instance: InstanceId,
+    is_alive: bool,
+}
+
+impl Stay<'_> {
+    fn is_killed(&self) -> bool {
+        self.shared.state.lock().turns.get(&self.ticket).is_some_and(Turn::is_killed)
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        let turn = state.turns.remove(&self.ticket);
+        let is_killed = turn.is_some_and(|turn| turn.is_killed());
+        state.unmeasured.insert(self.instance);
+        let is_alive = self.is_alive && !is_killed;
+        let decisions = state.policy.ended(self.shared.now(), self.instance, is_alive);
+        self.shared.act(&mut state, decisions);
+    }
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn is_alive(&self, sandbox: SandboxId) -> bool {
+        matches!(self.sandbox.state(&[sandbox]).pop(), Some(Ok(state)) if state.is_alive)
+    }
+
+    /// Ends an instance whose call runs.
+    fn kill(&self, sandbox: SandboxId) {
+        // The only failure is that it is gone already.
+        _ = self.sandbox.kill(&[sandbox]);
+    }
+
+    /// Tells the policy of a call.
+    fn arrive(&self, function: &Function) -> (Ticket, Arc<Condvar>) {
+        let mut state = self.state.lock();
+        let id = match state.ids.get(&function.spec) {
+            Some(id) => *id,
+            None => {
+                state.last_function += 1;
+                let id = FunctionId(state.last_function);
+                state.ids.insert(function.spec, id);
+                state.specs.insert(id, function.spec);
+                id
+            }
+        };
+        state.last_ticket += 1;
+        let (ticket, changed, arrived) = (Ticket(state.last_ticket), Arc::new(Condvar::new()), self.now());
+        let turn = Turn { said: Said::Nothing, changed: changed.clone(), arrived };
+        state.turns.insert(ticket, turn);
+        let decisions = state.policy.arrive(arrived, id, function.settings(), ticket);
+        self.act(&mut state, decisions);
+        if !state.policy.knows(id) {
+            state.forget(id);
+        }
+        (ticket, changed)
+    }
+
+    /// Waits until it is said what becomes of a call.
+    fn wait(
+        &self,
+        ticket: Ticket,
+        changed: &Condvar,
+        deadline: Instant,
+    ) -> Result<(InstanceId, SandboxId, Start), Error> {
+        let mut state = self.state.lock();
+        loop {
+            let Some(turn) = state.turns.get_mut(&ticket) else { return Err(Error::Cancelled) };
+            match &turn.said {
+                Said::Run { instance, live, start, .. } => return Ok((*instance, live.sandbox, *start)),
+                Said::Refused(_) => {
+                    let turn = state.turns.remove(&ticket);
+                    return match turn.map(|turn| turn.said) {
+                        Some(Said::Refused(error)) => Err(error),
+                        _ => Err(Error::Cancelled),
+                    };
+                }
+                Said::Nothing => {}
+            }
+            let is_late = changed.wait_until(&mut state, deadline).timed_out();
+            if is_late && self.give_up(&mut state, ticket, Error::Late) {
+                continue;
+            }
+        }
+    }
+
+    /// Takes a call out of the waiting ones; false if it does not wait.
+    fn give_up(&self, state: &mut MutexGuard<'_, State>, ticket: Ticket, why: Error) -> bool {
+        let Some(turn) = state.turns.get_mut(&ticket) else { return false };
+        if !matches!(turn.said, Said::Nothing) {
+            return false;
+        }
+        turn.said = Said::Refused(why);
+        turn.changed.notify_all();
+        let decisions = state.policy.cancel(self.now(), ticket);
+        self.act(state, decisions);
+        true
+    }
+
+    /// Ends a call, whether it waits or runs.
+    fn cancel(&self, ticket: Ticket) {
+        let mut state = self.state.lock();
+        if self.give_up(&mut state, ticket, Error::Cancelled) {
+            return;
+        }
+        if let Some(Turn { said: Said::Run { live, is_killed, .. }, .. }) = state.turns.get_mut(&ticket) {
+            *is_killed = true;
+            self.kill(live.sandbox);
+        }
+    }
+
+    /// Hands decisions to those who carry them out.
+    fn act(&self, state: &mut MutexGuard<'_, State>, decisions: Vec<Decision>) {
+        let now = self.now();
+        for decision in decisions {
+            match decision {
+                Decision::Use { ticket, instance, found } => state.run(now, ticket, instance, found),
+                Decision::Start { function, instance } => {
+                    state.starts.push_back((function, instance));
+                    self.work.notify_one();
+                }
+                Decision::Stop { instance, .. } => {
+                    state.stops.push_back(instance);
+                    self.work.notify_one();
+                }
+                Decision::Refuse { ticket, reason } => state.refuse(ticket, Error::refused(reason, None)),
+                Decision::Forget(function) => state.forget(function),
+            }
+        }
+    }
+
+    fn wait_until_empty(&self, state: &mut MutexGuard<'_, State>, deadline: Instant) -> bool {
+        while !state.policy.is_empty() {
+            if self.progress.wait_until(state, deadline).timed_out() {
+                return state.policy.is_empty();
+            }
+        }
+        true
+    }
+}
+
+impl State {
+    fn run(&mut self, now: u64, ticket: Ticket, instance: InstanceId, found: Found) {
+        let (Some(turn), Some(&live)) = (self.turns.get_mut(&ticket), self.live.get(&instance)) else {
+            return;
+        };
+        let waited = now.saturating_sub(turn.arrived);
+        let (kind, start_ns) = match (found, live.origin) {
+            (Found::Warm, _) => (StartKind::Warm, 0),
+            (Found::Prewarmed, _) => (StartKind::Prewarmed, 0),
+            (Found::New, Origin::Forked) => (StartKind::Forked, live.start_ns.min(waited)),
+            (Found::New, Origin::Cold) => (StartKind::Cold, live.start_ns.min(waited)),
+        };
+        let start = Start { kind, queued_ns: waited - start_ns, start_ns };
+        turn.said = Said::Run { instance, live, start, is_killed: false };
+        turn.changed.notify_all();
+    }
+
+    fn refuse(&mut self, ticket: Ticket, why: Error) {
+        let Some(turn) = self.turns.get_mut(&ticket) else { return };
+        turn.said = Said::Refused(why);
+        turn.changed.notify_all();
+    }
+
+    fn forget(&mut self, id: FunctionId) {
+        if let Some(spec) = self.specs.remove(&id) {
+            self.ids.remove(&spec);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What may happen, and what follows from it.
+
+use super::growth::expected_until;
+use super::{
+    Decision, FunctionId, InstanceId, Policy, RefuseReason, Settings, State, StopReason, Ticket, Waiting,
+};
+
+impl Policy {
+    /// A call of a function came. It runs, is refused, or waits until another
+    /// event says more of its ticket.
+    pub fn arrive(&mut self, now: u64, id: FunctionId, settings: Settings, ticket: Ticket) -> Vec<Decision> {
+        let mut out = Vec::new();
+        if let Err(reason) = self.admit(now, id, settings, &mut out) {
+            if let Some(function) = self.functions.get_mut(&id) {
+                function.counts.refused += 1;
+            }
+            out.push(Decision::Refuse { ticket, reason });
+            return out;
+        }
+        let Some(function) = self.functions.get_mut(&id) else { return out };
+        let idle = if function.waiting.is_empty() { function.idle.last().copied() } else { None };
+        if let Some(instance) = idle {
+            self.wake(instance);
+            self.grant(now, instance, ticket, &mut out);
+        } else if let Err(reason) = self.queue(now, id, ticket, &mut out) {
+            if let Some(function) = self.functions.get_mut(&id) {
+                function.counts.refused += 1;
+            }
+            out.push(Decision::Refuse { ticket, reason });
+        } else {
+            self.grow(now, &mut out);
+        }
+        out
+    }
+
+    fn admit(
+        &mut self,
+        now: u64,
+        id: FunctionId,
+        settings: Settings,
+        out: &mut Vec<Decision>,
+    ) -> Result<(), RefuseReason> {
+        if self.is_draining {
+            return Err(RefuseReason::Draining);
+        }
+        if !self.remember(id, settings, out) {
+            return Err(RefuseReason::TooManyFunctions(self.options.functions_max));
+        }
+        if let Some(function) = self.functions.get_mut(&id) {
+            function.counts.arrivals += 1;
+            function.pauses.arrived(now);
+        }
+        let (size_bytes, memory_bytes) = (settings.size_bytes, self.options.memory_bytes);
+        if size_bytes > memory_bytes && self.functions.get(&id).is_some_and(|it| !it.is_measured()) {
+            return Err(RefuseReason::TooBig { size_bytes, memory_bytes });
+        }
+        Ok(())
+    }
+
+    /// Lets a call wait. Where all places are taken, the function with the
+    /// most waiting calls gives up its newest.
+    fn queue(
+        &mut self,
+        now: u64,
+        id: FunctionId,
+        ticket: Ticket,
+        out: &mut Vec<Decision>,
+    ) -> Result<(), RefuseReason> {
+        let own = self.functions.get(&id).map_or(0, |function| function.waiting.len());
+        if own >= self.options.waiting_max {
+            return Err(RefuseReason::FunctionFull(self.options.waiting_max));
+        }
+        if self.tickets.len() >= self.options.waiting_all_max {
+            let reason = RefuseReason::AllFull(self.options.waiting_all_max);
+            let lengths = self.wanting.iter().filter_map(|other| {
+                Some((self.functions.get(other)?.waiting.len(), std::cmp::Reverse(*other)))
+            });
+            let Some((longest, std::cmp::Reverse(other))) = lengths.max() else { return Err(reason) };
+            if longest <= own + 1 {
+                return Err(reason);
+            }
+            self.push_out(other, reason, out);
+        }
+        if let Some(function) = self.functions.get_mut(&id) {
+            function.waiting.push_back(Waiting { ticket, since: now });
+            self.wanting.insert(id);
+            self.tickets.insert(ticket, id);
+        }
+        Ok(())
+    }
+
+    fn push_out(&mut self, id: FunctionId, reason: RefuseReason, out: &mut Vec<Decision>) {
+        let Some(function) = self.functions.get_mut(&id) else { return };
+        let Some(newest) = function.waiting.pop_back() else { return };
+        function.counts.refused += 1;
+        self.tickets.remove(&newest.ticket);
+        out.push(Decision::Refuse { ticket: newest.ticket, reason });
+    }
+
+    /// A waiting call gave up. Nothing happens if it does not wait any more.
+    pub fn cancel(&mut self, now: u64, ticket: Ticket) -> Vec<Decision> {
+        let mut out = Vec::new();
+        let Some(id) = self.tickets.remove(&ticket) else { return out };
+        if let Some(function) = self.functions.get_mut(&id) {
+            function.waiting.retain(|waiting| waiting.ticket != ticket);
+            function.counts.cancelled += 1;
+            if function.waiting.is_empty() {
+                self.wanting.remove(&id);
+            }
+        }
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// An instance was made, in `cost_ns`; it holds `bytes`, if that is known.
+    pub fn ready(&mut self, now: u64, id: InstanceId, cost_ns: u64, bytes: Option<u64>) -> Vec<Decision> {
+        let mut out = Vec::new();
+        self.charge_measured(id, bytes);
+        let Some(instance) = self.instances.get_mut(&id) else { return out };
+        let Some(function) = self.functions.get_mut(&instance.function) else { return out };
+        if !matches!(instance.state, State::Starting) {
+            return out;
+        }
+        instance.ready_at = now;
+        function.starting -= 1;
+        function.cost_ns.add(cost_ns);
+        self.employ(now, id, &mut out);
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// An instance could not be made, and nothing of it is left.
+    pub fn failed(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
+        let mut out = Vec::new();
+        if !self.instances.get(&id).is_some_and(|it| matches!(it.state, State::Starting)) {
+            return out;
+        }
+        let Some(instance) = self.instances.remove(&id) else { return out };
+        self.used_bytes -= instance.bytes;
+        if let Some(function) = self.functions.get_mut(&instance.function) {
+            function.starting -= 1;
+            function.held_bytes -= instance.bytes;
+            function.counts.failed_starts += 1;
+            if instance.is_ahead {
+                function.counts.prewarms_wasted += 1;
+            }
+        }
+        // Whoever waits longest hears of it; the others have starts of their own.
+        if let Some(waiting) = self.next_waiting(instance.function) {
+            if let Some(function) = self.functions.get_mut(&instance.function) {
+                function.counts.refused += 1;
+            }
+            let reason = RefuseReason::StartFailed(id);
+            out.push(Decision::Refuse { ticket: waiting.ticket, reason });
+        }
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// A call has ended; `is_alive` says whether its instance can serve again.
+    pub fn ended(&mut self, now: u64, id: InstanceId, is_alive: bool) -> Vec<Decision> {
+        let mut out = Vec::new();
+        let Some(instance) = self.instances.get(&id) else { return out };
+        let State::Busy { since } = instance.state else { return out };
+        if let Some(function) = self.functions.get_mut(&instance.function) {
+            function.busy -= 1;
+            function.duration_ns.add(now.saturating_sub(since));
+        }
+        if is_alive {
+            self.employ(now, id, &mut out);
+        } else {
+            self.stop(id, StopReason::Died, &mut out);
+        }
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// An idle instance turned out to be dead.
+    pub fn died(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
+        let mut out = Vec::new();
+        if self.instances.get(&id).is_some_and(|it| matches!(it.state, State::Idle { .. })) {
+            self.stop(id, StopReason::Died, &mut out);
+            self.grow(now, &mut out);
+        }
+        out
+    }
+
+    /// An instance that can serve gets the next call, rests, or gives way.
+    fn employ(&mut self, now: u64, id: InstanceId, out: &mut Vec<Decision>) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let (function, is_ahead) = (instance.function, instance.is_ahead);
+        if self.is_draining {
+            self.stop(id, StopReason::Drained, out);
+        } else if !self.wanting.contains(&function) {
+            let idle_max = self.options.idle_max.as_nanos() as u64;
+            let expected = self.functions.get(&function).and_then(|it| expected_until(it, now));
+            let until = expected.filter(|_| is_ahead).unwrap_or(now.saturating_add(idle_max));
+            self.rest(id, until);
+        } else if self.yields(now, id) {
+            self.stop(id, StopReason::Yielded, out);
+        } else if let Some(waiting) = self.next_waiting(function) {
+            self.grant(now, id, waiting.ticket, out);
+        }
+    }
+
+    /// An instance has ended, and its memory is free.
+    pub fn stopped(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
+        let mut out = Vec::new();
+        let is_stopping = self.instances.get(&id).is_some_and(|it| matches!(it.state, State::Stopping));
+        if !is_stopping {
+            return out;
+        }
+        if let Some(instance) = self.instances.remove(&id) {
+            self.used_bytes -= instance.bytes;
+            self.stopping_bytes -= instance.bytes;
+        }
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// So much memory does an instance hold, as was measured. Where that is
+    /// more than there is for all, the next `tick` evicts.
+    pub fn measured(&mut self, id: InstanceId, bytes: u64) {
+        self.charge_measured(id, Some(bytes));
+    }
+
+    fn charge_measured(&mut self, id: InstanceId, bytes: Option<u64>) {
+        let Some(bytes) = bytes else { return };
+        let charged = self.charge(bytes);
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(function) = self.functions.get_mut(&instance.function) else { return };
+        if matches!(instance.state, State::Stopping) {
+            return;
+        }
+        self.used_bytes = self.used_bytes - instance.bytes + charged;
+        function.held_bytes = function.held_bytes - instance.bytes + charged;
+        if matches!(instance.state, State::Idle { .. }) {
+            self.idle_bytes = self.idle_bytes - instance.bytes + charged;
+        }
+        function.measured(bytes);
+        instance.bytes = charged;
+    }
+
+    /// Time has passed. To be called some times a second.
+    pub fn tick(&mut self, now: u64) -> Vec<Decision> {
+        let mut out = Vec::new();
+        let over = self.idle.iter().filter_map(|&(_, id)| {
+            let instance = self.instances.get(&id)?;
+            let State::Idle { until, .. } = instance.state else { return None };
+            let reason = if instance.is_ahead { StopReason::Wasted } else { StopReason::Expired };
+            (until <= now).then_some((id, reason))
+        });
+        let over: Vec<_> = over.collect();
+        for (id, reason) in over {
+            self.stop(id, reason, &mut out);
+        }
+        // Instances grow while they run.
+        while self.used_bytes - self.stopping_bytes > self.options.memory_bytes {
+            let Some(&(_, id)) = self.idle.first() else { break };
+            self.stop(id, StopReason::Evicted, &mut out);
+        }
+        self.grow(now, &mut out);
+        self.prewarm(now, &mut out);
+        out
+    }
+
+    /// All is to end: who waits is refused, idle instances are stopped now and
+    /// the others when their call or start ends.
+    pub fn drain(&mut self, now: u64) -> Vec<Decision> {
+        let mut out = Vec::new();
+        self.is_draining = true;
+        let wanting: Vec<FunctionId> = self.wanting.iter().copied().collect();
+        for id in wanting {
+            while let Some(waiting) = self.next_waiting(id) {
+                let reason = RefuseReason::Draining;
+                out.push(Decision::Refuse { ticket: waiting.ticket, reason });
+            }
+        }
+        while let Some(&(_, id)) = self.idle.first() {
+            self.stop(id, StopReason::Drained, &mut out);
+        }
+        self.grow(now, &mut out);
+        out
+    }
+}

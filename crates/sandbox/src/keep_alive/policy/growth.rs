@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who gets an instance more, and who gives one up for it.
+
+use super::{Decision, Function, FunctionId, Instance, InstanceId, Policy, State};
+use super::{PREWARM_LEAD, PREWARMS_FORGIVEN};
+
+/// A function that wants an instance more.
+struct Claim {
+    function: FunctionId,
+    /// Its oldest call has waited beyond patience.
+    is_beyond_patience: bool,
+    since: u64,
+    held_bytes: u64,
+}
+
+impl Policy {
+    /// Starts instances for functions that want them, in their order, as far
+    /// as there is memory. Evicts idle instances for it.
+    pub(super) fn grow(&mut self, now: u64, out: &mut Vec<Decision>) {
+        if self.is_draining {
+            return;
+        }
+        let mut passed = Vec::new();
+        // Memory that is about to be free for those before.
+        let mut promised = 0;
+        while let Some(claim) = self.first_claim(now, &passed) {
+            let bytes = self.size_of(claim.function);
+            let wanted = promised + bytes;
+            if self.reclaimable_bytes() < wanted {
+                if claim.is_beyond_patience {
+                    return;
+                }
+                passed.push(claim.function);
+                continue;
+            }
+            self.make_room(wanted, None, out);
+            if self.free_bytes() >= wanted {
+                self.start(claim.function, bytes, false, out);
+            } else {
+                promised = wanted;
+                passed.push(claim.function);
+            }
+        }
+    }
+
+    /// What is free, is about to be, or can be made so.
+    fn reclaimable_bytes(&self) -> u64 {
+        self.free_bytes() + self.stopping_bytes + self.idle_bytes
+    }
+
+    /// The first in the order among functions that want an instance more.
+    fn first_claim(&self, now: u64, passed: &[FunctionId]) -> Option<Claim> {
+        let patience = self.options.patience.as_nanos() as u64;
+        let claims = self.wanting.iter().filter_map(|&id| {
+            let function = self.functions.get(&id)?;
+            if passed.contains(&id) || !function.wants_one(now) {
+                return None;
+            }
+            let since = function.waiting.front()?.since;
+            let is_beyond_patience = now.saturating_sub(since) > patience;
+            Some(Claim { function: id, is_beyond_patience, since, held_bytes: function.held_bytes })
+        });
+        claims.min_by_key(|claim| {
+            let held = if claim.is_beyond_patience { 0 } else { claim.held_bytes };
+            (!claim.is_beyond_patience, held, claim.since, claim.function)
+        })
+    }
+
+    /// Whether an instance that has just ended a call gives way, although
+    /// another call of its function waits.
+    pub(super) fn yields(&self, now: u64, id: InstanceId) -> bool {
+        let Some(instance) = self.instances.get(&id) else { return false };
+        let Some(own) = self.functions.get(&instance.function) else { return false };
+        let Some(claim) = self.first_claim(now, &[]) else { return false };
+        // What is new serves once at least, so that some call ends for every
+        // start; and to give way to oneself would be a start for nothing.
+        if instance.is_new || claim.function == instance.function {
+            return false;
+        }
+        let bytes = self.size_of(claim.function);
+        if self.free_bytes() + self.stopping_bytes >= bytes {
+            // It gets its instance anyway.
+            return false;
+        }
+        if own.held_bytes.saturating_sub(instance.bytes) >= claim.held_bytes + bytes {
+            return true;
+        }
+        let patience = self.options.patience.as_nanos() as u64;
+        let is_older = own.waiting.front().is_none_or(|head| claim.since < head.since);
+        claim.is_beyond_patience && is_older && now.saturating_sub(instance.ready_at) >= patience
+    }
+
+    /// Makes an instance. There is memory for it.
+    fn start(&mut self, id: FunctionId, bytes: u64, is_ahead: bool, out: &mut Vec<Decision>) {
+        let Some(function) = self.functions.get_mut(&id) else { return };
+        function.starting += 1;
+        function.held_bytes += bytes;
+        self.used_bytes += bytes;
+        self.last_instance += 1;
+        let instance = InstanceId(self.last_instance);
+        let made =
+            Instance { function: id, state: State::Starting, bytes, ready_at: 0, is_ahead, is_new: true };
+        self.instances.insert(instance, made);
+        out.push(Decision::Start { function: id, instance });
+    }
+
+    /// Starts instances of functions that are expected to be called soon.
+    pub(super) fn prewarm(&mut self, now: u64, out: &mut Vec<Decision>) {
+        if self.is_draining || !self.options.prewarm {
+            return;
+        }
+        let due = self.functions.iter().filter(|(_, function)| is_due(function, now));
+        let due: Vec<FunctionId> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            let bytes = self.size_of(id);
+            let Some(function) = self.functions.get(&id) else { continue };
+            let cost = function.cost_ns.get().unwrap_or(1);
+            let worth = self.clock.priority(function.frequency.max(1), cost, bytes);
+            self.make_room(bytes, Some(worth), out);
+            if self.free_bytes() < bytes {
+                continue;
+            }
+            self.start(id, bytes, true, out);
+            if let Some(function) = self.functions.get_mut(&id) {
+                function.counts.prewarms += 1;
+                function.prewarmed_after = function.pauses.last();
+            }
+        }
+    }
+}
+
+/// Whether the next call of a function without an instance is expected soon.
+fn is_due(function: &Function, now: u64) -> bool {
+    let Some(last) = function.pauses.last() else { return false };
+    let counts = &function.counts;
+    if !function.is_unused()
+        || function.prewarmed_after == Some(last)
+        || counts.prewarms_wasted > counts.prewarmed + PREWARMS_FORGIVEN
+    {
+        return false;
+    }
+    let Some(window) = function.pauses.window() else { return false };
+    let lead = function.cost_ns.get().unwrap_or(0).saturating_mul(PREWARM_LEAD);
+    let since = now.saturating_sub(last);
+    since.saturating_add(lead) >= window.early_ns && since <= window.late_ns
+}
+
+/// When an instance that was made ahead is no longer expected to be used.
+pub(super) fn expected_until(function: &Function, now: u64) -> Option<u64> {
+    let (last, window) = (function.pauses.last()?, function.pauses.window()?);
+    // A quarter more: the histogram is coarse.
+    Some((last + window.late_ns + window.late_ns / 4).max(now))
+}

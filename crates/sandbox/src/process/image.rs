@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a function is made of, as data: runtime, code, layers and settings
+//! (`docs/spec/functions.md`, section 3).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
+use store::{Object, Store};
+
+use crate::Fault;
+
+/// What the name of every runtime begins with.
+const RUNTIME_PREFIX: &[u8] = b"sinew:";
+/// Directories beside the code.
+pub(super) const LAYERS_MAX: usize = 16;
+/// Entries of an image.
+const ENTRIES: usize = 4;
+
+/// A function in a process sandbox, as its procedure describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Without its prefix: `python`, `node`.
+    pub runtime: String,
+    /// A directory tree.
+    pub code: Handle,
+    /// Directory trees.
+    pub layers: Vec<Handle>,
+    /// How it is run.
+    pub settings: Settings,
+}
+
+/// What a function's procedure says about how to run it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `module.name`; `None`: the runtime's usual one.
+    pub handler: Option<String>,
+    /// Of one call.
+    pub timeout: Duration,
+    /// Of one processor.
+    pub cpu_percent: u32,
+    /// Room in `/tmp`.
+    pub tmp_bytes: u64,
+    /// Variables of the environment.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            handler: None,
+            timeout: Duration::from_secs(60),
+            cpu_percent: 100,
+            tmp_bytes: 16 << 20,
+            environment: BTreeMap::new(),
+        }
+    }
+}
+
+fn bad(why: impl Into<String>) -> Fault {
+    Fault::new(FailureCode::BadProcedure, why.into())
+}
+
+/// The runtime that a procedure's literal names, if it names any.
+pub fn runtime_of(procedure: Handle) -> Option<String> {
+    let name = procedure.literal_bytes().filter(|_| procedure.is_object())?.strip_prefix(RUNTIME_PREFIX)?;
+    std::str::from_utf8(name).ok().map(str::to_owned)
+}
+
+impl Image {
+    /// Reads an image, the entries of a procedure's tree.
+    ///
+    /// # Errors
+    /// `bad-procedure` if it breaks the specification, `missing-data` if the
+    /// lists that it consists of are not on this node.
+    pub fn read(store: &Store, tree: TreeView<'_>) -> Result<Self, Fault> {
+        let entries: Vec<Handle> = tree.iter().take(ENTRIES + 1).collect();
+        let &[runtime, code, layers, settings] = entries.as_slice() else {
+            return Err(bad("a function is [runtime, code, layers, settings]"));
+        };
+        let runtime = runtime_of(runtime).ok_or_else(|| bad("a function's first entry names no runtime"))?;
+        let layers: Vec<Handle> = TreeView::from_checked(&object(store, layers)?).iter().collect();
+        if layers.len() > LAYERS_MAX {
+            return Err(bad(format!("a function has {} layers; at most {LAYERS_MAX}", layers.len())));
+        }
+        let settings = object(store, settings)?;
+        let pairs = Pairs::read(TreeView::from_checked(&settings), |handle| {
+            let is_blob = handle.is_object() && !handle.names_tree();
+            store.get(handle).ok().flatten().filter(|_| is_blob)
+        });
+        let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
+        Ok(Self { runtime, code, layers, settings: Settings::read(&pairs)? })
+    }
+
+    /// A line of source that says to a runtime's adapter what the function is:
+    /// an object of strings, in a form that Python and JavaScript share.
+    pub(super) fn settings_line(&self, limits: Limits) -> String {
+        let mut line = String::from("SETTINGS = {");
+        let mut add = |name: &str, value: &str| {
+            push_quoted(&mut line, name);
+            line.push(':');
+            push_quoted(&mut line, value);
+            line.push(',');
+        };
+        if let Some(handler) = &self.settings.handler {
+            add("handler", handler);
+        }
+        add("layers", &self.layers.len().to_string());
+        add("memory-bytes", &limits.memory_bytes.to_string());
+        add("timeout-ms", &self.settings.timeout.as_millis().to_string());
+        for (name, value) in &self.settings.environment {
+            add(&format!("env.{name}"), value);
+        }
+        line.push_str("}\n");
+        line
+    }
+}
+
+/// A string as Python and JavaScript read it.
+fn push_quoted(line: &mut String, text: &str) {
+    line.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => line.extend(['\\', character]),
+            // Line separators end a line for some readers too.
+            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
+                _ = write!(line, "\\u{:04x}", u32::from(character));
+            }
+            _ => line.push(character),
+        }
+    }
+    line.push('"');
+}
+
+/// The data of a tree.
+fn object(store: &Store, handle: Handle) -> Result<Object, Fault> {
+    if !handle.is_object() || !handle.names_tree() {
+        return Err(bad("a function's layers and settings are trees"));
+    }
+    match store.get(handle) {
+        Ok(Some(object)) => Ok(object),
+        Ok(None) => {
+            let why = format!("{handle} of the function is not on this node; deploy it again");
+            Err(Fault::new(FailureCode::MissingData, why))
+        }
+        Err(error) => Err(Fault::new(FailureCode::Resources, error.to_string())),
+    }
+}
+
+impl Settings {
+    /// Reads settings; a name that means nothing is refused.
+    ///
+    /// # Errors
+    /// `bad-procedure`.
+    pub fn read(pairs: &Pairs) -> Result<Self, Fault> {
+        let mut settings = Self::default();
+        for (name, value) in pairs.iter() {
+            let text = std::str::from_utf8(value);
+            let text = text.map_err(|_| bad(format!("the setting {name} is not UTF-8")))?;
+            match name {
+                "handler" => settings.handler = Some(checked_handler(text)?),
+                "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
+                "cpu-percent" => {
+                    settings.cpu_percent = u32::try_from(number(name, text, 1, 6400)?).unwrap_or(u32::MAX);
+                }
+                "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
+                _ => match name.strip_prefix("env.") {
+                    Some(variable) if is_variable(variable) && !text.contains('\0') => {
+                        settings.environment.insert(variable.to_owned(), text.to_owned());
+                    }
+                    _ => return Err(bad(format!("{name:?} is no setting of a function"))),
+                },
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn number(name: &str, text: &str, least: u64, most: u64) -> Result<u64, Fault> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|number| digits && (least..=most).contains(number));
+    number.ok_or_else(|| bad(format!("the setting {name} is {text:?}, not a number from {least} to {most}")))
+}
+
+fn checked_handler(text: &str) -> Result<String, Fault> {
+    let allowed =
+        |character: char| character.is_alphanumeric() || matches!(character, '.' | '_' | '-' | '/' | '$');
+    let is_right = (1..=256).contains(&text.len()) && text.chars().all(allowed) && !text.starts_with('/');
+    if is_right && !text.split('/').any(|part| part == "..") {
+        return Ok(text.to_owned());
+    }
+    Err(bad(format!("the handler {text:?} is not like `module.name`")))
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_plain && !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#![allow(clippy::unwrap_used)]
+
+use objects::TreeBuilder;
+
+use super::*;
+
+fn store() -> Store {
+    let options = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 20 };
+    Store::open(options).unwrap()
+}
+
+fn literal(text: &str) -> Handle {
+    Handle::literal(text.as_bytes()).unwrap()
+}
+
+fn tree(store: &Store, entries: &[Handle]) -> Handle {
+    store.keep_tree(entries.iter().copied().collect::<TreeBuilder>().view())
+}
+
+fn read(store: &Store, entries: &[Handle]) -> Result<Image, Fault> {
+    Image::read(store, entries.iter().copied().collect::<TreeBuilder>().view())
+}
+
+fn settings(pairs: &[(&str, &str)]) -> Result<Settings, Fault> {
+    let mut all = Pairs::default();
+    pairs.iter().for_each(|(name, value)| all.set(name, value.as_bytes()).unwrap());
+    Settings::read(&all)
+}
+
+#[test]
+fn an_image_is_read() {
+    let store = store();
+    let empty = tree(&store, &[]);
+    let list = tree(&store, &[literal("handler"), literal("app.main")]);
+    let layers = tree(&store, &[empty, empty]);
+    let image = read(&store, &[literal("sinew:python"), empty, layers, list]).unwrap();
+    assert_eq!((image.runtime.as_str(), image.layers.len()), ("python", 2));
+    assert_eq!(image.settings.handler.as_deref(), Some("app.main"));
+    let codes: Vec<FailureCode> = [
+        vec![],
+        vec![literal("sinew:python"), empty, layers],
+        vec![literal("sinew:python"), empty, layers, list, empty],
+        vec![literal("python"), empty, layers, list],
+        vec![literal("sinew:\u{e9}"), empty, layers, empty, empty],
+        vec![literal("sinew:python"), empty, literal("x"), list],
+        vec![literal("sinew:python"), empty, tree(&store, &[empty; LAYERS_MAX + 1]), list],
+        vec![literal("sinew:python"), empty, layers, tree(&store, &[literal("handler")])],
+        vec![literal("sinew:python"), empty, layers, tree(&store, &[literal("color"), literal("red")])],
+    ]
+    .iter()
+    .map(|entries| read(&store, entries).unwrap_err().code)
+    .collect();
+    assert!(codes.iter().all(|code| *code == FailureCode::BadProcedure), "{codes:?}");
+    let absent: TreeBuilder = [literal("nobody keeps this")].into_iter().collect();
+    let missing = read(&store, &[literal("sinew:python"), empty, absent.view().handle(), list]);
+    assert_eq!(missing.unwrap_err().code, FailureCode::MissingData);
+}
+
+#[test]
+fn settings_have_bounds() {
+    let all = settings(&[
+        ("timeout-ms", "1500"),
+        ("cpu-percent", "50"),
+        ("tmp-bytes", "0"),
+        ("env.GREETING", "h\u{e9}llo"),
+    ]);
+    let all = all.unwrap();
+    assert_eq!((all.timeout, all.cpu_percent, all.tmp_bytes), (Duration::from_millis(1500), 50, 0));
+    assert_eq!(all.environment["GREETING"], "h\u{e9}llo");
+    for (name, value) in [
+        ("timeout-ms", "0"),
+        ("timeout-ms", "86400001"),
+        ("timeout-ms", "+5"),
+        ("timeout-ms", ""),
+        ("timeout-ms", "99999999999999999999"),
+        ("cpu-percent", "-1"),
+        ("env.", "x"),
+        ("env.1A", "x"),
+        ("env.A B", "x"),
+        ("env.A", "\0"),
+        ("handler", ""),
+        ("handler", "a b"),
+        ("handler", "/etc/passwd"),
+        ("handler", "../up.handler"),
+        ("memory", "1"),
+    ] {
+        assert!(settings(&[(name, value)]).is_err(), "{name} = {value:?}");
+    }
+}
+
+#[test]
+fn strings_are_quoted_for_both_languages() {
+    let mut line = String::new();
+    push_quoted(&mut line, "a\"b\\c\n\0\u{2028}\u{1f600}");
+    assert_eq!(line, "\"a\\\"b\\\\c\\u000a\\u0000\\u2028\u{1f600}\"");
+}
+
+#[test]
+fn runtimes_are_literals_with_a_prefix() {
+    assert_eq!(runtime_of(literal("sinew:node")).as_deref(), Some("node"));
+    assert_eq!(runtime_of(literal("node")), None);
+    assert_eq!(runtime_of(Handle::blob(&[b's'; 64])), None);
+    assert_eq!(runtime_of(literal("sinew:node").application().unwrap_or(Handle::blob(&[1; 40]))), None);
+}

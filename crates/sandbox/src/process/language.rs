@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The languages that functions are interpreted in: how an interpreter is
+//! started so that it becomes a template, or one instance.
+//!
+//! All that differs between them on this side of the wires is here. The other
+//! side is `guests/<language>/template.*`; what both do in native code is
+//! `guests/template`, which they load from a file in memory.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// What functions are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// Python, by CPython 3.11 or later.
+    Python,
+    /// JavaScript, by Node.js 20 or later.
+    Node,
+}
+
+/// What an interpreter is started to become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The process that instances are forked from.
+    Template,
+    /// One instance, in its container already.
+    Instance,
+}
+
+const PYTHON_SOURCE: &str = include_str!("../../../../guests/python/template.py");
+const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
+/// What stands between a template and the handler of a function.
+const PYTHON_ADAPTER: &str = include_str!("../../../../guests/python/function.py");
+const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");
+/// The native core, for interpreters that fork themselves.
+const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template.so"));
+/// The same with what Node needs.
+const NODE_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-node.so"));
+
+/// Not -I: it would ignore the fixed hash seed. The environment holds nothing
+/// else of Python's, and the template empties it.
+const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", PYTHON_SOURCE];
+/// Without work for threads of the engine's own (it makes one at least, which
+/// the template ends), and with the same seeds at each start. An instance draws
+/// its own.
+const NODE_FLAGS: [&str; 8] = [
+    "--single-threaded",
+    "--v8-pool-size=1",
+    "--random-seed=1",
+    "--hash-seed=1",
+    // What was compiled for the instances is kept.
+    "--no-flush-bytecode",
+    "-e",
+    NODE_SOURCE,
+    "--",
+];
+
+impl Language {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Python, Self::Node];
+
+    /// Its name, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::Node => "Node",
+        }
+    }
+
+    /// Its name in the images of functions.
+    pub const fn runtime(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Node => "node",
+        }
+    }
+
+    /// What calls the handler of a function that is an image; the line with
+    /// its settings comes before it, behind [`Self::settings_prefix`].
+    pub(crate) const fn adapter(self) -> &'static str {
+        match self {
+            Self::Python => PYTHON_ADAPTER,
+            Self::Node => NODE_ADAPTER,
+        }
+    }
+
+    pub(crate) const fn settings_prefix(self) -> &'static str {
+        match self {
+            Self::Python => "",
+            Self::Node => "const ",
+        }
+    }
+
+    /// The program that is looked for in `PATH` where no other is configured.
+    pub const fn interpreter(self) -> &'static str {
+        match self {
+            Self::Python => "python3",
+            Self::Node => "node",
+        }
+    }
+
+    /// What it must be at least, for people.
+    pub(crate) const fn requirement(self) -> &'static str {
+        match self {
+            Self::Python => "Python 3.11 or later",
+            Self::Node => "Node.js 20 or later",
+        }
+    }
+
+    /// What stands in texts for the folders that the interpreter lies in.
+    pub(crate) const fn placeholder(self) -> &'static str {
+        match self {
+            Self::Python => "<python>",
+            Self::Node => "<node>",
+        }
+    }
+
+    /// The exception that means that there is no memory left.
+    pub(crate) fn is_out_of_memory(self, kind: &str, message: &str) -> bool {
+        match self {
+            Self::Python => kind == "MemoryError",
+            Self::Node => kind == "RangeError" && message == "Array buffer allocation failed",
+        }
+    }
+
+    pub(crate) const fn core(self) -> &'static [u8] {
+        match self {
+            Self::Python => CORE,
+            Self::Node => NODE_CORE,
+        }
+    }
+
+    /// The interpreter's arguments; `core` is the descriptor of the core.
+    pub(crate) fn arguments(self, role: Role, core: i32, imports: &[String]) -> Vec<OsString> {
+        let flags: &[&str] = match self {
+            Self::Python => &PYTHON_FLAGS,
+            Self::Node => &NODE_FLAGS,
+        };
+        let role = match role {
+            Role::Template => "template",
+            Role::Instance => "instance",
+        };
+        let mut arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
+        arguments.extend([role.into(), core.to_string().into()]);
+        arguments.extend(imports.iter().map(OsString::from));
+        arguments
+    }
+
+    /// All of the interpreter's environment. `packages` are the folders to
+    /// look for modules in.
+    pub(crate) fn environment(
+        self,
+        role: Role,
+        core: i32,
+        packages: &[PathBuf],
+    ) -> Vec<(OsString, OsString)> {
+        let path = match role {
+            Role::Template => std::env::var_os("PATH"),
+            Role::Instance => None,
+        };
+        let path = path.unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
+        let mut all: Vec<(OsString, OsString)> =
+            vec![("PATH".into(), path), ("LC_ALL".into(), "C.UTF-8".into())];
+        let (searched, more) = match self {
+            Self::Python => ("PYTHONPATH", vec![("PYTHONHASHSEED", "0".to_owned())]),
+            // The library must come before the C library, to keep an advice
+            // of the engine's from it.
+            Self::Node if role == Role::Template => {
+                ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{core}"))])
+            }
+            Self::Node => ("NODE_PATH", Vec::new()),
+        };
+        all.extend(more.into_iter().map(|(name, value)| (name.into(), value.into())));
+        if !packages.is_empty() {
+            let folders: Vec<&Path> = packages.iter().map(PathBuf::as_path).collect();
+            // A path with a colon in it cannot be said; it is not found then.
+            all.push((searched.into(), std::env::join_paths(folders).unwrap_or_default()));
+        }
+        // Numeric libraries make their threads when they are loaded; with
+        // threads nothing may be forked.
+        for name in ["MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
+            all.push((name.into(), "1".into()));
+        }
+        all
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What functions get: how they are set up, and what one instance may use.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::language::Language;
+use super::layers::Layers;
+use crate::Error;
+
+/// What functions of one language get on this node.
+#[derive(Debug, Clone)]
+pub struct FunctionsOptions {
+    /// What they are written in.
+    pub language: Language,
+    /// The interpreter; that of a virtual environment of Python has its
+    /// packages. A name without a slash is looked for in `PATH`.
+    pub interpreter: PathBuf,
+    /// More folders to look for modules in, as `PYTHONPATH` or `NODE_PATH`
+    /// name them. Functions can read them.
+    pub packages: Vec<PathBuf>,
+    /// Modules that the template imports, so that functions find them loaded.
+    pub imports: Vec<String>,
+    /// Within which the template must have imported them.
+    pub start_timeout: Duration,
+    /// Sandboxes that may exist at once.
+    pub sandboxes_max: usize,
+    /// Instances that are made at once by one `create`.
+    pub starts_at_once: usize,
+    /// From the fork to the loaded function.
+    pub load_timeout: Duration,
+    /// Within which a call must have its result.
+    pub call_timeout: Duration,
+    /// Calls that may wait for one instance.
+    pub waiting_max: u64,
+    /// Bytes of a result; below 2^32.
+    pub result_bytes_max: u64,
+    /// Bytes that a call may print; what is over is dropped.
+    pub log_bytes_max: u64,
+    /// Processes and threads of one instance.
+    pub processes: u32,
+    /// Share of one processor, in percent.
+    pub cpu_percent: u32,
+    /// Files that a process may have open.
+    pub files: u64,
+    /// Bytes of `/tmp`; they count as memory as well.
+    pub tmp_bytes: u64,
+    /// Where the files of functions that are images are written out; without
+    /// it there can be none.
+    pub layers: Option<Arc<Layers>>,
+    /// Containers that are kept prepared, for functions with the default
+    /// memory limit.
+    pub ready: usize,
+    /// Instances without a function that are kept forked, for such functions:
+    /// faster still, for some 3 MiB of memory each.
+    pub blanks: usize,
+}
+
+impl FunctionsOptions {
+    /// What is usual for a language.
+    pub fn new(language: Language) -> Self {
+        Self {
+            language,
+            interpreter: PathBuf::from(language.interpreter()),
+            packages: Vec::new(),
+            imports: Vec::new(),
+            start_timeout: Duration::from_secs(60),
+            sandboxes_max: 1024,
+            starts_at_once: 4,
+            load_timeout: Duration::from_secs(30),
+            call_timeout: Duration::from_secs(300),
+            waiting_max: 64,
+            result_bytes_max: 64 << 20,
+            log_bytes_max: 1 << 20,
+            processes: 64,
+            cpu_percent: 100,
+            files: 256,
+            tmp_bytes: 16 << 20,
+            layers: None,
+            ready: 4,
+            blanks: 0,
+        }
+    }
+
+    pub(crate) fn cannot_serve(&self, reason: String) -> Error {
+        Error::Template { language: self.language.name(), interpreter: self.interpreter.clone(), reason }
+    }
+
+    pub(crate) fn room(&self, memory_bytes: u64) -> Room {
+        let Self { processes, cpu_percent, files, tmp_bytes, .. } = *self;
+        Room { memory_bytes, processes, cpu_percent, files, tmp_bytes }
+    }
+}
+
+/// What one instance gets of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) memory_bytes: u64,
+    pub(crate) processes: u32,
+    pub(crate) cpu_percent: u32,
+    pub(crate) files: u64,
+    pub(crate) tmp_bytes: u64,
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an instance is loaded with: the source of its procedure, or the
+//! directories and the adapter of a function that is described as an image.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use objects::{FailureCode, Handle, Limits};
+use store::Store;
+
+use super::channel::SOURCE_LEN_MAX;
+use super::image::Image;
+use super::language::Language;
+use super::layers::{Layer, Layers};
+use super::rootfs::Bind;
+use crate::Fault;
+
+/// Where a function finds its code.
+const CODE_PLACE: &str = "/app";
+/// Arguments of an application begin here, if its procedure is a blob.
+const BLOB_ARGUMENTS: usize = 2;
+/// The same, if it is an image of four entries.
+const IMAGE_ARGUMENTS: usize = 5;
+
+/// Where the layer of this number is.
+pub(super) fn layer_place(number: usize) -> String {
+    format!("/layers/{number}")
+}
+
+/// The places that containers of functions keep for code and layers.
+pub(super) fn places() -> impl Iterator<Item = String> {
+    std::iter::once(CODE_PLACE.to_owned()).chain((0..super::image::LAYERS_MAX).map(layer_place))
+}
+
+/// The entry of an application with which the arguments of a function begin.
+pub(super) fn arguments_start(procedure: Handle) -> usize {
+    if procedure.names_tree() { IMAGE_ARGUMENTS } else { BLOB_ARGUMENTS }
+}
+
+/// What it takes to load a procedure.
+#[derive(Debug)]
+pub(super) struct Recipe {
+    /// What the interpreter runs.
+    pub(super) source: Vec<u8>,
+    /// What the container sees besides.
+    pub(super) binds: Vec<Bind>,
+    /// Kept for as long as the instance may look at them.
+    pub(super) layers: Vec<Arc<Layer>>,
+    /// What its image says, if it is one.
+    pub(super) image: Option<Image>,
+}
+
+impl Recipe {
+    /// Of one call, if the procedure says so.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.image.as_ref().map(|image| image.settings.timeout)
+    }
+
+    /// Looks a procedure up; its layers are written out if they are not there.
+    pub(super) fn of(
+        procedure: Handle,
+        limits: Limits,
+        language: Language,
+        store: &Store,
+        layers: Option<&Layers>,
+    ) -> Result<Self, Fault> {
+        let missing = || Fault::new(FailureCode::MissingData, "the procedure is not an object that is here");
+        if !procedure.is_object() {
+            return Err(missing());
+        }
+        let found = store.get(procedure);
+        let found = found.map_err(|error| Fault::new(FailureCode::Resources, error.to_string()))?;
+        let bytes = found.ok_or_else(missing)?;
+        if procedure.names_tree() {
+            let image = Image::read(store, bytes.as_tree())?;
+            return Self::of_image(image, limits, language, layers);
+        }
+        if bytes.bytes().len() > SOURCE_LEN_MAX {
+            let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", bytes.bytes().len());
+            return Err(Fault::new(FailureCode::BadProcedure, why));
+        }
+        Ok(Self { source: bytes.bytes().to_vec(), binds: Vec::new(), layers: Vec::new(), image: None })
+    }
+
+    fn of_image(
+        image: Image,
+        limits: Limits,
+        language: Language,
+        layers: Option<&Layers>,
+    ) -> Result<Self, Fault> {
+        if image.runtime != language.runtime() {
+            let why = format!("a function for {} cannot run in {}", image.runtime, language.runtime());
+            return Err(Fault::new(FailureCode::BadProcedure, why));
+        }
+        let layers = layers.ok_or_else(|| {
+            Fault::new(FailureCode::Resources, "these sandboxes have no directory for the files of functions")
+        })?;
+        let trees = std::iter::once(image.code).chain(image.layers.iter().copied());
+        let held = trees.map(|tree| layers.get(tree)).collect::<Result<Vec<_>, _>>()?;
+        let binds = held.iter().zip(places());
+        let binds = binds.map(|(layer, guest)| Bind { host: layer.path().to_owned(), guest: guest.into() });
+        let source = [language.settings_prefix(), &image.settings_line(limits), language.adapter()].concat();
+        Ok(Self { source: source.into_bytes(), binds: binds.collect(), layers: held, image: Some(image) })
+    }
+}

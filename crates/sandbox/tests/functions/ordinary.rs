@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What functions of every language rely on.
+
+use std::time::{Duration, Instant};
+
+use objects::{FailureCode, Handle};
+use sandbox::contract::{self, Fixture};
+use sandbox::process::{FunctionsOptions, Language, Weakness};
+use sandbox::{Call, Sandbox, Spec};
+
+use crate::Case;
+use crate::world::{World, options};
+
+pub(crate) const CASES: &[Case] = &[
+    ("contract", contract),
+    ("contract_with_blanks", contract_with_blanks),
+    ("many_at_once", many_at_once),
+    ("instances_outlive_the_template", instances_outlive_the_template),
+    ("a_stuck_template_is_replaced", a_stuck_template_is_replaced),
+    ("a_stuck_template_keeps_no_container", a_stuck_template_keeps_no_container),
+    ("more_waiting_than_allowed", more_waiting_than_allowed),
+];
+
+impl Fixture for World {
+    fn sandbox(&self) -> &dyn Sandbox {
+        &self.functions
+    }
+
+    fn good(&self) -> Spec {
+        self.spec(self.sources.echo)
+    }
+
+    fn bad(&self) -> Spec {
+        self.spec(self.sources.malformed)
+    }
+
+    fn echo(&self, argument: Handle) -> (Call, Handle) {
+        (self.call(self.sources.echo, &[argument]), argument)
+    }
+
+    fn failing(&self) -> (Spec, Call, FailureCode) {
+        (self.spec(self.sources.raising), self.call(self.sources.raising, &[]), FailureCode::Trap)
+    }
+
+    fn endless(&self) -> (Spec, Call) {
+        (self.spec(self.sources.endless), self.call(self.sources.endless, &[]))
+    }
+}
+
+fn contract(language: Language) {
+    contract::check_all(&World::new(language));
+}
+
+fn contract_with_blanks(language: Language) {
+    let world = World::with(FunctionsOptions { blanks: 2, ..options(language) }, Weakness::NONE);
+    let began = Instant::now();
+    while world.functions.blanks() < 2 && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(world.functions.blanks(), 2);
+    contract::check_all(&world);
+}
+
+fn many_at_once(language: Language) {
+    let world = World::new(language);
+    let specs = vec![world.spec(world.sources.echo); 12];
+    let ids: Vec<_> = world.functions.create(&specs).into_iter().map(Result::unwrap).collect();
+    assert!(world.functions.start(&ids).iter().all(Result::is_ok));
+    std::thread::scope(|scope| {
+        for id in &ids {
+            scope.spawn(|| assert_eq!(world.invoke(*id, world.sources.echo, b"x").unwrap(), b"x"));
+        }
+    });
+    ids.into_iter().for_each(|id| world.end(id));
+}
+
+fn instances_outlive_the_template(language: Language) {
+    let world = World::new(language);
+    let id = world.created(world.sources.echo);
+    let pid = world.functions.template_pid().unwrap().to_string();
+    std::process::Command::new("kill").args(["-9", &pid]).status().unwrap();
+    assert_eq!(world.invoke(id, world.sources.echo, b"alive").unwrap(), b"alive");
+    world.assert_others_are_served();
+    world.end(id);
+}
+
+fn stop_the_template(world: &World) {
+    let pid = world.functions.template_pid().unwrap().to_string();
+    std::process::Command::new("kill").args(["-STOP", &pid]).status().unwrap();
+}
+
+fn a_stuck_template_is_replaced(language: Language) {
+    let world = World::new(language);
+    stop_the_template(&world);
+    let began = Instant::now();
+    let refused = world.functions.create(&[world.spec(world.sources.echo)]).pop().unwrap().unwrap_err();
+    assert!(refused.to_string().contains("did not answer in time"), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(15));
+    world.assert_others_are_served();
+}
+
+fn a_stuck_template_keeps_no_container(language: Language) {
+    let world = World::new(language);
+    let id = world.created(world.sources.echo);
+    stop_the_template(&world);
+    let began = Instant::now();
+    world.end(id);
+    assert!(began.elapsed() < Duration::from_secs(15));
+    world.assert_others_are_served();
+}
+
+fn more_waiting_than_allowed(language: Language) {
+    let world = World::with(FunctionsOptions { waiting_max: 2, ..options(language) }, Weakness::NONE);
+    let source = world.sources.slow;
+    let id = world.created(source);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| world.invoke(id, source, b""))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let served = results.iter().filter(|result| result.is_ok()).count();
+    let refused = results.iter().flat_map(|result| result.as_ref().err());
+    assert_eq!(served, 3);
+    assert!(refused.into_iter().all(|fault| fault.code == FailureCode::Resources));
+    world.end(id);
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The template process that Node functions are forked from.
+ *
+ * The node starts it with a SEQPACKET socket as standard input, at addresses
+ * and with seeds that are the same every time. It loads the modules that it is
+ * told, settles its memory, says hello, and then forks an instance per order;
+ * it never runs a function itself. Orders, fork and confinement are in native
+ * code, `guests/template`, which it loads from the descriptor that its second
+ * argument names; the channel of an instance is described in
+ * `process/channel.rs`.
+ *
+ * Invariants: the template has one thread whenever it forks, and nothing open
+ * that an event loop would wait for; a child is confined before it reads a byte
+ * of the function; what is random differs from one instance to the next.
+ *
+ * A function scope holds all of it, for what a script declares at its top is
+ * seen by every other script.
+ */
+(() => {
+  'use strict';
+
+  const crypto = require('crypto');
+  const fs = require('fs');
+  const net = require('net');
+  const path = require('path');
+  const v8 = require('v8');
+  const vm = require('vm');
+  const { Module, builtinModules } = require('module');
+  const { Writable } = require('stream');
+
+  const VERSION = 2;
+  const CHANNEL = 3;
+  const TEXT_BYTES_MAX = 4096;
+  const LOG_PIECE_BYTES = 32 << 10;
+  const STACK_LINES_MAX = 24;
+  const CAUSES_MAX = 4;
+  const HEADER_BYTES = 5;
+  const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+  /* How many numbers Node draws in advance. */
+  const UUIDS_IN_ADVANCE = 128;
+  const INTS_IN_ADVANCE = 1024;
+  /* Modules that are globals of every program, not only of one from the command line. */
+  const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
+  /* What may be pending when a child is forked: it needs no descriptor. */
+  const HARMLESS = new Set(['Timeout', 'Immediate']);
+
+  // ------------------------------------------------------------- template
+
+  function main() {
+    const [role, fd, ...imports] = process.argv.slice(1);
+    const core = loadCore(Number(fd));
+    if (role === 'instance') return startInstance(core, imports);
+    const own = core.endOwnThreads();
+    if (core.begin() < 0) return core.end(1);
+    const random = replaceRandom();
+    const streams = replaceStreams();
+    const why = importAll(imports);
+    if (why) return refuse(core, '!', why);
+    if (own !== 0) return refuse(core, '!', 'the threads of the interpreter itself cannot be ended');
+    // What modules put off until the end of a script happens here.
+    const refused = (error) => refuse(core, '!', `it cannot start: ${textOf(error)}`);
+    process.on('uncaughtException', refused);
+    setImmediate(() => setImmediate(() => {
+      process.off('uncaughtException', refused);
+      serve(core, random, streams);
+    }));
+  }
+
+  function serve(core, random, streams) {
+    const open = process.getActiveResourcesInfo().filter((name) => !HARMLESS.has(name));
+    const threads = core.threads();
+    if (threads !== 1) {
+      return refuse(core, '?', `after the imports there are ${threads} threads, so that forking is not safe`);
+    }
+    if (open.length > 0) {
+      return refuse(core, '?', `after the imports there is an open ${open[0]}, which cannot be forked`);
+    }
+    try {
+      warm(streams);
+      settle();
+      say(core, hello());
+    } catch (error) {
+      return refuse(core, '!', `it cannot settle: ${error?.stack}`);
+    }
+    if (core.serve() === 0) return core.end(0);
+    becomeInstance(core, random, streams);
+  }
+
+  function refuse(core, kind, why) {
+    say(core, cut(Buffer.from(kind + why)));
+    core.end(0);
+  }
+
+  function say(core, message) {
+    core.say(message);
+  }
+
+  /* The addon was loaded before the C library already; this finds it again. */
+  function loadCore(fd) {
+    const addon = { exports: {} };
+    process.dlopen(addon, `/proc/self/fd/${fd}`);
+    fs.closeSync(fd);
+    return addon.exports;
+  }
+
+  /* Why a module cannot be imported; nothing if all can. */
+  function importAll(names) {
+    for (const name of names) {
+      try {
+        require(name);
+      } catch (error) {
+        const [kind, message] = describe(error);
+        return `cannot import ${name}: ${kind}: ${message.split('\n')[0]}`;
+      }
+    }
+    return '';
+  }
+
+  /* Nothing of how it was started is seen by functions, or left as garbage. */
+  function settle() {
+    process.argv.length = 1;
+    process.execArgv = [];
+    for (const name of Object.keys(process.env)) delete process.env[name];
+    Object.assign(process.env, { PATH: '/usr/bin:/bin', LC_ALL: 'C.UTF-8', HOME: '/tmp', TMPDIR: '/tmp' });
+    const given = ['require', 'module', 'exports', '__filename', '__dirname', ...builtinModules];
+    for (const name of given) if (!GLOBAL_ANYWAY.has(name)) delete globalThis[name];
+    // Only a context that is made meanwhile has the collector.
+    v8.setFlagsFromString('--expose-gc');
+    const gc = vm.runInNewContext('gc');
+    v8.setFlagsFromString('--no-expose-gc');
+    for (let round = 0; round < 3; round++) gc();
+  }
+
+  /* The first words: where files are mapped, and what was loaded. */
+  function hello() {
+    const digest = crypto.createHash('sha256').update(process.version);
+    for (const name of Object.keys(Module._cache).sort()) digest.update(`${name}\n`);
+    for (const line of fs.readFileSync('/proc/self/maps', 'latin1').split('\n')) {
+      const fields = line.split(/\s+/);
+      if (fields.length > 5 && fields[5].startsWith('/')) digest.update(`${fields[0]} ${fields[5]}\n`);
+    }
+    const head = Buffer.alloc(7);
+    head.write('H');
+    head.writeUInt16LE(VERSION, 1);
+    head.writeUInt32LE(process.pid, 3);
+    const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
+    return Buffer.concat([head, digest.digest(), Buffer.from(`${process.version.slice(1)}\0${prefix}`)]);
+  }
+
+  /* Does once what every instance does, so that its code is compiled. */
+  function warm(streams) {
+    const instance = new Instance(() => {});
+    streams.attach(instance);
+    const name = Buffer.from('warm');
+    const load = (source) => {
+      const head = Buffer.alloc(18);
+      head.writeUInt16LE(name.length, 16);
+      const payload = Buffer.concat([head, name, Buffer.from(source)]);
+      instance.receive(Buffer.concat([frameHead(LOAD, payload.length), payload]));
+    };
+    load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
+    const one = Buffer.from([1, 0, 0, 0, 1, 0, 0, 0, 7]);
+    instance.receive(Buffer.concat([frameHead(CALL, one.length), one]));
+    load('throw new TypeError("warm");');
+    streams.attach(null);
+  }
+
+  // ------------------------------------------------------------- instance
+
+  function becomeInstance(core, random, streams) {
+    // Node remembers who and where it was.
+    Object.defineProperty(process, 'pid', { value: ownPid(), enumerable: true, configurable: true });
+    process.chdir('/');
+    random.reseed();
+    listen(core, streams);
+  }
+
+  /* The number of this process where it is now. */
+  function ownPid() {
+    return Number(fs.readlinkSync('/proc/self'));
+  }
+
+  /* An instance that was not forked: it is confined already, and its channel is
+   * its standard input. */
+  function startInstance(core, imports) {
+    if (core.placeChannel() < 0) return core.end(1);
+    const streams = replaceStreams();
+    const why = importAll(imports);
+    if (why) {
+      sendFrame(core, UNCONFINED, [cut(Buffer.from(why))]);
+      return core.end(0);
+    }
+    settle();
+    listen(core, streams);
+  }
+
+  function listen(core, streams) {
+    const instance = new Instance((kind, parts) => sendFrame(core, kind, parts));
+    streams.attach(instance);
+    // What Node does at its end waits for threads that a child does not have.
+    process.reallyExit = (code) => core.end(code ?? 0);
+    process.on('uncaughtException', (error) => instance.uncaught(core, 'uncaughtException', error));
+    process.on('unhandledRejection', (error) => instance.uncaught(core, 'unhandledRejection', error));
+    const socket = new net.Socket({ fd: CHANNEL, readable: true, writable: false });
+    socket.on('data', (data) => instance.receive(data));
+    socket.on('error', () => core.end(0));
+    socket.on('close', () => core.end(0));
+    const head = Buffer.alloc(10);
+    head.write('SNWP');
+    head.writeUInt16LE(VERSION, 4);
+    head.writeUInt32LE(process.pid, 6);
+    instance.send(HELLO, [head]);
+  }
+
+  function frameHead(kind, length) {
+    const head = Buffer.alloc(HEADER_BYTES);
+    head.writeUInt32LE(length, 0);
+    head[4] = kind;
+    return head;
+  }
+
+  /* Frames: length of the rest as u32, kind as u8, the rest. */
+  function sendFrame(core, kind, parts) {
+    const length = parts.reduce((sum, part) => sum + part.length, 0);
+    const head = frameHead(kind, length);
+    if (length <= LOG_PIECE_BYTES) return core.send(Buffer.concat([head, ...parts]));
+    core.send(head);
+    for (const part of parts) core.send(part);
+  }
+
+  class Instance {
+    constructor(send) {
+      this.send = send;
+      this.pieces = [];
+      this.held = 0;
+      this.apply = null;
+      this.resultMax = 0;
+      this.logMax = 0;
+      this.logLeft = 0;
+      // What is being answered; nothing between two calls.
+      this.current = null;
+    }
+
+    receive(data) {
+      this.pieces.push(data);
+      this.held += data.length;
+      while (this.held >= HEADER_BYTES) {
+        if (this.pieces[0].length < HEADER_BYTES) this.join();
+        const length = this.pieces[0].readUInt32LE(0);
+        if (this.held < HEADER_BYTES + length) return;
+        this.join();
+        const all = this.pieces[0];
+        const rest = all.subarray(HEADER_BYTES + length);
+        this.pieces = rest.length > 0 ? [rest] : [];
+        this.held = rest.length;
+        this.act(all[4], all.subarray(HEADER_BYTES, HEADER_BYTES + length));
+      }
+    }
+
+    join() {
+      if (this.pieces.length > 1) this.pieces = [Buffer.concat(this.pieces)];
+    }
+
+    act(kind, payload) {
+      if (kind === LOAD) this.load(payload);
+      else if (kind === CALL) this.call(payload);
+    }
+
+    load(payload) {
+      this.resultMax = Number(payload.readBigUInt64LE(0));
+      this.logMax = Number(payload.readBigUInt64LE(8));
+      this.logLeft = this.logMax;
+      const nameEnd = 18 + payload.readUInt16LE(16);
+      const name = payload.toString('utf8', 18, nameEnd);
+      const turn = this.begin();
+      try {
+        this.apply = compile(name, payload.toString('utf8', nameEnd));
+      } catch (error) {
+        return this.raised(turn, error);
+      }
+      // What was rejected and not caught is known after this turn of the loop.
+      setImmediate(() => this.answer(turn, LOADED, []));
+    }
+
+    async call(payload) {
+      const count = payload.readUInt32LE(0);
+      let at = 4 + 4 * count;
+      const given = [];
+      for (let index = 0; index < count; index++) {
+        const length = payload.readUInt32LE(4 + 4 * index);
+        given.push(payload.subarray(at, (at += length)));
+      }
+      this.logLeft = this.logMax;
+      const turn = this.begin();
+      let result;
+      try {
+        result = await this.apply(...given);
+      } catch (error) {
+        return this.raised(turn, error);
+      }
+      setImmediate(() => this.returned(turn, result));
+    }
+
+    returned(turn, result) {
+      const bytes = asBytes(result);
+      if (bytes === null) {
+        return this.answer(turn, BAD_RESULT, [Buffer.from(`apply returned ${kindOf(result)}, not bytes`)]);
+      }
+      if (bytes.length > this.resultMax) {
+        const why = `apply returned ${bytes.length} bytes, more than the ${this.resultMax} that are allowed`;
+        return this.answer(turn, BAD_RESULT, [Buffer.from(why)]);
+      }
+      this.answer(turn, RESULT, [bytes]);
+    }
+
+    begin() {
+      this.current = {};
+      return this.current;
+    }
+
+    /* One answer to each question; what comes later is too late. */
+    answer(turn, kind, parts) {
+      if (this.current !== turn) return;
+      this.current = null;
+      this.send(kind, parts);
+    }
+
+    raised(turn, error) {
+      let texts;
+      try {
+        texts = describe(error);
+      } catch {
+        texts = ['Error', 'an exception that cannot be described', ''];
+      }
+      const parts = [];
+      for (const text of texts) {
+        const bytes = cut(Buffer.from(text));
+        const length = Buffer.alloc(4);
+        length.writeUInt32LE(bytes.length);
+        parts.push(length, bytes);
+      }
+      this.answer(turn, RAISED, parts);
+    }
+
+    /* During a call it is the call's; else it ends the process, as in Node. A
+     * function that listens itself is left to it. */
+    uncaught(core, event, error) {
+      if (process.listenerCount(event) > 1) return;
+      if (this.current) return this.raised(this.current, error);
+      core.end(1);
+    }
+
+    /* Output: what is over the budget of a call is dropped. */
+    log(number, data) {
+      for (let at = 0; at < data.length && this.logLeft > 0; at += LOG_PIECE_BYTES) {
+        const piece = data.subarray(at, at + Math.min(LOG_PIECE_BYTES, this.logLeft));
+        this.logLeft -= piece.length;
+        this.send(LOG, [Buffer.from([number]), piece]);
+        if (this.logLeft === 0) {
+          this.send(LOG, [Buffer.from(`\x02\n[output over ${this.logMax} bytes was dropped]\n`)]);
+        }
+      }
+    }
+  }
+
+  /* The function `apply` of a CommonJS module with this source. */
+  function compile(name, source) {
+    const module = new Module(name, null);
+    module.filename = `${name}.js`;
+    module.paths = [];
+    module._compile(source, module.filename);
+    module.loaded = true;
+    if (typeof module.exports?.apply !== 'function') throw new TypeError('exports.apply is not a function');
+    return module.exports.apply;
+  }
+
+  function asBytes(result) {
+    if (Buffer.isBuffer(result)) return result;
+    if (ArrayBuffer.isView(result)) return Buffer.from(result.buffer, result.byteOffset, result.byteLength);
+    if (result instanceof ArrayBuffer || result instanceof SharedArrayBuffer) return Buffer.from(result);
+    return null;
+  }
+
+  function kindOf(value) {
+    if (value === null || typeof value !== 'object') return value === null ? 'null' : typeof value;
+    return value.constructor?.name || 'object';
+  }
+
+  /* Type, message and stack, without the frames of this file. */
+  function describe(error) {
+    if (!(error instanceof Error) && !(typeof error?.stack === 'string')) return [kindOf(error), textOf(error), ''];
+    const kind = String(error.name || kindOf(error));
+    const stacks = [];
+    for (let at = error, depth = 0; at && depth < CAUSES_MAX; at = at.cause, depth++) {
+      if (depth > 0) stacks.push(`caused by ${at.name ?? kindOf(at)}: ${textOf(at.message ?? at)}`);
+      if (typeof at.stack === 'string') stacks.push(...frames(at.stack));
+    }
+    return [kind, String(error.message), stacks.join('\n')];
+  }
+
+  function frames(stack) {
+    const lines = stack.split('\n');
+    // A syntax error begins with its place.
+    const place = /^\S*:\d+$/.test(lines[0]) ? lines.slice(0, 3) : [];
+    const found = lines.filter((line) => /^ {4}at /.test(line));
+    const own = found.findIndex((line) => /\[eval\](-wrapper)?:\d+/.test(line));
+    return [...place, ...(own < 0 ? found : found.slice(0, own)).slice(0, STACK_LINES_MAX)]
+      .filter((line) => !/^ {4}at (Module\._compile|async? ?node:internal|wrapSafe) ?\(?node:internal/.test(line));
+  }
+
+  function textOf(value) {
+    try {
+      return String(value);
+    } catch {
+      return 'a value that has no text';
+    }
+  }
+
+  function cut(bytes) {
+    return bytes.subarray(0, TEXT_BYTES_MAX);
+  }
+
+  // ------------------------------------------------------ what is replaced
+
+  /* Standard output and error that lead to the instance, once there is one. */
+  function replaceStreams() {
+    let instance = null;
+    const make = (number) => {
+      const stream = new Writable({
+        decodeStrings: true,
+        write(chunk, _, done) {
+          instance?.log(number, chunk);
+          done();
+        },
+      });
+      stream.fd = number;
+      return stream;
+    };
+    const [out, error] = [make(1), make(2)];
+    for (const [name, stream] of [['stdout', out], ['stderr', error]]) {
+      Object.defineProperty(process, name, { value: stream, configurable: true, enumerable: true });
+    }
+    return {
+      attach(to) {
+        instance = to;
+      },
+    };
+  }
+
+  /* Randomness that a child can seed anew. Modules may keep what they find, so
+   * it is replaced before they are loaded. */
+  function replaceRandom() {
+    const state = new Uint32Array([1, 2, 3, 4]);
+    // Chris Doty-Humphrey's sfc32.
+    const next = () => {
+      const sum = (state[0] + state[1] + state[3]) >>> 0;
+      state[3] += 1;
+      state[0] = state[1] ^ (state[1] >>> 9);
+      state[1] = state[2] + (state[2] << 3);
+      state[2] = ((state[2] << 21) | (state[2] >>> 11)) + sum;
+      return sum;
+    };
+    const random = () => ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
+    Object.defineProperty(Math, 'random', { value: random, writable: true, configurable: true });
+    const uuids = watch([crypto, Object.getPrototypeOf(crypto.webcrypto)], 'randomUUID');
+    const ints = watch([crypto], 'randomInt');
+    return {
+      reseed() {
+        crypto.randomFillSync(state);
+        // Threads seed themselves from the system, not as the template did.
+        v8.setFlagsFromString('--random-seed=0');
+        // What Node drew in advance for the template is used up.
+        if (uuids.drawn) for (let count = 0; count < UUIDS_IN_ADVANCE; count++) crypto.randomUUID();
+        if (ints.drawn) for (let count = 0; count < INTS_IN_ADVANCE; count++) crypto.randomInt(2);
+      },
+    };
+  }
+
+  /* Notes whether a function of these objects is ever called. */
+  function watch(objects, name) {
+    const watched = { drawn: false };
+    for (const object of objects) {
+      const original = object[name];
+      const watching = function (...given) {
+        watched.drawn = true;
+        return original.apply(this, given);
+      };
+      Object.defineProperty(watching, 'name', { value: name });
+      Object.defineProperty(object, name, { value: watching, writable: true, configurable: true, enumerable: true });
+    }
+    return watched;
+  }
+
+  main();
+})();
