@@ -431,7 +431,9 @@ function wireAnswer(pieces) {
 /** The exception without the lines of its stack that are not the user's. */
 function usersPart(error) {
   if (!(error instanceof Error) || typeof error.stack !== "string") return error;
-  const isForeign = (line) => /^\s+at /.test(line) && (line.includes("node:internal") || (OWN_FILE && line.includes(`${OWN_FILE}:`)));
+  // Preceded by a space or bracket: a file of the user's may have this one's name, in another folder.
+  const isOwn = (line) => OWN_FILE && (line.includes(` ${OWN_FILE}:`) || line.includes(`(${OWN_FILE}:`));
+  const isForeign = (line) => /^\s+at /.test(line) && (line.includes("node:internal") || isOwn(line));
   const lines = error.stack.split("\n").filter((line) => !isForeign(line));
   try {
     error.stack = lines.slice(0, STACK_LINES_MAX).join("\n");
@@ -501,7 +503,8 @@ async function load(settings) {
   return adapted(member(exported ?? {}, moduleName, attribute), name);
 }
 
-let call = () => Promise.reject(new Error("the function is not loaded yet: await `ready`"));
+// Who does not await `ready` waits here.
+let call = (...all) => exports.ready.then(() => call(...all));
 
 exports.ready = load(SETTINGS).then(
   (loaded) => void (call = loaded),

@@ -319,10 +319,23 @@ test("only the user's lines are left of a stack", async () => {
   }
 });
 
-test("a call before the function is loaded is an error", async () => {
-  const module = new Module("function.js");
-  const root = folders[0];
-  module._compile(`const SETTINGS = ${JSON.stringify({ "app-root": path.join(root, "app") })};\n${ADAPTER}`, path.join(root, "function.js"));
-  await assert.rejects(module.exports.apply(ID, Buffer.alloc(0), Buffer.alloc(0)), /not loaded yet/);
-  await module.exports.ready;
+test("a call that comes before the function is loaded waits", async () => {
+  const root = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "function-")));
+  folders.push(root);
+  for (const [text, check] of [
+    ["export const handler = (event) => event;", async (answer) => assert.match((await answer).toString(), /7$/)],
+    ["await null; throw new Error('mine');", (answer) => assert.rejects(answer, /mine/)],
+  ]) {
+    write(path.join(root, text.length.toString()), { "index.mjs": text });
+    const module = new Module("function.js");
+    const settings = JSON.stringify({ "app-root": path.join(root, text.length.toString()) });
+    module._compile(`const SETTINGS = ${settings};\n${ADAPTER}`, path.join(root, "function.js"));
+    await check(module.exports.apply(ID, Buffer.alloc(0), Buffer.from("7")));
+    await module.exports.ready.catch(() => {});
+  }
+});
+
+test("a user's file may be called as this one", async () => {
+  const call = await load({ "function.js": "exports.handler = () => { throw new Error('mine'); };" }, { handler: "function.handler" });
+  assert.match((await call().catch((error) => error)).stack, /app\/function\.js:1/);
 });

@@ -275,12 +275,16 @@
       const name = payload.toString('utf8', 18, nameEnd);
       const turn = this.begin();
       try {
-        this.apply = compile(name, payload.toString('utf8', nameEnd));
+        const { apply, ready } = compile(name, payload.toString('utf8', nameEnd));
+        this.apply = apply;
+        // A module may need more than this turn of the loop, as ES modules do.
+        // What was rejected and not caught is known after the last of them.
+        const loaded = () => setImmediate(() => this.answer(turn, LOADED, []));
+        if (typeof ready?.then === 'function') ready.then(loaded, (error) => this.raised(turn, error));
+        else loaded();
       } catch (error) {
-        return this.raised(turn, error);
+        this.raised(turn, error);
       }
-      // What was rejected and not caught is known after this turn of the loop.
-      setImmediate(() => this.answer(turn, LOADED, []));
     }
 
     async call(payload) {
@@ -364,7 +368,8 @@
     }
   }
 
-  /* The function `apply` of a CommonJS module with this source. */
+  /* What a CommonJS module with this source exports: the function `apply`, and
+   * maybe `ready`, a promise. */
   function compile(name, source) {
     const module = new Module(name, null);
     module.filename = `${name}.js`;
@@ -372,7 +377,7 @@
     module._compile(source, module.filename);
     module.loaded = true;
     if (typeof module.exports?.apply !== 'function') throw new TypeError('exports.apply is not a function');
-    return module.exports.apply;
+    return module.exports;
   }
 
   function asBytes(result) {
