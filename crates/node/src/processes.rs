@@ -114,15 +114,17 @@ impl Processes {
         self.concurrency.write().insert(procedure, concurrency);
     }
 
+    /// Nothing is said of a procedure any more.
+    pub(crate) fn forget(&self, procedure: Handle) {
+        self.concurrency.write().remove(&procedure);
+    }
+
     /// Instances of a function now.
     pub(crate) fn instances(&self, served: &Served) -> Instances {
         let begun = self.fleets.lock().get(&served.runtime).cloned();
         let Some(Instanced { fleet, .. }) = begun else { return Instances::default() };
-        let procedure =
-            served.prefix.get(1..).map(|entries| entries.iter().copied().collect::<TreeBuilder>());
-        let procedure = procedure.map(|tree| tree.view().handle());
         let report = fleet.report();
-        let found = report.functions.iter().find(|found| Some(found.spec.procedure) == procedure);
+        let found = report.functions.iter().find(|found| found.spec.procedure == served.procedure);
         found.map_or_else(Instances::default, |found| Instances {
             idle: found.stats.idle.into(),
             busy: found.stats.busy.into(),

@@ -79,6 +79,7 @@ impl Deployment {
             version,
             deployment,
             runtime: self.runtime.clone(),
+            procedure: self.procedure,
             prefix: self.prefix.clone(),
             is_codelet,
             is_pure: self.is_pure || is_codelet,
