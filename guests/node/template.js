@@ -70,12 +70,11 @@
   function serve(core, random, streams) {
     const open = process.getActiveResourcesInfo().filter((name) => !HARMLESS.has(name));
     const threads = core.threads();
+    const unforkable = (why) => refuse(core, '?', [why, process.execPath, ...facts()].join('\0'));
     if (threads !== 1) {
-      return refuse(core, '?', `after the imports there are ${threads} threads, so that forking is not safe`);
+      return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
     }
-    if (open.length > 0) {
-      return refuse(core, '?', `after the imports there is an open ${open[0]}, which cannot be forked`);
-    }
+    if (open.length > 0) return unforkable(`after the imports there is an open ${open[0]}, which cannot be forked`);
     try {
       warm(streams);
       settle();
@@ -132,6 +131,11 @@
     for (let round = 0; round < 3; round++) gc();
   }
 
+  /* The version, and the folder that the interpreter lies in. */
+  function facts() {
+    return [process.version.slice(1), path.dirname(path.dirname(fs.realpathSync(process.execPath)))];
+  }
+
   /* The first words: where files are mapped, and what was loaded. */
   function hello() {
     const digest = crypto.createHash('sha256').update(process.version);
@@ -144,8 +148,7 @@
     head.write('H');
     head.writeUInt16LE(VERSION, 1);
     head.writeUInt32LE(process.pid, 3);
-    const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
-    return Buffer.concat([head, digest.digest(), Buffer.from(`${process.version.slice(1)}\0${prefix}`)]);
+    return Buffer.concat([head, digest.digest(), Buffer.from(facts().join('\0'))]);
   }
 
   /* Does once what every instance does, so that its code is compiled. */

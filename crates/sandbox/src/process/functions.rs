@@ -3,8 +3,10 @@
 //!
 //! A procedure is a blob of source that defines `apply`. Each sandbox has one
 //! instance, made when it is created: a container of its own, and in it a
-//! process forked from the template with the function loaded. An instance
-//! that died is replaced, container and all, by the next call.
+//! process forked from the template with the function loaded. Where modules
+//! are imported after which nothing can be forked, it is an interpreter that
+//! was started there, in advance if it may be. An instance that died is
+//! replaced, container and all, by the next call.
 //!
 //! Arguments are the application's entries from 2 on: blobs, given as bytes.
 //! Trees are not yet, and fail with `bad-handle`. Fuel is not counted, so a
@@ -23,13 +25,17 @@ use store::{Object, Store};
 
 use super::blanks::Blanks;
 use super::channel::{Bounds, SOURCE_LEN_MAX};
+use super::cold::Cold;
 use super::contained::Containers;
 use super::instance::{Instance, Life, Terms};
 use super::options::FunctionsOptions;
 use super::place::Places;
 use super::runtime::Runtime;
-use super::template::{Nursery, TemplateOptions};
+use super::template::{Nursery, Refusal, TemplateOptions};
 use crate::{Call, Error, Fault, Invoked, Outcome, Phase, Sandbox, SandboxId, Spec, State};
+
+/// Where instances cannot be forked, at least so many are kept started.
+const COLD_BLANKS_MIN: usize = 2;
 
 /// The sandboxes of a node for functions of one language.
 pub struct Functions {
@@ -44,13 +50,49 @@ pub struct Functions {
 /// What it takes to make an instance.
 struct Maker {
     options: FunctionsOptions,
-    nursery: Nursery,
+    origin: Origin,
     places: Box<dyn Places>,
+}
+
+/// Where processes come from.
+enum Origin {
+    Template(Nursery),
+    Cold(Box<Cold>),
+}
+
+impl Origin {
+    /// Starts the template. If it cannot fork, each instance is started, but
+    /// where forking is demanded.
+    fn new(options: &FunctionsOptions) -> Result<Self, String> {
+        let template = TemplateOptions {
+            language: options.language,
+            interpreter: options.interpreter.clone(),
+            packages: options.packages.clone(),
+            imports: options.imports.clone(),
+            start_timeout: options.start_timeout,
+        };
+        match Nursery::new(template) {
+            Ok(nursery) => Ok(Self::Template(nursery)),
+            Err(Refusal::Fork(unforkable)) if !options.must_fork => {
+                let cold = Cold::new(options.language, unforkable, &options.packages, &options.imports);
+                Ok(Self::Cold(Box::new(cold)))
+            }
+            Err(refusal) => Err(refusal.reason()),
+        }
+    }
+
+    /// The directories of the interpreter.
+    fn prefixes(&self) -> Result<Vec<PathBuf>, String> {
+        match self {
+            Self::Template(nursery) => Ok(nursery.template()?.hello.prefixes.clone()),
+            Self::Cold(cold) => Ok(cold.prefixes().to_vec()),
+        }
+    }
 }
 
 impl Maker {
     /// A new instance, in a place that nobody was in before.
-    fn fork(&self, memory_bytes: u64) -> Result<Instance, Fault> {
+    fn make(&self, memory_bytes: u64) -> Result<Instance, Fault> {
         let options = &self.options;
         let place = self.places.prepare(options.room(memory_bytes)).map_err(|reason| {
             Fault::new(FailureCode::Resources, format!("no container can be made: {reason}"))
@@ -60,11 +102,11 @@ impl Maker {
             log_bytes_max: options.log_bytes_max,
         };
         let (load_timeout, call_timeout) = (options.load_timeout, options.call_timeout);
-        Instance::fork(
-            &self.nursery,
-            place,
-            Terms { language: options.language, bounds, memory_bytes, load_timeout, call_timeout },
-        )
+        let terms = Terms { language: options.language, bounds, memory_bytes, load_timeout, call_timeout };
+        match &self.origin {
+            Origin::Template(nursery) => Instance::fork(nursery, place, terms),
+            Origin::Cold(cold) => Instance::start(cold, place, terms),
+        }
     }
 }
 
@@ -106,6 +148,15 @@ impl Functions {
         })
     }
 
+    /// Why instances are not forked but started one by one; `None` if they
+    /// are forked.
+    pub fn why_cold(&self) -> Option<&str> {
+        match &self.maker.origin {
+            Origin::Template(_) => None,
+            Origin::Cold(cold) => Some(cold.reason()),
+        }
+    }
+
     /// How many instances without a function wait.
     pub fn blanks(&self) -> usize {
         self.blanks.ready()
@@ -131,22 +182,19 @@ impl Functions {
         store: Arc<Store>,
         places: impl FnOnce(&[PathBuf]) -> Result<Box<dyn Places>, String>,
     ) -> Result<Self, Error> {
-        let template = TemplateOptions {
-            language: options.language,
-            interpreter: options.interpreter.clone(),
-            packages: options.packages.clone(),
-            imports: options.imports.clone(),
-            start_timeout: options.start_timeout,
-        };
         let failed = |reason| options.cannot_serve(reason);
-        let nursery = Nursery::new(template).map_err(|refusal| failed(refusal.reason()))?;
-        let mut seen = nursery.template().map_err(failed)?.hello.prefixes.clone();
+        let origin = Origin::new(&options).map_err(failed)?;
+        let mut seen = origin.prefixes().map_err(failed)?;
         seen.extend_from_slice(&options.packages);
         let places = places(&seen).map_err(failed)?;
-        let maker = Arc::new(Maker { options: options.clone(), nursery, places });
+        let most = match origin {
+            Origin::Template(_) => options.blanks,
+            Origin::Cold(_) => options.blanks.max(COLD_BLANKS_MIN),
+        };
+        let maker = Arc::new(Maker { options: options.clone(), origin, places });
         let making = maker.clone();
-        let make = Box::new(move || making.fork(MEMORY_DEFAULT_BYTES));
-        let blanks = Blanks::new(options.blanks, make).map_err(failed)?;
+        let make = Box::new(move || making.make(MEMORY_DEFAULT_BYTES));
+        let blanks = Blanks::new(most, make).map_err(failed)?;
         Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default() })
     }
 
@@ -165,7 +213,10 @@ impl Functions {
     /// # Errors
     /// [`Error::Template`] if it is dead and cannot be started again.
     pub fn template_pid(&self) -> Result<u32, Error> {
-        let template = self.maker.nursery.template();
+        let template = match &self.maker.origin {
+            Origin::Template(nursery) => nursery.template(),
+            Origin::Cold(cold) => Err(cold.reason().to_owned()),
+        };
         Ok(template.map_err(|reason| self.options.cannot_serve(reason))?.hello.pid)
     }
 
@@ -226,7 +277,7 @@ impl Functions {
         let blank = if memory_bytes == MEMORY_DEFAULT_BYTES { self.blanks.take() } else { None };
         let mut instance = match blank {
             Some(blank) => blank,
-            None => self.maker.fork(memory_bytes)?,
+            None => self.maker.make(memory_bytes)?,
         };
         {
             let mut control = seat.control.lock();

@@ -40,17 +40,15 @@ const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-
 /// Without work for threads of the engine's own (it makes one at least, which
 /// the template ends), and with the same seeds at each start. An instance draws
 /// its own.
-const NODE_FLAGS: [&str; 8] = [
+const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     "--single-threaded",
     "--v8-pool-size=1",
     "--random-seed=1",
     "--hash-seed=1",
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
-    "-e",
-    NODE_SOURCE,
-    "--",
 ];
+const NODE_FLAGS: [&str; 3] = ["-e", NODE_SOURCE, "--"];
 
 impl Language {
     /// Every one.
@@ -105,15 +103,16 @@ impl Language {
 
     /// The interpreter's arguments; `core` is the descriptor of the core.
     pub(crate) fn arguments(self, role: Role, core: i32, imports: &[String]) -> Vec<OsString> {
-        let flags: &[&str] = match self {
-            Self::Python => &PYTHON_FLAGS,
-            Self::Node => &NODE_FLAGS,
+        let (first, flags): (&[&str], &[&str]) = match (self, role) {
+            (Self::Python, _) => (&[], &PYTHON_FLAGS),
+            (Self::Node, Role::Template) => (&NODE_TEMPLATE_FLAGS, &NODE_FLAGS),
+            (Self::Node, Role::Instance) => (&[], &NODE_FLAGS),
         };
         let role = match role {
             Role::Template => "template",
             Role::Instance => "instance",
         };
-        let mut arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
+        let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
         arguments.extend([role.into(), core.to_string().into()]);
         arguments.extend(imports.iter().map(OsString::from));
         arguments

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an instance is put: a container, or for measurements nowhere.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
+use super::container::{Process, Program};
 use super::options::Room;
 
 /// What a forked process does to itself before it runs a function.
@@ -28,6 +29,8 @@ pub(crate) trait Place: Send + Sync {
     /// Files to write `0` into.
     fn joins(&self) -> Vec<BorrowedFd<'_>>;
     fn confinement(&self) -> Confinement;
+    /// Starts a program in it, confined, with these standard streams.
+    fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String>;
     /// Ends all that is in it, at once.
     fn kill(&self);
     /// How often something in it was killed for want of memory.
@@ -58,6 +61,10 @@ impl Place for Nowhere {
 
     fn confinement(&self) -> Confinement {
         Confinement::default()
+    }
+
+    fn run(&self, _: &Program, _: [OwnedFd; 3]) -> Result<Process, String> {
+        Err("there is no container to start it in".to_owned())
     }
 
     /// The process ends by itself when its channel is shut.
