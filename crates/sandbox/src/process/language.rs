@@ -8,6 +8,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::template::{Refusal, Template, TemplateOptions};
 
 /// What functions are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +30,8 @@ pub(crate) enum Role {
     Instance,
 }
 
+/// An interpreter alone is there in a tenth of a second.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PYTHON_SOURCE: &str = include_str!("../../../../guests/python/template.py");
 const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
 /// The native core, for interpreters that fork themselves.
@@ -92,6 +97,22 @@ impl Language {
             Self::Python => kind == "MemoryError",
             Self::Node => kind == "RangeError" && message == "Array buffer allocation failed",
         }
+    }
+
+    /// Starts a template that imports nothing, and ends it: the interpreter's
+    /// version, or why there can be none.
+    ///
+    /// # Errors
+    /// What is missing, for people.
+    pub fn probe(self) -> Result<String, String> {
+        let options = TemplateOptions {
+            language: self,
+            interpreter: self.interpreter().into(),
+            packages: Vec::new(),
+            imports: Vec::new(),
+            start_timeout: PROBE_TIMEOUT,
+        };
+        Ok(Template::start(&options).map_err(Refusal::reason)?.hello.version.clone())
     }
 
     pub(crate) const fn core(self) -> &'static [u8] {
