@@ -262,6 +262,71 @@ fn settle(node: &Node, ready: usize) {
     std::thread::sleep(Duration::from_millis(2));
 }
 
+/// What was measured of the function in Python, in nanoseconds.
+#[derive(Default)]
+struct Measured {
+    first: Vec<f64>,
+    created: Vec<f64>,
+    answered: Vec<f64>,
+    bare_first: Vec<f64>,
+    demand_first: Vec<f64>,
+    blank_first: Vec<f64>,
+    plain: Vec<f64>,
+    contained: Vec<f64>,
+}
+
+impl Measured {
+    fn report(&self, report: &mut Report) {
+        let p50 = percentile(&self.first, 0.5);
+        let peer = "new container, prepared, to the first line";
+        add_ms(report, "python_first_line_p50_ms", &self.first, 0.5, peer);
+        add_ms(report, "python_first_line_p99_ms", &self.first, 0.99, peer);
+        add_ms(report, "python_created_p50_ms", &self.created, 0.5, "of which until the function is loaded");
+        add_ms(report, "python_answered_p50_ms", &self.answered, 0.5, "until the result is here");
+        add_ms(report, "python_on_demand_p50_ms", &self.demand_first, 0.5, "container made when asked for");
+        add_ms(
+            report,
+            "python_blank_p50_ms",
+            &self.blank_first,
+            0.5,
+            "instance forked and confined in advance",
+        );
+        add_ms(report, "python_blank_p99_ms", &self.blank_first, 0.99, "the same");
+        add_ms(
+            report,
+            "python_bare_fork_p50_ms",
+            &self.bare_first,
+            0.5,
+            "fork of the same template, no container",
+        );
+        add_ms(report, "python_plain_p50_ms", &self.plain, 0.5, "python x.py with the imports, no container");
+        let over_bare = p50 / percentile(&self.bare_first, 0.5);
+        report.add("python_over_bare_fork", over_bare, "x", "new container / bare fork, p50", ROUNDS);
+        report.add("p99_over_p50", percentile(&self.first, 0.99) / p50, "x", "first line", ROUNDS);
+        report.add(
+            "times_faster_than_plain",
+            percentile(&self.plain, 0.5) / p50,
+            "x",
+            "python x.py, p50",
+            self.plain.len(),
+        );
+        if !self.contained.is_empty() {
+            add_ms(report, "python_cold_container_p50_ms", &self.contained, 0.5, "runc + cold interpreter");
+            let faster = percentile(&self.contained, 0.5) / p50;
+            let n = self.contained.len();
+            let blank = percentile(&self.contained, 0.5) / percentile(&self.blank_first, 0.5);
+            report.add("python_blank_times_faster_than_cold", blank, "x", "runc + cold interpreter, p50", n);
+            report.add(
+                "python_times_faster_than_cold_container",
+                faster,
+                "x",
+                "runc + cold interpreter, p50",
+                n,
+            );
+        }
+    }
+}
+
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     const READY: usize = 2;
     let python = environment()?;
@@ -283,59 +348,29 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
             node.start(SOURCE)?;
         }
     }
-    let (mut first, mut created, mut answered) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut bare_first, mut demand_first, mut blank_first) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut plain, mut contained) = (Vec::new(), Vec::new());
+    let mut measured = Measured::default();
     for round in 0..ROUNDS {
         settle(&ours, READY);
-        bare_first.push(bare.start(SOURCE)?.first_line);
+        measured.bare_first.push(bare.start(SOURCE)?.first_line);
         settle(&ours, READY);
         let start = ours.start(SOURCE)?;
-        first.push(start.first_line);
-        created.push(start.created);
-        answered.push(start.answered);
+        measured.first.push(start.first_line);
+        measured.created.push(start.created);
+        measured.answered.push(start.answered);
         settle(&blank, READY);
-        blank_first.push(blank.start(SOURCE)?.first_line);
+        measured.blank_first.push(blank.start(SOURCE)?.first_line);
         settle(&blank, READY);
         settle(&ours, READY);
-        demand_first.push(on_demand.start(SOURCE)?.first_line);
+        measured.demand_first.push(on_demand.start(SOURCE)?.first_line);
         javascript.round(round % SLOW_EVERY == 0)?;
         if round % SLOW_EVERY == 0 {
-            plain.push(plain_start(&python, &file)?);
+            measured.plain.push(plain_start(&python, &file)?);
             if let Some(runc) = &mut runc {
-                contained.push(runc.start()?);
+                measured.contained.push(runc.start()?);
             }
         }
     }
-    let p50 = percentile(&first, 0.5);
-    let peer = "new container, prepared, to the first line";
-    add_ms(report, "python_first_line_p50_ms", &first, 0.5, peer);
-    add_ms(report, "python_first_line_p99_ms", &first, 0.99, peer);
-    add_ms(report, "python_created_p50_ms", &created, 0.5, "of which until the function is loaded");
-    add_ms(report, "python_answered_p50_ms", &answered, 0.5, "until the result is here");
-    add_ms(report, "python_on_demand_p50_ms", &demand_first, 0.5, "container made when asked for");
-    add_ms(report, "python_blank_p50_ms", &blank_first, 0.5, "instance forked and confined in advance");
-    add_ms(report, "python_blank_p99_ms", &blank_first, 0.99, "the same");
-    add_ms(report, "python_bare_fork_p50_ms", &bare_first, 0.5, "fork of the same template, no container");
-    add_ms(report, "python_plain_p50_ms", &plain, 0.5, "python x.py with the imports, no container");
-    let over_bare = p50 / percentile(&bare_first, 0.5);
-    report.add("python_over_bare_fork", over_bare, "x", "new container / bare fork, p50", ROUNDS);
-    report.add("p99_over_p50", percentile(&first, 0.99) / p50, "x", "first line", ROUNDS);
-    report.add(
-        "times_faster_than_plain",
-        percentile(&plain, 0.5) / p50,
-        "x",
-        "python x.py, p50",
-        plain.len(),
-    );
-    if !contained.is_empty() {
-        add_ms(report, "python_cold_container_p50_ms", &contained, 0.5, "runc + cold interpreter");
-        let faster = percentile(&contained, 0.5) / p50;
-        let n = contained.len();
-        let blank = percentile(&contained, 0.5) / percentile(&blank_first, 0.5);
-        report.add("python_blank_times_faster_than_cold", blank, "x", "runc + cold interpreter, p50", n);
-        report.add("python_times_faster_than_cold_container", faster, "x", "runc + cold interpreter, p50", n);
-    }
+    measured.report(report);
     javascript.report(report);
     report.note("containers are prepared in advance; no user code ever ran in them");
     Ok(())

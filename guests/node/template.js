@@ -61,10 +61,10 @@
     // What modules put off until the end of a script happens here.
     const refused = (error) => refuse(core, '!', `it cannot start: ${textOf(error)}`);
     process.on('uncaughtException', refused);
-    setImmediate(() => setImmediate(() => {
+    setImmediate(() => setImmediate(() => warm(core, random, streams, () => {
       process.off('uncaughtException', refused);
       serve(core, random, streams);
-    }));
+    })));
   }
 
   function serve(core, random, streams) {
@@ -76,7 +76,6 @@
     }
     if (open.length > 0) return unforkable(`after the imports there is an open ${open[0]}, which cannot be forked`);
     try {
-      warm(streams);
       settle();
       say(core, hello());
     } catch (error) {
@@ -151,32 +150,41 @@
     return Buffer.concat([head, digest.digest(), Buffer.from(facts().join('\0'))]);
   }
 
-  /* Does once what every instance does, so that its code is compiled. */
-  function warm(streams) {
+  /* Does once what every instance does, so that its code is compiled and what
+   * it needs is loaded. */
+  function warm(core, random, streams, then) {
     const instance = new Instance(() => {});
     streams.attach(instance);
-    const name = Buffer.from('warm');
     const load = (source) => {
       const head = Buffer.alloc(18);
-      head.writeUInt16LE(name.length, 16);
-      const payload = Buffer.concat([head, name, Buffer.from(source)]);
-      instance.receive(Buffer.concat([frameHead(LOAD, payload.length), payload]));
+      head.writeUInt16LE(4, 16);
+      const payload = Buffer.concat([head, Buffer.from(`warm${source}`)]);
+      return Buffer.concat([frameHead(LOAD, payload.length), payload]);
     };
-    load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
+    const good = load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
+    const bad = load('throw new TypeError("warm");');
     const one = Buffer.from([1, 0, 0, 0, 1, 0, 0, 0, 7]);
-    instance.receive(Buffer.concat([frameHead(CALL, one.length), one]));
-    load('throw new TypeError("warm");');
-    streams.attach(null);
+    const call = Buffer.concat([frameHead(CALL, one.length), one]);
+    findOneself(random);
+    attend(core.streamOf(Buffer.concat([bad, good, call])), instance, () => {
+      streams.attach(null);
+      // What the call put off, and what closing leaves behind, is done first.
+      setImmediate(() => setImmediate(then));
+    });
   }
 
   // ------------------------------------------------------------- instance
 
   function becomeInstance(core, random, streams) {
-    // Node remembers who and where it was.
+    findOneself(random);
+    listen(core, streams);
+  }
+
+  /* Node remembers who and where it was, and what it drew. */
+  function findOneself(random) {
     Object.defineProperty(process, 'pid', { value: ownPid(), enumerable: true, configurable: true });
     process.chdir('/');
     random.reseed();
-    listen(core, streams);
   }
 
   /* The number of this process where it is now. */
@@ -205,15 +213,20 @@
     process.reallyExit = (code) => core.end(code ?? 0);
     process.on('uncaughtException', (error) => instance.uncaught(core, 'uncaughtException', error));
     process.on('unhandledRejection', (error) => instance.uncaught(core, 'unhandledRejection', error));
-    const socket = new net.Socket({ fd: CHANNEL, readable: true, writable: false });
-    socket.on('data', (data) => instance.receive(data));
-    socket.on('error', () => core.end(0));
-    socket.on('close', () => core.end(0));
+    attend(CHANNEL, instance, () => core.end(0));
     const head = Buffer.alloc(10);
     head.write('SNWP');
     head.writeUInt16LE(VERSION, 4);
     head.writeUInt32LE(process.pid, 6);
     instance.send(HELLO, [head]);
+  }
+
+  /* Gives the instance what comes over the channel, until its end. */
+  function attend(fd, instance, end) {
+    const socket = new net.Socket({ fd, readable: true, writable: false });
+    socket.on('data', (data) => instance.receive(data));
+    socket.on('error', () => {});
+    socket.on('close', end);
   }
 
   function frameHead(kind, length) {

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -343,6 +344,22 @@ static napi_value send_bytes(napi_env env, napi_callback_info info) {
     return number(env, argument(env, info, &bytes, &length) ? send_all(CHANNEL, bytes, length) : -1);
 }
 
+/* A stream on which these bytes come and then the end; its descriptor. */
+static napi_value stream_of(napi_env env, napi_callback_info info) {
+    void *bytes;
+    size_t length;
+    int ends[2];
+
+    if (!argument(env, info, &bytes, &length) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return number(env, -1);
+    if (send_all(ends[1], bytes, length) != 0) {
+        close(ends[0]);
+        ends[0] = -1;
+    }
+    close(ends[1]);
+    return number(env, ends[0]);
+}
+
 /* Ends the process and nothing else: what Node does at its end waits for
  * threads that are not there. */
 static napi_value end(napi_env env, napi_callback_info info) {
@@ -357,7 +374,7 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
         {"begin", begin},   {"endOwnThreads", end_own_threads},
         {"say", say},       {"placeChannel", place_channel},
         {"serve", serve},   {"threads", threads},
-        {"send", send_bytes}, {"end", end},
+        {"send", send_bytes}, {"end", end}, {"streamOf", stream_of},
     };
 
     for (size_t at = 0; at < sizeof functions / sizeof functions[0]; at++) {
