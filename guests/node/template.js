@@ -33,6 +33,8 @@
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
+  /* What is kept of what timers print between two calls. */
+  const LOG_IDLE_BYTES = 32 << 10;
   const STACK_LINES_MAX = 24;
   const CAUSES_MAX = 4;
   const HEADER_BYTES = 5;
@@ -51,13 +53,13 @@
     const [role, fd, ...imports] = process.argv.slice(1);
     const core = loadCore(Number(fd));
     if (role === 'instance') return startInstance(core, imports);
-    const own = core.endOwnThreads();
+    // Those that are left are found by serve().
+    core.endOwnThreads();
     if (core.begin() < 0) return core.end(1);
     const random = replaceRandom();
     const streams = replaceStreams();
     const why = importAll(imports);
     if (why) return refuse(core, '!', why);
-    if (own !== 0) return refuse(core, '!', 'the threads of the interpreter itself cannot be ended');
     // What modules put off until the end of a script happens here.
     const refused = (error) => refuse(core, '!', `it cannot start: ${textOf(error)}`);
     process.on('uncaughtException', refused);
@@ -75,6 +77,7 @@
       return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
     }
     if (open.length > 0) return unforkable(`after the imports there is an open ${open[0]}, which cannot be forked`);
+    if (core.tryFork() !== 0) return unforkable('a forked child of this interpreter does not live');
     try {
       settle();
       say(core, hello());
@@ -339,6 +342,7 @@
     answer(turn, kind, parts) {
       if (this.current !== turn) return;
       this.current = null;
+      this.logLeft = Math.min(this.logLeft, LOG_IDLE_BYTES);
       this.send(kind, parts);
     }
 

@@ -77,7 +77,11 @@ impl FunctionsOptions {
             files: 256,
             tmp_bytes: 16 << 20,
             ready: 4,
-            blanks: 0,
+            blanks: match language {
+                Language::Python => 0,
+                // A fork of Node takes most of the time of a start.
+                Language::Node => 2,
+            },
         }
     }
 

@@ -167,6 +167,10 @@ fn timers_sockets_and_threads(language: Language) {
         ),
         ("return say((await import('node:path')).sep)", "/"),
         (
+            "process.once('SIGUSR2', () => (globalThis.got = 1)); process.kill(process.pid, 'SIGUSR2'); await new Promise((done) => setTimeout(done, 50)); return say([got])",
+            "[1]",
+        ),
+        (
             "const { port1, port2 } = new MessageChannel(); port1.postMessage('p'); return new Promise((done) => port2.once('message', (m) => { port2.close(); done(say(m)); }))",
             "p",
         ),
@@ -200,6 +204,14 @@ fn standard_library(language: Language) {
 
 fn output_and_globals(language: Language) {
     let world = World::new(language);
+    // What timers print between two calls is bounded, and harms no call.
+    let ticking = apply("setInterval(() => console.log('x'.repeat(1e5)), 1); return say('ok')");
+    let id = world.created(&ticking);
+    for _ in 0..3 {
+        assert_eq!(world.invoke(id, &ticking, b"").unwrap(), b"ok");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    world.end(id);
     let source = apply(
         "globalThis.n = (globalThis.n ?? 0) + 1;\nconsole.log('call', n);\nawait null;\nconsole.error('late');\nprocess.stdout.write('raw\\n');\nreturn say([n])",
     );

@@ -76,7 +76,12 @@ fn sources(language: Language) -> Sources {
 }
 
 pub(crate) fn options(language: Language) -> FunctionsOptions {
-    FunctionsOptions { call_timeout: Duration::from_secs(3), ready: 0, ..FunctionsOptions::new(language) }
+    FunctionsOptions {
+        call_timeout: Duration::from_secs(3),
+        ready: 0,
+        blanks: 0,
+        ..FunctionsOptions::new(language)
+    }
 }
 
 fn runtime(weakness: Weakness) -> Result<Arc<Runtime>, String> {
