@@ -35,6 +35,8 @@
   const LOG_PIECE_BYTES = 32 << 10;
   /* What is kept of what timers print between two calls. */
   const LOG_IDLE_BYTES = 32 << 10;
+  /* After so many milliseconds without a function, an instance is one that waits. */
+  const WAITING_MS = 20;
   const STACK_LINES_MAX = 24;
   const CAUSES_MAX = 4;
   const HEADER_BYTES = 5;
@@ -46,6 +48,7 @@
   const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
+  const REHEARSAL = rehearsal();
 
   // ------------------------------------------------------------- template
 
@@ -158,22 +161,35 @@
   function warm(core, random, streams, then) {
     const instance = new Instance(() => {});
     streams.attach(instance);
+    findOneself(random);
+    attend(core.streamOf(Buffer.concat([REHEARSAL.bad, REHEARSAL.good])), instance, () => {
+      streams.attach(null);
+      // What the call put off, and what closing leaves behind, is done first.
+      setImmediate(() => setImmediate(then));
+    });
+  }
+
+  /* An instance that waits for its function does the same again, for memory
+   * that was the template's becomes its own when it is written to. */
+  function rehearse(streams, instance) {
+    const other = new Instance(() => {});
+    streams.attach(other);
+    other.receive(REHEARSAL.good);
+    streams.attach(instance);
+  }
+
+  /* The frames of a function that fails to load, and of one that is called. */
+  function rehearsal() {
     const load = (source) => {
       const head = Buffer.alloc(18);
       head.writeUInt16LE(4, 16);
       const payload = Buffer.concat([head, Buffer.from(`warm${source}`)]);
       return Buffer.concat([frameHead(LOAD, payload.length), payload]);
     };
-    const good = load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
-    const bad = load('throw new TypeError("warm");');
     const one = Buffer.from([1, 0, 0, 0, 1, 0, 0, 0, 7]);
     const call = Buffer.concat([frameHead(CALL, one.length), one]);
-    findOneself(random);
-    attend(core.streamOf(Buffer.concat([bad, good, call])), instance, () => {
-      streams.attach(null);
-      // What the call put off, and what closing leaves behind, is done first.
-      setImmediate(() => setImmediate(then));
-    });
+    const good = load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
+    return { bad: load('throw new TypeError("warm");'), good: Buffer.concat([good, call]) };
   }
 
   // ------------------------------------------------------------- instance
@@ -216,6 +232,8 @@
     process.reallyExit = (code) => core.end(code ?? 0);
     process.on('uncaughtException', (error) => instance.uncaught(core, 'uncaughtException', error));
     process.on('unhandledRejection', (error) => instance.uncaught(core, 'unhandledRejection', error));
+    const waiting = setTimeout(() => rehearse(streams, instance), WAITING_MS);
+    instance.onFirst = () => clearTimeout(waiting);
     attend(CHANNEL, instance, () => core.end(0));
     const head = Buffer.alloc(10);
     head.write('SNWP');
@@ -254,6 +272,8 @@
       this.pieces = [];
       this.held = 0;
       this.apply = null;
+      // Called when the function comes.
+      this.onFirst = () => {};
       this.resultMax = 0;
       this.logMax = 0;
       this.logLeft = 0;
@@ -287,6 +307,7 @@
     }
 
     load(payload) {
+      this.onFirst();
       this.resultMax = Number(payload.readBigUInt64LE(0));
       this.logMax = Number(payload.readBigUInt64LE(8));
       this.logLeft = this.logMax;
