@@ -113,7 +113,8 @@ impl Node {
     fn new(python: &Path) -> anyhow::Result<Self> {
         let options = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
         let store = Arc::new(Store::open(options)?);
-        let runtime = RuntimeOptions { cgroup_name: "sinew-bench-apps".to_owned(), ..RuntimeOptions::default() };
+        let runtime =
+            RuntimeOptions { cgroup_name: "sinew-bench-apps".to_owned(), ..RuntimeOptions::default() };
         let options = PythonOptions {
             interpreter: python.to_owned(),
             imports: IMPORTS.map(str::to_owned).into(),

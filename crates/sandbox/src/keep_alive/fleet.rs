@@ -46,12 +46,7 @@ pub struct FleetOptions {
 
 impl Default for FleetOptions {
     fn default() -> Self {
-        Self {
-            policy: PolicyOptions::default(),
-            makers: 4,
-            vector_max: 8,
-            tick: Duration::from_millis(100),
-        }
+        Self { policy: PolicyOptions::default(), makers: 4, vector_max: 8, tick: Duration::from_millis(100) }
     }
 }
 

@@ -168,8 +168,7 @@ impl Policy {
         let functions_max = self.options.functions_max.max(1);
         if self.functions.len() >= functions_max {
             let unused = self.functions.iter().filter(|(_, function)| function.is_unused());
-            let mut unused: Vec<_> =
-                unused.map(|(&id, function)| (function.pauses.last(), id)).collect();
+            let mut unused: Vec<_> = unused.map(|(&id, function)| (function.pauses.last(), id)).collect();
             unused.sort_unstable();
             for (_, old) in unused.into_iter().take((functions_max / FORGET_SHARE).max(1)) {
                 self.functions.remove(&old);

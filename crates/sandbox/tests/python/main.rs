@@ -12,6 +12,7 @@
 mod host;
 mod hostile;
 mod ordinary;
+mod warm;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == "sandbox-init") {
         return sandbox::process::init::main();
     }
-    let cases: Vec<&Case> = ordinary::CASES.iter().chain(hostile::CASES).collect();
+    let cases: Vec<&Case> = ordinary::CASES.iter().chain(warm::CASES).chain(hostile::CASES).collect();
     if arguments.iter().any(|argument| argument == "--list") {
         cases.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;

@@ -34,11 +34,7 @@ impl Shared {
     }
 
     /// Does something that others must know to be under way.
-    fn apart(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        act: impl FnOnce(&Self, &mut MutexGuard<'_, State>),
-    ) {
+    fn apart(&self, state: &mut MutexGuard<'_, State>, act: impl FnOnce(&Self, &mut MutexGuard<'_, State>)) {
         state.under_way += 1;
         act(self, state);
         state.under_way -= 1;

@@ -117,9 +117,8 @@ fn reference(trace: &Trace, ttl: Option<u64>) -> Score {
             one.free_at = now + kind.duration;
             continue;
         }
-        let used = |kept: &[Kept]| -> u64 {
-            kept.iter().map(|one| trace.kinds[one.function as usize].size).sum()
-        };
+        let used =
+            |kept: &[Kept]| -> u64 { kept.iter().map(|one| trace.kinds[one.function as usize].size).sum() };
         while used(&kept) + kind.size > BUDGET {
             let idle = kept.iter().enumerate().filter(|(_, one)| one.free_at <= now);
             let Some((oldest, _)) = idle.min_by_key(|(_, one)| one.free_at) else { break };
