@@ -19,6 +19,8 @@ pub struct Served {
     pub deployment: Handle,
     /// `python`, `node`, `wasm` …
     pub runtime: String,
+    /// What it runs.
+    pub procedure: Handle,
     /// The entries of an application of it, before those of the request.
     pub prefix: Vec<Handle>,
     /// It is applied to the body alone, and its result is the body of the answer.

@@ -7,15 +7,17 @@
 
 mod deployment;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gateway::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
 use objects::{Handle, Pairs};
 use parking_lot::{Mutex, RwLock};
+use sandbox::Spec;
+use sandbox::wasm::Codelets;
 use store::Store;
 
-use crate::processes::Processes;
+use crate::processes::{Processes, check_in};
 use deployment::Deployment;
 
 /// The label of a function is this and its name.
@@ -29,6 +31,7 @@ const NAME_LEN_MAX: usize = 63;
 pub(crate) struct Deployments {
     store: Arc<Store>,
     processes: Arc<Processes>,
+    codelets: Arc<Codelets>,
     serving: RwLock<BTreeMap<String, Arc<Served>>>,
     /// Held while labels change: they are more than one.
     changing: Mutex<()>,
@@ -40,11 +43,22 @@ impl Deployments {
     ///
     /// # Errors
     /// If the labels cannot be read.
-    pub(crate) fn open(store: Arc<Store>, processes: Arc<Processes>) -> Result<Self, store::Error> {
-        let deployments = Self { store, processes, serving: RwLock::default(), changing: Mutex::default() };
-        for (label, handle) in deployments.store.labels()? {
+    pub(crate) fn open(
+        store: Arc<Store>,
+        processes: Arc<Processes>,
+        codelets: Arc<Codelets>,
+    ) -> Result<Self, store::Error> {
+        let (serving, changing) = (RwLock::default(), Mutex::default());
+        let deployments = Self { store, processes, codelets, serving, changing };
+        let labels = deployments.store.labels()?;
+        let numbered = labels.iter().filter_map(|(label, handle)| {
+            let (name, version) = label.strip_prefix(PREFIX)?.split_once(VERSIONS)?;
+            Some(((name, *handle), version.parse::<u64>().ok()?))
+        });
+        let versions: HashMap<(&str, Handle), u64> = numbered.collect();
+        for (label, handle) in &labels {
             let Some(name) = label.strip_prefix(PREFIX).filter(|name| is_name(name)) else { continue };
-            let version = deployments.version_of(name, handle)?.unwrap_or(0);
+            let (version, handle) = (versions.get(&(name, *handle)).copied().unwrap_or(0), *handle);
             if let Err(reason) = deployments.serve(name, version, handle) {
                 tracing::error!(name, %handle, reason, "a function cannot be served; deploy it again");
             }
@@ -59,8 +73,19 @@ impl Deployments {
         let mut serving = self.serving.write();
         let counts = serving.get(name).map_or_else(|| Arc::new(Counts::default()), |old| old.counts.clone());
         let served = Arc::new(deployment.served(name, version, handle, counts));
-        serving.insert(name.to_owned(), served.clone());
+        let before = serving.insert(name.to_owned(), served.clone());
+        drop(serving);
+        if let Some(before) = before {
+            self.forget(before.procedure);
+        }
         Ok(served)
+    }
+
+    /// Lets go of what was said of a procedure that serves no more.
+    fn forget(&self, procedure: Handle) {
+        if self.serving.read().values().all(|served| served.procedure != procedure) {
+            self.processes.forget(procedure);
+        }
     }
 
     /// The versions of a function, the newest first.
@@ -75,9 +100,16 @@ impl Deployments {
         Ok(versions)
     }
 
-    fn version_of(&self, name: &str, deployment: Handle) -> Result<Option<u64>, store::Error> {
-        let versions = self.versions(name)?;
-        Ok(versions.into_iter().find(|(_, handle)| *handle == deployment).map(|(version, _)| version))
+    /// Loads it once, so that what cannot run never serves.
+    fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
+        let Deployment { runtime, procedure, limits, .. } = deployment;
+        let checked = if runtime == "wasm" {
+            check_in(&*self.codelets, Spec { procedure: *procedure, limits: *limits })
+        } else {
+            self.processes.check(runtime, *procedure, *limits)
+        };
+        checked
+            .map_err(|fault| FunctionError::Invalid(format!("the function does not load: {}", fault.detail)))
     }
 
     /// Moves the label, after the version's own was set.
@@ -135,7 +167,10 @@ impl Functions for Deployments {
                 format!("{name:?} is no name for a function: 1 to 63 of a-z 0-9 -, beginning with a letter");
             return Err(FunctionError::Invalid(why));
         }
-        Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
+        let read = Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
+        if self.served(name).is_none_or(|served| served.deployment != deployment) {
+            self.check(&read)?;
+        }
         let _changing = self.changing.lock();
         if let Some(served) = self.served(name).filter(|served| served.deployment == deployment) {
             return Ok(Deployed { served, is_changed: false });
@@ -170,9 +205,8 @@ impl Functions for Deployments {
 
     fn remove(&self, name: &str) -> Result<(), FunctionError> {
         let _changing = self.changing.lock();
-        if self.serving.write().remove(name).is_none() {
-            return Err(unknown(name));
-        }
+        let removed = self.serving.write().remove(name).ok_or_else(|| unknown(name))?;
+        self.forget(removed.procedure);
         // The name first: versions without one serve nobody.
         self.store.remove_label(&format!("{PREFIX}{name}"))?;
         for (version, _) in self.versions(name)? {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Cost, Event, JobId, Outcome};
 use gateway::{CallReport, Instances, Served};
-use objects::{Failure, FailureCode, Handle, Limits, TreeBuilder, TreeView};
+use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Condvar, Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, StartKind};
 use sandbox::process::{
@@ -62,11 +62,18 @@ pub(crate) struct Processes {
     scheduler: Arc<Scheduler>,
     layers: Mutex<Option<Arc<Layers>>>,
     containers: Mutex<Option<Arc<Runtime>>>,
-    fleets: Mutex<HashMap<String, Arc<Fleet>>>,
+    fleets: Mutex<HashMap<String, Instanced>>,
     concurrency: RwLock<HashMap<Handle, u32>>,
     reports: Mutex<Reports>,
     queue: Mutex<Queue>,
     changed: Condvar,
+}
+
+/// One runtime: what makes instances, and what keeps them.
+#[derive(Clone)]
+struct Instanced {
+    sandbox: Arc<dyn Sandbox>,
+    fleet: Arc<Fleet>,
 }
 
 #[derive(Default)]
@@ -107,15 +114,17 @@ impl Processes {
         self.concurrency.write().insert(procedure, concurrency);
     }
 
+    /// Nothing is said of a procedure any more.
+    pub(crate) fn forget(&self, procedure: Handle) {
+        self.concurrency.write().remove(&procedure);
+    }
+
     /// Instances of a function now.
     pub(crate) fn instances(&self, served: &Served) -> Instances {
-        let fleet = self.fleets.lock().get(&served.runtime).cloned();
-        let Some(fleet) = fleet else { return Instances::default() };
-        let procedure =
-            served.prefix.get(1..).map(|entries| entries.iter().copied().collect::<TreeBuilder>());
-        let procedure = procedure.map(|tree| tree.view().handle());
+        let begun = self.fleets.lock().get(&served.runtime).cloned();
+        let Some(Instanced { fleet, .. }) = begun else { return Instances::default() };
         let report = fleet.report();
-        let found = report.functions.iter().find(|found| Some(found.spec.procedure) == procedure);
+        let found = report.functions.iter().find(|found| found.spec.procedure == served.procedure);
         found.map_or_else(Instances::default, |found| Instances {
             idle: found.stats.idle.into(),
             busy: found.stats.busy.into(),
@@ -215,7 +224,7 @@ impl Processes {
         };
         let procedure = self.store.keep_tree(image);
         let image = Image::read(&self.store, image)?;
-        let fleet = self.fleet(&image.runtime)?;
+        let fleet = self.begun(&image.runtime)?.fleet;
         let limits = application.limits;
         let concurrency = self.concurrency.read().get(&procedure).copied().unwrap_or(CONCURRENCY_DEFAULT);
         let call = Call {
@@ -242,12 +251,21 @@ impl Processes {
         }
     }
 
+    /// Whether a function can be loaded: an instance is made, and ended.
+    ///
+    /// # Errors
+    /// Why not: what its own code says, or that the runtime cannot work here.
+    pub(crate) fn check(&self, runtime: &str, procedure: Handle, limits: Limits) -> Result<(), Fault> {
+        let sandbox = self.begun(runtime)?.sandbox;
+        check_in(&*sandbox, Spec { procedure, limits })
+    }
+
     /// The instances of a runtime.
-    fn fleet(&self, runtime: &str) -> Result<Arc<Fleet>, Fault> {
+    fn begun(&self, runtime: &str) -> Result<Instanced, Fault> {
         // Held while it is begun: others would only do the same again.
         let mut fleets = self.fleets.lock();
-        if let Some(fleet) = fleets.get(runtime) {
-            return Ok(Arc::clone(fleet));
+        if let Some(begun) = fleets.get(runtime) {
+            return Ok(begun.clone());
         }
         let unavailable = |why: String| {
             let why = format!("functions in {runtime} cannot run on this node: {why}; see `sinew doctor`");
@@ -256,9 +274,11 @@ impl Processes {
         let sandbox = self.sandbox(runtime).map_err(unavailable)?;
         let policy = PolicyOptions { memory_bytes: self.options.memory_bytes, ..PolicyOptions::default() };
         let options = FleetOptions { policy, ..FleetOptions::default() };
-        let fleet = Arc::new(Fleet::new(options, sandbox).map_err(|error| unavailable(error.to_string()))?);
-        fleets.insert(runtime.to_owned(), Arc::clone(&fleet));
-        Ok(fleet)
+        let fleet = Fleet::new(options, Arc::clone(&sandbox));
+        let fleet = Arc::new(fleet.map_err(|error| unavailable(error.to_string()))?);
+        let begun = Instanced { sandbox, fleet };
+        fleets.insert(runtime.to_owned(), begun.clone());
+        Ok(begun)
     }
 
     fn sandbox(&self, runtime: &str) -> Result<Arc<dyn Sandbox>, String> {
@@ -303,8 +323,8 @@ impl Processes {
             let fault = Fault::new(FailureCode::Cancelled, "the node is shutting down");
             self.end(&application, Err(fault), false);
         }
-        let fleets: Vec<Arc<Fleet>> = self.fleets.lock().drain().map(|(_, fleet)| fleet).collect();
-        for fleet in &fleets {
+        let fleets: Vec<Instanced> = self.fleets.lock().drain().map(|(_, begun)| begun).collect();
+        for Instanced { fleet, .. } in &fleets {
             if !fleet.drain(DRAIN_PATIENCE) {
                 tracing::warn!("some instances could not be ended");
             }
@@ -333,6 +353,21 @@ impl Reports {
         }
         self.order.push_back(application);
         self.by_application.insert(application, report);
+    }
+}
+
+/// Makes a sandbox of this kind and deletes it.
+pub(crate) fn check_in(sandbox: &dyn Sandbox, spec: Spec) -> Result<(), Fault> {
+    let made = sandbox.create(&[spec]).pop();
+    match made {
+        Some(Ok(id)) => {
+            // It was never started, so that nothing can be left of it.
+            sandbox.delete(&[id]);
+            Ok(())
+        }
+        Some(Err(sandbox::Error::Procedure { fault, .. })) => Err(fault),
+        Some(Err(error)) => Err(Fault::new(FailureCode::Resources, error.to_string())),
+        None => Ok(()),
     }
 }
 

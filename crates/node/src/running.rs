@@ -74,7 +74,8 @@ impl Node {
         }));
         let processes =
             Processes::new(process_options(options, &budgets), Arc::clone(&store), Arc::clone(&scheduler));
-        let deployments = Arc::new(Deployments::open(Arc::clone(&store), Arc::clone(&processes))?);
+        let deployments =
+            Arc::new(Deployments::open(Arc::clone(&store), Arc::clone(&processes), Arc::clone(&codelets))?);
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());

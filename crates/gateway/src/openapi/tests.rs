@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::document;
-use crate::router::endpoints;
+use crate::router::{Verb, endpoints};
 
 const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
 
@@ -38,7 +38,14 @@ fn the_document_and_the_router_list_the_same_endpoints() {
     }
     let routed: BTreeSet<_> = endpoints()
         .iter()
-        .map(|endpoint| (endpoint.path.replace("{*", "{"), format!("{:?}", endpoint.verb).to_lowercase()))
+        .flat_map(|endpoint| {
+            let methods = match endpoint.verb {
+                // Two stand for all.
+                Verb::Any => vec!["get".to_owned(), "post".to_owned()],
+                verb => vec![format!("{verb:?}").to_lowercase()],
+            };
+            methods.into_iter().map(|method| (endpoint.path.replace("{*", "{"), method))
+        })
         .collect();
     assert_eq!(documented, routed);
 }
@@ -62,10 +69,11 @@ fn the_document_is_whole() {
             assert!(operation["summary"].is_string() && operation["responses"]["default"].is_object());
             let described = operation["parameters"].to_string();
             for name in path.split(['{', '}']).skip(1).step_by(2) {
-                let shared = ["Handle", "LabelName"].iter().any(|component| {
-                    described.contains(&format!("#/components/parameters/{component}"))
-                        && document["components"]["parameters"][component]["name"] == name
-                });
+                let shared =
+                    ["Handle", "LabelName", "FunctionName", "FunctionPath"].iter().any(|component| {
+                        described.contains(&format!("#/components/parameters/{component}"))
+                            && document["components"]["parameters"][component]["name"] == name
+                    });
                 assert!(shared, "{method} {path} does not describe {name}");
             }
         }

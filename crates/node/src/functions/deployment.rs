@@ -21,7 +21,7 @@ pub(crate) struct Deployment {
     pub(crate) procedure: Handle,
     /// The entries of an application, up to those of a request.
     prefix: Vec<Handle>,
-    limits: Limits,
+    pub(crate) limits: Limits,
     timeout: Duration,
     pub(crate) settings: Pairs,
     pub(crate) serving: Pairs,
@@ -79,6 +79,7 @@ impl Deployment {
             version,
             deployment,
             runtime: self.runtime.clone(),
+            procedure: self.procedure,
             prefix: self.prefix.clone(),
             is_codelet,
             is_pure: self.is_pure || is_codelet,
