@@ -72,7 +72,10 @@ function answer(result) {
     if ("statusCode" in result) return proxyAnswer(result);
     const bytes = bytesOf(result);
     if (bytes) return Buffer.concat([BYTES_FRAME, bytes]);
-    if (typeof Response === "function" && result instanceof Response) return responseAnswer(result);
+    // The global is not touched: it would load all of fetch, which takes tens of milliseconds.
+    if (Object.prototype.toString.call(result) === "[object Response]" && result.constructor?.name === "Response") {
+      return responseAnswer(result);
+    }
   }
   return Buffer.concat([JSON_FRAME, jsonBytes(result, "the result")]);
 }

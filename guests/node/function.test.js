@@ -335,6 +335,18 @@ test("a call that comes before the function is loaded waits", async () => {
   }
 });
 
+test("what few handlers need is not loaded for the others", () => {
+  const root = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "function-")));
+  folders.push(root);
+  write(root, { "app/index.js": "exports.handler = () => ({ a: 1 });", "function.js": `const SETTINGS = ${JSON.stringify({ "app-root": path.join(root, "app") })};\n${ADAPTER}` });
+  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))});
+    f.ready.then(() => f.apply(Buffer.alloc(16), Buffer.alloc(0), Buffer.from("{}"))).then(() => {
+      console.log(process.moduleLoadList.filter((name) => /undici|_http_server/.test(name)).join());
+    });`;
+  const { stdout, stderr } = require("node:child_process").spawnSync(process.execPath, ["-e", script], { encoding: "utf8" });
+  assert.deepEqual([stdout, stderr], ["\n", ""]);
+});
+
 test("a user's file may be called as this one", async () => {
   const call = await load({ "function.js": "exports.handler = () => { throw new Error('mine'); };" }, { handler: "function.handler" });
   assert.match((await call().catch((error) => error)).stack, /app\/function\.js:1/);

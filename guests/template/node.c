@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -286,12 +287,32 @@ static void reseed(void) {
     explicit_bzero(entropy, sizeof entropy);
 }
 
+/* The thread for delayed tasks is gone, but the engine still wakes it, by an
+ * event of a loop that nobody runs, and aborts if it cannot. What it writes
+ * goes into an event of the child's own, which nobody reads. */
+static void replace_event(int fd, void *unused) {
+    static const char event[] = "anon_inode:[eventfd]";
+    char path[32], kind[sizeof event] = {0};
+    int own;
+
+    (void)unused;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, kind, sizeof kind - 1) < 0 || strcmp(kind, event) != 0)
+        return;
+    own = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (own < 0 || dup3(own, fd, O_CLOEXEC) < 0)
+        _exit(STATUS_UNCONFINED);
+    close(own);
+}
+
 /* The event loop gets descriptors of its own; all others of the template's
  * are closed. What was open before the fork is not closed on exec, what the
  * loop has opened since is. */
 static void become_instance(struct uv_loop_s *loop) {
     struct kept kept = {{0}, 0};
 
+    if (each_descriptor(replace_event, NULL) != 0)
+        _exit(STATUS_UNCONFINED);
     if (uv_loop_fork(loop) != 0 || each_descriptor(keep_new, &kept) != 0)
         _exit(STATUS_UNCONFINED);
     template_confine(kept.fds, kept.count);

@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::{fields, variables};
 
 /// Memory of a function that does not say.
-const MEMORY_DEFAULT_BYTES: u64 = 512 << 20;
+const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
 const MEMORY_BYTES_MAX: u64 = 1 << 46;
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 const TMP_BYTES_MAX: u64 = 1 << 40;

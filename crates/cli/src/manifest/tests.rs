@@ -91,9 +91,7 @@ fn saying_the_default_changes_nothing() {
     let short = read("[function]\nname = \"a\"\nruntime = \"python\"");
     let long = read(
         "[functions.a]\nruntime = \"python\"\nhandler = \"main.handler\"\ntimeout = 60\ncpu = 1\ntmp = \"16MiB\"\n\
-         concurrency = 16\nwaiting = 256\nkeep-alive = \"10m\"\npure = false\nmemory = \"0.5GiB\"\n"
-            .replace("0.5GiB", "512MiB")
-            .as_str(),
+         concurrency = 16\nwaiting = 256\nkeep-alive = \"10m\"\npure = false\nmemory = \"256MiB\"\n",
     );
     assert_eq!(settings(&short[0]), settings(&long[0]));
     assert_eq!(serving(&short[0]), serving(&long[0]));
