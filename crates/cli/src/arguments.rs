@@ -65,6 +65,8 @@ pub(crate) enum Command {
     List,
     /// Show a function: settings, versions, numbers
     Describe(commands::describe::Arguments),
+    /// Show the last requests to functions, and what they printed
+    Logs(commands::logs::Arguments),
     /// Let an earlier version of a function serve again
     Rollback(commands::rollback::Arguments),
     /// Remove a function

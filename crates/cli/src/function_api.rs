@@ -71,6 +71,33 @@ impl Node {
         }
     }
 
+    /// The newest requests after one of this number, the oldest first, and the
+    /// number of the last one of all.
+    pub(crate) async fn calls(
+        &mut self,
+        function: Option<&str>,
+        request_id: Option<&str>,
+        after: u64,
+        limit: usize,
+    ) -> anyhow::Result<(Vec<Value>, u64)> {
+        let mut path = format!("/v1/logs?after={after}&limit={limit}");
+        for (name, value) in [("function", function), ("request_id", request_id)] {
+            if let Some(value) = value {
+                // What is not plain is in no name and in no id.
+                let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+                if !value.bytes().all(plain) {
+                    return Ok((Vec::new(), after));
+                }
+                path.push_str(&format!("&{name}={value}"));
+            }
+        }
+        let mut answer = self.json(Request::get(path), whole(Bytes::new())).await?;
+        match (answer["records"].take(), answer["last"].as_u64()) {
+            (Value::Array(records), Some(last)) => Ok((records, last)),
+            _ => anyhow::bail!("the node's answer has no records"),
+        }
+    }
+
     /// Removes a function. Its versions' objects stay.
     pub(crate) async fn delete_function(&mut self, name: &str) -> anyhow::Result<()> {
         match self.send(Request::delete(of(name)?), whole(Bytes::new())).await {

@@ -86,6 +86,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Invoke(arguments) => commands::invoke::run(&arguments, node, output).await,
         Command::List => commands::list::run(node, output).await,
         Command::Describe(arguments) => commands::describe::run(&arguments, node, output).await,
+        Command::Logs(arguments) => commands::logs::run(&arguments, node, output).await,
         Command::Rollback(arguments) => commands::rollback::run(&arguments, node, output).await,
         Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,
         Command::Put(arguments) => commands::put::run(&arguments, node, output).await,

@@ -14,6 +14,7 @@ pub(crate) mod get;
 pub(crate) mod invoke;
 pub(crate) mod label;
 pub(crate) mod list;
+pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod new;
 pub(crate) mod put;

@@ -134,6 +134,8 @@ fn failures_say_where_and_are_found_by_their_request() {
         let record = &logs["records"][0];
         assert_eq!((&record["status"], &record["function"]), (&json!(status), &json!("moody")), "{logs}");
         assert!(record["log"].as_str().unwrap().contains(&format!("asked for {what}")), "{logs}");
+        let told = node.ok(&["logs", "moody", "--request-id", id]);
+        assert!(told.contains(said) && told.contains(&format!("    asked for {what}")), "{told}");
         // The next request finds the function well, in a new instance if need be.
         assert_eq!(node.call("moody", &json!({"do": "well"})).0, 200, "after {what}");
     }
