@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -16,6 +16,10 @@ use crate::Fault;
 
 /// After an instance could not be made, the next attempt waits so long.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// What was taken is replaced so much later: whoever took it uses the
+/// processor now.
+const PAUSE: Duration = Duration::from_millis(15);
 
 /// Makes an instance without a function.
 type Make = dyn Fn() -> Result<Instance, Fault> + Send + Sync;
@@ -88,6 +92,8 @@ impl Shared {
         while !state.is_over {
             if state.waiting.len() >= self.most {
                 self.changed.wait(&mut state);
+                let until = Instant::now() + PAUSE;
+                while !state.is_over && !self.changed.wait_until(&mut state, until).timed_out() {}
                 continue;
             }
             drop(state);

@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -23,6 +23,9 @@ use super::runtime::Runtime;
 
 /// After a container could not be made, the next attempt waits so long.
 const RETRY: Duration = Duration::from_secs(5);
+/// What was taken is replaced so much later: whoever took it uses the
+/// processor now.
+const PAUSE: Duration = Duration::from_millis(15);
 
 /// Numbers of the kernel's limits, and what this machine calls them.
 const LIMIT_FSIZE: u32 = 1;
@@ -90,6 +93,8 @@ impl Ready {
                 while !wanted.0 && !wanted.1 {
                     self.changed.wait(&mut wanted);
                 }
+                let until = Instant::now() + PAUSE;
+                while !wanted.1 && !self.changed.wait_until(&mut wanted, until).timed_out() {}
                 if wanted.1 {
                     return;
                 }

@@ -11,7 +11,7 @@ use sandbox::process::{FunctionsOptions, Language, Weakness};
 use sandbox::{Fault, Sandbox as _};
 
 use crate::Case;
-use crate::world::{Packages, World, options};
+use crate::world::{Packages, World, has_landlock, options};
 
 pub(crate) const CASES: &[Case] = &[
     ("values_and_bytes", values_and_bytes),
@@ -31,6 +31,7 @@ pub(crate) const CASES: &[Case] = &[
     ("memory_bomb", memory_bomb),
     ("filling_tmp", filling_tmp),
     ("becoming_root", becoming_root),
+    ("landlock_alone_stops_mounts", landlock_alone_stops_mounts),
     ("reading_others", reading_others),
     ("no_network", no_network),
     ("no_view_of_the_host", no_view_of_the_host),
@@ -380,6 +381,20 @@ fn becoming_root(language: Language) {
         assert!(said.contains(&format!("{set}:\t0000000000000000")), "{said}");
     }
     assert!(said.contains("NoNewPrivs:\t1") && said.contains("Seccomp:\t2"), "{said}");
+}
+
+fn landlock_alone_stops_mounts(language: Language) {
+    if !has_landlock() {
+        return;
+    }
+    let mount =
+        attempt("require('child_process').execFileSync('/bin/mount', ['-t', 'tmpfs', 'none', '/tmp'])");
+    let open = Weakness::ROOT.and(Weakness::ANY_CALL);
+    let said = says(&World::with(options(language), open), &mount);
+    assert!(said.starts_with("refused"), "{said}");
+    let weak = open.and(Weakness::NO_LANDLOCK);
+    let said = says(&World::with(options(language), weak), &mount);
+    assert!(said.starts_with("done"), "{said}");
 }
 
 fn reading_others(language: Language) {
