@@ -231,7 +231,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     };
     let node = Node::new(&python)?;
     let mut worst = Ratios { wall: 0.0, cpu: 0.0 };
-    for app in APPS.iter().filter(|it| std::env::var("ONLY").map_or(true, |o| o.contains(it.name))) {
+    for app in &APPS {
         let ratios = measure_warm(report, &node, &python, app)?;
         worst = Ratios { wall: worst.wall.max(ratios.wall), cpu: worst.cpu.max(ratios.cpu) };
         measure_cold(report, &node, app)?;

@@ -33,6 +33,10 @@
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
+  /* What is kept of what timers print between two calls. */
+  const LOG_IDLE_BYTES = 32 << 10;
+  /* After so many milliseconds without a function, an instance is one that waits. */
+  const WAITING_MS = 20;
   const STACK_LINES_MAX = 24;
   const CAUSES_MAX = 4;
   const HEADER_BYTES = 5;
@@ -44,6 +48,7 @@
   const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
+  const REHEARSAL = rehearsal();
 
   // ------------------------------------------------------------- template
 
@@ -51,33 +56,32 @@
     const [role, fd, ...imports] = process.argv.slice(1);
     const core = loadCore(Number(fd));
     if (role === 'instance') return startInstance(core, imports);
-    const own = core.endOwnThreads();
+    // Those that are left are found by serve().
+    core.endOwnThreads();
     if (core.begin() < 0) return core.end(1);
     const random = replaceRandom();
     const streams = replaceStreams();
     const why = importAll(imports);
     if (why) return refuse(core, '!', why);
-    if (own !== 0) return refuse(core, '!', 'the threads of the interpreter itself cannot be ended');
     // What modules put off until the end of a script happens here.
     const refused = (error) => refuse(core, '!', `it cannot start: ${textOf(error)}`);
     process.on('uncaughtException', refused);
-    setImmediate(() => setImmediate(() => {
+    setImmediate(() => setImmediate(() => warm(core, random, streams, () => {
       process.off('uncaughtException', refused);
       serve(core, random, streams);
-    }));
+    })));
   }
 
   function serve(core, random, streams) {
     const open = process.getActiveResourcesInfo().filter((name) => !HARMLESS.has(name));
     const threads = core.threads();
+    const unforkable = (why) => refuse(core, '?', [why, process.execPath, ...facts()].join('\0'));
     if (threads !== 1) {
-      return refuse(core, '?', `after the imports there are ${threads} threads, so that forking is not safe`);
+      return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
     }
-    if (open.length > 0) {
-      return refuse(core, '?', `after the imports there is an open ${open[0]}, which cannot be forked`);
-    }
+    if (open.length > 0) return unforkable(`after the imports there is an open ${open[0]}, which cannot be forked`);
+    if (core.tryFork() !== 0) return unforkable('a forked child of this interpreter does not live');
     try {
-      warm(streams);
       settle();
       say(core, hello());
     } catch (error) {
@@ -132,6 +136,11 @@
     for (let round = 0; round < 3; round++) gc();
   }
 
+  /* The version, and the folder that the interpreter lies in. */
+  function facts() {
+    return [process.version.slice(1), path.dirname(path.dirname(fs.realpathSync(process.execPath)))];
+  }
+
   /* The first words: where files are mapped, and what was loaded. */
   function hello() {
     const digest = crypto.createHash('sha256').update(process.version);
@@ -144,36 +153,57 @@
     head.write('H');
     head.writeUInt16LE(VERSION, 1);
     head.writeUInt32LE(process.pid, 3);
-    const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
-    return Buffer.concat([head, digest.digest(), Buffer.from(`${process.version.slice(1)}\0${prefix}`)]);
+    return Buffer.concat([head, digest.digest(), Buffer.from(facts().join('\0'))]);
   }
 
-  /* Does once what every instance does, so that its code is compiled. */
-  function warm(streams) {
+  /* Does once what every instance does, so that its code is compiled and what
+   * it needs is loaded. */
+  function warm(core, random, streams, then) {
     const instance = new Instance(() => {});
     streams.attach(instance);
-    const name = Buffer.from('warm');
+    findOneself(random);
+    attend(core.streamOf(Buffer.concat([REHEARSAL.bad, REHEARSAL.good])), instance, () => {
+      streams.attach(null);
+      // What the call put off, and what closing leaves behind, is done first.
+      setImmediate(() => setImmediate(then));
+    });
+  }
+
+  /* An instance that waits for its function does the same again, for memory
+   * that was the template's becomes its own when it is written to. */
+  function rehearse(streams, instance) {
+    const other = new Instance(() => {});
+    streams.attach(other);
+    other.receive(REHEARSAL.good);
+    streams.attach(instance);
+  }
+
+  /* The frames of a function that fails to load, and of one that is called. */
+  function rehearsal() {
     const load = (source) => {
       const head = Buffer.alloc(18);
-      head.writeUInt16LE(name.length, 16);
-      const payload = Buffer.concat([head, name, Buffer.from(source)]);
-      instance.receive(Buffer.concat([frameHead(LOAD, payload.length), payload]));
+      head.writeUInt16LE(4, 16);
+      const payload = Buffer.concat([head, Buffer.from(`warm${source}`)]);
+      return Buffer.concat([frameHead(LOAD, payload.length), payload]);
     };
-    load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
     const one = Buffer.from([1, 0, 0, 0, 1, 0, 0, 0, 7]);
-    instance.receive(Buffer.concat([frameHead(CALL, one.length), one]));
-    load('throw new TypeError("warm");');
-    streams.attach(null);
+    const call = Buffer.concat([frameHead(CALL, one.length), one]);
+    const good = load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
+    return { bad: load('throw new TypeError("warm");'), good: Buffer.concat([good, call]) };
   }
 
   // ------------------------------------------------------------- instance
 
   function becomeInstance(core, random, streams) {
-    // Node remembers who and where it was.
+    findOneself(random);
+    listen(core, streams);
+  }
+
+  /* Node remembers who and where it was, and what it drew. */
+  function findOneself(random) {
     Object.defineProperty(process, 'pid', { value: ownPid(), enumerable: true, configurable: true });
     process.chdir('/');
     random.reseed();
-    listen(core, streams);
   }
 
   /* The number of this process where it is now. */
@@ -202,15 +232,22 @@
     process.reallyExit = (code) => core.end(code ?? 0);
     process.on('uncaughtException', (error) => instance.uncaught(core, 'uncaughtException', error));
     process.on('unhandledRejection', (error) => instance.uncaught(core, 'unhandledRejection', error));
-    const socket = new net.Socket({ fd: CHANNEL, readable: true, writable: false });
-    socket.on('data', (data) => instance.receive(data));
-    socket.on('error', () => core.end(0));
-    socket.on('close', () => core.end(0));
+    const waiting = setTimeout(() => rehearse(streams, instance), WAITING_MS);
+    instance.onFirst = () => clearTimeout(waiting);
+    attend(CHANNEL, instance, () => core.end(0));
     const head = Buffer.alloc(10);
     head.write('SNWP');
     head.writeUInt16LE(VERSION, 4);
     head.writeUInt32LE(process.pid, 6);
     instance.send(HELLO, [head]);
+  }
+
+  /* Gives the instance what comes over the channel, until its end. */
+  function attend(fd, instance, end) {
+    const socket = new net.Socket({ fd, readable: true, writable: false });
+    socket.on('data', (data) => instance.receive(data));
+    socket.on('error', () => {});
+    socket.on('close', end);
   }
 
   function frameHead(kind, length) {
@@ -235,6 +272,8 @@
       this.pieces = [];
       this.held = 0;
       this.apply = null;
+      // Called when the function comes.
+      this.onFirst = () => {};
       this.resultMax = 0;
       this.logMax = 0;
       this.logLeft = 0;
@@ -268,6 +307,7 @@
     }
 
     load(payload) {
+      this.onFirst();
       this.resultMax = Number(payload.readBigUInt64LE(0));
       this.logMax = Number(payload.readBigUInt64LE(8));
       this.logLeft = this.logMax;
@@ -327,6 +367,7 @@
     answer(turn, kind, parts) {
       if (this.current !== turn) return;
       this.current = null;
+      this.logLeft = Math.min(this.logLeft, LOG_IDLE_BYTES);
       this.send(kind, parts);
     }
 

@@ -52,9 +52,10 @@ def main():
         return say(core, b"!" + why)
     settle()
     threads = core.template_threads()
-    if threads != 1:
-        return say(core, b"?after the imports there are %d threads, so that forking is not safe" % threads)
     texts = "\0".join((sys.version.split()[0], sys.prefix, sys.base_prefix))
+    if threads != 1:
+        why = f"after the imports there are {threads} threads, so that forking is not safe"
+        return say(core, os.fsencode("\0".join((f"?{why}", sys.executable, texts))))
     say(core, struct.pack("<cHI32s", b"H", VERSION, os.getpid(), layout_digest()) + os.fsencode(texts))
     serve(core)
 

@@ -27,7 +27,9 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,6 +44,7 @@ int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
 int napi_get_cb_info(napi_env, napi_callback_info, size_t *, napi_value *, napi_value *, void **);
 int napi_get_buffer_info(napi_env, napi_value, void **, size_t *);
 int napi_get_value_int32(napi_env, napi_value, int32_t *);
+int napi_create_object(napi_env, napi_value *);
 int napi_create_int32(napi_env, int32_t, napi_value *);
 int napi_get_uv_event_loop(napi_env, struct uv_loop_s **);
 int uv_loop_fork(struct uv_loop_s *);
@@ -54,6 +57,8 @@ void uv_update_time(struct uv_loop_s *);
 /* How long these may take to be idle, in milliseconds. */
 #define IDLE_PATIENCE 2000
 #define ENTROPY_BYTES 64
+/* Objects that a child makes to see whether it has a heap. */
+#define OBJECTS_TRIED 1000
 /* The kernel's structure of a signal's action: the C library hides the two
  * signals that no thread of Node's can block. */
 #define SIGNAL_THAT_NOBODY_BLOCKS 32
@@ -334,6 +339,27 @@ static napi_value serve(napi_env env, napi_callback_info info) {
     return number(env, 0);
 }
 
+/* Whether a child lives that uses the engine's heap and its event loop: 0, or
+ * how it ended. It would not, were the engine to leave out its heap after all. */
+static napi_value try_fork(napi_env env, napi_callback_info info) {
+    struct uv_loop_s *loop = NULL;
+    int status = -1, pid;
+
+    (void)info;
+    if (napi_get_uv_event_loop(env, &loop) != 0 || (pid = fork()) < 0)
+        return number(env, -1);
+    if (pid == 0) {
+        napi_value object;
+        int failed = uv_loop_fork(loop);
+        for (int count = 0; count < OBJECTS_TRIED; count++)
+            failed |= napi_create_object(env, &object);
+        _exit(failed != 0);
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return number(env, status);
+}
+
 static napi_value begin(napi_env env, napi_callback_info info) {
     (void)info;
     return number(env, template_begin());
@@ -364,6 +390,22 @@ static napi_value send_bytes(napi_env env, napi_callback_info info) {
     return number(env, argument(env, info, &bytes, &length) ? send_all(CHANNEL, bytes, length) : -1);
 }
 
+/* A stream on which these bytes come and then the end; its descriptor. */
+static napi_value stream_of(napi_env env, napi_callback_info info) {
+    void *bytes;
+    size_t length;
+    int ends[2];
+
+    if (!argument(env, info, &bytes, &length) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return number(env, -1);
+    if (send_all(ends[1], bytes, length) != 0) {
+        close(ends[0]);
+        ends[0] = -1;
+    }
+    close(ends[1]);
+    return number(env, ends[0]);
+}
+
 /* Ends the process and nothing else: what Node does at its end waits for
  * threads that are not there. */
 static napi_value end(napi_env env, napi_callback_info info) {
@@ -378,7 +420,7 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
         {"begin", begin},   {"endOwnThreads", end_own_threads},
         {"say", say},       {"placeChannel", place_channel},
         {"serve", serve},   {"threads", threads},
-        {"send", send_bytes}, {"end", end},
+        {"send", send_bytes}, {"end", end}, {"streamOf", stream_of}, {"tryFork", try_fork},
     };
 
     for (size_t at = 0; at < sizeof functions / sizeof functions[0]; at++) {

@@ -141,7 +141,7 @@ import numpy
 from sklearn.linear_model import LogisticRegression
 rng = numpy.random.default_rng(7)
 seen = rng.random((400, 60))
-model = LogisticRegression().fit(seen, (seen[:, 0] * 4).astype(int))
+model = LogisticRegression(max_iter=1000).fit(seen, (seen[:, 0] * 4).astype(int))
 asked = rng.random((20000, 60))
 def work():
     return int(model.predict_proba(asked).max(axis=1).sum()) + int(model.predict(asked[:5000]).sum())

@@ -67,7 +67,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         application: &Application<'_>,
         data: &D,
     ) -> Option<Turn> {
-        let fits = application.limits.memory_bytes
+        let fits = host.reservation_bytes(application)
             <= self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
         if fits && self.inputs.are_obviously_local(application.tree) {
             return None;
@@ -95,7 +95,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         {
             return Some(turn);
         }
-        let wanted_bytes = application.limits.memory_bytes;
+        let wanted_bytes = host.reservation_bytes(application);
         let had_bytes = self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
         if wanted_bytes <= had_bytes {
             return None;

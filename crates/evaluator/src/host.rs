@@ -119,6 +119,14 @@ pub trait Host {
     /// Ends the caller's claim without an answer; others may try.
     fn abandon(&mut self, thunk: Handle);
 
+    /// Bytes of memory to be reserved for an application before it runs. What
+    /// is counted elsewhere, as an instance that outlives its calls is, needs
+    /// none here.
+    #[inline]
+    fn reservation_bytes(&self, application: &Application<'_>) -> u64 {
+        application.limits.memory_bytes
+    }
+
     /// Runs the procedure: `thunk` is the application of `application`, memory
     /// is reserved, and all inputs are local. They stay so until the
     /// application has ended, since their data is held: `data`, the

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use objects::{Limits, TreeBuilder};
 use sandbox::Call;
-use sandbox::process::{Abilities, Bounds, Rootfs, Runtime, RuntimeOptions};
+use sandbox::process::{Abilities, Bounds, Language, Rootfs, Runtime, RuntimeOptions};
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
@@ -36,6 +36,7 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
+        checks.extend(Language::ALL.map(template));
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
@@ -120,8 +121,28 @@ fn container(options: &Options) -> Check {
             Ok(()) => format!("one was made and taken away in {:.1} ms", began.elapsed().as_secs_f64() * 1e3),
             Err(error) => error.to_string(),
         },
-        remedy: "start the node as root, or allow user namespaces; only Python and native functions need it"
-            .to_owned(),
+        remedy:
+            "start the node as root, or allow user namespaces; only native, Python and Node functions need it"
+                .to_owned(),
+    }
+}
+
+/// Starts a template of a language. Who has no functions in it needs none.
+fn template(language: Language) -> Check {
+    let began = Instant::now();
+    Check {
+        name: match language {
+            Language::Python => "python",
+            Language::Node => "node.js",
+        },
+        is_ok: true,
+        detail: match language.probe() {
+            Ok(version) => {
+                format!("{version}; a template started in {:.0} ms", began.elapsed().as_secs_f64() * 1e3)
+            }
+            Err(reason) => format!("{} functions cannot run here: {reason}", language.name()),
+        },
+        remedy: String::new(),
     }
 }
 

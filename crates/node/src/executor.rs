@@ -205,6 +205,13 @@ impl Host for Executor {
         self.wake(waiters);
     }
 
+    /// A process is charged for as long as it lives, by its fleet.
+    #[inline]
+    fn reservation_bytes(&self, application: &Application<'_>) -> u64 {
+        let is_process = application.procedure.literal_bytes().is_some();
+        if is_process { 0 } else { application.limits.memory_bytes }
+    }
+
     #[inline]
     fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, job: JobId) -> Applied {
         let Application { limits, procedure, .. } = *application;

@@ -103,6 +103,15 @@ impl Deployments {
     /// Loads it once, so that what cannot run never serves.
     fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
         let Deployment { runtime, procedure, limits, .. } = deployment;
+        let most = self.processes.memory_bytes();
+        if runtime != "wasm" && limits.memory_bytes > most {
+            let why = format!(
+                "an instance may have {} bytes of memory, and all instances of this node {most}: lower memory in \
+                 sinew.toml, or start the node with more (--memory)",
+                limits.memory_bytes
+            );
+            return Err(FunctionError::Invalid(why));
+        }
         let checked = if runtime == "wasm" {
             check_in(&*self.codelets, Spec { procedure: *procedure, limits: *limits })
         } else {

@@ -109,6 +109,11 @@ impl Processes {
         })
     }
 
+    /// Memory of all instances of one runtime.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.options.memory_bytes
+    }
+
     /// Has a procedure run in at most so many instances.
     pub(crate) fn expect(&self, procedure: Handle, concurrency: u32) {
         self.concurrency.write().insert(procedure, concurrency);

@@ -4,7 +4,7 @@
 //! A thread of its own replaces what was taken, so that a new instance finds
 //! its container ready; a container serves one instance and no other.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::bounds::{Bounds, Weakness};
-use super::container::Container;
+use super::container::{Container, Process, Program};
 use super::options::Room;
 use super::place::{Confinement, Place, Places};
 use super::pool::Pool;
@@ -167,6 +167,10 @@ impl Place for Container {
             landlock: !weak(Weakness::NO_LANDLOCK),
             seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
         }
+    }
+
+    fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {
+        self.run(program, stdio).map_err(|error| error.to_string())
     }
 
     fn kill(&self) {

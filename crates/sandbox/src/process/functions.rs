@@ -3,8 +3,10 @@
 //!
 //! A procedure is a blob of source that defines `apply`. Each sandbox has one
 //! instance, made when it is created: a container of its own, and in it a
-//! process forked from the template with the function loaded. An instance
-//! that died is replaced, container and all, by the next call.
+//! process forked from the template with the function loaded. Where modules
+//! are imported after which nothing can be forked, it is an interpreter that
+//! was started there, in advance if it may be. An instance that died is
+//! replaced, container and all, by the next call.
 //!
 //! Arguments are the application's entries from 2 on: blobs, given as bytes.
 //! Trees are not yet, and fail with `bad-handle`. Fuel is not counted, so a
@@ -23,14 +25,18 @@ use store::{Object, Store};
 
 use super::blanks::Blanks;
 use super::channel::Bounds;
+use super::cold::Cold;
 use super::contained::Containers;
 use super::instance::{Instance, Life, Terms};
 use super::options::{FunctionsOptions, Room};
 use super::place::Places;
 use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
-use super::template::{Nursery, TemplateOptions};
+use super::template::{Nursery, Refusal, TemplateOptions};
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State};
+
+/// Where instances cannot be forked, at least so many are kept started.
+const COLD_BLANKS_MIN: usize = 2;
 
 /// The sandboxes of a node for functions of one language.
 pub struct Functions {
@@ -45,13 +51,49 @@ pub struct Functions {
 /// What it takes to make an instance.
 struct Maker {
     options: FunctionsOptions,
-    nursery: Nursery,
+    starter: Starter,
     places: Box<dyn Places>,
+}
+
+/// Where processes come from.
+enum Starter {
+    Template(Nursery),
+    Cold(Box<Cold>),
+}
+
+impl Starter {
+    /// Starts the template. If it cannot fork, each instance is started, but
+    /// where forking is demanded.
+    fn new(options: &FunctionsOptions) -> Result<Self, String> {
+        let template = TemplateOptions {
+            language: options.language,
+            interpreter: options.interpreter.clone(),
+            packages: options.packages.clone(),
+            imports: options.imports.clone(),
+            start_timeout: options.start_timeout,
+        };
+        match Nursery::new(template) {
+            Ok(nursery) => Ok(Self::Template(nursery)),
+            Err(Refusal::Fork(unforkable)) if !options.must_fork => {
+                let cold = Cold::new(options.language, unforkable, &options.packages, &options.imports);
+                Ok(Self::Cold(Box::new(cold)))
+            }
+            Err(refusal) => Err(refusal.reason()),
+        }
+    }
+
+    /// The directories of the interpreter.
+    fn prefixes(&self) -> Result<Vec<PathBuf>, String> {
+        match self {
+            Self::Template(nursery) => Ok(nursery.template()?.hello.prefixes.clone()),
+            Self::Cold(cold) => Ok(cold.prefixes().to_vec()),
+        }
+    }
 }
 
 impl Maker {
     /// A new instance, in a place that nobody was in before.
-    fn fork(&self, room: Room) -> Result<Instance, Fault> {
+    fn make(&self, room: Room) -> Result<Instance, Fault> {
         let options = &self.options;
         let memory_bytes = room.memory_bytes;
         let place = self.places.prepare(room).map_err(|reason| {
@@ -62,11 +104,11 @@ impl Maker {
             log_bytes_max: options.log_bytes_max,
         };
         let (load_timeout, call_timeout) = (options.load_timeout, options.call_timeout);
-        Instance::fork(
-            &self.nursery,
-            place,
-            Terms { language: options.language, bounds, memory_bytes, load_timeout, call_timeout },
-        )
+        let terms = Terms { language: options.language, bounds, memory_bytes, load_timeout, call_timeout };
+        match &self.starter {
+            Starter::Template(nursery) => Instance::fork(nursery, place, terms),
+            Starter::Cold(cold) => Instance::start(cold, place, terms),
+        }
     }
 }
 
@@ -107,6 +149,15 @@ impl Functions {
         })
     }
 
+    /// Why instances are not forked but started one by one; `None` if they
+    /// are forked.
+    pub fn why_cold(&self) -> Option<&str> {
+        match &self.maker.starter {
+            Starter::Template(_) => None,
+            Starter::Cold(cold) => Some(cold.reason()),
+        }
+    }
+
     /// How many instances without a function wait.
     pub fn blanks(&self) -> usize {
         self.blanks.ready()
@@ -132,23 +183,20 @@ impl Functions {
         store: Arc<Store>,
         places: impl FnOnce(&[PathBuf]) -> Result<Box<dyn Places>, String>,
     ) -> Result<Self, Error> {
-        let template = TemplateOptions {
-            language: options.language,
-            interpreter: options.interpreter.clone(),
-            packages: options.packages.clone(),
-            imports: options.imports.clone(),
-            start_timeout: options.start_timeout,
-        };
         let failed = |reason| options.cannot_serve(reason);
-        let nursery = Nursery::new(template).map_err(|refusal| failed(refusal.reason()))?;
-        let mut seen = nursery.template().map_err(failed)?.hello.prefixes.clone();
+        let starter = Starter::new(&options).map_err(failed)?;
+        let mut seen = starter.prefixes().map_err(failed)?;
         seen.extend_from_slice(&options.packages);
         let places = places(&seen).map_err(failed)?;
-        let maker = Arc::new(Maker { options: options.clone(), nursery, places });
+        let most = match starter {
+            Starter::Template(_) => options.blanks,
+            Starter::Cold(_) => options.blanks.max(COLD_BLANKS_MIN),
+        };
+        let maker = Arc::new(Maker { options: options.clone(), starter, places });
         let making = maker.clone();
         let usual = options.room(MEMORY_DEFAULT_BYTES);
-        let make = Box::new(move || making.fork(usual));
-        let blanks = Blanks::new(options.blanks, make).map_err(failed)?;
+        let make = Box::new(move || making.make(usual));
+        let blanks = Blanks::new(most, make).map_err(failed)?;
         Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default() })
     }
 
@@ -167,7 +215,10 @@ impl Functions {
     /// # Errors
     /// [`Error::Template`] if it is dead and cannot be started again.
     pub fn template_pid(&self) -> Result<u32, Error> {
-        let template = self.maker.nursery.template();
+        let template = match &self.maker.starter {
+            Starter::Template(nursery) => nursery.template(),
+            Starter::Cold(cold) => Err(cold.reason().to_owned()),
+        };
         Ok(template.map_err(|reason| self.options.cannot_serve(reason))?.hello.pid)
     }
 
@@ -201,7 +252,11 @@ impl Functions {
             );
             return Err(Fault::new(FailureCode::Resources, why));
         }
-        let (phase, origin) = (Phase::Created, Origin::Forked);
+        let phase = Phase::Created;
+        let origin = match self.maker.starter {
+            Starter::Template(_) => Origin::Forked,
+            Starter::Cold(_) => Origin::Cold,
+        };
         let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
         let seat = Seat {
             procedure: spec.procedure,
@@ -228,7 +283,7 @@ impl Functions {
         let blank = if is_usual { self.blanks.take() } else { None };
         let mut instance = match blank {
             Some(blank) => blank,
-            None => self.maker.fork(room)?,
+            None => self.maker.make(room)?,
         };
         if let Some(timeout) = recipe.timeout() {
             instance.limit_calls(timeout);

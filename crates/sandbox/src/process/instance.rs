@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One instance: a process forked from the template, in a place of its own,
-//! with one function loaded.
+//! One instance: a process in a place of its own, with one function loaded. It
+//! is forked from the template, or else an interpreter that was started there.
 //!
 //! It serves one call at a time and keeps the function's globals from one to
 //! the next. After anything but an answer it is ended; nobody else ever gets
@@ -8,7 +8,7 @@
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use objects::FailureCode;
 
 use super::channel::{Bounds, Broken, Channel, Frame, Raised};
+use super::cold::Cold;
 use super::language::Language;
 use super::layers::Layer;
 use super::place::Place;
@@ -37,8 +38,8 @@ pub(crate) struct Life {
     place: Box<dyn Place>,
     watch: Arc<Watch>,
     killed: AtomicBool,
-    /// The parent of the process.
-    template: Arc<Template>,
+    /// The parent of the process, if it is not the container's own.
+    template: Option<Arc<Template>>,
 }
 
 impl Life {
@@ -66,14 +67,12 @@ impl Drop for Life {
     fn drop(&mut self) {
         self.place.kill();
         self.watch.shut();
-        if self.place.pidfd().is_none() {
-            return;
-        }
+        let Some(template) = self.template.as_ref().filter(|_| self.place.pidfd().is_some()) else { return };
         let deadline = Instant::now() + REAP_PATIENCE;
-        while self.template.is_alive() && self.watch.wait(REAP_STEP).is_none() {
+        while template.is_alive() && self.watch.wait(REAP_STEP).is_none() {
             if Instant::now() > deadline {
                 // It is stuck. Without it the kernel's init reaps.
-                self.template.give_up();
+                template.give_up();
             }
         }
     }
@@ -113,7 +112,33 @@ impl Instance {
         let forked = template.fork(other.as_fd(), &*place, &watch);
         drop(other);
         forked.map_err(|reason| unavailable("the template", &reason))?;
-        let prefixes = template.hello.prefixes.iter().map(|path| shown(path)).collect();
+        let prefixes = template.hello.prefixes.clone();
+        Self::greeted(place, watch, Some(template), own, &prefixes, terms, deadline)
+    }
+
+    /// Starts an interpreter in a place. No code of any function has run in
+    /// it then.
+    pub(crate) fn start(cold: &Cold, place: Box<dyn Place>, terms: Terms) -> Result<Self, Fault> {
+        let deadline = Instant::now() + terms.load_timeout;
+        let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
+        let (own, other) = UnixStream::pair().map_err(no_socket)?;
+        let watch = Watch::new(own.try_clone().map_err(no_socket)?);
+        cold.start(&*place, other, &watch).map_err(|reason| unavailable("the interpreter", &reason))?;
+        Self::greeted(place, watch, None, own, cold.prefixes(), terms, deadline)
+    }
+
+    /// An instance of a process that has just been made, once it has said
+    /// that it is there.
+    fn greeted(
+        place: Box<dyn Place>,
+        watch: Arc<Watch>,
+        template: Option<Arc<Template>>,
+        own: UnixStream,
+        prefixes: &[PathBuf],
+        terms: Terms,
+        deadline: Instant,
+    ) -> Result<Self, Fault> {
+        let prefixes = prefixes.iter().map(|path| shown(path)).collect();
         let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false), template });
         let oom_kills = life.place.oom_kills();
         let channel = Channel::new(own, terms.bounds);

@@ -8,6 +8,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::template::{Refusal, Template, TemplateOptions};
 
 /// What functions are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +30,8 @@ pub(crate) enum Role {
     Instance,
 }
 
+/// An interpreter alone is there in a tenth of a second.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PYTHON_SOURCE: &str = include_str!("../../../../guests/python/template.py");
 const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
 /// What stands between a template and the handler of a function.
@@ -37,23 +42,25 @@ const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template.so"));
 /// The same with what Node needs.
 const NODE_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-node.so"));
 
+/// The heap of functions: blocks of up to 32 MiB come from it, as far as the
+/// C library would go by itself, and up to 16 MiB at its end are kept when
+/// they are free.
+const HEAP: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=16777216";
 /// Not -I: it would ignore the fixed hash seed. The environment holds nothing
 /// else of Python's, and the template empties it.
 const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", PYTHON_SOURCE];
 /// Without work for threads of the engine's own (it makes one at least, which
 /// the template ends), and with the same seeds at each start. An instance draws
 /// its own.
-const NODE_FLAGS: [&str; 8] = [
+const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     "--single-threaded",
     "--v8-pool-size=1",
     "--random-seed=1",
     "--hash-seed=1",
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
-    "-e",
-    NODE_SOURCE,
-    "--",
 ];
+const NODE_FLAGS: [&str; 3] = ["-e", NODE_SOURCE, "--"];
 
 impl Language {
     /// Every one.
@@ -123,6 +130,22 @@ impl Language {
         }
     }
 
+    /// Starts a template that imports nothing, and ends it: the interpreter's
+    /// version, or why there can be none.
+    ///
+    /// # Errors
+    /// What is missing, for people.
+    pub fn probe(self) -> Result<String, String> {
+        let options = TemplateOptions {
+            language: self,
+            interpreter: self.interpreter().into(),
+            packages: Vec::new(),
+            imports: Vec::new(),
+            start_timeout: PROBE_TIMEOUT,
+        };
+        Ok(Template::start(&options).map_err(Refusal::reason)?.hello.version.clone())
+    }
+
     pub(crate) const fn core(self) -> &'static [u8] {
         match self {
             Self::Python => CORE,
@@ -132,15 +155,16 @@ impl Language {
 
     /// The interpreter's arguments; `core` is the descriptor of the core.
     pub(crate) fn arguments(self, role: Role, core: i32, imports: &[String]) -> Vec<OsString> {
-        let flags: &[&str] = match self {
-            Self::Python => &PYTHON_FLAGS,
-            Self::Node => &NODE_FLAGS,
+        let (first, flags): (&[&str], &[&str]) = match (self, role) {
+            (Self::Python, _) => (&[], &PYTHON_FLAGS),
+            (Self::Node, Role::Template) => (&NODE_TEMPLATE_FLAGS, &NODE_FLAGS),
+            (Self::Node, Role::Instance) => (&[], &NODE_FLAGS),
         };
         let role = match role {
             Role::Template => "template",
             Role::Instance => "instance",
         };
-        let mut arguments: Vec<OsString> = flags.iter().map(OsString::from).collect();
+        let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
         arguments.extend([role.into(), core.to_string().into()]);
         arguments.extend(imports.iter().map(OsString::from));
         arguments
@@ -181,6 +205,10 @@ impl Language {
         for name in ["MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
             all.push((name.into(), "1".into()));
         }
+        // What a call frees, the next finds in the heap. Otherwise the C library
+        // gives large arrays back to the kernel as soon as they are freed, and
+        // each 4 KiB of the next ones costs a page fault of 2 µs.
+        all.push(("GLIBC_TUNABLES".into(), HEAP.into()));
         all
     }
 }

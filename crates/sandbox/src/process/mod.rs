@@ -16,6 +16,7 @@
 mod blanks;
 mod bounds;
 mod channel;
+mod cold;
 mod confinement;
 mod contained;
 mod container;

@@ -22,6 +22,9 @@ pub struct FunctionsOptions {
     pub packages: Vec<PathBuf>,
     /// Modules that the template imports, so that functions find them loaded.
     pub imports: Vec<String>,
+    /// Refuses to serve where what is imported keeps the template from forking,
+    /// instead of starting an interpreter for each instance.
+    pub must_fork: bool,
     /// Within which the template must have imported them.
     pub start_timeout: Duration,
     /// Sandboxes that may exist at once.
@@ -65,6 +68,7 @@ impl FunctionsOptions {
             interpreter: PathBuf::from(language.interpreter()),
             packages: Vec::new(),
             imports: Vec::new(),
+            must_fork: false,
             start_timeout: Duration::from_secs(60),
             sandboxes_max: 1024,
             starts_at_once: 4,
@@ -79,7 +83,11 @@ impl FunctionsOptions {
             tmp_bytes: 16 << 20,
             layers: None,
             ready: 4,
-            blanks: 0,
+            blanks: match language {
+                Language::Python => 0,
+                // A fork of Node takes most of the time of a start.
+                Language::Node => 2,
+            },
         }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an instance is put: a container, or for measurements nowhere.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
+use super::container::{Process, Program};
 use super::options::Room;
 use super::rootfs::Bind;
 
@@ -32,6 +33,8 @@ pub(crate) trait Place: Send + Sync {
     /// Has what will be in it see these folders. Only before anybody's code is
     /// in it.
     fn attach(&self, binds: &[Bind]) -> Result<(), String>;
+    /// Starts a program in it, confined, with these standard streams.
+    fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String>;
     /// Ends all that is in it, at once.
     fn kill(&self);
     /// How often something in it was killed for want of memory.
@@ -68,6 +71,10 @@ impl Place for Nowhere {
 
     fn attach(&self, binds: &[Bind]) -> Result<(), String> {
         if binds.is_empty() { Ok(()) } else { Err("there is no container".to_owned()) }
+    }
+
+    fn run(&self, _: &Program, _: [OwnedFd; 3]) -> Result<Process, String> {
+        Err("there is no container to start it in".to_owned())
     }
 
     /// The process ends by itself when its channel is shut.

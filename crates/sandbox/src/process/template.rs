@@ -8,7 +8,7 @@
 //! ```text
 //!  H ← version u16, pid u32, layout digest, "version\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
-//!  ? ← why it cannot fork, though it could serve otherwise
+//!  ? ← "why it cannot fork\0interpreter\0version\0prefix\0another prefix …"
 //!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock),
 //!      limits u16, joins u16, program u32,
 //!      limits × (resource u32, soft i64, hard i64), the seccomp program;
@@ -60,14 +60,26 @@ pub(crate) struct TemplateOptions {
 pub(crate) enum Refusal {
     /// Nothing can be run with these options.
     Serve(String),
-    /// What was imported keeps it from forking; it can be run otherwise.
-    Fork(String),
+    /// What was imported keeps it from forking; instances can be started one
+    /// by one.
+    Fork(Unforkable),
+}
+
+/// An interpreter whose imports keep it from forking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unforkable {
+    pub(crate) reason: String,
+    /// The interpreter's file, absolute.
+    pub(crate) interpreter: PathBuf,
+    /// The directories that the interpreter and its libraries lie in.
+    pub(crate) prefixes: Vec<PathBuf>,
 }
 
 impl Refusal {
     pub(crate) fn reason(self) -> String {
         match self {
-            Self::Serve(reason) | Self::Fork(reason) => reason,
+            Self::Serve(reason) => reason,
+            Self::Fork(unforkable) => unforkable.reason,
         }
     }
 }
@@ -128,10 +140,17 @@ impl Watch {
         *status
     }
 
-    fn end(&self, wait_status: i32) {
+    fn end_by(&self, wait_status: i32) {
         let signal = wait_status & 0x7f;
-        let ended =
-            if signal == 0 { Ended::Exited((wait_status >> 8) & 0xff) } else { Ended::Signalled(signal) };
+        self.end(if signal == 0 {
+            Ended::Exited((wait_status >> 8) & 0xff)
+        } else {
+            Ended::Signalled(signal)
+        });
+    }
+
+    /// The process has ended.
+    pub(crate) fn end(&self, ended: Ended) {
         *self.status.lock() = Some(ended);
         self.changed.notify_all();
         self.shut();
@@ -288,7 +307,7 @@ impl Orders {
                 }
                 (b'X', Some(status)) => {
                     if let Some(watch) = state.watches.remove(&id) {
-                        watch.end(status);
+                        watch.end_by(status);
                     }
                 }
                 (b'R' | b'E', _) => {}
@@ -354,9 +373,17 @@ fn parse_hello(message: Option<Vec<u8>>, language: Language) -> Result<Hello, Re
     match message.split_first() {
         Some((b'H', rest)) => parse_facts(rest).ok_or_else(senseless),
         Some((b'!', text)) => Err(Refusal::Serve(reason(text))),
-        Some((b'?', text)) => Err(Refusal::Fork(reason(text))),
+        Some((b'?', text)) => Err(parse_unforkable(text).map_or_else(senseless, Refusal::Fork)),
         _ => Err(senseless()),
     }
+}
+
+fn parse_unforkable(text: &[u8]) -> Option<Unforkable> {
+    let mut texts = std::str::from_utf8(text).ok()?.split('\0');
+    let (reason, interpreter) = (texts.next()?.to_owned(), PathBuf::from(texts.next()?));
+    let _version = texts.next()?;
+    let prefixes = texts.map(PathBuf::from).collect();
+    interpreter.is_absolute().then_some(Unforkable { reason, interpreter, prefixes })
 }
 
 fn parse_facts(facts: &[u8]) -> Option<Hello> {

@@ -14,6 +14,7 @@ mod host;
 mod node;
 mod ordinary;
 mod python;
+mod warm;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,10 +33,10 @@ type Named = (String, fn(Language), Language);
 fn cases() -> Vec<Named> {
     let all = Language::ALL.into_iter().flat_map(|language| {
         let own = match language {
-            Language::Python => python::CASES,
-            Language::Node => node::CASES,
+            Language::Python => [python::CASES, warm::CASES],
+            Language::Node => [node::CASES, &[]],
         };
-        let each = ordinary::CASES.iter().chain(own);
+        let each = ordinary::CASES.iter().chain(own.into_iter().flatten());
         each.map(move |(name, case)| (format!("{}_{name}", language.name().to_lowercase()), *case, language))
     });
     all.collect()

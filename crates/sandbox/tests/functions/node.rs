@@ -11,7 +11,7 @@ use sandbox::process::{FunctionsOptions, Language, Weakness};
 use sandbox::{Fault, Sandbox as _};
 
 use crate::Case;
-use crate::world::{World, options};
+use crate::world::{Packages, World, options};
 
 pub(crate) const CASES: &[Case] = &[
     ("values_and_bytes", values_and_bytes),
@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     ("output_and_globals", output_and_globals),
     ("what_goes_wrong_is_a_fault", what_goes_wrong_is_a_fault),
     ("stacks_name_the_functions_own_lines", stacks_name_the_functions_own_lines),
-    ("imports_that_cannot_be_forked", imports_that_cannot_be_forked),
+    ("imports_are_shared_but_not_their_randomness", imports_are_shared_but_not_their_randomness),
     ("exceptions_that_lie", exceptions_that_lie),
     ("endless_printing", endless_printing),
     ("stopping_itself", stopping_itself),
@@ -167,6 +167,10 @@ fn timers_sockets_and_threads(language: Language) {
         ),
         ("return say((await import('node:path')).sep)", "/"),
         (
+            "process.once('SIGUSR2', () => (globalThis.got = 1)); process.kill(process.pid, 'SIGUSR2'); await new Promise((done) => setTimeout(done, 50)); return say([got])",
+            "[1]",
+        ),
+        (
             "const { port1, port2 } = new MessageChannel(); port1.postMessage('p'); return new Promise((done) => port2.once('message', (m) => { port2.close(); done(say(m)); }))",
             "p",
         ),
@@ -176,7 +180,7 @@ fn timers_sockets_and_threads(language: Language) {
     }
     // Garbage that is collected and code that is compiled anew need no thread.
     let busy = "let s = 0; for (let i = 0; i < 3e6; i++) { s += [i, { i }][1].i % 7; } return say([s])";
-    assert_eq!(says(&world, &apply(busy)), "[8999997]");
+    assert_eq!(says(&world, &apply(busy)), "[8999994]");
 }
 
 fn programs(language: Language) {
@@ -200,6 +204,14 @@ fn standard_library(language: Language) {
 
 fn output_and_globals(language: Language) {
     let world = World::new(language);
+    // What timers print between two calls is bounded, and harms no call.
+    let ticking = apply("setInterval(() => console.log('x'.repeat(1e5)), 1); return say('ok')");
+    let id = world.created(&ticking);
+    for _ in 0..3 {
+        assert_eq!(world.invoke(id, &ticking, b"").unwrap(), b"ok");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    world.end(id);
     let source = apply(
         "globalThis.n = (globalThis.n ?? 0) + 1;\nconsole.log('call', n);\nawait null;\nconsole.error('late');\nprocess.stdout.write('raw\\n');\nreturn say([n])",
     );
@@ -264,41 +276,11 @@ fn stacks_name_the_functions_own_lines(language: Language) {
     assert_eq!(fault, again, "the same call gives the same text");
 }
 
-/// A folder of packages that lasts for the test; not in `/tmp`, which
-/// containers have of their own.
-struct Packages(std::path::PathBuf);
-
-impl Packages {
-    fn new(name: &str, source: &str) -> Self {
-        let folder = std::path::PathBuf::from(format!("/var/tmp/sinew-packages-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let folder = folder.canonicalize().unwrap();
-        std::fs::write(folder.join(format!("{name}.js")), source).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Packages {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
-fn with_import(language: Language, source: &str) -> (FunctionsOptions, Packages) {
-    let packages = Packages::new("imported", source);
-    let options = FunctionsOptions {
-        imports: vec!["imported".to_owned()],
-        packages: vec![packages.0.clone()],
-        ..options(language)
-    };
-    (options, packages)
-}
-
-fn imports_that_cannot_be_forked(language: Language) {
+fn imports_are_shared_but_not_their_randomness(language: Language) {
     // What an import draws, and that it was imported once, for all.
     let source = "exports.drawn = [Math.random(), require('crypto').randomUUID(), require('crypto').randomInt(9)];\nexports.pid = process.pid;";
-    let (options, _packages) = with_import(language, source);
-    let world = World::with(options, Weakness::NONE);
+    let packages = Packages::new("imported.js", source);
+    let world = World::with(packages.imported(language), Weakness::NONE);
     let draw = apply(
         "const i = require('imported');\nreturn say([i.pid !== process.pid, Math.random(), require('crypto').randomUUID(), require('crypto').randomInt(2 ** 40)])",
     );

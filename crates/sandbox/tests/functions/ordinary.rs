@@ -9,7 +9,7 @@ use sandbox::process::{FunctionsOptions, Language, Weakness};
 use sandbox::{Call, Sandbox, Spec};
 
 use crate::Case;
-use crate::world::{World, options};
+use crate::world::{Packages, World, options};
 
 pub(crate) const CASES: &[Case] = &[
     ("contract", contract),
@@ -19,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     ("a_stuck_template_is_replaced", a_stuck_template_is_replaced),
     ("a_stuck_template_keeps_no_container", a_stuck_template_keeps_no_container),
     ("more_waiting_than_allowed", more_waiting_than_allowed),
+    ("contract_where_nothing_can_be_forked", contract_where_nothing_can_be_forked),
+    ("a_cold_instance_is_confined_and_replaced", a_cold_instance_is_confined_and_replaced),
 ];
 
 impl Fixture for World {
@@ -122,4 +124,63 @@ fn more_waiting_than_allowed(language: Language) {
     assert_eq!(served, 3);
     assert!(refused.into_iter().all(|fault| fault.code == FailureCode::Resources));
     world.end(id);
+}
+
+/// A module that starts a thread when it is imported.
+fn threading(language: Language) -> Packages {
+    match language {
+        Language::Python => Packages::new(
+            "imported.py",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
+        ),
+        Language::Node => Packages::new("imported.js", "require('fs').promises.stat('/');\n"),
+    }
+}
+
+fn contract_where_nothing_can_be_forked(language: Language) {
+    let packages = threading(language);
+    let options = packages.imported(language);
+    let world = World::with(options.clone(), Weakness::NONE);
+    let why = world.functions.why_cold().unwrap();
+    assert!(why.contains("threads"), "{why}");
+    contract::check_all(&world);
+    let began = Instant::now();
+    while world.functions.blanks() == 0 && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(world.functions.blanks() > 0, "none is started in advance");
+    world.assert_others_are_served();
+    drop(world);
+    let refused = World::refused(FunctionsOptions { must_fork: true, ..options });
+    assert!(refused.contains("forking is not safe"), "{refused}");
+    // The negative control: without the module it is forked.
+    assert_eq!(World::new(language).functions.why_cold(), None);
+}
+
+fn a_cold_instance_is_confined_and_replaced(language: Language) {
+    let packages = threading(language);
+    let world = World::with(packages.imported(language), Weakness::NONE);
+    let (status, ending, holding) = match language {
+        Language::Python => (
+            "def apply(x):\n    return open('/proc/self/status', 'rb').read()\n",
+            "import os\ndef apply(x):\n    if x == b'die': os._exit(3)\n    return x\n",
+            "import os, time\ndef apply(x):\n    if os.fork() == 0: time.sleep(1000)\n    os._exit(0)\n",
+        ),
+        Language::Node => (
+            "exports.apply = () => require('fs').readFileSync('/proc/self/status');\n",
+            "exports.apply = (x) => { if (String(x) === 'die') process.exit(3); return x; };\n",
+            "exports.apply = () => { require('child_process').spawn('/bin/sleep', ['1000'], { stdio: ['ignore', 'ignore', 'ignore', 3] }); process.exit(0); };\n",
+        ),
+    };
+    let said = String::from_utf8(world.run(status).unwrap()).unwrap();
+    for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let id = world.created(ending);
+    let fault = world.invoke(id, ending, b"die").unwrap_err();
+    assert!(fault.detail.contains("status 3"), "{fault}");
+    assert_eq!(world.invoke(id, ending, b"again").unwrap(), b"again");
+    world.end(id);
+    assert_eq!(world.run(holding).unwrap_err().code, FailureCode::Trap);
+    world.assert_others_are_served();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node in miniature that runs Python functions.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,33 @@ pub(crate) struct World {
     pub(crate) store: Arc<Store>,
     pub(crate) functions: Functions,
     pub(crate) sources: Sources,
+}
+
+/// A folder of packages that lasts for the test; not in `/tmp`, which
+/// containers have of their own.
+pub(crate) struct Packages(PathBuf);
+
+impl Packages {
+    /// With one module in it.
+    pub(crate) fn new(file: &str, source: &str) -> Self {
+        let folder = PathBuf::from(format!("/var/tmp/sinew-packages-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let folder = folder.canonicalize().unwrap();
+        std::fs::write(folder.join(file), source).unwrap();
+        Self(folder)
+    }
+
+    /// Where the template imports the module `imported` of these.
+    pub(crate) fn imported(&self, language: Language) -> FunctionsOptions {
+        let (imports, packages) = (vec!["imported".to_owned()], vec![self.0.clone()]);
+        FunctionsOptions { imports, packages, ..options(language) }
+    }
+}
+
+impl Drop for Packages {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
 }
 
 /// The same functions in one language and another.
@@ -48,7 +76,12 @@ fn sources(language: Language) -> Sources {
 }
 
 pub(crate) fn options(language: Language) -> FunctionsOptions {
-    FunctionsOptions { call_timeout: Duration::from_secs(3), ready: 0, ..FunctionsOptions::new(language) }
+    FunctionsOptions {
+        call_timeout: Duration::from_secs(3),
+        ready: 0,
+        blanks: 0,
+        ..FunctionsOptions::new(language)
+    }
 }
 
 fn runtime(weakness: Weakness) -> Result<Arc<Runtime>, String> {
@@ -72,17 +105,27 @@ pub(crate) fn missing() -> Option<String> {
     }
 }
 
+fn new_store() -> Arc<Store> {
+    let memory = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
+    Arc::new(Store::open(memory).unwrap())
+}
+
 impl World {
     pub(crate) fn new(language: Language) -> Self {
         Self::with(options(language), Weakness::NONE)
     }
 
     pub(crate) fn with(options: FunctionsOptions, weakness: Weakness) -> Self {
-        let memory = store::Options { home: None, memory_bytes: 1 << 28, relations_bytes: 1 << 20 };
-        let store = Arc::new(Store::open(memory).unwrap());
+        let store = new_store();
         let sources = sources(options.language);
         let functions = Functions::new(options, runtime(weakness).unwrap(), store.clone()).unwrap();
         Self { store, functions, sources }
+    }
+
+    /// Why there is no such world.
+    pub(crate) fn refused(options: FunctionsOptions) -> String {
+        let made = Functions::new(options, runtime(Weakness::NONE).unwrap(), new_store());
+        made.err().unwrap().to_string()
     }
 
     pub(crate) fn spec(&self, source: &str) -> Spec {

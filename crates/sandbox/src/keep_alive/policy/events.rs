@@ -12,9 +12,6 @@ impl Policy {
     pub fn arrive(&mut self, now: u64, id: FunctionId, settings: Settings, ticket: Ticket) -> Vec<Decision> {
         let mut out = Vec::new();
         if let Err(reason) = self.admit(now, id, settings, &mut out) {
-            if let Some(function) = self.functions.get_mut(&id) {
-                function.counts.refused += 1;
-            }
             out.push(Decision::Refuse { ticket, reason });
             return out;
         }
@@ -47,12 +44,12 @@ impl Policy {
         if !self.remember(id, settings, out) {
             return Err(RefuseReason::TooManyFunctions(self.options.functions_max));
         }
-        if let Some(function) = self.functions.get_mut(&id) {
-            function.counts.arrivals += 1;
-            function.pauses.arrived(now);
-        }
+        let Some(function) = self.functions.get_mut(&id) else { return Ok(()) };
+        function.counts.arrivals += 1;
+        function.pauses.arrived(now);
         let (size_bytes, memory_bytes) = (settings.size_bytes, self.options.memory_bytes);
-        if size_bytes > memory_bytes && self.functions.get(&id).is_some_and(|it| !it.is_measured()) {
+        if size_bytes > memory_bytes && !function.is_measured() {
+            function.counts.refused += 1;
             return Err(RefuseReason::TooBig { size_bytes, memory_bytes });
         }
         Ok(())
@@ -273,6 +270,9 @@ impl Policy {
         let wanting: Vec<FunctionId> = self.wanting.iter().copied().collect();
         for id in wanting {
             while let Some(waiting) = self.next_waiting(id) {
+                if let Some(function) = self.functions.get_mut(&id) {
+                    function.counts.refused += 1;
+                }
                 let reason = RefuseReason::Draining;
                 out.push(Decision::Refuse { ticket: waiting.ticket, reason });
             }

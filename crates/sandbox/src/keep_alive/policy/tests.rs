@@ -384,6 +384,11 @@ impl Witness {
         assert_eq!(held + stats.stopping_bytes, stats.memory_bytes);
         assert!(stats.functions.iter().all(|it| it.idle + it.busy + it.starting <= 3));
         assert!(stats.functions.len() <= 4 && stats.waiting <= 12);
+        for function in &stats.functions {
+            let counts = &function.counts;
+            let answered = counts.warm + counts.prewarmed + counts.cold + counts.refused + counts.cancelled;
+            assert_eq!(counts.arrivals, answered + function.waiting as u64, "{counts:?}");
+        }
     }
 }
 

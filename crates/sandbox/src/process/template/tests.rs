@@ -25,6 +25,27 @@ fn every_start_has_the_same_layout() {
     assert_ne!(first, digest(&["json", "sqlite3"]), "other libraries are mapped");
 }
 
+fn node(imports: &[&str]) -> TemplateOptions {
+    TemplateOptions { language: Language::Node, interpreter: "node".into(), ..options(imports) }
+}
+
+#[test]
+fn every_start_of_node_has_the_same_layout() {
+    let digest = |imports: &[&str]| Template::start(&node(imports)).unwrap().hello.digest;
+    let first = digest(&["http", "zlib"]);
+    for _ in 0..3 {
+        assert_eq!(first, digest(&["http", "zlib"]));
+    }
+}
+
+#[test]
+fn node_says_why_it_cannot_serve() {
+    let missing = Template::start(&node(&["no-such-module"])).err().unwrap();
+    assert!(matches!(&missing, Refusal::Serve(why) if why.contains("no-such-module")), "{missing:?}");
+    let other = Template::start(&TemplateOptions { interpreter: "/bin/true".into(), ..node(&[]) });
+    assert!(other.err().unwrap().reason().contains("Node.js 20"));
+}
+
 #[test]
 fn what_cannot_serve_says_why() {
     let missing = Template::start(&options(&["no_such_module"])).err().unwrap().reason();

@@ -3,6 +3,8 @@
 //! against it, HTTP on loopback, and a node that is killed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod functions;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const ADD: &str = include_str!("../../../guests/codelets/wat/add.wat");
+const ADD: &str = include_str!("../../../../guests/codelets/wat/add.wat");
 const LOOP: &str = r#"(module (func (export "apply") (param i32) (result i32) (loop (br 0)) (i32.const 0)))"#;
 const TRAP: &str = r#"(module (func (export "apply") (param i32) (result i32) unreachable))"#;
 

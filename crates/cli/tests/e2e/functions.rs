@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Functions as their users meet them: written, deployed, called, broken,
+//! rolled back, on a node that is killed, in containers of their own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Node, home};
+
+/// Containers that functions are forked into take the rights of root.
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    let is_root = user.split_whitespace().nth(1) == Some("0");
+    if !is_root {
+        eprintln!("skipped: functions in containers need root");
+    }
+    is_root
+}
+
+impl Node {
+    fn deploy(&self, folder: &Path) -> Value {
+        let printed = self.ok(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
+        serde_json::from_str(printed.lines().next().unwrap()).unwrap()
+    }
+
+    /// A Python function of this source in a folder of its own.
+    fn python(&self, name: &str, settings: &str, source: &str) -> std::path::PathBuf {
+        let folder = self.home.join(format!("source-{name}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let manifest =
+            format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"main.handler\"\n{settings}");
+        std::fs::write(folder.join("sinew.toml"), manifest).unwrap();
+        std::fs::write(folder.join("main.py"), source).unwrap();
+        folder
+    }
+
+    /// Status and body of a call.
+    fn call(&self, name: &str, event: &Value) -> (u16, Value) {
+        let answer = self.http(&format!("POST /function/{name}"), event.to_string().as_bytes());
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str(body).unwrap_or_else(|_| body.into()))
+    }
+}
+
+#[test]
+fn what_new_writes_is_deployed_and_answers_also_after_a_kill() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    for runtime in ["python", "node", "wasm"] {
+        let folder = home.path().join(runtime);
+        node.ok(&["new", runtime, "--to", folder.to_str().unwrap(), "--runtime", runtime]);
+        let deployed = node.deploy(&folder);
+        assert_eq!((&deployed["name"], &deployed["version"]), (&json!(runtime), &json!(1)), "{deployed}");
+        let again = node.deploy(&folder);
+        assert_eq!((&again["version"], &again["changed"]), (&json!(1), &json!(false)), "{again}");
+    }
+    let check = |node: &Node| {
+        for runtime in ["python", "node"] {
+            let (status, body) = node.call(runtime, &json!({"name": "Ada"}));
+            assert_eq!((status, &body["message"]), (200, &json!("Hello, Ada!")), "{runtime}");
+        }
+        assert_eq!(node.ok(&["invoke", "wasm", "-d", "abc"]), "abc");
+    };
+    check(&node);
+    node.kill();
+    let node = Node::start(home.path());
+    check(&node);
+    assert_eq!(node.ok(&["list", "-o", "json"]).lines().count(), 3);
+    assert_eq!(node.terminate(), 0);
+}
+
+#[test]
+fn a_bad_version_never_serves_and_a_good_one_can_come_back() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let one = node.python("counter", "", "def handler(event, context):\n    return {'version': 1}\n");
+    node.deploy(&one);
+    for broken in ["import no_such_module\n", "def handler(:\n", "nothing = 1\n"] {
+        let folder = node.python("counter", "", broken);
+        let refused = node.run(&["deploy", folder.to_str().unwrap()]);
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && errors.contains("does not load"), "{errors}");
+    }
+    assert_eq!(node.call("counter", &json!({})), (200, json!({"version": 1})));
+    let two = node.python("counter", "", "def handler(event, context):\n    return {'version': 2}\n");
+    assert_eq!(node.deploy(&two)["version"], 2);
+    assert_eq!(node.call("counter", &json!({})).1["version"], 2);
+    node.ok(&["rollback", "counter"]);
+    assert_eq!(node.call("counter", &json!({})).1["version"], 1);
+    node.ok(&["rollback", "counter", "--to", "2"]);
+    assert_eq!(node.call("counter", &json!({})).1["version"], 2);
+    assert_ne!(node.code(&["rollback", "counter", "--to", "9"]), 0);
+    node.ok(&["delete", "counter", "--yes"]);
+    assert_eq!(node.call("counter", &json!({})).0, 404);
+}
+
+#[test]
+fn failures_say_where_and_are_found_by_their_request() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source = "import os, time\n\
+        def handler(event, context):\n    print('asked for', event['do'])\n    what = event['do']\n\
+        \x20   if what == 'raise': raise ValueError('not today')\n    if what == 'exit': os._exit(3)\n\
+        \x20   if what == 'sleep': time.sleep(30)\n    if what == 'eat': return len(bytearray(1 << 30))\n\
+        \x20   return 'fine'\n";
+    let folder = node.python("moody", "timeout = \"1s\"\nmemory = \"128MiB\"\n", source);
+    node.deploy(&folder);
+    for (what, status, said) in [
+        ("raise", 500, "ValueError: not today"),
+        ("exit", 500, "status 3"),
+        ("sleep", 504, "took too long"),
+        ("eat", 500, "function moody"),
+    ] {
+        let (found, problem) = node.call("moody", &json!({ "do": what }));
+        assert_eq!(found, status, "{what}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(said), "{what}: {problem}");
+        assert_eq!(problem["component"], "function");
+        let id = problem["request_id"].as_str().unwrap();
+        let logs = node.http(&format!("GET /v1/logs?request_id={id}"), b"");
+        let logs: Value = serde_json::from_str(logs.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let record = &logs["records"][0];
+        assert_eq!((&record["status"], &record["function"]), (&json!(status), &json!("moody")), "{logs}");
+        assert!(record["log"].as_str().unwrap().contains(&format!("asked for {what}")), "{logs}");
+        // The next request finds the function well, in a new instance if need be.
+        assert_eq!(node.call("moody", &json!({"do": "well"})).0, 200, "after {what}");
+    }
+}
+
+#[test]
+fn functions_see_neither_the_node_nor_each_other() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let port = node.address.rsplit(':').next().unwrap().to_owned();
+    let source = format!(
+        "import os, socket, glob\n\
+        def attempt(act):\n    try:\n        return repr(act())\n    except BaseException as error:\n        return type(error).__name__\n\
+        def handler(event, context):\n    return {{\n\
+        \x20   'home': attempt(lambda: os.listdir({home:?})),\n\
+        \x20   'socket': attempt(lambda: socket.socket(socket.AF_UNIX).connect({socket:?})),\n\
+        \x20   'api': attempt(lambda: socket.create_connection(('127.0.0.1', {port}), 2)),\n\
+        \x20   'write': attempt(lambda: open('/app/main.py', 'w')),\n\
+        \x20   'left': sorted(glob.glob('/tmp/*')), 'write_tmp': attempt(lambda: open('/tmp/' + event['who'], 'w').close()),\n\
+        \x20   'secret': os.environ.get('SECRET'), 'others': [p for p in os.listdir('/proc') if p.isdigit() and p not in ('1', str(os.getpid()))],\n\
+        \x20   }}\n",
+        home = home.path().display().to_string(),
+        socket = home.path().join("node.sock").display().to_string(),
+    );
+    let one = node.python("one", "environment = { SECRET = \"of one\" }\n", &source);
+    let two = node.python("two", "", &source);
+    node.deploy(&one);
+    node.deploy(&two);
+    let (status, first) = node.call("one", &json!({"who": "one"}));
+    assert_eq!(status, 200, "{first}");
+    let (_, second) = node.call("two", &json!({"who": "two"}));
+    for seen in [&first, &second] {
+        assert_eq!(seen["home"], "FileNotFoundError", "{seen}");
+        assert_eq!(seen["socket"], "FileNotFoundError", "{seen}");
+        assert!(
+            ["OSError", "ConnectionRefusedError", "PermissionError"].iter().any(|name| seen["api"] == *name),
+            "{seen}"
+        );
+        assert!(["OSError", "PermissionError"].iter().any(|name| seen["write"] == *name), "{seen}");
+        assert_eq!((&seen["left"], &seen["others"]), (&json!([]), &json!([])), "{seen}");
+        // The control: what is allowed works, so that the rest is no accident.
+        assert_eq!(seen["write_tmp"], "None", "{seen}");
+    }
+    assert_eq!((&first["secret"], &second["secret"]), (&json!("of one"), &Value::Null));
+}
+
+#[test]
+fn many_requests_at_once_share_the_instances_that_are_allowed() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source = "import os, time\nserved = 0\n\
+        def handler(event, context):\n    global served\n    served += 1\n    time.sleep(0.05)\n    return {'n': event['n'], 'served': served}\n";
+    let folder = node.python("slow", "concurrency = 3\n", source);
+    node.deploy(&folder);
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..24)
+            .map(|n| {
+                (
+                    n,
+                    scope.spawn({
+                        let node = &node;
+                        move || node.call("slow", &json!({ "n": n }))
+                    }),
+                )
+            })
+            .collect();
+        for (n, answer) in asked {
+            let (status, body) = answer.join().unwrap();
+            assert_eq!((status, &body["n"]), (200, &json!(n)), "{body}");
+        }
+    });
+    let described: Value = serde_json::from_str(&node.ok(&["describe", "slow", "-o", "json"])).unwrap();
+    let instances =
+        described["instances"]["idle"].as_u64().unwrap() + described["instances"]["busy"].as_u64().unwrap();
+    assert!((1..=3).contains(&instances), "{described}");
+    assert_eq!(described["requests"], 24);
+}
+
+#[test]
+fn a_node_that_ends_leaves_no_instance_behind() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = node.python("idle", "", "def handler(event, context):\n    return 'here'\n");
+    node.deploy(&folder);
+    assert_eq!(node.call("idle", &json!({})).0, 200);
+    let pid = node.child.id();
+    let groups = || {
+        let pattern = format!("sinew-{pid}-");
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids"];
+        let entries = roots.iter().flat_map(|root| std::fs::read_dir(root).into_iter().flatten().flatten());
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&pattern)).count()
+    };
+    assert!(groups() > 0, "the test can see control groups");
+    assert_eq!(node.terminate(), 0);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(groups(), 0);
+    assert!(!home.path().join("layers").exists());
+}
