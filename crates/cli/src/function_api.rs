@@ -116,6 +116,10 @@ impl Node {
             Err(error) if is_not_found(&error) && self.find_function(name).await?.is_none() => {
                 Err(self.no_function(name).await)
             }
+            Err(error) if is_not_found(&error) => Err(match error.downcast::<Stop>() {
+                Ok(stop) => stop.suggest(format!("`sinew describe {name}` lists the versions")).into(),
+                Err(error) => error,
+            }),
             Err(error) => Err(error),
         }
     }

@@ -63,9 +63,27 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     uplink.flush().await?;
     drop(uplink);
     for (Wanted { function, .. }, uploaded) in wanted.iter().zip(&uploaded) {
-        switch(&function.name, uploaded, begun, node, output).await?;
+        let switched = switch(&function.name, uploaded, begun, node, output).await;
+        switched.map_err(|error| not_deployed(&function.name, error))?;
     }
     Ok(())
+}
+
+/// Which function it was, and what the node found wrong with it.
+fn not_deployed(name: &str, error: anyhow::Error) -> anyhow::Error {
+    let stop = match error.downcast::<Stop>() {
+        Ok(stop) => stop,
+        Err(error) => return error.context(format!("{name} was not deployed")),
+    };
+    let problem = stop.problem.as_ref();
+    let is_its_own = problem.is_some_and(|problem| problem["type"] == "urn:sinew:problem:bad-deployment");
+    let detail = problem.and_then(|problem| problem["detail"].as_str()).filter(|_| is_its_own);
+    let message = format!("{name} was not deployed: {}", detail.unwrap_or(&stop.message));
+    if is_its_own {
+        let advice = "mend it and `sinew deploy` again; what served before still does";
+        return Stop { message, ..stop }.suggest(advice).into();
+    }
+    Stop { message, ..stop }.into()
 }
 
 /// The functions of all manifests, less those that nobody asked for.

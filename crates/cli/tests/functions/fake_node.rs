@@ -221,6 +221,9 @@ impl State {
         let body: Value = serde_json::from_slice(body).unwrap();
         let deployment = body["deployment"].as_str().unwrap().to_owned();
         assert!(self.objects.contains_key(&deployment), "what is deployed was put before");
+        if name == "broken" {
+            return problem(400, "bad-deployment", &Value::Null);
+        }
         let (versions, at) = self.functions.entry(name.to_owned()).or_default();
         let changed = versions.get(*at) != Some(&deployment);
         if changed {

@@ -122,6 +122,17 @@ fn nothing_is_switched_before_all_is_uploaded() {
 }
 
 #[test]
+fn what_the_node_refuses_is_named() {
+    let node = FakeNode::start();
+    let root = tempfile::tempdir().unwrap();
+    write(&root.path().join("sinew.toml"), "[functions.broken]\nruntime = \"python\"\n");
+    write(&root.path().join("main.py"), "");
+    let (code, told) = node.fails(&["deploy", text(root.path())]);
+    assert!(code == 1 && told.contains("broken was not deployed: so it did"), "{told}");
+    assert!(told.contains("what served before still does") && told.contains("request: id-7"), "{told}");
+}
+
+#[test]
 fn a_build_makes_the_code() {
     let node = FakeNode::start();
     let root = tempfile::tempdir().unwrap();
@@ -241,7 +252,8 @@ fn functions_are_listed_described_rolled_back_and_deleted() {
 
     assert!(node.ok(&["rollback", "hello"]).starts_with("hello  version 1  rolled back  http"));
     assert_eq!(node.json(&["rollback", "hello", "--to", "2"])["version"], 2);
-    assert_eq!(node.fails(&["rollback", "hello", "--to", "9"]).0, 4);
+    let (code, told) = node.fails(&["rollback", "hello", "--to", "9"]);
+    assert!(code == 4 && told.contains("`sinew describe hello` lists the versions"), "{told}");
     assert_eq!(node.fails(&["rollback", "hello", "--to", "0"]).0, 2);
     assert_eq!(node.fails(&["rollback", "other"]).0, 4);
 
