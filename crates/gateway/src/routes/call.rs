@@ -137,11 +137,10 @@ impl Recording {
         let report = self.report.take();
         let start = report.as_ref().map_or("memo", |report| report.start);
         let report = report.unwrap_or_default();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let record = Record {
             sequence: 0,
-            time_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            time_ms: millis(since_1970()),
             request_id: self.id.0.clone(),
             function: self.served.name.clone(),
             version: self.served.version,
@@ -166,6 +165,15 @@ impl Drop for Recording {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "people and functions are told the time of day")]
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn request_head(
     served: &Served,
     method: &Method,
@@ -178,7 +186,6 @@ fn request_head(
         return Vec::new();
     }
     let told = headers.iter().filter(|(name, _)| !HOP_BY_HOP.contains(name));
-    let deadline = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + served.timeout;
     let head = RequestHead {
         method: method.as_str(),
         path,
@@ -189,7 +196,7 @@ fn request_head(
         request_id: &id.0,
         function: &served.name,
         version: served.version,
-        deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+        deadline_ms: millis(since_1970() + served.timeout),
         source: "http",
     };
     // Strings and numbers only: serialization has nothing to fail on.
