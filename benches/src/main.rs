@@ -15,6 +15,7 @@ mod coldstart;
 mod count_string;
 mod density;
 mod figures;
+mod hostile;
 mod invoke;
 mod ray;
 mod relay;
@@ -24,13 +25,14 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
     ("coldstart", coldstart::run),
     ("density", density::run),
     ("apps", apps::run),
+    ("hostile", hostile::run),
 ];
 
 fn main() -> anyhow::Result<()> {

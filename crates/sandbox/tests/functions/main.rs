@@ -32,12 +32,20 @@ type Named = (String, fn(Language), Language);
 
 fn cases() -> Vec<Named> {
     let all = Language::ALL.into_iter().flat_map(|language| {
-        let own = match language {
-            Language::Python => [python::CASES, warm::CASES],
-            Language::Node => [node::CASES, &[]],
+        // Names tell attacks apart: the bench counts them.
+        let own: [(&str, &[Case]); 3] = match language {
+            Language::Python => [("hostile::", python::HOSTILE), ("", python::CASES), ("", warm::CASES)],
+            Language::Node => [("hostile::", node::HOSTILE), ("", node::CASES), ("", &[])],
         };
-        let each = ordinary::CASES.iter().chain(own.into_iter().flatten());
-        each.map(move |(name, case)| (format!("{}_{name}", language.name().to_lowercase()), *case, language))
+        let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
+            let language_name = language.name().to_lowercase();
+            cases
+                .iter()
+                .map(|(name, case)| (format!("{language_name}_{module}{name}"), *case, language))
+                .collect()
+        };
+        let own = own.into_iter().flat_map(move |(module, cases)| named(module, cases));
+        named("", ordinary::CASES).into_iter().chain(own)
     });
     all.collect()
 }

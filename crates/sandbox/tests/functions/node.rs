@@ -23,6 +23,10 @@ pub(crate) const CASES: &[Case] = &[
     ("what_goes_wrong_is_a_fault", what_goes_wrong_is_a_fault),
     ("stacks_name_the_functions_own_lines", stacks_name_the_functions_own_lines),
     ("imports_are_shared_but_not_their_randomness", imports_are_shared_but_not_their_randomness),
+];
+
+/// Attacks, and what misbehaves.
+pub(crate) const HOSTILE: &[Case] = &[
     ("exceptions_that_lie", exceptions_that_lie),
     ("endless_printing", endless_printing),
     ("stopping_itself", stopping_itself),

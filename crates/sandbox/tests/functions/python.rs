@@ -15,6 +15,10 @@ pub(crate) const CASES: &[Case] = &[
     ("randomness_differs", randomness_differs),
     ("threads_and_programs", threads_and_programs),
     ("standard_library", standard_library),
+];
+
+/// Attacks, and what misbehaves.
+pub(crate) const HOSTILE: &[Case] = &[
     ("kill_then_delete_leaves_nothing", kill_then_delete_leaves_nothing),
     ("exception_flood", exception_flood),
     ("exceptions_that_lie", exceptions_that_lie),
