@@ -18,6 +18,7 @@ import ctypes
 import gc
 import hashlib
 import io
+import json  # noqa: F401 - functions find it loaded
 import linecache
 import os
 import random
@@ -34,6 +35,9 @@ TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 CHANNEL = 3
 OWN_FILE = sys._getframe().f_code.co_filename
+# The node puts the text of `function.py` before this one: functions that are
+# loaded with it find it compiled.
+ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noqa: F821
 
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED = range(1, 10)
 
@@ -285,7 +289,12 @@ class Instance:
             sys.modules[name] = module
             text = source.decode()
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-            exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+            settings, _, adapter = text.partition("\n")
+            if adapter == ADAPTER:  # noqa: F821
+                exec(settings, module.__dict__)
+                exec(ADAPTER_CODE, module.__dict__)
+            else:
+                exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
             self.apply = module.apply
             if not callable(self.apply):
                 raise TypeError("apply is not a function")

@@ -32,7 +32,13 @@ pub(crate) enum Role {
 
 /// An interpreter alone is there in a tenth of a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-const PYTHON_SOURCE: &str = include_str!("../../../../guests/python/template.py");
+/// The template holds the adapter compiled, so that no instance has to.
+const PYTHON_SOURCE: &str = concat!(
+    "ADAPTER = r'''",
+    include_str!("../../../../guests/python/function.py"),
+    "'''\n",
+    include_str!("../../../../guests/python/template.py")
+);
 const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
 /// What stands between a template and the handler of a function.
 const PYTHON_ADAPTER: &str = include_str!("../../../../guests/python/function.py");
