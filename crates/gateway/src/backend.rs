@@ -147,6 +147,14 @@ pub trait Backend: Send + Sync + 'static {
         self.put_many(records)
     }
 
+    /// [`Backend::keep_many`] for what is of use once: it need not reach the disk.
+    ///
+    /// # Errors
+    /// As [`Backend::keep_many`].
+    fn pass_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        self.keep_many(records)
+    }
+
     /// The data of an object or ref. `None`: not here.
     ///
     /// # Errors

@@ -30,7 +30,8 @@ pub(crate) struct Record {
     pub(crate) function: String,
     pub(crate) version: u64,
     pub(crate) status: u16,
-    /// `warm`, `prewarmed`, `forked`, `cold`, or `memo` if nothing ran.
+    /// `warm`, `prewarmed`, `forked`, `cold`, `memo` if nothing had to run, `none` if nothing
+    /// could.
     pub(crate) start: &'static str,
     pub(crate) total_us: u64,
     pub(crate) queued_us: u64,

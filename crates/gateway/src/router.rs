@@ -119,6 +119,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/v1/functions/{name}/rollback", Long, functions::roll_back),
         Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
         Endpoint::new(Any, "/function/{name}", Long, call::call),
+        Endpoint::new(Any, "/function/{name}/", Long, call::call),
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),

@@ -44,6 +44,16 @@ impl Backend for NodeBackend {
         Ok(records.iter().filter_map(keep).collect())
     }
 
+    fn pass_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        let store = &self.0.store;
+        let pass = |record: &BundleRecord<'_>| match *record {
+            BundleRecord::Blob(bytes) => Some(store.pass_blob(bytes)),
+            BundleRecord::Tree(tree) => Some(store.pass_tree(tree)),
+            BundleRecord::Goal(_) => None,
+        };
+        Ok(records.iter().filter_map(pass).collect())
+    }
+
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.0.store.get(handle)
     }

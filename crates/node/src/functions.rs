@@ -26,6 +26,8 @@ const VERSIONS: &str = "/versions/";
 /// Versions of one function that are kept.
 const VERSIONS_MAX: usize = 20;
 const NAME_LEN_MAX: usize = 63;
+/// Numbers of versions have eight digits.
+const VERSION_END: u64 = 100_000_000;
 
 /// The deployments of a node.
 pub(crate) struct Deployments {
@@ -69,7 +71,7 @@ impl Deployments {
     /// Has it serve, in memory.
     fn serve(&self, name: &str, version: u64, handle: Handle) -> Result<Arc<Served>, String> {
         let deployment = Deployment::read(&self.store, handle)?;
-        self.processes.expect(deployment.procedure, deployment.concurrency);
+        self.processes.expect(deployment.procedure, deployment.expected);
         let mut serving = self.serving.write();
         let counts = serving.get(name).map_or_else(|| Arc::new(Counts::default()), |old| old.counts.clone());
         let served = Arc::new(deployment.served(name, version, handle, counts));
@@ -94,7 +96,8 @@ impl Deployments {
         let labels = self.store.labels()?;
         let numbered = labels
             .into_iter()
-            .filter_map(|(label, handle)| Some((label.strip_prefix(&prefix)?.parse().ok()?, handle)));
+            .filter_map(|(label, handle)| Some((label.strip_prefix(&prefix)?.parse::<u64>().ok()?, handle)))
+            .filter(|(number, _)| *number < VERSION_END);
         let mut versions: Vec<(u64, Handle)> = numbered.collect();
         versions.sort_unstable_by_key(|(version, _)| std::cmp::Reverse(*version));
         Ok(versions)
@@ -214,13 +217,14 @@ impl Functions for Deployments {
 
     fn remove(&self, name: &str) -> Result<(), FunctionError> {
         let _changing = self.changing.lock();
-        let removed = self.serving.write().remove(name).ok_or_else(|| unknown(name))?;
-        self.forget(removed.procedure);
+        let removed = self.served(name).ok_or_else(|| unknown(name))?;
         // The name first: versions without one serve nobody.
         self.store.remove_label(&format!("{PREFIX}{name}"))?;
         for (version, _) in self.versions(name)? {
             self.store.remove_label(&label_of(name, version))?;
         }
+        self.serving.write().remove(name);
+        self.forget(removed.procedure);
         Ok(())
     }
 }

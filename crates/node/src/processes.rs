@@ -5,6 +5,8 @@
 //! waits for an instance and for its answer, and resumes the job. Each runtime
 //! has a fleet of instances, which is begun when it is first needed.
 
+mod reports;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,16 +27,22 @@ use store::{Object, Store};
 
 use crate::Scheduler;
 use crate::workers::AbortOnPanic;
+use reports::Reports;
 
 /// Applications under way at once; more wait here.
-const THREADS_MAX: usize = 512;
+const THREADS_MAX: usize = 1024;
+/// Applications of one function under way at once, those that wait for an
+/// instance included, so that no function takes all threads from the others.
+const UNDER_WAY_MAX: usize = 256;
 const STACK_BYTES: usize = 512 << 10;
-/// Instances of a function that no deployment says anything about.
-const CONCURRENCY_DEFAULT: u32 = 16;
+/// How long a runtime that could not be begun is not tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// The longest time that a function may ask for.
+const CALL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Instances of each runtime that wait for their function.
 const BLANKS: usize = 2;
-/// Reports that wait for their request.
-const REPORTS_MAX: usize = 1024;
+/// The memory of a function whose `sinew.toml` says nothing of it.
+const USUAL_MEMORY_BYTES: u64 = 256 << 20;
 /// How long calls that run may go on when the node shuts down.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// What an image is, in an application: entries 1 to 4.
@@ -62,11 +70,42 @@ pub(crate) struct Processes {
     scheduler: Arc<Scheduler>,
     layers: Mutex<Option<Arc<Layers>>>,
     containers: Mutex<Option<Arc<Runtime>>>,
-    fleets: Mutex<HashMap<String, Instanced>>,
-    concurrency: RwLock<HashMap<Handle, u32>>,
+    fleets: Mutex<Fleets>,
+    expected: RwLock<HashMap<Handle, Expected>>,
     reports: Mutex<Reports>,
     queue: Mutex<Queue>,
     changed: Condvar,
+}
+
+/// What a deployment says of its procedure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    /// Instances at most.
+    pub(crate) concurrency: u32,
+    /// Requests that may wait for one.
+    pub(crate) waiting: u32,
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Self { concurrency: 16, waiting: 256 }
+    }
+}
+
+/// The runtimes that were begun.
+#[derive(Default)]
+struct Fleets {
+    by_runtime: HashMap<&'static str, Arc<Mutex<Begun>>>,
+    is_over: bool,
+}
+
+/// A runtime. Its lock is held while it is begun, which takes a while.
+#[derive(Default)]
+enum Begun {
+    #[default]
+    No,
+    Yes(Instanced),
+    Failed(Instant, Fault),
 }
 
 /// One runtime: what makes instances, and what keeps them.
@@ -79,6 +118,8 @@ struct Instanced {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Application>,
+    /// By procedure, those that run included.
+    under_way: HashMap<Handle, usize>,
     idle: usize,
     threads: Vec<JoinHandle<()>>,
     is_over: bool,
@@ -91,6 +132,8 @@ struct Application {
     data: Object,
     limits: Limits,
     begun: Instant,
+    /// The function's own tree.
+    procedure: Handle,
 }
 
 impl Processes {
@@ -102,7 +145,7 @@ impl Processes {
             layers: Mutex::default(),
             containers: Mutex::default(),
             fleets: Mutex::default(),
-            concurrency: RwLock::default(),
+            expected: RwLock::default(),
             reports: Mutex::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -114,20 +157,24 @@ impl Processes {
         self.options.memory_bytes
     }
 
-    /// Has a procedure run in at most so many instances.
-    pub(crate) fn expect(&self, procedure: Handle, concurrency: u32) {
-        self.concurrency.write().insert(procedure, concurrency);
+    /// Has a procedure run as its deployment says.
+    pub(crate) fn expect(&self, procedure: Handle, expected: Expected) {
+        self.expected.write().insert(procedure, expected);
     }
 
     /// Nothing is said of a procedure any more.
     pub(crate) fn forget(&self, procedure: Handle) {
-        self.concurrency.write().remove(&procedure);
+        self.expected.write().remove(&procedure);
     }
 
     /// Instances of a function now.
     pub(crate) fn instances(&self, served: &Served) -> Instances {
-        let begun = self.fleets.lock().get(&served.runtime).cloned();
-        let Some(Instanced { fleet, .. }) = begun else { return Instances::default() };
+        let begun = self.fleets.lock().by_runtime.get(served.runtime.as_str()).cloned();
+        let begun = begun.as_ref().and_then(|begun| match &*begun.try_lock()? {
+            Begun::Yes(Instanced { fleet, .. }) => Some(Arc::clone(fleet)),
+            Begun::No | Begun::Failed(..) => None,
+        });
+        let Some(fleet) = begun else { return Instances::default() };
         let report = fleet.report();
         let found = report.functions.iter().find(|found| found.spec.procedure == served.procedure);
         found.map_or_else(Instances::default, |found| Instances {
@@ -139,7 +186,7 @@ impl Processes {
 
     /// How an application ran; it is told once.
     pub(crate) fn take_report(&self, application: Handle) -> Option<CallReport> {
-        self.reports.lock().by_application.remove(&application)
+        self.reports.lock().take(application)
     }
 
     /// Takes an application over, if its procedure names a runtime; its job is
@@ -155,24 +202,55 @@ impl Processes {
         if runtime_of(procedure).is_none() {
             return false;
         }
-        let application = Application { job, thunk, data: data.clone(), limits, begun: Instant::now() };
+        // The function's tree is what its instances are known by.
+        let image = TreeView::from_checked(data).range(1, REQUEST_INDEX);
+        let procedure = image.map_or(procedure, |image| image.handle());
+        let application =
+            Application { job, thunk, data: data.clone(), limits, begun: Instant::now(), procedure };
         let mut queue = self.queue.lock();
-        if queue.is_over {
+        let refused = if queue.is_over {
+            Some(Fault::new(FailureCode::Cancelled, "the node is shutting down"))
+        } else {
+            self.crowded(&queue, procedure)
+        };
+        if let Some(fault) = refused {
             drop(queue);
-            let fault = Fault::new(FailureCode::Cancelled, "the node is shutting down");
             self.end(&application, Err(fault), false);
             return true;
         }
+        *queue.under_way.entry(procedure).or_default() += 1;
         queue.waiting.push_back(application);
         if queue.idle < queue.waiting.len() && queue.threads.len() < THREADS_MAX {
             match self.spawn(queue.threads.len()) {
                 Ok(thread) => queue.threads.push(thread),
+                Err(error) if queue.threads.is_empty() => {
+                    let application = queue.waiting.pop_back();
+                    queue.under_way.remove(&procedure);
+                    drop(queue);
+                    let fault =
+                        Fault::new(FailureCode::Resources, format!("no thread for a function: {error}"));
+                    application
+                        .iter()
+                        .for_each(|application| self.end(application, Err(fault.clone()), false));
+                    return true;
+                }
                 Err(error) => tracing::warn!(%error, "no thread for a function; it waits for another one"),
             }
         }
         drop(queue);
         self.changed.notify_one();
         true
+    }
+
+    /// Why no more applications of a procedure are taken, if so.
+    fn crowded(&self, queue: &Queue, procedure: Handle) -> Option<Fault> {
+        let expected = self.expected.read().get(&procedure).copied().unwrap_or_default();
+        let most = (expected.concurrency as usize + expected.waiting as usize).min(UNDER_WAY_MAX);
+        let now = queue.under_way.get(&procedure).copied().unwrap_or(0);
+        (now >= most).then(|| {
+            let why = format!("{now} requests of this function run or wait already; try again later");
+            Fault::new(FailureCode::Resources, why)
+        })
     }
 
     fn spawn(self: &Arc<Self>, number: usize) -> std::io::Result<JoinHandle<()>> {
@@ -190,6 +268,7 @@ impl Processes {
                 let (result, is_pure) = self.run(&application);
                 self.end(&application, result, is_pure);
                 queue = self.queue.lock();
+                queue.leave(application.procedure);
             } else if queue.is_over {
                 return;
             } else {
@@ -206,10 +285,11 @@ impl Processes {
         // of may go away.
         let is_lasting = is_pure && result.is_ok();
         let result = result.unwrap_or_else(|fault| {
-            let detail = self.store.keep_blob(fault.detail.as_bytes());
+            // Not remembered, so that nobody can ask for it again.
+            let detail = self.store.pass_blob(fault.detail.as_bytes());
             let (failure, tree) =
                 Failure { code: fault.code, application: application.thunk, detail }.to_tree();
-            self.store.keep_tree(tree.view());
+            self.store.pass_tree(tree.view());
             failure
         });
         self.scheduler.resume(application.job, Event::Applied(Outcome { result, cost, is_lasting }));
@@ -229,16 +309,20 @@ impl Processes {
         };
         let procedure = self.store.keep_tree(image);
         let image = Image::read(&self.store, image)?;
+        let deadline = application.begun + image.settings.timeout;
+        if Instant::now() >= deadline {
+            let why = "it waited for longer than its timeout; it did not run";
+            return Err(Fault::new(FailureCode::Deadline, why));
+        }
         let fleet = self.begun(&image.runtime)?.fleet;
         let limits = application.limits;
-        let concurrency = self.concurrency.read().get(&procedure).copied().unwrap_or(CONCURRENCY_DEFAULT);
+        let concurrency = self.expected.read().get(&procedure).copied().unwrap_or_default().concurrency;
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),
             limits,
             procedure,
         };
-        let deadline = application.begun + image.settings.timeout;
         let function = Function::new(Spec { procedure, limits }, concurrency);
         match fleet.invoke(&function, call, deadline, None) {
             Ok((Invoked::Done(outcome), start)) => {
@@ -267,32 +351,59 @@ impl Processes {
 
     /// The instances of a runtime.
     fn begun(&self, runtime: &str) -> Result<Instanced, Fault> {
-        // Held while it is begun: others would only do the same again.
-        let mut fleets = self.fleets.lock();
-        if let Some(begun) = fleets.get(runtime) {
-            return Ok(begun.clone());
-        }
-        let unavailable = |why: String| {
-            let why = format!("functions in {runtime} cannot run on this node: {why}; see `sinew doctor`");
-            Fault::new(FailureCode::Resources, why)
+        let Some(language) = Language::ALL.into_iter().find(|language| language.runtime() == runtime) else {
+            let why = format!("this node has no runtime {runtime:?}");
+            return Err(Fault::new(FailureCode::BadProcedure, why));
         };
-        let sandbox = self.sandbox(runtime).map_err(unavailable)?;
-        let policy = PolicyOptions { memory_bytes: self.options.memory_bytes, ..PolicyOptions::default() };
-        let options = FleetOptions { policy, ..FleetOptions::default() };
-        let fleet = Fleet::new(options, Arc::clone(&sandbox));
-        let fleet = Arc::new(fleet.map_err(|error| unavailable(error.to_string()))?);
-        let begun = Instanced { sandbox, fleet };
-        fleets.insert(runtime.to_owned(), begun.clone());
-        Ok(begun)
+        let cell = {
+            let mut fleets = self.fleets.lock();
+            if fleets.is_over {
+                return Err(Fault::new(FailureCode::Cancelled, "the node is shutting down"));
+            }
+            Arc::clone(fleets.by_runtime.entry(language.runtime()).or_default())
+        };
+        // Others would only do the same again.
+        let mut begun = cell.lock();
+        match &*begun {
+            Begun::Yes(instanced) => return Ok(instanced.clone()),
+            Begun::Failed(since, fault) if since.elapsed() < RETRY => return Err(fault.clone()),
+            Begun::No | Begun::Failed(..) => {}
+        }
+        let made = self.begin(language).map_err(|why| {
+            let name = language.name();
+            let why = format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`");
+            Fault::new(FailureCode::Resources, why)
+        });
+        match made {
+            // It would outlive the node's end.
+            Ok(_) if self.fleets.lock().is_over => {
+                Err(Fault::new(FailureCode::Cancelled, "the node is shutting down"))
+            }
+            Ok(instanced) => {
+                *begun = Begun::Yes(instanced.clone());
+                Ok(instanced)
+            }
+            Err(fault) => {
+                *begun = Begun::Failed(Instant::now(), fault.clone());
+                Err(fault)
+            }
+        }
     }
 
-    fn sandbox(&self, runtime: &str) -> Result<Arc<dyn Sandbox>, String> {
-        let known = Language::ALL.into_iter().find(|language| language.runtime() == runtime);
-        let language = known.ok_or("it has no such runtime")?;
-        let layers = Some(self.layers()?);
-        let options = FunctionsOptions { layers, blanks: BLANKS, ..FunctionsOptions::new(language) };
+    fn begin(&self, language: Language) -> Result<Instanced, String> {
+        let options = FunctionsOptions {
+            layers: Some(self.layers()?),
+            blanks: BLANKS,
+            usual_memory_bytes: USUAL_MEMORY_BYTES,
+            call_timeout: CALL_MAX,
+            ..FunctionsOptions::new(language)
+        };
         let functions = Functions::new(options, self.containers()?, Arc::clone(&self.store));
-        Ok(Arc::new(functions.map_err(|error| error.to_string())?))
+        let sandbox: Arc<dyn Sandbox> = Arc::new(functions.map_err(|error| error.to_string())?);
+        let policy = PolicyOptions { memory_bytes: self.options.memory_bytes, ..PolicyOptions::default() };
+        let options = FleetOptions { policy, ..FleetOptions::default() };
+        let fleet = Fleet::new(options, Arc::clone(&sandbox)).map_err(|error| error.to_string())?;
+        Ok(Instanced { sandbox, fleet: Arc::new(fleet) })
     }
 
     fn containers(&self) -> Result<Arc<Runtime>, String> {
@@ -328,8 +439,19 @@ impl Processes {
             let fault = Fault::new(FailureCode::Cancelled, "the node is shutting down");
             self.end(&application, Err(fault), false);
         }
-        let fleets: Vec<Instanced> = self.fleets.lock().drain().map(|(_, begun)| begun).collect();
-        for Instanced { fleet, .. } in &fleets {
+        let begun: Vec<Arc<Mutex<Begun>>> = {
+            let mut fleets = self.fleets.lock();
+            fleets.is_over = true;
+            fleets.by_runtime.drain().map(|(_, begun)| begun).collect()
+        };
+        let fleets: Vec<Arc<Fleet>> = begun
+            .iter()
+            .filter_map(|begun| match std::mem::take(&mut *begun.lock()) {
+                Begun::Yes(Instanced { fleet, .. }) => Some(fleet),
+                Begun::No | Begun::Failed(..) => None,
+            })
+            .collect();
+        for fleet in &fleets {
             if !fleet.drain(DRAIN_PATIENCE) {
                 tracing::warn!("some instances could not be ended");
             }
@@ -341,23 +463,15 @@ impl Processes {
     }
 }
 
-/// How applications ran, until somebody asks. Those that nobody asks about go
-/// when there are too many.
-#[derive(Default)]
-struct Reports {
-    by_application: HashMap<Handle, CallReport>,
-    order: VecDeque<Handle>,
-}
-
-impl Reports {
-    fn keep(&mut self, application: Handle, report: CallReport) {
-        while self.order.len() >= REPORTS_MAX {
-            if let Some(oldest) = self.order.pop_front() {
-                self.by_application.remove(&oldest);
+impl Queue {
+    /// An application of this procedure has ended.
+    fn leave(&mut self, procedure: Handle) {
+        if let Some(count) = self.under_way.get_mut(&procedure) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&procedure);
             }
         }
-        self.order.push_back(application);
-        self.by_application.insert(application, report);
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) const DURABLE: u8 = 2;
 /// A tree of which everything reachable is on disk, synced.
 pub(crate) const CLOSURE_DURABLE: u8 = 4;
 
+/// Nobody will ask for it again once it was used: it is dropped, and never
+/// written to disk. Whoever stores the same bytes for longer takes this off.
+pub(crate) const PASSING: u8 = 8;
+
 /// One per store.
 pub(crate) struct Memory {
     shards: Box<[Shard]>,
@@ -185,7 +189,9 @@ impl Memory {
         let shard = &mut *guard;
         let make = || Entry { key, object: object(), state: 0 };
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, make);
-        entry.state |= state | REFERENCED;
+        // It stays passing only for as long as all that store it say so.
+        let passing = if is_new { state } else { state & entry.state } & PASSING;
+        entry.state = (entry.state | state | REFERENCED) & !PASSING | passing;
         if is_new {
             let cost = cost_bytes(&entry.object);
             shard.bytes += cost;
@@ -255,7 +261,7 @@ impl Memory {
                 shard.hand += 1;
                 continue;
             }
-            if entry.state & (REFERENCED | DURABLE) == DURABLE {
+            if entry.state & REFERENCED == 0 && entry.state & (DURABLE | PASSING) != 0 {
                 // Another entry takes its place, so the hand stays.
                 let entry = shard.table.remove_at(shard.hand, |key| self.seed.of_hashed(key));
                 freed += cost_bytes(&entry.object);

@@ -16,7 +16,7 @@ use crate::closure::Closure;
 use crate::disk::Disk;
 use crate::files::is_large;
 use crate::labels::{MemoryLabels, check_name};
-use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory};
+use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING};
 use crate::{BlobWriter, Error, Object, Relations};
 
 /// Memory that the index may use for pages of its file.
@@ -171,6 +171,33 @@ impl Store {
         if handle.literal_bytes().is_none() {
             self.memory.insert_with(handle, 0, || Object::from_vec(bytes));
         }
+        handle
+    }
+
+    /// [`Store::keep_blob`] for what is of use only once, as a request is: it
+    /// is never written to disk, and dropped when its memory is needed and
+    /// nobody holds it.
+    pub fn pass_blob(&self, bytes: &[u8]) -> Handle {
+        let handle = Handle::blob(bytes);
+        if handle.literal_bytes().is_none() {
+            self.memory.insert_with(handle, PASSING, || Object::copy_of(bytes));
+        }
+        handle
+    }
+
+    /// [`Store::pass_blob`] that takes the bytes over.
+    pub fn pass_blob_vec(&self, bytes: Vec<u8>) -> Handle {
+        let handle = Handle::blob(&bytes);
+        if handle.literal_bytes().is_none() {
+            self.memory.insert_with(handle, PASSING, || Object::from_vec(bytes));
+        }
+        handle
+    }
+
+    /// [`Store::pass_blob`] for a tree.
+    pub fn pass_tree(&self, tree: TreeView<'_>) -> Handle {
+        let handle = tree.handle();
+        self.memory.insert_with(handle, PASSING, || Object::copy_of(tree.as_bytes()));
         handle
     }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
@@ -44,6 +46,15 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("trailer"),
 ];
+
+/// What a function cannot say: lengths are counted, and the rest is about all
+/// that this address answers.
+const WITHHELD: [HeaderName; 3] = [
+    CONTENT_LENGTH,
+    HeaderName::from_static("service-worker-allowed"),
+    HeaderName::from_static("clear-site-data"),
+];
+const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals";
 
 /// What a function learns of a request besides its body.
 #[derive(Debug, Serialize)]
@@ -135,7 +146,8 @@ impl Recording {
         self.is_recorded = true;
         self.served.counts.ended(failure.is_some());
         let report = self.report.take();
-        let start = report.as_ref().map_or("memo", |report| report.start);
+        let unreported = if failure.is_some() { "none" } else { "memo" };
+        let start = report.as_ref().map_or(unreported, |report| report.start);
         let report = report.unwrap_or_default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let record = Record {
@@ -216,7 +228,8 @@ async fn run(
         let (shared, served) = (shared.clone(), served.clone());
         blocking(move || keep(&shared, &served, &head, &body.bytes)).await??
     };
-    let deadline = Some(served.timeout.saturating_add(GRACE));
+    // It may wait as long for an instance as it may then run.
+    let deadline = Some(served.timeout.saturating_mul(2).saturating_add(GRACE));
     let request =
         EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: served.is_pure };
     let mut evaluation =
@@ -253,7 +266,10 @@ fn keep(shared: &Shared, served: &Served, head: &[u8], body: &[u8]) -> Result<Ha
     }
     tree.push(Handle::blob(body));
     let records = [BundleRecord::Blob(head), BundleRecord::Blob(body), BundleRecord::Tree(tree.view())];
-    let kept = shared.backend.keep_many(&records).map_err(|error| Problem::store(&error))?;
+    // What is asked for once leaves no trace on the disk: it may hold secrets.
+    let kept =
+        if served.is_pure { shared.backend.keep_many(&records) } else { shared.backend.pass_many(&records) };
+    let kept = kept.map_err(|error| Problem::store(&error))?;
     let application = kept.last().and_then(|tree| tree.application()).and_then(Handle::strict);
     application.ok_or_else(|| Problem::internal("gateway", "a request could not be made an application"))
 }
@@ -299,10 +315,13 @@ fn answer(result: Bytes) -> Result<Response, &'static str> {
     for (name, value) in head.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "has a header with a bad name")?;
         let value = HeaderValue::from_str(&value).map_err(|_| "has a header with a bad value")?;
-        if !HOP_BY_HOP.contains(&name) && name != CONTENT_LENGTH {
+        if !HOP_BY_HOP.contains(&name) && !WITHHELD.contains(&name) {
             answered.append(name, value);
         }
     }
+    // A page of a function is no page of the node's, although it comes from the
+    // same address: its scripts have an origin of their own.
+    answered.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGES));
     Ok(response)
 }
 
@@ -319,14 +338,14 @@ mod tests {
     #[test]
     fn answers_are_what_the_function_says() {
         let said = r#"{"status":201,"headers":[["content-type","a/b"],["set-cookie","x"],["set-cookie","y"],
-            ["transfer-encoding","chunked"],["content-length","999"]]}"#;
+            ["transfer-encoding","chunked"],["content-length","999"],["Service-Worker-Allowed","/"]]}"#;
         let response = answer(result(said, b"body")).unwrap();
         assert_eq!(response.status(), 201);
         let names: Vec<&str> = response.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["content-type", "set-cookie"]);
+        assert_eq!(names, ["content-type", "set-cookie", "content-security-policy"]);
         assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
         assert_eq!(answer(result("", b"")).unwrap().status(), 200);
-        assert_eq!(answer(result("{}", b"x")).unwrap().headers().len(), 0);
+        assert_eq!(answer(result("{}", b"x")).unwrap().headers().len(), 1);
     }
 
     #[test]

@@ -32,9 +32,11 @@ struct Target {
 }
 
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
-    let functions = shared.backend.functions().ok_or_else(no_functions)?;
-    let all: Vec<Value> = functions.all().iter().map(|served| summary(functions, served).into()).collect();
-    Ok(Json(json!({ "functions": all })))
+    let all = change(shared, |functions| {
+        let all = functions.all();
+        Ok(all.iter().map(|served| summary(functions, served).into()).collect::<Vec<Value>>())
+    });
+    Ok(Json(json!({ "functions": all.await? })))
 }
 
 pub(crate) async fn get(

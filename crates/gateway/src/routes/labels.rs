@@ -62,6 +62,7 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<(StatusCode, Json<Label>), Problem> {
     let name = label_name(path)?;
+    refuse_functions(&name)?;
     let target: Target = json(&shared, &headers, body).await?;
     let handle = parse_handle(&target.handle)?;
     let label = name.clone();
@@ -80,6 +81,7 @@ pub(crate) async fn remove(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, Problem> {
     let name = label_name(path)?;
+    refuse_functions(&name)?;
     let wanted = name.clone();
     let removed = blocking(move || shared.backend.remove_label(&wanted)).await?;
     match removed.map_err(|error| Problem::store(&error))? {
@@ -92,6 +94,16 @@ fn label_name(path: Result<Path<String>, PathRejection>) -> Result<String, Probl
     let name = path_text(path)?;
     check_label(&name)?;
     Ok(name)
+}
+
+/// Functions' labels move only with what serves.
+fn refuse_functions(name: &str) -> Result<(), Problem> {
+    if !name.starts_with("function/") {
+        return Ok(());
+    }
+    let detail = format!("{name:?} belongs to a function, and follows its deployments");
+    Err(Problem::bad_request("bad-label", detail)
+        .suggest("use /v1/functions, or `sinew deploy`, `rollback`, `delete`"))
 }
 
 fn no_such_label(name: &str) -> Problem {

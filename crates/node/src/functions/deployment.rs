@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::{Counts, Served};
-use objects::{Handle, Limits, Pairs, TreeView};
+use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use sandbox::process::{Image, Settings};
 use store::{Object, Store};
+
+use crate::processes::Expected;
 
 /// What the first entry of a deployment says.
 const MARK: &[u8] = b"sinew:function/1";
@@ -25,8 +27,8 @@ pub(crate) struct Deployment {
     timeout: Duration,
     pub(crate) settings: Pairs,
     pub(crate) serving: Pairs,
-    /// Instances at most.
-    pub(crate) concurrency: u32,
+    /// What instances it may have.
+    pub(crate) expected: Expected,
     is_pure: bool,
 }
 
@@ -38,7 +40,7 @@ impl Deployment {
     pub(crate) fn read(store: &Store, handle: Handle) -> Result<Self, String> {
         let data = tree(store, handle)?;
         let entries: Vec<Handle> = TreeView::from_checked(&data).iter().take(5).collect();
-        let &[mark, procedure, limits, serving] = entries.as_slice() else {
+        let &[mark, mut procedure, limits, serving] = entries.as_slice() else {
             return Err("it is not [mark, procedure, limits, serving]".to_owned());
         };
         if mark.literal_bytes() != Some(MARK) {
@@ -61,14 +63,19 @@ impl Deployment {
                     image.runtime
                 ));
             }
-            prefix.extend(view.iter());
             let settings = view.get(3).ok_or("the procedure has no settings")?;
+            // Refs: the runtime reads them itself, when an instance is made. As
+            // objects they would be brought, all files of them, for each call.
+            let entries = view.iter().map(|entry| entry.lowered().unwrap_or(entry));
+            let refs: TreeBuilder = entries.collect();
+            prefix.extend(refs.view().iter());
+            procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
             (image.runtime, pairs(store, settings)?, image.settings.timeout)
         };
-        let concurrency = check_serving(&serving, &runtime)?;
+        let expected = check_serving(&serving, &runtime)?;
         let is_pure = serving.get("pure") == Some(b"true");
         let limits = limits_value;
-        Ok(Self { runtime, procedure, prefix, limits, timeout, settings, serving, concurrency, is_pure })
+        Ok(Self { runtime, procedure, prefix, limits, timeout, settings, serving, expected, is_pure })
     }
 
     /// What the gateway needs of it.
@@ -118,9 +125,9 @@ fn pairs(store: &Store, handle: Handle) -> Result<Pairs, String> {
     Pairs::read(TreeView::from_checked(&data), blob).map_err(|error| error.to_string())
 }
 
-/// Checks what is said of how requests reach it, and gives the instances at most.
-fn check_serving(serving: &Pairs, runtime: &str) -> Result<u32, String> {
-    let mut concurrency = 16;
+/// Checks what is said of how requests reach it.
+fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
+    let mut expected = Expected::default();
     for (name, value) in serving.iter() {
         let text = std::str::from_utf8(value).map_err(|_| format!("{name} is not UTF-8"))?;
         let number = |least: u64, most: u64| {
@@ -128,8 +135,8 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<u32, String> {
             number.ok_or_else(|| format!("{name} is {text:?}, not a number from {least} to {most}"))
         };
         match name {
-            "concurrency" => concurrency = u32::try_from(number(1, 1000)?).unwrap_or(u32::MAX),
-            "waiting" => _ = number(0, 100_000)?,
+            "concurrency" => expected.concurrency = u32::try_from(number(1, 1000)?).unwrap_or(u32::MAX),
+            "waiting" => expected.waiting = u32::try_from(number(0, 100_000)?).unwrap_or(u32::MAX),
             "idle-ms" => _ = number(0, 1 << 40)?,
             "pure" | "idempotent" if !["true", "false"].contains(&text) => {
                 return Err(format!("{name} is {text:?}, not true or false"));
@@ -143,5 +150,5 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<u32, String> {
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }
     }
-    Ok(concurrency)
+    Ok(expected)
 }

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use objects::{FailureCode, Handle, Limits, MEMORY_DEFAULT_BYTES};
+use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
 use store::{Object, Store};
 
@@ -143,7 +143,7 @@ impl Functions {
     /// [`Error::Template`] if the template cannot serve, or the machine does
     /// not have what it takes.
     pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
-        let (usual, ready) = (options.room(MEMORY_DEFAULT_BYTES), options.ready);
+        let (usual, ready) = (options.room(options.usual_memory_bytes), options.ready);
         Self::with_places(options, store, |prefixes| {
             Ok(Box::new(Containers::new(runtime, prefixes, usual, ready)?))
         })
@@ -194,7 +194,7 @@ impl Functions {
         };
         let maker = Arc::new(Maker { options: options.clone(), starter, places });
         let making = maker.clone();
-        let usual = options.room(MEMORY_DEFAULT_BYTES);
+        let usual = options.room(options.usual_memory_bytes);
         let make = Box::new(move || making.make(usual));
         let blanks = Blanks::new(most, make).map_err(failed)?;
         Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default() })
@@ -279,7 +279,7 @@ impl Functions {
             room.cpu_percent = image.settings.cpu_percent;
             room.tmp_bytes = image.settings.tmp_bytes;
         }
-        let is_usual = room == options.room(MEMORY_DEFAULT_BYTES);
+        let is_usual = room == options.room(options.usual_memory_bytes);
         let blank = if is_usual { self.blanks.take() } else { None };
         let mut instance = match blank {
             Some(blank) => blank,
@@ -352,9 +352,16 @@ impl Functions {
         seat.log.lock().clone_from(log);
         if !usable {
             *instance = None;
-            seat.control.lock().life = None;
+            // Taking a container down takes a while.
+            let ended = seat.control.lock().life.take();
+            drop(ended);
         }
-        Ok(self.store.keep_blob_vec(result?))
+        let result = result?;
+        Ok(if recipe::is_asked_once(call) {
+            self.store.pass_blob_vec(result)
+        } else {
+            self.store.keep_blob_vec(result)
+        })
     }
 
     fn enter(&self, id: SandboxId, call: &Call) -> Result<Result<Arc<Seat>, Fault>, Error> {

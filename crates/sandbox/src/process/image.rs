@@ -81,6 +81,9 @@ impl Image {
         };
         let runtime = runtime_of(runtime).ok_or_else(|| bad("a function's first entry names no runtime"))?;
         let layers: Vec<Handle> = TreeView::from_checked(&object(store, layers)?).iter().collect();
+        if code.is_thunk() || code.is_encode() || !code.names_tree() {
+            return Err(bad("a function's code is a tree"));
+        }
         if layers.len() > LAYERS_MAX {
             return Err(bad(format!("a function has {} layers; at most {LAYERS_MAX}", layers.len())));
         }
@@ -135,10 +138,11 @@ fn push_quoted(line: &mut String, text: &str) {
 
 /// The data of a tree.
 fn object(store: &Store, handle: Handle) -> Result<Object, Fault> {
-    if !handle.is_object() || !handle.names_tree() {
+    // Refs too: the evaluator has no need to bring what is read here.
+    if !handle.is_value() || handle.is_failure() || !handle.names_tree() {
         return Err(bad("a function's layers and settings are trees"));
     }
-    match store.get(handle) {
+    match store.get(handle.definition()) {
         Ok(Some(object)) => Ok(object),
         Ok(None) => {
             let why = format!("{handle} of the function is not on this node; deploy it again");

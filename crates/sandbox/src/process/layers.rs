@@ -14,7 +14,7 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ const ENTRIES_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 64;
 /// Bytes of one layer's files.
 const BYTES_MAX: u64 = 4 << 30;
+/// What a file takes on the disk, however small it is.
+const FILE_BYTES_MIN: u64 = 4096;
 const NAME_LEN_MAX: usize = 255;
 
 /// A directory that holds layers.
@@ -84,10 +86,13 @@ impl Layers {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        fs::create_dir_all(&root)?;
+        if let Some(parent) = root.parent() {
+            fs::create_dir_all(parent)?;
+        }
         // Containers see what is mounted for them; no other account of this
-        // machine needs to see what functions are made of.
-        fs::set_permissions(&root, Permissions::from_mode(0o700))?;
+        // machine needs to see what functions are made of, or may have put
+        // something in its place.
+        fs::DirBuilder::new().mode(0o700).create(&root)?;
         Ok(Self { root, store, bytes_max, state: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -122,9 +127,20 @@ impl Layers {
         let ready = Ready { layer: Arc::clone(&layer), last_use: state.uses };
         state.ready.insert(tree, ready);
         let unused = state.take_unused(self.bytes_max);
+        // Out of the way under the lock: the same layer may be made again at once.
+        let away: Vec<PathBuf> = unused.iter().map(|layer| self.put_aside(&layer.path, &mut state)).collect();
         drop(state);
-        unused.iter().for_each(|layer| remove(&layer.path));
+        away.iter().for_each(|path| remove(path));
         Ok(layer)
+    }
+
+    fn put_aside(&self, path: &Path, state: &mut State) -> PathBuf {
+        state.uses += 1;
+        let aside = self.root.join(format!("old-{}", state.uses));
+        match fs::rename(path, &aside) {
+            Ok(()) => aside,
+            Err(_) => path.to_owned(),
+        }
     }
 
     fn make(&self, tree: Handle) -> Result<Layer, Fault> {
@@ -230,7 +246,7 @@ impl Writer<'_> {
 
     fn file(&mut self, handle: Handle, path: &Path, mode: u32) -> Result<(), Fault> {
         // The size is in the handle, so that nothing too large is even read.
-        self.bytes = self.bytes.saturating_add(handle.size());
+        self.bytes = self.bytes.saturating_add(handle.size().max(FILE_BYTES_MIN));
         if self.bytes > BYTES_MAX {
             return Err(bad(format!("a directory has more than {BYTES_MAX} bytes")));
         }

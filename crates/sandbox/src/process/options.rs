@@ -52,8 +52,11 @@ pub struct FunctionsOptions {
     /// Where the files of functions that are images are written out; without
     /// it there can be none.
     pub layers: Option<Arc<Layers>>,
-    /// Containers that are kept prepared, for functions with the default
-    /// memory limit.
+    /// The memory limit of functions for which containers and instances are
+    /// kept ready.
+    pub usual_memory_bytes: u64,
+    /// Containers that are kept prepared, for functions with the usual memory
+    /// limit.
     pub ready: usize,
     /// Instances without a function that are kept forked, for such functions:
     /// faster still, for some 3 MiB of memory each.
@@ -82,6 +85,7 @@ impl FunctionsOptions {
             files: 256,
             tmp_bytes: 16 << 20,
             layers: None,
+            usual_memory_bytes: objects::MEMORY_DEFAULT_BYTES,
             ready: 4,
             blanks: match language {
                 Language::Python => 0,

@@ -13,7 +13,7 @@ use super::image::Image;
 use super::language::Language;
 use super::layers::{Layer, Layers};
 use super::rootfs::Bind;
-use crate::Fault;
+use crate::{Call, Fault};
 
 /// Where a function finds its code.
 const CODE_PLACE: &str = "/app";
@@ -35,6 +35,14 @@ pub(super) fn places() -> impl Iterator<Item = String> {
 /// The entry of an application with which the arguments of a function begin.
 pub(super) fn arguments_start(procedure: Handle) -> usize {
     if procedure.names_tree() { IMAGE_ARGUMENTS } else { BLOB_ARGUMENTS }
+}
+
+/// Whether nobody can ask for the result again: each request of a function that
+/// is not pure is a computation of its own.
+pub(super) fn is_asked_once(call: &Call) -> bool {
+    let request = call.application.as_tree().get(IMAGE_ARGUMENTS);
+    call.procedure.names_tree()
+        && request.and_then(|id| id.literal_bytes().map(|id| !id.is_empty())).unwrap_or(false)
 }
 
 /// What it takes to load a procedure.

@@ -255,7 +255,7 @@ impl Runtime {
             USER_INSIDE
         } else {
             // Of its own, so that a limit of processes is not shared.
-            USERS_FIRST + ((std::process::id() & 0x3f_ffff) << 6 | (number & 63))
+            USERS_FIRST + ((std::process::id() & 0xffff) << 12 | (number & 0xfff))
         };
         Confinement {
             namespaces: if has_user_namespace { own.and(Namespaces::USER) } else { own },

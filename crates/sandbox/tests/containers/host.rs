@@ -42,9 +42,9 @@ impl Host {
     }
 }
 
-/// The first user of this process's containers; they have 64 in all.
+/// The first user of this process's containers; they have 4096 in all.
 pub(crate) fn first_user() -> u32 {
-    0x7000_0000 + ((std::process::id() & 0x3f_ffff) << 6)
+    0x7000_0000 + ((std::process::id() & 0xffff) << 12)
 }
 
 fn processes() -> BTreeSet<u32> {
@@ -59,7 +59,7 @@ fn processes() -> BTreeSet<u32> {
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
         parents.insert(pid, parent.unwrap_or(0));
         let user = entry.metadata().map_or(0, |metadata| metadata.uid());
-        if (first_user()..first_user() + 64).contains(&user) {
+        if (first_user()..first_user() + 4096).contains(&user) {
             found.insert(pid);
         }
     }

@@ -3,7 +3,7 @@
 
 use objects::Handle;
 
-use super::{CLOSURE_DURABLE, DURABLE, ENTRY_COST_BYTES, Memory, REFERENCED, Sweep};
+use super::{CLOSURE_DURABLE, DURABLE, ENTRY_COST_BYTES, Memory, PASSING, REFERENCED, Sweep};
 use crate::Object;
 
 fn blob(number: u32, len: usize) -> (Handle, Object) {
@@ -71,6 +71,29 @@ fn the_hand_gives_a_second_chance_and_drops_only_what_is_on_disk() {
     assert!(memory.state(used).is_some() && memory.state(derived).is_some());
     memory.evict_written(second.unwritten);
     assert_eq!(memory.state(derived), None);
+}
+
+#[test]
+fn what_passes_is_dropped_unwritten_unless_somebody_else_stores_it() {
+    let memory = Memory::new(1 << 20, None);
+    let passing = insert(&memory, 1, 100, PASSING);
+    let kept_later = insert(&memory, 2, 100, PASSING);
+    memory.insert_with(kept_later, 0, || unreachable!("it is there"));
+    let kept_before = insert(&memory, 3, 100, 0);
+    memory.insert_with(kept_before, PASSING, || unreachable!("it is there"));
+    let held = insert(&memory, 4, 100, PASSING);
+    let hold = memory.get(held);
+    assert!(sweep_all(&memory).evicted.is_empty(), "each has a second chance");
+    let sweep = sweep_all(&memory);
+    assert_eq!(sweep.evicted.len(), 1);
+    assert!(memory.state(passing).is_none());
+    let mut unwritten: Vec<Handle> = sweep.unwritten.iter().map(|(key, _)| *key).collect();
+    let mut wanted = vec![kept_later, kept_before];
+    unwritten.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(unwritten, wanted);
+    assert!(memory.state(held).is_some());
+    drop(hold);
 }
 
 #[test]

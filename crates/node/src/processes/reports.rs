@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How applications ran, for the requests that they ran for.
+
+use std::collections::{HashMap, VecDeque};
+
+use gateway::CallReport;
+use objects::Handle;
+
+/// Reports that wait for their request.
+const REPORTS_MAX: usize = 4096;
+/// Bytes of what they say was printed.
+const REPORTS_BYTES_MAX: usize = 16 << 20;
+
+/// How applications ran, until somebody asks. Those that nobody asks about go
+/// when there are too many.
+#[derive(Default)]
+pub(super) struct Reports {
+    by_application: HashMap<Handle, (u64, CallReport)>,
+    order: VecDeque<(u64, Handle)>,
+    bytes: usize,
+    last: u64,
+}
+
+impl Reports {
+    pub(super) fn keep(&mut self, application: Handle, report: CallReport) {
+        self.take(application);
+        self.last += 1;
+        self.bytes += report.log.len();
+        self.order.push_back((self.last, application));
+        self.by_application.insert(application, (self.last, report));
+        while self.order.len() > REPORTS_MAX || self.bytes > REPORTS_BYTES_MAX {
+            let Some((number, oldest)) = self.order.pop_front() else { break };
+            // It may have been taken, and another one kept since.
+            if self.by_application.get(&oldest).is_some_and(|(kept, _)| *kept == number) {
+                self.take(oldest);
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, application: Handle) -> Option<CallReport> {
+        let (_, report) = self.by_application.remove(&application)?;
+        self.bytes -= report.log.len();
+        Some(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(bytes: usize) -> CallReport {
+        CallReport { log: vec![0; bytes], ..CallReport::default() }
+    }
+
+    fn name(number: u64) -> Handle {
+        Handle::u64(number)
+    }
+
+    #[test]
+    fn a_report_is_told_once_and_the_oldest_go() {
+        let mut reports = Reports::default();
+        for number in 0..REPORTS_MAX as u64 + 10 {
+            reports.keep(name(number), report(1));
+        }
+        assert!(reports.take(name(9)).is_none() && reports.take(name(10)).is_some());
+        assert!(reports.take(name(10)).is_none(), "once");
+        reports.keep(name(20_000), report(REPORTS_BYTES_MAX));
+        assert_eq!((reports.by_application.len(), reports.bytes), (1, REPORTS_BYTES_MAX));
+        assert!(reports.take(name(20_000)).is_some() && reports.bytes == 0);
+    }
+
+    #[test]
+    fn an_old_report_of_the_same_application_takes_no_new_one_along() {
+        let mut reports = Reports::default();
+        reports.keep(name(1), report(1));
+        reports.take(name(1));
+        reports.keep(name(1), report(2));
+        for number in 2..REPORTS_MAX as u64 + 1 {
+            reports.keep(name(number), report(0));
+        }
+        assert_eq!(reports.take(name(1)).map(|report| report.log.len()), Some(2));
+    }
+}
