@@ -63,6 +63,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let again = step("counting in the node again", || count(&node, &expression))?;
     ensure!(again.counts == first.counts, "the second run differs: {:?}", again.counts);
     report(&corpus, &first, &again);
+    functions(&node)?;
     println!("\nall of it took {}; the node ends with this program.", seconds(begun.elapsed()));
     suggest(&node, &first.handle);
     Ok(())
@@ -128,6 +129,53 @@ fn report(corpus: &corpus::Corpus, first: &Run, again: &Run) {
     line("first run", first);
     line("second run", again);
     println!("{:<11} {rate:.2} GB/s in the first run", "");
+}
+
+/// Writes a function for each runtime, deploys it, calls it twice, and tells
+/// how it went.
+fn functions(node: &Node) -> anyhow::Result<()> {
+    println!();
+    let is_root = process::output(process::command("id").arg("-u"))? == "0";
+    let written = layout::demo().join("functions");
+    corpus::remove(&written)?;
+    for runtime in ["wasm", "python", "node"] {
+        if runtime != "wasm" && !is_root {
+            note(format!("no function in {runtime}: forking into containers takes the rights of root"));
+            continue;
+        }
+        if !has_interpreter(runtime) {
+            note(format!("no function in {runtime}: `sinew doctor` tells which interpreter is missing"));
+            continue;
+        }
+        let (function, folder) = (format!("hello-{runtime}"), written.join(runtime));
+        step(&format!("writing and deploying {function}, with `sinew new` and `sinew deploy`"), || {
+            let mut new = node.sinew();
+            new.args(["new", &function, "--runtime", runtime, "--to"]).arg(&folder);
+            process::output(&mut new)?;
+            process::output(node.sinew().arg("deploy").arg(&folder)).map(drop)
+        })?;
+        let function = function.as_str();
+        let call = || process::output(node.sinew().args(["invoke", function, "-d", r#"{"name": "Ada"}"#]));
+        let (said, again) = (call()?, call()?);
+        ensure!(said.contains("Ada") && said == again, "{function} answered {said:?}, then {again:?}");
+        let calls = process::output(node.sinew().args(["logs", function, "-o", "json"]))?;
+        for line in calls.lines() {
+            let call: serde_json::Value = serde_json::from_str(line).context("logs said no JSON")?;
+            let spent = Duration::from_micros(call["total_us"].as_u64().unwrap_or_default());
+            println!("{:>12}  {}", seconds(spent), call["start"].as_str().unwrap_or("-"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the interpreter of a runtime is there, and new enough.
+fn has_interpreter(runtime: &str) -> bool {
+    let (program, arguments) = match runtime {
+        "python" => ("python3", ["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]),
+        "node" => ("node", ["-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)"]),
+        _ => return true,
+    };
+    process::succeeds(process::command(program).args(arguments))
 }
 
 /// Three things to do next, ready to be copied.
