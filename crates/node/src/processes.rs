@@ -84,11 +84,13 @@ pub(crate) struct Expected {
     pub(crate) concurrency: u32,
     /// Requests that may wait for one.
     pub(crate) waiting: u32,
+    /// How long an idle instance is kept.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { concurrency: 16, waiting: 256 }
+        Self { concurrency: 16, waiting: 256, idle: None }
     }
 }
 
@@ -316,14 +318,15 @@ impl Processes {
         }
         let fleet = self.begun(&image.runtime)?.fleet;
         let limits = application.limits;
-        let concurrency = self.expected.read().get(&procedure).copied().unwrap_or_default().concurrency;
+        let expected = self.expected.read().get(&procedure).copied().unwrap_or_default();
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),
             limits,
             procedure,
         };
-        let function = Function::new(Spec { procedure, limits }, concurrency);
+        let function = Function::new(Spec { procedure, limits }, expected.concurrency);
+        let function = Function { idle_max: expected.idle, ..function };
         match fleet.invoke(&function, call, deadline, None) {
             Ok((Invoked::Done(outcome), start)) => {
                 let report = CallReport {

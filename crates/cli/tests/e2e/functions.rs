@@ -83,7 +83,11 @@ fn a_bad_version_never_serves_and_a_good_one_can_come_back() {
     }
     let home = home();
     let node = Node::start(home.path());
-    let one = node.python("counter", "", "def handler(event, context):\n    return {'version': 1}\n");
+    let one = node.python(
+        "counter",
+        "",
+        "print('loading')\ndef handler(event, context):\n    return {'version': 1}\n",
+    );
     node.deploy(&one);
     for broken in ["import no_such_module\n", "def handler(:\n", "nothing = 1\n"] {
         let folder = node.python("counter", "", broken);
@@ -91,7 +95,11 @@ fn a_bad_version_never_serves_and_a_good_one_can_come_back() {
         let errors = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && errors.contains("does not load"), "{errors}");
     }
+    let folder = node.python("counter", "", "print('almost')\nraise SystemExit(3)\n");
+    let refused = node.run(&["deploy", folder.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("almost"), "{refused:?}");
     assert_eq!(node.call("counter", &json!({})), (200, json!({"version": 1})));
+    assert!(node.ok(&["logs", "counter"]).contains("    loading"));
     let two = node.python("counter", "", "def handler(event, context):\n    return {'version': 2}\n");
     assert_eq!(node.deploy(&two)["version"], 2);
     assert_eq!(node.call("counter", &json!({})).1["version"], 2);

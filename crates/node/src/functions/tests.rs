@@ -121,6 +121,7 @@ fn what_breaks_the_specification_is_refused_and_changes_nothing() {
         (deployment(&node, module, &[("pure", "maybe")]), "pure"),
         (deployment(&node, module, &[("runtime", "python")]), "runtime"),
         (deployment(&node, module, &[("colour", "red")]), "colour"),
+        (deployment(&node, module, &[("route.0", "GET /x")]), "routes"),
         (deployment(&node, image(cobol, empty), &[]), "cobol"),
         (deployment(&node, image(python, pairs(&node, &[("timeout-ms", "0")])), &[]), "timeout-ms"),
         (deployment(&node, image(python, none), &[]), "trees"),

@@ -22,6 +22,9 @@ pub struct Ticket(pub u64);
 pub struct Settings {
     /// Instances that it may have at once; at least one.
     pub instances_max: u32,
+    /// An idle instance ends after this, at once if it is zero; `None`: as for
+    /// all functions.
+    pub idle_max: Option<Duration>,
     /// What an instance is charged until one has been measured.
     pub size_bytes: u64,
 }

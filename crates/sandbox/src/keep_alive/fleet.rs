@@ -57,6 +57,8 @@ pub struct Function {
     pub spec: Spec,
     /// Instances that it may have at once; at least one.
     pub instances_max: u32,
+    /// How long an idle instance is kept; `None`: as for all functions.
+    pub idle_max: Option<Duration>,
     /// What an instance will hold, until one has been measured; the limit of
     /// its memory if that is not known.
     pub size_hint_bytes: Option<u64>,
@@ -65,12 +67,12 @@ pub struct Function {
 impl Function {
     /// One that may have this many instances.
     pub fn new(spec: Spec, instances_max: u32) -> Self {
-        Self { spec, instances_max, size_hint_bytes: None }
+        Self { spec, instances_max, idle_max: None, size_hint_bytes: None }
     }
 
     fn settings(&self) -> Settings {
         let size_bytes = self.size_hint_bytes.unwrap_or(self.spec.limits.memory_bytes);
-        Settings { instances_max: self.instances_max, size_bytes }
+        Settings { instances_max: self.instances_max, idle_max: self.idle_max, size_bytes }
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
 /// What an instance may log beside a call's budget: the note that something
 /// was dropped, and what threads wrote between two calls.
 const LOG_SLACK_BYTES: u64 = 64 << 10;
+/// What is kept of what a function printed while it was loaded.
+const LOAD_LOG_KEPT: usize = 16 << 10;
 const LOG_PIECE_MAX: usize = (32 << 10) + 1;
 /// What is read at once of a frame whose length is only a promise.
 const READ_PIECE: usize = 1 << 20;
@@ -100,7 +102,8 @@ pub(crate) struct Bounds {
 pub(crate) struct Channel {
     stream: UnixStream,
     bounds: Bounds,
-    /// What was logged since the last call began.
+    /// What was logged and not taken: by the call that runs, and before it since
+    /// the last one.
     log: Vec<u8>,
 }
 
@@ -132,7 +135,11 @@ impl Channel {
         head.extend((name.len() as u16).to_le_bytes());
         head.extend(name.as_bytes());
         self.send(LOAD, &[&head, source], deadline)?;
-        match self.answer(deadline)? {
+        let answer = self.answer(deadline)?;
+        // Loading has a budget of its own; the first call tells its end.
+        let excess = self.log.len().saturating_sub(LOAD_LOG_KEPT);
+        self.log.drain(..excess);
+        match answer {
             Frame::Loaded => Ok(Ok(())),
             Frame::Raised(raised) => Ok(Err(raised)),
             _ => Err(Broken::Lie("an answer that is none to loading")),
@@ -142,7 +149,6 @@ impl Channel {
     /// Calls the function and gives what it answers: a result, an exception
     /// or a bad result.
     pub(crate) fn call(&mut self, arguments: &[&[u8]], deadline: Instant) -> Result<Frame, Broken> {
-        self.log.clear();
         let mut head = Vec::with_capacity(4 + 4 * arguments.len());
         head.extend((arguments.len() as u32).to_le_bytes());
         for argument in arguments {
@@ -158,9 +164,14 @@ impl Channel {
         }
     }
 
-    /// What the last call logged, both streams as they came.
+    /// What was logged since it was last taken, both streams as they came.
     pub(crate) fn take_log(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.log)
+    }
+
+    /// What was logged and not taken.
+    pub(crate) fn log(&self) -> &[u8] {
+        &self.log
     }
 
     /// The next frame that is no log line.

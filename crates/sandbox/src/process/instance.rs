@@ -24,6 +24,8 @@ use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
 use crate::Fault;
 
+/// What the fault of a function that does not load tells of its output.
+const LOG_TOLD: usize = 1024;
 /// How a function's module and its file are called.
 const NAME: &str = "function";
 /// How long a process whose channel is closed may take to be seen ending.
@@ -171,9 +173,20 @@ impl Instance {
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, deadline) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(raised)) => Err(self.raised(&raised, FailureCode::BadProcedure)),
-            Err(broken) => Err(self.broken(&broken, "loading the function")),
+            Ok(Err(raised)) => Err(self.with_log(self.raised(&raised, FailureCode::BadProcedure))),
+            Err(broken) => Err(self.with_log(self.broken(&broken, "loading the function"))),
         }
+    }
+
+    /// A fault of loading, with the end of what was printed: nobody else will
+    /// tell it.
+    fn with_log(&self, fault: Fault) -> Fault {
+        let log = self.channel.log();
+        let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TOLD)..]).into_owned();
+        if end.is_empty() {
+            return fault;
+        }
+        Fault::new(fault.code, format!("{}\nIt had printed:\n{end}", fault.detail.trim_end()))
     }
 
     /// Calls the function. `false` with a fault after which the instance is

@@ -190,8 +190,13 @@ impl Policy {
         if self.is_draining {
             self.stop(id, StopReason::Drained, out);
         } else if !self.wanting.contains(&function) {
-            let idle_max = self.options.idle_max.as_nanos() as u64;
-            let expected = self.functions.get(&function).and_then(|it| expected_until(it, now));
+            let known = self.functions.get(&function);
+            let own = known.and_then(|it| it.settings.idle_max).unwrap_or(self.options.idle_max);
+            if own.is_zero() && !is_ahead {
+                return self.stop(id, StopReason::Expired, out);
+            }
+            let idle_max = u64::try_from(own.as_nanos()).unwrap_or(u64::MAX);
+            let expected = known.and_then(|it| expected_until(it, now));
             let until = expected.filter(|_| is_ahead).unwrap_or(now.saturating_add(idle_max));
             self.rest(id, until);
         } else if self.yields(now, id) {

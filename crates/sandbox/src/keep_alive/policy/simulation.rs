@@ -209,7 +209,7 @@ impl World<'_> {
                     calls += 1;
                     world.arrivals.insert(Ticket(calls), (now, function));
                     let size_bytes = trace.kinds[function as usize].size;
-                    let settings = Settings { instances_max: 64, size_bytes };
+                    let settings = Settings { instances_max: 64, idle_max: None, size_bytes };
                     world.policy.arrive(now, FunctionId(function), settings, Ticket(calls))
                 }
                 Event::Ready(id) => {

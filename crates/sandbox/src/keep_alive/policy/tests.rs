@@ -23,7 +23,7 @@ fn options() -> PolicyOptions {
 }
 
 fn settings() -> Settings {
-    Settings { instances_max: 8, size_bytes: 40 * MIB }
+    Settings { instances_max: 8, idle_max: None, size_bytes: 40 * MIB }
 }
 
 fn used(ticket: u64, instance: u64, found: Found) -> Decision {
@@ -123,6 +123,22 @@ fn idle_instances_expire_and_dead_ones_go() {
     assert_eq!(policy.call(63 * SECOND, A, 5), [start(A, 3)]);
     policy.made(63 * SECOND, 3);
     assert_eq!(policy.ended(64 * SECOND, InstanceId(3), false), [stop(3, StopReason::Died)]);
+}
+
+#[test]
+fn a_function_may_say_how_long_its_instances_rest() {
+    let mut policy = Policy::new(options());
+    let brief = Settings { idle_max: Some(Duration::from_secs(5)), ..settings() };
+    assert_eq!(policy.arrive(0, A, brief, Ticket(1)), [start(A, 1)]);
+    policy.made(0, 1);
+    assert_eq!(policy.ended(SECOND, InstanceId(1), true), []);
+    assert_eq!(policy.tick(5 * SECOND), []);
+    assert_eq!(policy.tick(6 * SECOND), [stop(1, StopReason::Expired)]);
+    policy.stopped(6 * SECOND, InstanceId(1));
+    let none = Settings { idle_max: Some(Duration::ZERO), ..settings() };
+    assert_eq!(policy.arrive(7 * SECOND, A, none, Ticket(2)), [start(A, 2)]);
+    policy.made(7 * SECOND, 2);
+    assert_eq!(policy.ended(8 * SECOND, InstanceId(2), true), [stop(2, StopReason::Expired)]);
 }
 
 #[test]
@@ -340,7 +356,7 @@ impl Witness {
                 *ticket += 1;
                 self.waiting.insert(*ticket);
                 self.called.insert(*ticket, FunctionId(function));
-                let settings = Settings { instances_max: 3, size_bytes: mib * MIB };
+                let settings = Settings { instances_max: 3, idle_max: None, size_bytes: mib * MIB };
                 self.see(policy.arrive(*now, FunctionId(function), settings, Ticket(*ticket)));
             }
             Step::Ready(which, mib) => {
