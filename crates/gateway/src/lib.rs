@@ -19,6 +19,7 @@ mod connections;
 mod door;
 mod envelope;
 mod functions;
+mod invocation;
 mod journal;
 mod metrics;
 mod openapi;
@@ -36,7 +37,9 @@ pub use backend::{
 };
 pub use connections::{Connections, Open};
 pub use door::Door;
-pub use functions::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
+pub use functions::{
+    CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
+};
 pub use options::Options;
 pub use router::{Gateway, router};
 
