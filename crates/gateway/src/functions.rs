@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use objects::Handle;
 
+use crate::counts::Counts;
+
 /// A function's version that serves, as requests need it. What it is as data
 /// is in `docs/spec/functions.md`.
 #[derive(Debug)]
@@ -33,17 +35,18 @@ pub struct Served {
     pub memory_bytes: u64,
     /// `METHOD /path` of each route.
     pub routes: Vec<String>,
-    /// Of this version since the node started.
-    pub counts: Counts,
     /// Of all versions of the function since the node started.
-    pub totals: Arc<Counts>,
+    pub counts: Arc<Counts>,
+    /// Of this version.
+    pub version_counts: VersionCounts,
 }
 
 impl Served {
     /// Counts a request that has ended.
-    pub(crate) fn ended(&self, has_failed: bool) {
-        self.counts.ended(has_failed);
-        self.totals.ended(has_failed);
+    /// `now` after the node's start.
+    pub(crate) fn ended(&self, now: Duration, took_us: u64, start: &'static str, has_failed: bool) {
+        self.version_counts.ended(has_failed);
+        self.counts.ended(now, took_us, start, has_failed);
     }
 }
 
@@ -69,15 +72,14 @@ pub enum RouteError {
     Encoding,
 }
 
-/// What became of requests.
+/// What became of one version's requests since the node started.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct VersionCounts {
     requests: AtomicU64,
     failures: AtomicU64,
 }
 
-impl Counts {
-    /// Counts a request that has ended.
+impl VersionCounts {
     fn ended(&self, has_failed: bool) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);

@@ -14,6 +14,7 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -107,7 +108,9 @@ impl Endpoint {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
-    use routes::{blobs, bundles, call, evaluate, explain, functions, labels, objects, operations, trees};
+    use routes::{
+        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, objects, operations, trees,
+    };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
@@ -131,6 +134,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
+        Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),
+        Endpoint::new(Get, "/dashboard/{file}", Quick, dashboard::file),
         Endpoint::new(Get, "/healthz", Vital, operations::healthz),
         Endpoint::new(Get, "/readyz", Vital, operations::readyz),
         Endpoint::new(Get, "/metrics", Vital, operations::metrics),
@@ -200,7 +205,7 @@ pub fn router(backend: Arc<dyn Backend>, options: Options) -> Router {
 }
 
 /// No path of ours is long; what is goes into logs and answers nowhere.
-async fn bounded_path(request: Request, next: Next) -> Result<axum::response::Response, Problem> {
+async fn bounded_path(request: Request, next: Next) -> Result<Response, Problem> {
     const URI_BYTES_MAX: usize = 8 << 10;
     let length = request.uri().path().len() + request.uri().query().map_or(0, str::len);
     if length <= URI_BYTES_MAX {

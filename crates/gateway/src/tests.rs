@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calling;
+mod dashboard;
 mod doors;
 mod evaluating;
 mod explaining;

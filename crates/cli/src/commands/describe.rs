@@ -67,6 +67,10 @@ fn described(function: &Value) -> String {
         match shares.next().and_then(|share| share["percent"].as_u64()) {
             Some(100) => told += "  serves",
             Some(percent) => told += &format!("  serves {percent} %"),
+            // Older nodes have no aliases.
+            None if function["aliases"].is_null() && version["version"] == function["version"] => {
+                told += "  serves";
+            }
             None => {}
         }
         if let (Some(requests), Some(failures)) = (version["requests"].as_u64(), version["failures"].as_u64())

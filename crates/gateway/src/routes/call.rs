@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::ALLOW;
+use axum::http::header::{ACCEPT, ALLOW};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 
 use super::functions::{no_functions, not_found, unknown};
 use crate::admission::{Permit, permit};
@@ -52,6 +52,9 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
     };
     let found = match found {
         Ok(found) => found,
+        Err(RouteError::None) if wants_pages(&parts.headers, parts.uri.path()) => {
+            return Redirect::temporary("/dashboard/").into_response();
+        }
         Err(error) => return refused(&parts.method, parts.uri.path(), error).into_response(),
     };
     let answer = async {
@@ -65,6 +68,12 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
     answer.await.into_response()
 }
 
+/// People who open the node's address in a browser want to look at it.
+fn wants_pages(headers: &HeaderMap, path: &str) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    matches!(path, "/" | "/dashboard") && accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
 /// That a path belongs to nobody.
 fn refused(method: &Method, path: &str, error: RouteError) -> Problem {
     let detail = format!("{} {}", shortened(method.as_str()), shortened(path));
@@ -76,7 +85,7 @@ fn refused(method: &Method, path: &str, error: RouteError) -> Problem {
             "gateway",
             detail,
         )
-        .suggest("GET /openapi.json lists the node's own paths, `sinew list` those of functions"),
+        .suggest("GET /openapi.json lists the node's own paths, `sinew list` those of functions; /dashboard/ is for people"),
         RouteError::Method(methods) => {
             let allowed = HeaderValue::from_str(&methods.join(", "));
             Problem::new(

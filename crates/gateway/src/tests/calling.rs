@@ -124,3 +124,19 @@ async fn a_call_that_ends_after_its_client_left_is_not_stopped() {
     assert_eq!((&logs["records"][0]["status"], &logs["records"][0]["start"]), (&json!(499), &json!("warm")));
     assert_eq!(house.fake.cancelled.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test]
+async fn metrics_tell_versions_apart() {
+    let house = house();
+    for _ in 0..3 {
+        house.get("/function/hello:2").await;
+    }
+    house.get("/function/hello:1").await;
+    let text = String::from_utf8(house.get("/metrics").await.body).unwrap();
+    for line in [
+        "sinew_function_version_requests_total{function=\"hello\",version=\"2\"} 3",
+        "sinew_function_version_requests_total{function=\"hello\",version=\"1\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
+}

@@ -33,8 +33,8 @@ impl FakeFunctions {
                 timeout: Duration::from_secs(60),
                 memory_bytes: 1 << 20,
                 routes: Vec::new(),
-                counts: Counts::default(),
-                totals: Arc::default(),
+                counts: Arc::default(),
+                version_counts: VersionCounts::default(),
             };
             change(&mut served);
             Arc::new(served)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::{Counts, Served};
+use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use sandbox::process::{Image, Settings};
 use store::{Object, Store};
@@ -111,8 +111,8 @@ impl Deployment {
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
             routes: self.route_texts.clone(),
-            counts: Counts::default(),
-            totals,
+            counts: totals,
+            version_counts: VersionCounts::default(),
         }
     }
 }

@@ -13,8 +13,17 @@ use gateway::{RouteError, Routed};
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
 const ANY: &str = "ANY";
 /// What the gateway answers itself, and may answer one day.
-const RESERVED: [&str; 8] =
-    ["v1", "function", "async-function", "2015-03-31", "healthz", "readyz", "metrics", "openapi.json"];
+const RESERVED: [&str; 9] = [
+    "dashboard",
+    "v1",
+    "function",
+    "async-function",
+    "2015-03-31",
+    "healthz",
+    "readyz",
+    "metrics",
+    "openapi.json",
+];
 const PARTS_MAX: usize = 32;
 const PATTERN_LEN_MAX: usize = 1024;
 
