@@ -19,13 +19,14 @@ mod hostile;
 mod invoke;
 mod ray;
 mod relay;
+mod warm;
 
 use figures::Report;
 
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -33,6 +34,7 @@ const BENCHES: [Bench; 7] = [
     ("density", density::run),
     ("apps", apps::run),
     ("hostile", hostile::run),
+    ("warm", warm::run),
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -13,9 +13,11 @@ mod fetcher;
 mod functions;
 mod listener;
 mod processes;
+mod reactor;
 mod requests;
 mod running;
 mod server;
+mod visitors;
 mod workers;
 
 use std::net::SocketAddr;

@@ -18,7 +18,9 @@ use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
+use crate::reactor::EventLoop;
 use crate::requests::Requests;
+use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
 
 /// Store, sandboxes, scheduler and workers, running.
@@ -31,6 +33,7 @@ pub struct Node {
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
+    pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -79,6 +82,20 @@ impl Node {
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());
+        let executor = || {
+            let executor = Executor::new(
+                Arc::clone(&store),
+                Arc::clone(&scheduler),
+                Arc::clone(&fetcher),
+                Arc::clone(&codelets),
+                Arc::clone(&processes),
+            );
+            (Evaluator::new(Arc::clone(&scheduler)), executor)
+        };
+        let pairs: Vec<(Evaluator, Executor)> = (0..VISITORS).map(|_| executor()).collect();
+        let states = pairs.iter().map(|(_, executor)| executor.state()).collect();
+        let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests), pairs));
+        processes.welcome(&visitors);
         let mut node = Self {
             budgets,
             store,
@@ -88,7 +105,8 @@ impl Node {
             fetcher,
             processes,
             deployments,
-            states: Vec::new(),
+            visitors,
+            states,
             threads,
         };
         node.start_threads().map_err(|source| Error::Start { what: "the workers", source })?;
@@ -201,6 +219,9 @@ impl Node {
     }
 }
 
+/// Threads of the event loop, and some that bring the ends of calls.
+const VISITORS: usize = 4;
+
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
@@ -211,6 +232,7 @@ fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
+        reactor: EventLoop::current().map(|it| Arc::new(it) as _),
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }

@@ -49,7 +49,11 @@ pub fn run(options: &Options, on_ready: impl FnOnce(&Running)) -> Result<(), Err
     {
         return Err(Error::Exposed { address });
     }
-    let node = Node::start(options)?;
+    let node = {
+        // Instances are watched by the event loop.
+        let _entered = runtime.enter();
+        Node::start(options)?
+    };
     let served = runtime.block_on(serve(options, &node, on_ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     node.shut_down();

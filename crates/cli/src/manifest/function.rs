@@ -86,6 +86,7 @@ pub(crate) struct Function {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) tmp_bytes: Option<u64>,
     pub(crate) concurrency: Option<u64>,
+    pub(crate) requests_per_instance: Option<u64>,
     pub(crate) waiting: Option<u64>,
     pub(crate) idle_ms: Option<u64>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -111,6 +112,7 @@ impl Function {
             timeout_ms: None,
             tmp_bytes: None,
             concurrency: None,
+            requests_per_instance: None,
             waiting: None,
             idle_ms: None,
             environment: BTreeMap::new(),
@@ -175,6 +177,7 @@ fn field(
         "timeout" => function.timeout_ms = Some(reader.time_ms(value, 1..=TIMEOUT_MS_MAX)?),
         "tmp" => function.tmp_bytes = Some(reader.size(value, 0..=TMP_BYTES_MAX)?),
         "concurrency" => function.concurrency = Some(reader.count(value, 1..=1000)?),
+        "requests-per-instance" => function.requests_per_instance = Some(reader.count(value, 1..=1000)?),
         "waiting" => function.waiting = Some(reader.count(value, 0..=100_000)?),
         "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
         "environment" => function.environment = environment(value, reader)?,
@@ -203,6 +206,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
     for (key, _) in table {
         let name = key.get_ref().as_ref();
         if ["handler", "cpu", "timeout", "tmp", "environment", "layers", "include", "exclude"].contains(&name)
+            || name == "requests-per-instance"
         {
             let message =
                 format!("`{name}` means nothing for a wasm function, which is one module without files");

@@ -53,10 +53,10 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
-        let (runtime, settings, timeout) = if procedure.is_object() && !procedure.names_tree() {
+        let (runtime, settings, timeout, calls_at_once) = if procedure.is_object() && !procedure.names_tree() {
             prefix.push(procedure);
             check_module(store, procedure)?;
-            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout)
+            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout, 1)
         } else {
             let data = tree(store, procedure)?;
             let view = TreeView::from_checked(&data);
@@ -74,9 +74,14 @@ impl Deployment {
             let refs: TreeBuilder = entries.collect();
             prefix.extend(refs.view().iter());
             procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
-            (image.runtime, pairs(store, settings)?, image.settings.timeout)
+            let Settings { timeout, calls_at_once, .. } = image.settings;
+            (image.runtime, pairs(store, settings)?, timeout, calls_at_once)
         };
-        let expected = check_serving(&serving, &runtime)?;
+        let expected = Expected {
+            calls_at_once: calls_at_once.into(),
+            timeout: Some(timeout),
+            ..check_serving(&serving, &runtime)?
+        };
         let route_texts = route_texts(&serving);
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");

@@ -32,9 +32,11 @@ mod options;
 mod place;
 mod plan;
 mod pool;
+mod reactor;
 mod recipe;
 mod rootfs;
 mod runtime;
+mod seat;
 mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};
@@ -48,5 +50,6 @@ pub use layers::{Layer, Layers};
 pub use linux::Exit;
 pub use options::FunctionsOptions;
 pub use pool::Pool;
+pub use reactor::{Reactor, Ready};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
