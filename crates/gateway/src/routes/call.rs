@@ -134,7 +134,7 @@ fn lot(shared: &Shared, name: &str, headers: &HeaderMap) -> u32 {
         None => shared.lots.fetch_add(1, Ordering::Relaxed),
     };
     let spread = u128::from(place.wrapping_mul(GOLDEN));
-    u32::try_from(spread * u128::from(LOTS) >> 64).unwrap_or(0)
+    u32::try_from((spread * u128::from(LOTS)) >> 64).unwrap_or(0)
 }
 
 #[expect(clippy::too_many_arguments, reason = "these are the parts of a request")]
