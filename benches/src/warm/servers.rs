@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The servers of the bench: a node with functions, and its peers.
 
-use std::os::fd::AsFd as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -149,7 +149,10 @@ pub(crate) fn fastapi(folder: &Path, processors: usize) -> anyhow::Result<Server
 }
 
 /// Waits until a server answers as it must.
-pub(crate) fn await_answer(server: &Server, check: impl Fn(&Server) -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub(crate) fn await_answer(
+    server: &Server,
+    check: impl Fn(&Server) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
         match check(server) {

@@ -50,8 +50,8 @@ pub use namespaces::{
     Namespaces, attach_in, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
 pub use pidfd::{
-    Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process, reap_any,
-    reset_signals, wait_either, wait_process, wait_readable, wait_ready,
+    Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
+    reap_any, reset_signals, wait_either, wait_process, wait_readable, wait_ready,
 };
 pub use shared_memory::{SHARED_MEMORY_MAX, SharedMemory, wait_while, wake_one};
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};

@@ -124,7 +124,8 @@ impl End {
     fn new(memory: SharedMemory) -> Self {
         let capacity = (memory.len() - RING_AT) as u64;
         // One processor: the other side does nothing while this one looks.
-        let looks = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) { 64 } else { 0 };
+        let looks =
+            if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) { 64 } else { 0 };
         Self { memory, capacity, looks, broken: None }
     }
 
@@ -162,7 +163,8 @@ impl End {
     /// Waits until a position is not `seen` any more, the fifo is closed, or
     /// there may be another reason to look.
     fn wait(&self, position_at: usize, seen: u64, sleeps_at: usize, deadline: Instant) -> Result<(), Error> {
-        let has_moved = || self.memory.word64(position_at).load(Ordering::Acquire) != seen || self.is_closed();
+        let has_moved =
+            || self.memory.word64(position_at).load(Ordering::Acquire) != seen || self.is_closed();
         for _ in 0..self.looks {
             if has_moved() {
                 return Ok(());

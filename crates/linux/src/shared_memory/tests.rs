@@ -26,7 +26,10 @@ fn what_could_change_its_length_is_refused() {
     let (_memory, fd) = SharedMemory::create("test", 4096).unwrap();
     assert!(rustix::fs::ftruncate(&fd, 1).is_err(), "the seals hold");
     assert!(SharedMemory::open(std::fs::File::open("/dev/null").unwrap()).is_err());
-    assert!(SharedMemory::create("test", 0).is_err() && SharedMemory::create("test", SHARED_MEMORY_MAX + 1).is_err());
+    assert!(
+        SharedMemory::create("test", 0).is_err()
+            && SharedMemory::create("test", SHARED_MEMORY_MAX + 1).is_err()
+    );
 }
 
 #[test]

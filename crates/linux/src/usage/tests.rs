@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::{
-    CHILDREN_TIMES_AT, OWN_TIMES_AT, cpu_ns_of, kib_field, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, ticks_from,
-    total_memory_bytes,
+    CHILDREN_TIMES_AT, OWN_TIMES_AT, cpu_ns_of, kib_field, peak_rss_bytes, process_cpu_ns, thread_cpu_ns,
+    ticks_from, total_memory_bytes,
 };
 
 fn spin(duration: Duration) {

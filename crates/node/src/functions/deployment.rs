@@ -53,7 +53,8 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
-        let (runtime, settings, timeout, calls_at_once) = if procedure.is_object() && !procedure.names_tree() {
+        let (runtime, settings, timeout, calls_at_once) = if procedure.is_object() && !procedure.names_tree()
+        {
             prefix.push(procedure);
             check_module(store, procedure)?;
             ("wasm".to_owned(), Pairs::default(), Settings::default().timeout, 1)

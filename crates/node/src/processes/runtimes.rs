@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
-use sandbox::process::{Functions, FunctionsOptions, Language, Layers, Reactor, Runtime, RuntimeOptions, runtime_of};
+use sandbox::process::{
+    Functions, FunctionsOptions, Language, Layers, Reactor, Runtime, RuntimeOptions, runtime_of,
+};
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 

@@ -323,7 +323,8 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        seat.begin(&slices, call.deadline, done, self.options.reactor.as_deref()).map_err(|(fault, _)| fault)?;
+        seat.begin(&slices, call.deadline, done, self.options.reactor.as_deref())
+            .map_err(|(fault, _)| fault)?;
         if self.options.reactor.is_none() {
             seat.drive();
         }
@@ -351,7 +352,8 @@ impl Functions {
             Err(fault) => (Err(fault), Vec::new()),
         };
         seat.leave(result.is_ok(), &log);
-        let keep = |bytes| if is_asked_once { store.pass_blob_vec(bytes) } else { store.keep_blob_vec(bytes) };
+        let keep =
+            |bytes| if is_asked_once { store.pass_blob_vec(bytes) } else { store.keep_blob_vec(bytes) };
         Outcome { result: result.map(keep), fuel: 0, log }
     }
 

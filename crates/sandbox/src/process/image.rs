@@ -98,7 +98,8 @@ impl Image {
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
         let settings = Settings::read(&pairs)?;
         if settings.calls_at_once > 1 && runtime != "node" {
-            let why = format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
+            let why =
+                format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
             return Err(bad(why));
         }
         Ok(Self { runtime, code, layers, settings })

@@ -192,9 +192,8 @@ impl Seat {
     /// while.
     fn end_life(&self, over: Option<Held>) {
         let mut control = self.control.lock();
-        let is_its = |life: &mut Arc<Life>| {
-            over.as_ref().is_some_and(|over| Arc::ptr_eq(life, over.instance.life()))
-        };
+        let is_its =
+            |life: &mut Arc<Life>| over.as_ref().is_some_and(|over| Arc::ptr_eq(life, over.instance.life()));
         let life = control.life.take_if(is_its);
         drop(control);
         drop((life, over));

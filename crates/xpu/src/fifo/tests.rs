@@ -137,7 +137,9 @@ fn whatever_the_peer_writes_every_act_ends() {
         let mut received = Vec::new();
         for _ in 0..40 {
             match dice.roll(6) {
-                0 => memory.word64([TAIL_AT, HEAD_AT][dice.roll(2) as usize]).store(dice.roll(9000), Ordering::Release),
+                0 => memory
+                    .word64([TAIL_AT, HEAD_AT][dice.roll(2) as usize])
+                    .store(dice.roll(9000), Ordering::Release),
                 1 => memory.write(RING_AT + dice.roll(4000) as usize, &dice.bytes(90)),
                 2 => memory.word32(READER_SLEEPS_AT).store(dice.roll(3) as u32, Ordering::Release),
                 3 | 4 => drop(writer.send(&dice.bytes(300), Instant::now())),

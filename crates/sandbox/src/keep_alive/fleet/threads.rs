@@ -36,7 +36,10 @@ impl Shared {
 
     /// Does something that others must know to be under way.
     fn apart(
-        self: &Arc<Self>, state: &mut MutexGuard<'_, State>, act: impl FnOnce(&Arc<Self>, &mut MutexGuard<'_, State>)) {
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        act: impl FnOnce(&Arc<Self>, &mut MutexGuard<'_, State>),
+    ) {
         state.under_way += 1;
         act(self, state);
         state.under_way -= 1;

@@ -192,7 +192,9 @@ struct Watchers;
 
 impl Reactor for Watchers {
     fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
-        std::thread::spawn(move || while linux::wait_readable(&fd, Duration::from_secs(1)).is_ok() && ready.act() {});
+        std::thread::spawn(
+            move || while linux::wait_readable(&fd, Duration::from_secs(1)).is_ok() && ready.act() {},
+        );
     }
 
     fn when_writable(&self, _: OwnedFd, ready: Box<dyn Ready>) {

@@ -106,7 +106,8 @@ struct World {
 
 impl World {
     fn new(instances_max: u32, calls_at_once: u32) -> Self {
-        let store = Store::open(store::Options { home: None, memory_bytes: MIB, relations_bytes: MIB }).unwrap();
+        let store =
+            Store::open(store::Options { home: None, memory_bytes: MIB, relations_bytes: MIB }).unwrap();
         let (limits, procedure) = (Limits { memory_bytes: MIB, ..Limits::default() }, Handle::u64(7));
         let tree: TreeBuilder = [limits.handle().unwrap(), procedure].into_iter().collect();
         let handle = store.keep_tree(tree.view());
@@ -186,7 +187,10 @@ fn none_joins_an_instance_that_has_died() {
     world.sandbox.end(world.sandbox.id(0), false);
     world.until("another one is made", |world| world.sandbox.loads() == [0, 1]);
     world.sandbox.end(world.sandbox.id(1), true);
-    assert_eq!(world.ended.lock().iter().filter(|end| end.as_ref().is_ok_and(|it| it.result.is_ok())).count(), 1);
+    assert_eq!(
+        world.ended.lock().iter().filter(|end| end.as_ref().is_ok_and(|it| it.result.is_ok())).count(),
+        1
+    );
 }
 
 #[test]
