@@ -10,7 +10,6 @@ mod trace;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::unique;
 use axum::body::Bytes;
 use axum::http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -30,6 +29,7 @@ use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
+use crate::unique;
 
 /// How much longer the gateway waits than the function may take, so that it is
 /// the function's own end that is told.

@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use objects::TreeBuilder;
+use objects::{Limits, TreeBuilder};
 
 use super::*;
 use crate::contract::Fixture;
