@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 
-use objects::{Application, FailureCode, Handle, Kind, TreeView};
+use objects::{Application, FailureCode, Handle, Kind, Limits, TreeView};
 
 use crate::evaluator::{Evaluator, Turn, Wait};
 use crate::host::{Applied, Claim, Host, Outcome};
@@ -55,7 +55,8 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         if let Some(turn) = self.unready(host, job, &application, &data) {
             return turn;
         }
-        self.claim_and_apply(host, job, thunk, &application, &data)
+        let Application { limits, procedure, .. } = application;
+        self.claim_and_apply(host, job, thunk, limits, procedure, data)
     }
 
     /// What must happen before an application may be claimed; `None`: nothing.
@@ -164,11 +165,15 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// The application runs elsewhere: what this worker holds for it becomes
     /// the job's. It cannot be refused any more, so this is counted as far as
     /// there is room.
-    fn hand_over<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>, data: &D) {
+    fn hand_over<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
         if job.held.is_none()
             && let Some(frame) = job.frames.last()
+            && let definition = frame.at.definition()
+            // Whoever runs it holds the definition; if it is not here, it has
+            // ended already.
+            && let Some(data) = host.local(definition)
         {
-            let mut held = Box::new(Held::new(frame.at.definition(), data));
+            let mut held = Box::new(Held::new(definition, &data));
             while !held.are_complete() && held.gather(host, u64::MAX).is_empty() {}
             let bytes = held.bytes();
             if self.scheduler.try_take_room(bytes, job.request.priority()) {
@@ -185,8 +190,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         host: &mut H,
         job: &mut Job<D>,
         thunk: Handle,
-        application: &Application<'_>,
-        data: &D,
+        limits: Limits,
+        procedure: Handle,
+        data: D,
     ) -> Turn {
         match host.claim(thunk) {
             Claim::Claimed => {}
@@ -206,13 +212,13 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             self.offer_sparks(host, job);
         }
         job.note_applied();
-        match host.apply(thunk, application, data, job.id) {
+        match host.apply(thunk, limits, procedure, data, job.id) {
             Applied::Done(outcome) => {
                 self.end_application(host, job, outcome);
                 Turn::Continue
             }
             Applied::Pending => {
-                self.hand_over(host, job, data);
+                self.hand_over(host, job);
                 if let Some(frame) = job.frames.last_mut() {
                     frame.state = State::Applying;
                 }

@@ -8,7 +8,7 @@
 
 use std::ops::Deref;
 
-use objects::{Application, Handle, TreeView};
+use objects::{Application, Handle, Limits, TreeView};
 
 use crate::job::JobId;
 
@@ -127,15 +127,17 @@ pub trait Host {
         application.limits.memory_bytes
     }
 
-    /// Runs the procedure: `thunk` is the application of `application`, memory
-    /// is reserved, and all inputs are local. They stay so until the
-    /// application has ended, since their data is held: `data`, the
-    /// definition's, by the caller, the inputs' by the worker or by the job.
+    /// Runs `procedure`: `thunk` is the application of `data`, the bytes of the
+    /// definition, from which limits and procedure were read. Memory is
+    /// reserved, and all inputs are local. They stay so until the application
+    /// has ended, since their data is held: the definition's by the callee,
+    /// the inputs' by the worker or by the job.
     fn apply(
         &mut self,
         thunk: Handle,
-        application: &Application<'_>,
-        data: &Self::Data,
+        limits: Limits,
+        procedure: Handle,
+        data: Self::Data,
         job: JobId,
     ) -> Applied;
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
 use linux::Ticks;
-use objects::{Application, Failure, FailureCode, Handle, TreeView};
+use objects::{Application, Failure, FailureCode, Handle, Limits, TreeView};
 use sandbox::wasm::{Codelets, Interrupt, Invoker};
 use sandbox::{Call, Fault};
 use store::{Object, Record, Store};
@@ -107,36 +107,36 @@ impl Executor {
 
     /// Runs the procedure; again, if it was interrupted for a request that had
     /// left this worker before the interrupt arrived.
-    fn invoke(
-        &mut self,
-        definition: Handle,
-        application: &Application<'_>,
-        data: &Object,
-    ) -> sandbox::Outcome {
-        loop {
-            let call = Call {
-                application: data.clone(),
-                handle: definition,
-                limits: application.limits,
-                procedure: application.procedure,
+    #[inline]
+    fn invoke(&mut self, call: Call) -> sandbox::Outcome {
+        let Call { handle, limits, procedure, .. } = call;
+        let mut outcome = self.invoke_once(call);
+        while is_interrupted(&outcome) && self.stopped().is_none() {
+            outcome = match self.store.get(handle) {
+                Ok(Some(application)) => {
+                    self.invoke_once(Call { application, handle, limits, procedure })
+                }
+                _ => {
+                    let detail = format!("{handle} was lost before its application began anew; ask again");
+                    never_ran(Fault { code: FailureCode::MissingData, detail })
+                }
             };
-            self.state.is_busy.swap(true, Ordering::SeqCst);
-            if let Some(code) = self.stopped() {
-                self.state.is_busy.store(false, Ordering::Release);
-                let fault = Fault { code, detail: "its request was stopped before it began".to_owned() };
-                return sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() };
-            }
-            self.applied += 1;
-            let outcome = self.invoker.invoke(call);
-            self.state.is_busy.store(false, Ordering::Release);
-            let stopped = matches!(
-                outcome.result,
-                Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. })
-            );
-            if !stopped || self.stopped().is_some() {
-                return outcome;
-            }
         }
+        outcome
+    }
+
+    #[inline]
+    fn invoke_once(&mut self, call: Call) -> sandbox::Outcome {
+        self.state.is_busy.swap(true, Ordering::SeqCst);
+        if let Some(code) = self.stopped() {
+            self.state.is_busy.store(false, Ordering::Release);
+            let detail = "its request was stopped before it began".to_owned();
+            return never_ran(Fault { code, detail });
+        }
+        self.applied += 1;
+        let outcome = self.invoker.invoke(call);
+        self.state.is_busy.store(false, Ordering::Release);
+        outcome
     }
 
     fn failure(&self, thunk: Handle, fault: &Fault) -> Handle {
@@ -213,18 +213,25 @@ impl Host for Executor {
     }
 
     #[inline]
-    fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, job: JobId) -> Applied {
-        let Application { limits, procedure, .. } = *application;
+    fn apply(
+        &mut self,
+        thunk: Handle,
+        limits: Limits,
+        procedure: Handle,
+        data: Object,
+        job: JobId,
+    ) -> Applied {
         // A module is never a literal, so that this costs codelets nothing.
         if procedure.literal_bytes().is_some()
-            && self.processes.take_over(job, thunk, limits, procedure, data)
+            && self.processes.take_over(job, thunk, limits, procedure, &data)
         {
             self.applied += 1;
             self.state.applied.store(self.applied, Ordering::Relaxed);
             return Applied::Pending;
         }
         let begun = Ticks::now();
-        let outcome = self.invoke(thunk.definition(), application, data);
+        let outcome =
+            self.invoke(Call { application: data, handle: thunk.definition(), limits, procedure });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };
@@ -237,6 +244,16 @@ impl Host for Executor {
             },
         })
     }
+}
+
+#[inline]
+fn is_interrupted(outcome: &sandbox::Outcome) -> bool {
+    matches!(outcome.result, Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. }))
+}
+
+#[cold]
+fn never_ran(fault: Fault) -> sandbox::Outcome {
+    sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() }
 }
 
 fn rule_of(rule: Rule) -> store::Rule {

@@ -151,6 +151,12 @@ impl Store {
     #[inline]
     pub fn keep_tree(&self, tree: TreeView<'_>) -> Handle {
         let handle = tree.handle();
+        // Most trees that are made are applied next; both tables are too large
+        // for the cache, so that their lines had better come together.
+        self.memory.prefetch(handle);
+        if let Some(thunk) = handle.application() {
+            self.relations.prefetch(thunk);
+        }
         self.memory.insert_with(handle, 0, || Object::copy_of(tree.as_bytes()));
         handle
     }

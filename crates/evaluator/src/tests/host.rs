@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::api::{self, Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Rule};
-use objects::{Application, Failure, Handle, TreeBuilder, TreeView};
+use objects::{Application, Failure, Handle, Limits, TreeBuilder, TreeView};
 
 use super::procedures::{self, Call};
 
@@ -442,12 +442,14 @@ impl Host for FakeHost {
     fn apply(
         &mut self,
         thunk: Handle,
-        application: &Application<'_>,
-        data: &Arc<[u8]>,
+        limits: Limits,
+        procedure: Handle,
+        data: Arc<[u8]>,
         job: JobId,
     ) -> Applied {
+        let application = &Application::from_tree(TreeView::from_bytes(&data).unwrap()).unwrap();
         assert_eq!(thunk, application.tree.handle().application().unwrap());
-        assert_eq!(&data[..], application.tree.as_bytes());
+        assert_eq!((limits, procedure), (application.limits, application.procedure));
         if self.world.evicts.load(Ordering::Relaxed) {
             self.world.evict_all(Distance::Near);
         }
