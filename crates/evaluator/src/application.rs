@@ -22,6 +22,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         let thunk = frame.at;
         // What is known needs no more than the relation, and touches nothing else.
         if let Some(next) = host.recall(thunk) {
+            job.notes.remembered += u32::from(frame.steps == 0);
             let turn = advance_known(host, frame, next);
             self.release(job);
             return turn;
@@ -39,7 +40,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             if !job.walk.grow(Partial::bytes_of(tree.len()), self.scheduler.walks()) {
                 return Turn::Exceed;
             }
-            frame.state = State::Resolving(Partial::new(tree));
+            frame.state = State::Resolving(Partial::new(tree, &mut job.notes));
             return Turn::Continue;
         }
         let application = match Application::from_tree(tree) {
@@ -70,13 +71,16 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     ) -> Option<Turn> {
         let fits = host.reservation_bytes(application)
             <= self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
-        if fits && self.inputs.are_obviously_local(application.tree) {
+        if fits
+            && self.inputs.are_obviously_local(application.tree)
+            && host.is_prepared(&application.limits, application.procedure)
+        {
             return None;
         }
         self.bind(host, job, application, data)
     }
 
-    /// Late binding: first the inputs, then the memory.
+    /// Late binding: first the inputs, then the procedure's code, then the memory.
     fn bind<H: Host<Data = D>>(
         &mut self,
         host: &mut H,
@@ -95,6 +99,13 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             && let Some(turn) = self.gather(host, job, data)
         {
             return Some(turn);
+        }
+        if !host.is_prepared(&application.limits, application.procedure) {
+            // Compiling takes long. Other jobs use this worker and the memory.
+            self.release_memory(job);
+            let turn = self.gather(host, job, data);
+            self.inputs.let_go();
+            return Some(turn.unwrap_or(Turn::Wait(Wait::Code(application.limits, application.procedure))));
         }
         let wanted_bytes = host.reservation_bytes(application);
         let had_bytes = self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
@@ -211,7 +222,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         if job.frames.len() > 1 && self.scheduler.wants_sparks(&job.request) {
             self.offer_sparks(host, job);
         }
-        job.note_applied();
+        job.notes.applied += 1;
         match host.apply(thunk, limits, procedure, data, job.id) {
             Applied::Done(outcome) => {
                 self.end_application(host, job, outcome);
@@ -237,7 +248,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         self.release(job);
         if !job.is_root {
             // The request may end as soon as others see the result.
-            job.report_applied();
+            job.report();
         }
         let Some(frame) = job.frames.last_mut() else {
             unreachable!("an application runs for a frame");

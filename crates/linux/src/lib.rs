@@ -29,7 +29,7 @@ mod usage;
 
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
-pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
+pub use cpu::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
 pub use credentials::{
     ProcessLimits, become_user, capabilities, drop_bounding_set, forbid_dumping, forbid_new_privileges,
     keep_capabilities, set_process_limits,

@@ -40,7 +40,7 @@ const BACKPRESSURE_WAIT: Duration = Duration::from_millis(5);
 const BACKPRESSURE_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// It was looked at since the hand passed.
-const REFERENCED: u8 = 1;
+pub(crate) const REFERENCED: u8 = 1;
 /// It is on disk, synced.
 pub(crate) const DURABLE: u8 = 2;
 /// A tree of which everything reachable is on disk, synced.
@@ -49,6 +49,9 @@ pub(crate) const CLOSURE_DURABLE: u8 = 4;
 /// Nobody will ask for it again once it was used: it is dropped, and never
 /// written to disk. Whoever stores the same bytes for longer takes this off.
 pub(crate) const PASSING: u8 = 8;
+
+/// It was put into a store without a disk, which must keep it.
+pub(crate) const STORED: u8 = 16;
 
 /// One per store.
 pub(crate) struct Memory {
@@ -314,6 +317,40 @@ impl Memory {
             // The bytes are freed after the shard is.
             drop(guard);
         }
+    }
+
+    /// Looks at every object: its flags, and whether somebody holds it.
+    pub(crate) fn visit(&self, mut visitor: impl FnMut(Handle, u8, bool)) {
+        for shard in &self.shards {
+            let shard = shard.state.lock();
+            shard.table.iter().for_each(|entry| visitor(entry.key, entry.state, entry.object.is_held()));
+        }
+    }
+
+    /// From now on, the object counts as not looked at.
+    pub(crate) fn unreference(&self, key: Handle) {
+        let hash = self.seed.of_hashed(&key);
+        if let Some(entry) = self.shard(hash).state.lock().table.find_mut(hash, &key) {
+            entry.state &= !REFERENCED;
+        }
+    }
+
+    /// Drops an object, unless it was looked at, put, or is held. Whether it did.
+    pub(crate) fn drop_unused(&self, key: Handle) -> bool {
+        let hash = self.seed.of_hashed(&key);
+        let mut guard = self.shard(hash).state.lock();
+        let shard = &mut *guard;
+        let Some(position) = shard.table.position(hash, &key) else { return false };
+        let is_used = |entry: &mut Entry| entry.state & (REFERENCED | STORED) != 0 || entry.object.is_held();
+        if shard.table.at_mut(position).is_none_or(is_used) {
+            return false;
+        }
+        let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));
+        shard.evictions += 1;
+        self.release(shard, cost_bytes(&entry.object));
+        // The bytes are freed after the shard is.
+        drop(guard);
+        true
     }
 
     fn release(&self, shard: &mut ShardState, freed: u64) {

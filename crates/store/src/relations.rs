@@ -351,6 +351,26 @@ impl Relations {
         found
     }
 
+    /// Forgets the results that `is_kept` does not want to keep; says how many.
+    pub(crate) fn retain(&self, mut is_kept: impl FnMut(Handle) -> bool) -> u64 {
+        let mut forgotten = 0;
+        for shard in &self.shards {
+            let mut shard = shard.state.lock();
+            let mut position = 0;
+            while let Some(entry) = shard.table.at_mut(position) {
+                if entry.in_flight() || is_kept(entry.result) {
+                    position += 1;
+                } else {
+                    // Another entry takes its place.
+                    shard.table.remove_at(position, |key| self.seed.of_all(key));
+                    shard.evictions += 1;
+                    forgotten += 1;
+                }
+            }
+        }
+        forgotten
+    }
+
     /// Results that are known now.
     pub fn len(&self) -> usize {
         let known = |shard: &Shard| {
