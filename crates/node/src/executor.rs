@@ -115,7 +115,9 @@ impl Executor {
         let mut outcome = self.invoke_once(call);
         while is_interrupted(&outcome) && self.stopped().is_none() {
             outcome = match self.store.get(handle) {
-                Ok(Some(application)) => self.invoke_once(Call { application, handle, limits, procedure }),
+                Ok(Some(application)) => {
+                    self.invoke_once(Call { application, handle, limits, procedure, deadline: None })
+                }
                 _ => {
                     let detail = format!("{handle} was lost before its application began anew; ask again");
                     never_ran(Fault { code: FailureCode::MissingData, detail })
@@ -241,7 +243,8 @@ impl Host for Executor {
     ) -> Applied {
         // A module is never a literal, so that this costs codelets nothing.
         if procedure.literal_bytes().is_some()
-            && self.processes.take_over(job, thunk, limits, procedure, &data)
+            && let Ok(application) = Application::from_tree(data.as_tree())
+            && self.processes.take_over(job, thunk, &application, &data, self.request.as_ref())
         {
             self.applied += 1;
             self.state.applied.store(self.applied, Ordering::Relaxed);
@@ -253,7 +256,13 @@ impl Host for Executor {
             return Applied::Done(Outcome { result, cost: Cost::default(), is_lasting: false });
         }
         let begun = Ticks::now();
-        let outcome = self.invoke(Call { application: data, handle: thunk.definition(), limits, procedure });
+        let outcome = self.invoke(Call {
+            application: data,
+            handle: thunk.definition(),
+            limits,
+            procedure,
+            deadline: None,
+        });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };
