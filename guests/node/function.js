@@ -52,7 +52,10 @@ function frame(status, headers) {
 const JSON_FRAME = frame(200, [["content-type", "application/json"]]);
 const TEXT_FRAME = frame(200, [["content-type", "text/plain; charset=utf-8"]]);
 const BYTES_FRAME = frame(200, [["content-type", "application/octet-stream"]]);
+const EVENT_FRAME = frame(200, [["content-type", "application/cloudevents+json"]]);
 const NOTHING = frame(204, []);
+// What makes an object a CloudEvent.
+const EVENT_ATTRIBUTES = ["specversion", "id", "source", "type"];
 
 const isObject = (value) => typeof value === "object" && value !== null;
 const isThenable = (value) => isObject(value) && typeof value.then === "function";
@@ -71,6 +74,7 @@ function answer(result) {
   if (typeof result === "string") return Buffer.concat([TEXT_FRAME, Buffer.from(result)]);
   if (isObject(result)) {
     if ("statusCode" in result) return proxyAnswer(result);
+    if (EVENT_ATTRIBUTES.every((name) => name in result)) return Buffer.concat([EVENT_FRAME, jsonBytes(result, "the result")]);
     const bytes = bytesOf(result);
     if (bytes) return Buffer.concat([BYTES_FRAME, bytes]);
     // The global is not touched: it would load all of fetch, which takes tens of milliseconds.
@@ -80,6 +84,13 @@ function answer(result) {
   }
   return Buffer.concat([JSON_FRAME, jsonBytes(result, "the result")]);
 }
+
+/** The blob that stands for a returned value itself, as JSON: what Lambda's clients are answered. */
+function valueAnswer(result) {
+  return Buffer.concat([JSON_FRAME, jsonBytes(result === undefined ? null : result, "the result")]);
+}
+
+const answerOf = (head) => (head.source === "lambda" ? valueAnswer : answer);
 
 function jsonBytes(value, what) {
   let text, reason;
@@ -244,6 +255,13 @@ class Context {
     return this.getRemainingTimeInMillis();
   }
 
+  /** The attributes of the CloudEvent that the request is; null if it is none. */
+  get cloudEvent() {
+    const given = (this.#head.headers ?? []).filter(([name]) => name.startsWith("ce-"));
+    const event = Object.fromEntries(given.map(([name, value]) => [name.slice(3), unescaped(value)]));
+    return "specversion" in event ? event : null;
+  }
+
   /** The HTTP side of a request; `query` has the last value of each name. */
   get http() {
     const { method = "POST", path: place = "/", query = "", headers = [], route, params = [] } = this.#head;
@@ -256,6 +274,14 @@ class Context {
       queryString: query,
       headers: joined(headers),
     };
+  }
+}
+
+function unescaped(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
@@ -305,7 +331,8 @@ function viaEvent(handler) {
   return (request, headBytes, body) => {
     const head = parsed(headBytes);
     const result = handler(eventOf(body, contentType(head)), new Context(request, head));
-    return isThenable(result) ? result.then(answer) : answer(result);
+    const told = answerOf(head);
+    return isThenable(result) ? result.then(told) : told(result);
   };
 }
 
@@ -318,7 +345,7 @@ function viaCallback(handler) {
       // An async function ends by its promise, unless the callback was first.
       if (isThenable(returned)) returned.then(resolve, reject);
     });
-    return ended.then(answer);
+    return ended.then(answerOf(head));
   };
 }
 

@@ -109,8 +109,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, objects, operations, secrets,
-        trees,
+        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, lambda, objects, operations,
+        secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -136,6 +136,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Any, "/function/{name}", Long, call::call),
         Endpoint::new(Any, "/function/{name}/", Long, call::call),
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
+        Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
         Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),

@@ -5,6 +5,7 @@
 
 mod dashboard;
 mod functions;
+mod lambda;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -11,6 +11,7 @@ pub(crate) mod evaluate;
 pub(crate) mod explain;
 pub(crate) mod functions;
 pub(crate) mod labels;
+pub(crate) mod lambda;
 pub(crate) mod objects;
 pub(crate) mod operations;
 pub(crate) mod secrets;
