@@ -61,6 +61,8 @@ pub(crate) struct ProcessOptions {
     pub(crate) layers_bytes: u64,
     /// Memory of all instances.
     pub(crate) memory_bytes: u64,
+    /// The interpreter of each language.
+    pub(crate) interpreters: Vec<(Language, PathBuf)>,
 }
 
 /// The instances of all runtimes, and the threads that wait for them.
@@ -394,7 +396,10 @@ impl Processes {
     }
 
     fn begin(&self, language: Language) -> Result<Instanced, String> {
+        let mut interpreters = self.options.interpreters.iter();
+        let told = interpreters.find(|(of, _)| *of == language).map(|(_, program)| program.clone());
         let options = FunctionsOptions {
+            interpreter: told.unwrap_or_else(|| language.interpreter().into()),
             layers: Some(self.layers()?),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,

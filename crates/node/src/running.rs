@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
+use sandbox::process::Language;
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
@@ -211,6 +212,7 @@ fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
         memory_bytes: budgets.instances_bytes,
+        interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
     }
 }
 
