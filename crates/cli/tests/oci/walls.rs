@@ -114,6 +114,9 @@ fn links_in_a_tree_lead_nowhere_else() {
     let up = Path::new("../../../../../../../..").join(outside.path().strip_prefix("/").unwrap());
     symlink(up, world.tree().join("upward")).unwrap();
     symlink(outside.path(), world.tree().join("dev")).unwrap();
+    // The tree has places of the same names, to which they lead instead.
+    let inside = world.tree().join(outside.path().strip_prefix("/").unwrap());
+    fs::create_dir_all(&inside).unwrap();
     let mounts = world.config["mounts"].as_array_mut().unwrap();
     for place in ["/absolute/in", "/upward/by/steps", "../../../climbing"] {
         mounts.push(json!({"destination": place, "type": "tmpfs", "options": ["size=64k"]}));
@@ -121,8 +124,6 @@ fn links_in_a_tree_lead_nowhere_else() {
     world.create().unwrap();
     let found: Vec<_> = fs::read_dir(outside.path()).unwrap().flatten().map(|entry| entry.path()).collect();
     assert!(found.is_empty(), "the host has {found:?}");
-    // They led to places of the same names in the tree.
-    let inside = world.tree().join(outside.path().strip_prefix("/").unwrap());
     assert!(inside.join("in").is_dir() && inside.join("by/steps").is_dir() && inside.join("null").exists());
     assert!(world.tree().join("climbing").is_dir());
     world.end();

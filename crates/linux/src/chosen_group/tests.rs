@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use super::*;
 
@@ -55,4 +55,32 @@ fn a_group_is_made_joined_and_removed() {
     group.remove(Duration::from_secs(1)).unwrap();
     assert!(!folder.exists());
     group.remove(Duration::ZERO).unwrap();
+}
+
+/// The unified hierarchy of this machine, also where its controllers are bound
+/// to version 1: what needs none of them is real there.
+#[test]
+fn a_group_of_version_2_holds_processes() {
+    let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let unified: String = all.lines().filter(|line| line.contains(" - cgroup2 ")).take(1).collect();
+    let name = format!("/sinew-unified-{}", std::process::id());
+    let group = ChosenGroup::among(&unified, "0::/", Path::new(&name)).unwrap();
+    if group.version() != 2 || rustix::process::geteuid().as_raw() != 0 {
+        eprintln!("skipped: takes root and control groups of version 2");
+        return;
+    }
+    group.make(&[]).unwrap();
+    let folder = &group.folders[0].1;
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(folder.join("cgroup.procs"), child.id().to_string()).unwrap();
+    assert_eq!(group.processes(), [child.id()]);
+    assert!(fs::read_to_string(folder.join("cgroup.events")).unwrap().contains("populated 1"));
+    assert!(group.remove(Duration::ZERO).is_err(), "somebody is in it");
+    fs::write(folder.join("cgroup.kill"), "1").unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert!(group.processes().is_empty());
+    let absent = GroupSetting { controller: "absent", file: "absent.max".to_owned(), value: "1".to_owned() };
+    assert_eq!(group.make(&[absent]).unwrap_err().kind(), io::ErrorKind::Unsupported);
+    group.remove(Duration::from_secs(5)).unwrap();
+    assert!(!folder.exists());
 }
