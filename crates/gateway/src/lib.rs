@@ -16,15 +16,18 @@ mod admission;
 mod backend;
 mod body;
 mod connections;
+mod counts;
 mod door;
 mod envelope;
 mod functions;
+mod invocation;
 mod journal;
 mod metrics;
 mod openapi;
 mod options;
 mod problem;
 mod range;
+mod recent;
 mod request_id;
 mod router;
 mod routes;
@@ -35,8 +38,12 @@ pub use backend::{
     Progress,
 };
 pub use connections::{Connections, Open};
+pub use counts::Counts;
 pub use door::Door;
-pub use functions::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
+pub use functions::{
+    CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
+    VersionCounts,
+};
 pub use options::Options;
 pub use router::{Gateway, router};
 

@@ -4,6 +4,7 @@
 //! [`endpoints`] is the one list of what the gateway answers; the router is
 //! built from it, and a test holds the OpenAPI document against it.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -13,8 +14,10 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
@@ -37,6 +40,10 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
+    /// Calls whose clients have left, and which end soon.
+    pub(crate) departed: Mutex<JoinSet<()>>,
+    /// Drawn by requests to aliases so far.
+    pub(crate) lots: AtomicU64,
 }
 
 /// How long an endpoint's answer may take, and whether it counts.
@@ -101,7 +108,9 @@ impl Endpoint {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
-    use routes::{blobs, bundles, call, evaluate, explain, functions, labels, objects, operations, trees};
+    use routes::{
+        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, objects, operations, trees,
+    };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
@@ -117,12 +126,16 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Put, "/v1/functions/{name}", Long, functions::put),
         Endpoint::new(Delete, "/v1/functions/{name}", Quick, functions::remove),
         Endpoint::new(Post, "/v1/functions/{name}/rollback", Long, functions::roll_back),
+        Endpoint::new(Put, "/v1/functions/{name}/aliases/{alias}", Quick, functions::set_alias),
+        Endpoint::new(Delete, "/v1/functions/{name}/aliases/{alias}", Quick, functions::remove_alias),
         Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
         Endpoint::new(Any, "/function/{name}", Long, call::call),
         Endpoint::new(Any, "/function/{name}/", Long, call::call),
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
+        Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),
+        Endpoint::new(Get, "/dashboard/{file}", Quick, dashboard::file),
         Endpoint::new(Get, "/healthz", Vital, operations::healthz),
         Endpoint::new(Get, "/readyz", Vital, operations::readyz),
         Endpoint::new(Get, "/metrics", Vital, operations::metrics),
@@ -149,6 +162,8 @@ impl Gateway {
             started: Instant::now(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),
+            departed: Mutex::default(),
+            lots: AtomicU64::new(0),
             options,
         };
         Self { shared: Arc::new(shared) }
@@ -174,7 +189,7 @@ impl Gateway {
             router = router.route(path, handler);
         }
         router
-            .fallback(not_found)
+            .fallback(routes::call::routed)
             .method_not_allowed_fallback(method_not_allowed)
             .layer(from_fn_with_state(Arc::new(door), door::guard))
             .layer(from_fn(bounded_path))
@@ -190,7 +205,7 @@ pub fn router(backend: Arc<dyn Backend>, options: Options) -> Router {
 }
 
 /// No path of ours is long; what is goes into logs and answers nowhere.
-async fn bounded_path(request: Request, next: Next) -> Result<axum::response::Response, Problem> {
+async fn bounded_path(request: Request, next: Next) -> Result<Response, Problem> {
     const URI_BYTES_MAX: usize = 8 << 10;
     let length = request.uri().path().len() + request.uri().query().map_or(0, str::len);
     if length <= URI_BYTES_MAX {
@@ -198,18 +213,6 @@ async fn bounded_path(request: Request, next: Next) -> Result<axum::response::Re
     }
     let detail = format!("the path and query have {length} bytes; {URI_BYTES_MAX} is the limit");
     Err(Problem::new(StatusCode::URI_TOO_LONG, "uri-too-long", "The address is too long", "gateway", detail))
-}
-
-async fn not_found(request: Request) -> Problem {
-    let path = shortened(request.uri().path());
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "no-such-route",
-        "Nothing answers at this path",
-        "gateway",
-        format!("{} {path}", shortened(request.method().as_str())),
-    )
-    .suggest("GET /openapi.json lists every path")
 }
 
 async fn method_not_allowed(request: Request) -> Problem {

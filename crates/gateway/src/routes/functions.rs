@@ -2,6 +2,7 @@
 //! `/v1/functions`: what is deployed under which name.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -16,13 +17,40 @@ use crate::body::{self, blocking};
 use crate::functions::{Deployed, FunctionError, Functions, Served};
 use crate::journal::{Record, Wanted};
 use crate::problem::Problem;
+use crate::recent::SLOT;
 use crate::router::Shared;
 use crate::text::{parse_handle, shortened};
+
+/// Slots that a function's recent numbers are about: the last minute.
+const RECENT_SLOTS: u64 = 12;
+/// Slots that each function of a list is shown with: two minutes.
+const SHOWN_SLOTS: usize = 24;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Deployment {
     deployment: String,
+    /// Whether all requests go to it at once.
+    #[serde(default = "yes")]
+    serve: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What an alias stands for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alias {
+    versions: Vec<Share>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Share {
+    version: u64,
+    percent: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -32,9 +60,10 @@ struct Target {
 }
 
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
-    let all = change(shared, |functions| {
+    let now = shared.started.elapsed();
+    let all = change(shared, move |functions| {
         let all = functions.all();
-        Ok(all.iter().map(|served| summary(functions, served).into()).collect::<Vec<Value>>())
+        Ok(all.iter().map(|served| summary(functions, served, now).into()).collect::<Vec<Value>>())
     });
     Ok(Json(json!({ "functions": all.await? })))
 }
@@ -44,23 +73,30 @@ pub(crate) async fn get(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, Problem> {
     let name = path_text(path)?;
+    let now = shared.started.elapsed();
     let (details, mut members) = change(shared, move |functions| {
         let details = functions.details(&name)?;
-        let members = summary(functions, &details.served);
+        let members = summary(functions, &details.served, now);
         Ok((details, members))
     })
     .await?;
-    let versions = details
-        .versions
-        .iter()
-        .map(|(version, deployment)| json!({ "version": version, "deployment": deployment.to_string() }));
+    let versions = details.versions.iter().map(|version| {
+        let (requests, failures) = version.version_counts.so_far();
+        let (number, deployment) = (version.version, version.deployment.to_string());
+        json!({ "version": number, "deployment": deployment, "requests": requests, "failures": failures })
+    });
+    let aliases = details.aliases.iter().map(|(alias, shares)| (alias.clone(), shares_json(shares)));
+    let aliases: Map<String, Value> = aliases.collect();
     let object = |pairs: Vec<(String, String)>| -> Map<String, Value> {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
     };
     members.insert("versions".to_owned(), versions.collect());
+    members.insert("aliases".to_owned(), aliases.into());
     members.insert("limits".to_owned(), json!({ "memory_bytes": details.served.memory_bytes }));
     members.insert("settings".to_owned(), object(details.settings).into());
     members.insert("serving".to_owned(), object(details.serving).into());
+    let series = details.served.counts.series(now);
+    members.insert("series".to_owned(), json!({ "slot_s": SLOT.as_secs(), "slots": series }));
     Ok(Json(members.into()))
 }
 
@@ -73,7 +109,7 @@ pub(crate) async fn put(
     let name = path_text(path)?;
     let wanted: Deployment = body::json(&shared, &headers, body).await?;
     let handle = parse_handle(&wanted.deployment)?;
-    let deployed = change(shared, move |functions| functions.deploy(&name, handle)).await?;
+    let deployed = change(shared, move |functions| functions.deploy(&name, handle, wanted.serve)).await?;
     Ok(Json(answer(&deployed)))
 }
 
@@ -87,6 +123,41 @@ pub(crate) async fn roll_back(
     let target: Target = body::json(&shared, &headers, body).await?;
     let deployed = change(shared, move |functions| functions.roll_back(&name, target.version)).await?;
     Ok(Json(answer(&deployed)))
+}
+
+pub(crate) async fn set_alias(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let (name, alias) = two_texts(path)?;
+    let wanted: Alias = body::json(&shared, &headers, body).await?;
+    let shares: Vec<(u64, u32)> =
+        wanted.versions.iter().map(|share| (share.version, share.percent)).collect();
+    let answer = json!({ "name": name, "alias": alias, "versions": shares_json(&shares) });
+    change(shared, move |functions| functions.set_alias(&name, &alias, &shares)).await?;
+    Ok(Json(answer))
+}
+
+pub(crate) async fn remove_alias(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    let (name, alias) = two_texts(path)?;
+    change(shared, move |functions| functions.remove_alias(&name, &alias)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn two_texts(path: Result<Path<(String, String)>, PathRejection>) -> Result<(String, String), Problem> {
+    match path {
+        Ok(Path(texts)) => Ok(texts),
+        Err(rejection) => Err(Problem::bad_request("bad-path", rejection.body_text())),
+    }
+}
+
+fn shares_json(shares: &[(u64, u32)]) -> Value {
+    shares.iter().map(|(version, percent)| json!({ "version": version, "percent": percent })).collect()
 }
 
 pub(crate) async fn remove(
@@ -153,21 +224,34 @@ fn answer(deployed: &Deployed) -> Value {
     json!({ "name": name, "version": version, "deployment": deployment.to_string(), "changed": changed })
 }
 
-fn summary(functions: &dyn Functions, served: &Served) -> Map<String, Value> {
-    let (requests, failures) = served.counts.so_far();
+fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<String, Value> {
+    let total = served.counts.total();
     let instances = functions.instances(served);
+    let mut recent = json!(served.counts.recently(now, RECENT_SLOTS));
+    recent["seconds"] = recent_seconds(now).into();
+    let slots = served.counts.series(now);
+    let shown = slots.iter().skip(slots.len().saturating_sub(SHOWN_SLOTS));
+    recent["slots"] = shown.map(|slot| json!([slot.requests, slot.failures])).collect();
     let members = [
         ("name", served.name.clone().into()),
         ("version", served.version.into()),
         ("runtime", served.runtime.clone().into()),
         ("deployment", served.deployment.to_string().into()),
         ("url", format!("/function/{}", served.name).into()),
+        ("routes", served.routes.clone().into()),
         ("instances", json!({ "idle": instances.idle, "busy": instances.busy })),
-        ("requests", requests.into()),
-        ("failures", failures.into()),
+        ("requests", total.requests.into()),
+        ("failures", total.failures.into()),
         ("cold_starts", instances.cold_starts.into()),
+        ("recent", recent),
     ];
     members.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+}
+
+/// What [`RECENT_SLOTS`] and the one that is not over stand for.
+fn recent_seconds(now: Duration) -> u64 {
+    let seconds = now.as_secs();
+    (RECENT_SLOTS * SLOT.as_secs() + seconds % SLOT.as_secs()).min(seconds).max(1)
 }
 
 /// 404 for a function, or a version of one.

@@ -7,6 +7,7 @@ fn arguments(paths: &[&Path], functions: &[&str]) -> Arguments {
     Arguments {
         paths: paths.iter().map(|&path| path.to_owned()).collect(),
         functions: functions.iter().map(|&name| name.to_owned()).collect(),
+        no_traffic: false,
         progress: false,
     }
 }
