@@ -2,8 +2,8 @@
 //! The only wrapper of kernel calls.
 //!
 //! Safe functions over what the node needs of Linux and the standard library
-//! does not give: file mappings, CPU clocks, a cheap clock, CPU affinity, memory
-//! figures, a heap in huge pages; and what confines other processes: pidfds,
+//! does not give: file mappings, CPU clocks, a cheap clock, hints for the cache,
+//! CPU affinity, memory figures, a heap in huge pages; and what confines other processes: pidfds,
 //! namespaces, mounts, control groups, credentials, filters for system calls.
 //! Errors are [`std::io::Error`] with the kernel's own code inside; whoever
 //! calls knows the path or purpose and adds it.
@@ -22,6 +22,7 @@ mod mounts;
 mod namespaces;
 mod pidfd;
 mod places;
+mod prefetch;
 mod syscall_filter;
 mod syscall_profile;
 #[cfg(test)]
@@ -32,7 +33,7 @@ mod usage;
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
 pub use chosen_group::{ChosenGroup, GroupSetting};
-pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
+pub use cpu::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
 pub use credentials::{
     HeldCapabilities, ProcessLimits, become_user, become_user_with, capabilities, drop_bounding_set,
     forbid_dumping, forbid_new_privileges, has_resource_limit, hold_capabilities, keep_capabilities,
@@ -60,6 +61,7 @@ pub use pidfd::{
     reset_signals, send_signal, wait_either, wait_process, wait_readable,
 };
 pub use places::{DeviceKind, hold_named_pipe, make_device, make_named_pipe, open_named_pipe, set_file_mask};
+pub use prefetch::{prefetch, prefetch_to_write};
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use syscall_profile::{ArgumentTest, Comparison, ProfileAnswer, ProfileRule};
 pub use ticks::{Ticks, monotonic_ns};
