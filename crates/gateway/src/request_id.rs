@@ -5,8 +5,9 @@
 //! `^[A-Za-z0-9._-]{1,64}$`; every other request gets a new UUIDv7. The name
 //! is safe to write to logs and headers as it is.
 
-use crate::unique;
 use axum::http::{HeaderMap, HeaderName};
+
+use crate::unique;
 
 /// The header, both ways.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces across services, as W3C Trace Context names them.
 
-use crate::unique;
 use axum::http::{HeaderMap, HeaderName};
+
+use crate::unique;
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const LEN: usize = 55;
