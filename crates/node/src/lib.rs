@@ -13,6 +13,7 @@ mod fetcher;
 mod functions;
 mod listener;
 mod processes;
+mod reclaimer;
 mod requests;
 mod running;
 mod server;
