@@ -23,6 +23,7 @@ mod namespaces;
 mod pidfd;
 mod places;
 mod prefetch;
+mod shared_memory;
 mod syscall_filter;
 mod syscall_profile;
 #[cfg(test)]
@@ -57,14 +58,15 @@ pub use namespaces::{
     unshare,
 };
 pub use pidfd::{
-    Exit, Forked, child_events, drain_events, fork, kill_process, leave_session, open_process, reap_any,
-    reset_signals, send_signal, wait_either, wait_process, wait_readable,
+    Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
+    reap_any, reset_signals, send_signal, wait_either, wait_process, wait_readable, wait_ready,
 };
 pub use places::{DeviceKind, hold_named_pipe, make_device, make_named_pipe, open_named_pipe, set_file_mask};
 pub use prefetch::{prefetch, prefetch_to_write};
+pub use shared_memory::{SHARED_MEMORY_MAX, SharedMemory, wait_while, wake_one};
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use syscall_profile::{ArgumentTest, Comparison, ProfileAnswer, ProfileRule};
 pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
-    disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
+    cpu_ns_of, disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
 };

@@ -16,6 +16,7 @@ mod processes;
 mod reclaimer;
 mod requests;
 mod running;
+mod secrets;
 mod server;
 mod workers;
 
@@ -31,6 +32,7 @@ pub use linux::prefer_huge_pages;
 pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
+pub use secrets::SecretError;
 pub use server::{Running, run};
 
 /// The evaluator's scheduler, over the store's objects.
@@ -87,6 +89,9 @@ pub enum Error {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The secrets cannot be read.
+    #[error(transparent)]
+    Secrets(#[from] SecretError),
     /// The sandboxes cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),

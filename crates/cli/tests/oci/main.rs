@@ -41,7 +41,6 @@ const WHOLE: &[&str] = &[
     "linux_sysctl",
     "linux_uid_mappings",
     "mounts",
-    "pidfile",
     "process",
     "process_oom_score_adj",
     "process_user",

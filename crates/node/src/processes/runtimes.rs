@@ -17,6 +17,8 @@ use sandbox::process::{Functions, FunctionsOptions, Language, Layers, Runtime, R
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State};
 use store::Store;
 
+use crate::secrets::Secrets;
+
 /// How long a runtime that could not be begun is not tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// The longest time that a function may ask for.
@@ -38,6 +40,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) layers_bytes: u64,
     /// The interpreter of each language.
     pub(crate) interpreters: Vec<(Language, PathBuf)>,
+    /// What functions get of them.
+    pub(crate) secrets: Arc<Secrets>,
 }
 
 /// All runtimes, those that were not begun included.
@@ -121,6 +125,7 @@ impl Runtimes {
         let options = FunctionsOptions {
             interpreter: told.unwrap_or_else(|| language.interpreter().into()),
             layers: Some(self.layers()?),
+            secrets: Some(Arc::clone(&self.options.secrets) as _),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,
             call_timeout: CALL_MAX,

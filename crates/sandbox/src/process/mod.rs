@@ -36,6 +36,7 @@ mod pool;
 mod recipe;
 mod rootfs;
 mod runtime;
+mod secrets;
 mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};
@@ -51,3 +52,4 @@ pub use options::FunctionsOptions;
 pub use pool::Pool;
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
+pub use secrets::SecretSource;

@@ -53,7 +53,6 @@ tool (
 	github.com/opencontainers/runtime-tools/validation/linux_uid_mappings
 	github.com/opencontainers/runtime-tools/validation/misc_props
 	github.com/opencontainers/runtime-tools/validation/mounts
-	github.com/opencontainers/runtime-tools/validation/pidfile
 	github.com/opencontainers/runtime-tools/validation/process
 	github.com/opencontainers/runtime-tools/validation/process_oom_score_adj
 	github.com/opencontainers/runtime-tools/validation/process_rlimits
