@@ -16,6 +16,7 @@ mod processes;
 mod reclaimer;
 mod requests;
 mod running;
+mod secrets;
 mod server;
 mod workers;
 
@@ -30,6 +31,7 @@ pub use executor::Executor;
 pub use linux::prefer_huge_pages;
 pub use running::Node;
 pub use sandbox::process::init::main as sandbox_init;
+pub use secrets::SecretError;
 pub use server::{Running, run};
 
 /// The evaluator's scheduler, over the store's objects.
@@ -86,6 +88,9 @@ pub enum Error {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The secrets cannot be read.
+    #[error(transparent)]
+    Secrets(#[from] SecretError),
     /// The sandboxes cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),

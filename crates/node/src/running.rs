@@ -21,6 +21,7 @@ use crate::functions::Deployments;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
+use crate::secrets::Secrets;
 use crate::{Error, Evaluator, Scheduler, workers};
 
 /// Store, sandboxes, scheduler and workers, running.
@@ -75,10 +76,15 @@ impl Node {
             held_max_bytes: budgets.objects_bytes / 2,
             walk_max_bytes: budgets.walks_bytes,
         }));
-        let processes =
-            Processes::new(process_options(options, &budgets), Arc::clone(&store), Arc::clone(&scheduler));
-        let deployments =
-            Arc::new(Deployments::open(Arc::clone(&store), Arc::clone(&processes), Arc::clone(&codelets))?);
+        let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
+        let process_options = process_options(options, &budgets, Arc::clone(&secrets));
+        let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
+        let deployments = Arc::new(Deployments::open(
+            Arc::clone(&store),
+            Arc::clone(&processes),
+            Arc::clone(&codelets),
+            secrets,
+        )?);
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
@@ -224,13 +230,14 @@ impl Node {
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
-fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
+fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) -> ProcessOptions {
     let folder = |home: &PathBuf| home.join("layers");
     let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
     let runtimes = RuntimesOptions {
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
+        secrets,
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }

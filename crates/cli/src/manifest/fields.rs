@@ -15,6 +15,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("waiting", &["integer"]),
     ("keep-alive", &["string", "number"]),
     ("environment", &["object"]),
+    ("secrets", &["array"]),
     ("layers", &["array"]),
     ("pure", &["boolean"]),
     ("idempotent", &["boolean"]),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
+use super::secrets::SecretSource;
 use crate::Fault;
 
 /// What the name of every runtime begins with.
@@ -44,6 +45,8 @@ pub struct Settings {
     pub tmp_bytes: u64,
     /// Variables of the environment.
     pub environment: BTreeMap<String, String>,
+    /// Variables whose values are secrets, and how these are called.
+    pub secrets: BTreeMap<String, String>,
 }
 
 impl Default for Settings {
@@ -54,6 +57,7 @@ impl Default for Settings {
             cpu_percent: 100,
             tmp_bytes: 16 << 20,
             environment: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         }
     }
 }
@@ -98,7 +102,15 @@ impl Image {
 
     /// A line of source that says to a runtime's adapter what the function is:
     /// an object of strings, in a form that Python and JavaScript share.
-    pub(super) fn settings_line(&self, limits: Limits) -> String {
+    /// Secrets are looked up now, and are nowhere but in the line.
+    ///
+    /// # Errors
+    /// `resources` if one is not set.
+    pub(super) fn settings_line(
+        &self,
+        limits: Limits,
+        secrets: Option<&dyn SecretSource>,
+    ) -> Result<String, Fault> {
         let mut line = String::from("SETTINGS = {");
         let mut add = |name: &str, value: &str| {
             push_quoted(&mut line, name);
@@ -115,8 +127,16 @@ impl Image {
         for (name, value) in &self.settings.environment {
             add(&format!("env.{name}"), value);
         }
+        for (variable, name) in &self.settings.secrets {
+            let value = secrets.and_then(|secrets| secrets.secret(name));
+            let value = value.ok_or_else(|| {
+                let why = format!("the secret {name} is not set on this node: `sinew secret set {name}`");
+                Fault::new(FailureCode::Resources, why)
+            })?;
+            add(&format!("env.{variable}"), &value);
+        }
         line.push_str("}\n");
-        line
+        Ok(line)
     }
 }
 
@@ -169,6 +189,13 @@ impl Settings {
                     settings.cpu_percent = u32::try_from(number(name, text, 1, 6400)?).unwrap_or(u32::MAX);
                 }
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
+                _ if name.starts_with("secret.") => {
+                    let variable = &name["secret.".len()..];
+                    if !is_variable(variable) || !is_variable(text) {
+                        return Err(bad(format!("{name:?} is {text:?}, which names no secret")));
+                    }
+                    settings.secrets.insert(variable.to_owned(), text.to_owned());
+                }
                 _ => match name.strip_prefix("env.") {
                     Some(variable) if is_variable(variable) && !text.contains('\0') => {
                         settings.environment.insert(variable.to_owned(), text.to_owned());
@@ -177,7 +204,10 @@ impl Settings {
                 },
             }
         }
-        Ok(settings)
+        match settings.secrets.keys().find(|variable| settings.environment.contains_key(*variable)) {
+            Some(twice) => Err(bad(format!("the variable {twice} is a secret and a setting"))),
+            None => Ok(settings),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::image::Image;
 use super::language::Language;
 use super::layers::{Layer, Layers};
 use super::rootfs::Bind;
+use super::secrets::SecretSource;
 use crate::{Call, Fault};
 
 /// Where a function finds its code.
@@ -71,6 +72,7 @@ impl Recipe {
         language: Language,
         store: &Store,
         layers: Option<&Layers>,
+        secrets: Option<&dyn SecretSource>,
     ) -> Result<Self, Fault> {
         let missing = || Fault::new(FailureCode::MissingData, "the procedure is not an object that is here");
         if !procedure.is_object() {
@@ -81,7 +83,7 @@ impl Recipe {
         let bytes = found.ok_or_else(missing)?;
         if procedure.names_tree() {
             let image = Image::read(store, bytes.as_tree())?;
-            return Self::of_image(image, limits, language, layers);
+            return Self::of_image(image, limits, language, layers, secrets);
         }
         if bytes.bytes().len() > SOURCE_LEN_MAX {
             let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", bytes.bytes().len());
@@ -95,6 +97,7 @@ impl Recipe {
         limits: Limits,
         language: Language,
         layers: Option<&Layers>,
+        secrets: Option<&dyn SecretSource>,
     ) -> Result<Self, Fault> {
         if image.runtime != language.runtime() {
             let why = format!("a function for {} cannot run in {}", image.runtime, language.runtime());
@@ -107,7 +110,8 @@ impl Recipe {
         let held = trees.map(|tree| layers.get(tree)).collect::<Result<Vec<_>, _>>()?;
         let binds = held.iter().zip(places());
         let binds = binds.map(|(layer, guest)| Bind { host: layer.path().to_owned(), guest: guest.into() });
-        let source = [language.settings_prefix(), &image.settings_line(limits), language.adapter()].concat();
+        let settings = image.settings_line(limits, secrets)?;
+        let source = [language.settings_prefix(), &settings, language.adapter()].concat();
         Ok(Self { source: source.into_bytes(), binds: binds.collect(), layers: held, image: Some(image) })
     }
 }
