@@ -21,6 +21,7 @@ mod mounts;
 mod namespaces;
 mod pidfd;
 mod prefetch;
+mod shared_memory;
 mod syscall_filter;
 #[cfg(test)]
 mod test_thread;
@@ -50,12 +51,13 @@ pub use namespaces::{
     Namespaces, attach_in, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
 pub use pidfd::{
-    Exit, Forked, child_events, drain_events, fork, kill_process, leave_session, open_process, reap_any,
-    reset_signals, wait_either, wait_process, wait_readable,
+    Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
+    reap_any, reset_signals, wait_either, wait_process, wait_readable, wait_ready,
 };
 pub use prefetch::{prefetch, prefetch_to_write};
+pub use shared_memory::{SHARED_MEMORY_MAX, SharedMemory, wait_while, wake_one};
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
-    disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
+    cpu_ns_of, disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,
 };

@@ -42,6 +42,18 @@ pub fn kill_process(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Asks the process to end in order (SIGTERM). One that has ended already is
+/// no error.
+///
+/// # Errors
+/// `PermissionDenied` if it belongs to somebody else.
+pub fn ask_to_end(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    match process::pidfd_send_signal(pidfd, Signal::TERM) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Waits until a descriptor can be read, or a process has ended; false when
 /// the time is over before.
 ///
@@ -58,6 +70,21 @@ pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Waits until a descriptor can be read, or also written to if that is wanted;
+/// false when the time is over before.
+///
+/// # Errors
+/// What `poll` says.
+pub fn wait_ready(fd: impl AsFd, to_write: bool, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    let wanted = if to_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    match poll(&mut [PollFd::new(&fd, wanted)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 
