@@ -46,7 +46,7 @@ pub(crate) async fn upload(
             let module = module(&source, uplink).await?;
             (module, vec![module])
         }
-        Runtime::Python | Runtime::Node => {
+        Runtime::Python | Runtime::Node | Runtime::Executable => {
             let inner = process(function, folder, &source, uplink).await?;
             (tree(&inner, uplink).await?, inner)
         }

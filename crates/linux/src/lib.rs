@@ -19,6 +19,7 @@ mod mapping;
 mod message;
 mod mounts;
 mod namespaces;
+mod network;
 mod pidfd;
 mod syscall_filter;
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub use credentials::{
     ProcessLimits, become_user, capabilities, drop_bounding_set, forbid_dumping, forbid_new_privileges,
     keep_capabilities, set_process_limits,
 };
-pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, memory_file};
+pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, keep_only_as_stdin, memory_file};
 pub use heap::{prefer_huge_pages, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
@@ -48,6 +49,7 @@ pub use mounts::{
 pub use namespaces::{
     Namespaces, attach_in, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
 };
+pub use network::bring_up_loopback;
 pub use pidfd::{
     Exit, Forked, child_events, drain_events, fork, kill_process, leave_session, open_process, reap_any,
     reset_signals, wait_either, wait_process, wait_readable,

@@ -36,7 +36,7 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
-        checks.extend(Language::ALL.map(template));
+        checks.extend(Language::INTERPRETED.map(template));
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
@@ -133,6 +133,7 @@ fn template(language: Language) -> Check {
     Check {
         name: match language {
             Language::Python => "python",
+            Language::Executable => "executable",
             Language::Node => "node.js",
         },
         is_ok: true,

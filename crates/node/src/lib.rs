@@ -29,7 +29,7 @@ pub use executor::Executor;
 pub use linux::prefer_huge_pages;
 pub use running::Node;
 pub use sandbox::process::init::main as sandbox_init;
-pub use server::{Running, run};
+pub use server::{Running, run, run_until};
 
 /// The evaluator's scheduler, over the store's objects.
 pub type Scheduler = evaluator::Scheduler<Object>;

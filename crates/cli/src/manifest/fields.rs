@@ -7,6 +7,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("runtime", &["string"]),
     ("source", &["string"]),
     ("handler", &["string"]),
+    ("mode", &["string"]),
     ("memory", &["string", "integer"]),
     ("cpu", &["number"]),
     ("timeout", &["string", "number"]),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Node, home};
 
 /// Containers that functions are forked into take the rights of root.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     let is_root = user.split_whitespace().nth(1) == Some("0");
@@ -21,7 +21,7 @@ fn is_root() -> bool {
 }
 
 impl Node {
-    fn deploy(&self, folder: &Path) -> Value {
+    pub(crate) fn deploy(&self, folder: &Path) -> Value {
         let printed = self.ok(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
         serde_json::from_str(printed.lines().next().unwrap()).unwrap()
     }
@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// Status and body of a call.
-    fn call(&self, name: &str, event: &Value) -> (u16, Value) {
+    pub(crate) fn call(&self, name: &str, event: &Value) -> (u16, Value) {
         let answer = self.http(&format!("POST /function/{name}"), event.to_string().as_bytes());
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
         let body = answer.split_once("\r\n\r\n").unwrap().1;

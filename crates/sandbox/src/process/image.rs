@@ -9,6 +9,7 @@ use std::time::Duration;
 use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
+use super::language::Language;
 use crate::Fault;
 
 /// What the name of every runtime begins with.
@@ -34,8 +35,10 @@ pub struct Image {
 /// What a function's procedure says about how to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `module.name`; `None`: the runtime's usual one.
+    /// `module.name`, or the path of an executable; `None`: the runtime's usual one.
     pub handler: Option<String>,
+    /// How an executable is asked, `http` or `stdin`; `None` for all others.
+    pub mode: Option<String>,
     /// Of one call.
     pub timeout: Duration,
     /// Of one processor.
@@ -50,6 +53,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             handler: None,
+            mode: None,
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
             tmp_bytes: 16 << 20,
@@ -93,7 +97,22 @@ impl Image {
             store.get(handle).ok().flatten().filter(|_| is_blob)
         });
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
-        Ok(Self { runtime, code, layers, settings: Settings::read(&pairs)? })
+        let settings = Settings::read(&pairs)?;
+        if settings.mode.is_some() && runtime != Language::Executable.runtime() {
+            return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
+        }
+        Ok(Self { runtime, code, layers, settings })
+    }
+
+    /// What an executable's adapter is loaded with.
+    pub(super) fn executable_source(&self) -> Vec<u8> {
+        let Settings { handler, mode, environment, .. } = &self.settings;
+        let own = [("handler", handler), ("mode", mode)];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let variables: Vec<(String, &str)> =
+            environment.iter().map(|(name, value)| (format!("env.{name}"), value.as_str())).collect();
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), *value));
+        adapter::Settings::encode(own.chain(variables))
     }
 
     /// A line of source that says to a runtime's adapter what the function is:
@@ -163,6 +182,7 @@ impl Settings {
             let text = std::str::from_utf8(value);
             let text = text.map_err(|_| bad(format!("the setting {name} is not UTF-8")))?;
             match name {
+                "mode" if matches!(text, "http" | "stdin") => settings.mode = Some(text.to_owned()),
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
                 "cpu-percent" => {

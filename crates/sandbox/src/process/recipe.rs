@@ -107,7 +107,12 @@ impl Recipe {
         let held = trees.map(|tree| layers.get(tree)).collect::<Result<Vec<_>, _>>()?;
         let binds = held.iter().zip(places());
         let binds = binds.map(|(layer, guest)| Bind { host: layer.path().to_owned(), guest: guest.into() });
-        let source = [language.settings_prefix(), &image.settings_line(limits), language.adapter()].concat();
-        Ok(Self { source: source.into_bytes(), binds: binds.collect(), layers: held, image: Some(image) })
+        let source = match language {
+            Language::Executable => image.executable_source(),
+            _ => [language.settings_prefix(), &image.settings_line(limits), language.adapter()]
+                .concat()
+                .into_bytes(),
+        };
+        Ok(Self { source, binds: binds.collect(), layers: held, image: Some(image) })
     }
 }

@@ -31,11 +31,12 @@ pub(crate) type Case = (&'static str, fn(Language));
 type Named = (String, fn(Language), Language);
 
 fn cases() -> Vec<Named> {
-    let all = Language::ALL.into_iter().flat_map(|language| {
+    let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
         let own: [(&str, &[Case]); 3] = match language {
             Language::Python => [("hostile::", python::HOSTILE), ("", python::CASES), ("", warm::CASES)],
             Language::Node => [("hostile::", node::HOSTILE), ("", node::CASES), ("", &[])],
+            Language::Executable => [("", &[]), ("", &[]), ("", &[])],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();

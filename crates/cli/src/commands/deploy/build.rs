@@ -35,7 +35,12 @@ impl Drop for Running {
 }
 
 /// Runs a build to its end.
-pub(super) async fn run(name: &str, build: &Build, folder: &Path, output: &Output) -> anyhow::Result<()> {
+pub(in crate::commands) async fn run(
+    name: &str,
+    build: &Build,
+    folder: &Path,
+    output: &Output,
+) -> anyhow::Result<()> {
     let begun = Instant::now();
     output.say(&format!("building {name}: {}", build.command));
     let (mut printed, writer) = std::io::pipe().context("a pipe for the build's output")?;
