@@ -37,6 +37,8 @@ const ARCHIVES: &[Package] = &[
     Package { name: "ca-certificates", program: "/etc/ssl/certs/ca-certificates.crt" },
     Package { name: "xz-utils", program: "/usr/bin/xz" },
 ];
+/// A browser that looks at the dashboard.
+const BROWSER: &[Package] = &[Package { name: "chromium", program: "/usr/bin/chromium" }];
 /// What makes a Debian inside of this system.
 const DEBOOTSTRAP: &[Package] = &[Package { name: "debootstrap", program: "/usr/sbin/debootstrap" }];
 
@@ -44,6 +46,11 @@ const DEBOOTSTRAP: &[Package] = &[Package { name: "debootstrap", program: "/usr/
 pub(crate) fn all() -> anyhow::Result<()> {
     packages(HOST)?;
     guest_tools()
+}
+
+/// What the test of the dashboard looks with; it is skipped without.
+pub(crate) fn browser() -> anyhow::Result<()> {
+    packages(BROWSER)
 }
 
 /// What the guests need.

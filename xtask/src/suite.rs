@@ -127,6 +127,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
 pub(crate) fn test() -> anyhow::Result<()> {
     let begun = Instant::now();
     install::all().context("tests need these tools")?;
+    install::browser().context("the test of the dashboard needs a browser")?;
     let mut tally = Tally::default();
     let mut times = None;
     tally.step("building everything", || {

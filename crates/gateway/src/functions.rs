@@ -2,10 +2,11 @@
 //! What the gateway needs of a node that serves functions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use objects::Handle;
+
+use crate::counts::Counts;
 
 /// A function's version that serves, as requests need it. What it is as data
 /// is in `docs/spec/functions.md`.
@@ -33,26 +34,6 @@ pub struct Served {
     pub memory_bytes: u64,
     /// Since the node started.
     pub counts: Arc<Counts>,
-}
-
-/// What became of a function's requests.
-#[derive(Debug, Default)]
-pub struct Counts {
-    requests: AtomicU64,
-    failures: AtomicU64,
-}
-
-impl Counts {
-    /// Counts a request that has ended.
-    pub(crate) fn ended(&self, has_failed: bool) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
-    }
-
-    /// Requests, and how many of them failed.
-    pub fn so_far(&self) -> (u64, u64) {
-        (self.requests.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
-    }
 }
 
 /// Instances of a function now, and how they came to be.

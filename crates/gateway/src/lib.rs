@@ -16,6 +16,7 @@ mod admission;
 mod backend;
 mod body;
 mod connections;
+mod counts;
 mod door;
 mod envelope;
 mod functions;
@@ -25,6 +26,7 @@ mod openapi;
 mod options;
 mod problem;
 mod range;
+mod recent;
 mod request_id;
 mod router;
 mod routes;
@@ -35,8 +37,9 @@ pub use backend::{
     Progress,
 };
 pub use connections::{Connections, Open};
+pub use counts::Counts;
 pub use door::Door;
-pub use functions::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
+pub use functions::{CallReport, Deployed, Details, FunctionError, Functions, Instances, Served};
 pub use options::Options;
 pub use router::{Gateway, router};
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -20,15 +21,12 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::backend::Backend;
 use crate::connections::Connections;
+use crate::counts::{DURATION_BUCKETS_S, Total};
 
 /// The media type of the exposition.
 pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The route of a request that no pattern matches.
 pub(crate) const UNMATCHED: &str = "unmatched";
-
-/// From a memo hit near the node to a long evaluation.
-const DURATION_BUCKETS_S: [f64; 12] =
-    [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0, 1000.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -75,6 +73,7 @@ impl Metrics {
         connections.register(&mut registry);
         let build = [("version", version.to_owned()), ("commit", commit.to_owned())];
         registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
+        registry.register_collector(Box::new(FunctionNumbers(backend.clone())));
         registry.register_collector(Box::new(BackendNumbers(backend)));
         Self { registry, requests, durations, in_flight, connections }
     }
@@ -158,6 +157,64 @@ impl Collector for BackendNumbers {
                 let metric =
                     encoder.encode_descriptor(number.name, number.help, None, gauge.metric_type())?;
                 gauge.encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FunctionLabels {
+    function: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StartLabels {
+    function: String,
+    start: &'static str,
+}
+
+/// What the functions that serve now have served, read when somebody looks. A
+/// removed one is shown no more, so that only deployments make labels.
+struct FunctionNumbers(Arc<dyn Backend>);
+
+impl fmt::Debug for FunctionNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FunctionNumbers")
+    }
+}
+
+impl Collector for FunctionNumbers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(functions) = self.0.functions() else { return Ok(()) };
+        let all = functions.all();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let totals: Vec<(FunctionLabels, Total)> = all
+            .iter()
+            .map(|served| (FunctionLabels { function: served.name.clone() }, served.counts.total()))
+            .collect();
+        let (help, unit) = ("From a request's arrival at a function to its answer", Unit::Seconds);
+        let mut metric =
+            encoder.encode_descriptor("function_duration", help, Some(&unit), MetricType::Histogram)?;
+        for (labels, total) in &totals {
+            let ends = DURATION_BUCKETS_S.into_iter().chain([f64::MAX]);
+            let buckets: Vec<(f64, u64)> = ends.zip(total.durations).collect();
+            let mut one = metric.encode_family(labels)?;
+            one.encode_histogram::<FunctionLabels>(total.seconds, total.requests, &buckets, None)?;
+        }
+        let help = "Requests to a function that had no answer of its own, or an error";
+        let mut metric = encoder.encode_descriptor("function_failures", help, None, MetricType::Counter)?;
+        for (labels, total) in &totals {
+            ConstCounter::new(total.failures).encode(metric.encode_family(labels)?)?;
+        }
+        let help = "Requests to a function, by how they came to run";
+        let mut metric = encoder.encode_descriptor("function_starts", help, None, MetricType::Counter)?;
+        for (FunctionLabels { function }, total) in &totals {
+            for (start, count) in &total.starts {
+                let labels = StartLabels { function: function.clone(), start };
+                ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
             }
         }
         Ok(())

@@ -12,7 +12,9 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::StatusCode;
+use axum::http::header::ACCEPT;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
 
@@ -101,7 +103,9 @@ impl Endpoint {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
-    use routes::{blobs, bundles, call, evaluate, explain, functions, labels, objects, operations, trees};
+    use routes::{
+        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, objects, operations, trees,
+    };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
@@ -123,6 +127,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
+        Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),
+        Endpoint::new(Get, "/dashboard/{file}", Quick, dashboard::file),
         Endpoint::new(Get, "/healthz", Vital, operations::healthz),
         Endpoint::new(Get, "/readyz", Vital, operations::readyz),
         Endpoint::new(Get, "/metrics", Vital, operations::metrics),
@@ -190,7 +196,7 @@ pub fn router(backend: Arc<dyn Backend>, options: Options) -> Router {
 }
 
 /// No path of ours is long; what is goes into logs and answers nowhere.
-async fn bounded_path(request: Request, next: Next) -> Result<axum::response::Response, Problem> {
+async fn bounded_path(request: Request, next: Next) -> Result<Response, Problem> {
     const URI_BYTES_MAX: usize = 8 << 10;
     let length = request.uri().path().len() + request.uri().query().map_or(0, str::len);
     if length <= URI_BYTES_MAX {
@@ -200,7 +206,14 @@ async fn bounded_path(request: Request, next: Next) -> Result<axum::response::Re
     Err(Problem::new(StatusCode::URI_TOO_LONG, "uri-too-long", "The address is too long", "gateway", detail))
 }
 
-async fn not_found(request: Request) -> Problem {
+/// People who open the node's address in a browser want to look at it.
+async fn not_found(request: Request) -> Response {
+    let wants_pages = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    if matches!(request.uri().path(), "/" | "/dashboard")
+        && wants_pages.is_some_and(|accept| accept.contains("text/html"))
+    {
+        return Redirect::temporary("/dashboard/").into_response();
+    }
     let path = shortened(request.uri().path());
     Problem::new(
         StatusCode::NOT_FOUND,
@@ -209,7 +222,8 @@ async fn not_found(request: Request) -> Problem {
         "gateway",
         format!("{} {path}", shortened(request.method().as_str())),
     )
-    .suggest("GET /openapi.json lists every path")
+    .suggest("GET /openapi.json lists every path; /dashboard/ is for people")
+    .into_response()
 }
 
 async fn method_not_allowed(request: Request) -> Problem {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod dashboard;
 mod doors;
 mod evaluating;
 mod explaining;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Node, home};
 
 /// Containers that functions are forked into take the rights of root.
-pub(crate) fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     let is_root = user.split_whitespace().nth(1) == Some("0");
@@ -21,13 +21,13 @@ pub(crate) fn is_root() -> bool {
 }
 
 impl Node {
-    pub(crate) fn deploy(&self, folder: &Path) -> Value {
+    pub(super) fn deploy(&self, folder: &Path) -> Value {
         let printed = self.ok(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
         serde_json::from_str(printed.lines().next().unwrap()).unwrap()
     }
 
     /// A Python function of this source in a folder of its own.
-    fn python(&self, name: &str, settings: &str, source: &str) -> std::path::PathBuf {
+    pub(super) fn python(&self, name: &str, settings: &str, source: &str) -> std::path::PathBuf {
         let folder = self.home.join(format!("source-{name}"));
         std::fs::create_dir_all(&folder).unwrap();
         let manifest =
@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// Status and body of a call.
-    pub(crate) fn call(&self, name: &str, event: &Value) -> (u16, Value) {
+    pub(super) fn call(&self, name: &str, event: &Value) -> (u16, Value) {
         let answer = self.http(&format!("POST /function/{name}"), event.to_string().as_bytes());
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
         let body = answer.split_once("\r\n\r\n").unwrap().1;

@@ -144,7 +144,6 @@ impl Recording {
 
     fn record(&mut self, status: u16, failure: Option<String>) -> Record {
         self.is_recorded = true;
-        self.served.counts.ended(failure.is_some());
         let report = self.report.take();
         let unreported = if failure.is_some() { "none" } else { "memo" };
         let start = report.as_ref().map_or(unreported, |report| report.start);
@@ -164,6 +163,8 @@ impl Recording {
             failure,
             log: String::from_utf8_lossy(&report.log).into_owned(),
         };
+        let now = self.shared.started.elapsed();
+        self.served.counts.ended(now, record.total_us, record.start, record.failure.is_some());
         self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record.clone());
         record
     }

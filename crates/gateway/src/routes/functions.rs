@@ -2,6 +2,7 @@
 //! `/v1/functions`: what is deployed under which name.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -16,8 +17,14 @@ use crate::body::{self, blocking};
 use crate::functions::{Deployed, FunctionError, Functions, Served};
 use crate::journal::{Record, Wanted};
 use crate::problem::Problem;
+use crate::recent::SLOT;
 use crate::router::Shared;
 use crate::text::{parse_handle, shortened};
+
+/// Slots that a function's recent numbers are about: the last minute.
+const RECENT_SLOTS: u64 = 12;
+/// Slots that each function of a list is shown with: two minutes.
+const SHOWN_SLOTS: usize = 24;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,9 +39,10 @@ struct Target {
 }
 
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
-    let all = change(shared, |functions| {
+    let now = shared.started.elapsed();
+    let all = change(shared, move |functions| {
         let all = functions.all();
-        Ok(all.iter().map(|served| summary(functions, served).into()).collect::<Vec<Value>>())
+        Ok(all.iter().map(|served| summary(functions, served, now).into()).collect::<Vec<Value>>())
     });
     Ok(Json(json!({ "functions": all.await? })))
 }
@@ -44,9 +52,10 @@ pub(crate) async fn get(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, Problem> {
     let name = path_text(path)?;
+    let now = shared.started.elapsed();
     let (details, mut members) = change(shared, move |functions| {
         let details = functions.details(&name)?;
-        let members = summary(functions, &details.served);
+        let members = summary(functions, &details.served, now);
         Ok((details, members))
     })
     .await?;
@@ -61,6 +70,8 @@ pub(crate) async fn get(
     members.insert("limits".to_owned(), json!({ "memory_bytes": details.served.memory_bytes }));
     members.insert("settings".to_owned(), object(details.settings).into());
     members.insert("serving".to_owned(), object(details.serving).into());
+    let series = details.served.counts.series(now);
+    members.insert("series".to_owned(), json!({ "slot_s": SLOT.as_secs(), "slots": series }));
     Ok(Json(members.into()))
 }
 
@@ -153,9 +164,14 @@ fn answer(deployed: &Deployed) -> Value {
     json!({ "name": name, "version": version, "deployment": deployment.to_string(), "changed": changed })
 }
 
-fn summary(functions: &dyn Functions, served: &Served) -> Map<String, Value> {
-    let (requests, failures) = served.counts.so_far();
+fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<String, Value> {
+    let total = served.counts.total();
     let instances = functions.instances(served);
+    let mut recent = json!(served.counts.recently(now, RECENT_SLOTS));
+    recent["seconds"] = recent_seconds(now).into();
+    let slots = served.counts.series(now);
+    let shown = slots.iter().skip(slots.len().saturating_sub(SHOWN_SLOTS));
+    recent["slots"] = shown.map(|slot| json!([slot.requests, slot.failures])).collect();
     let members = [
         ("name", served.name.clone().into()),
         ("version", served.version.into()),
@@ -163,11 +179,18 @@ fn summary(functions: &dyn Functions, served: &Served) -> Map<String, Value> {
         ("deployment", served.deployment.to_string().into()),
         ("url", format!("/function/{}", served.name).into()),
         ("instances", json!({ "idle": instances.idle, "busy": instances.busy })),
-        ("requests", requests.into()),
-        ("failures", failures.into()),
+        ("requests", total.requests.into()),
+        ("failures", total.failures.into()),
         ("cold_starts", instances.cold_starts.into()),
+        ("recent", recent),
     ];
     members.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+}
+
+/// What [`RECENT_SLOTS`] and the one that is not over stand for.
+fn recent_seconds(now: Duration) -> u64 {
+    let seconds = now.as_secs();
+    (RECENT_SLOTS * SLOT.as_secs() + seconds % SLOT.as_secs()).min(seconds).max(1)
 }
 
 /// 404 for a function, or a version of one.

@@ -6,6 +6,7 @@
 pub(crate) mod blobs;
 pub(crate) mod bundles;
 pub(crate) mod call;
+pub(crate) mod dashboard;
 pub(crate) mod evaluate;
 pub(crate) mod explain;
 pub(crate) mod functions;

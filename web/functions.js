@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// All functions, and one of them.
+
+import { get, part } from "./api.js";
+import { latencyChart, requestsChart, spark } from "./charts.js";
+import { bytes, cards, count, h, rate, share, table, time } from "./elements.js";
+import { requestsTable } from "./requests.js";
+
+const link = (name) => h("a", { href: `#/functions/${part(name)}` }, name);
+
+/** Everything that serves. */
+export async function functionsPage() {
+  const { functions } = await get("functions");
+  if (functions.length === 0) return [h("h1", {}, "Functions"), nothingYet()];
+  const sum = (member) => functions.reduce((total, each) => total + member(each), 0);
+  const rates = functions.map(({ recent }) => recent.requests / recent.seconds);
+  return [
+    h("h1", {}, "Functions"),
+    cards([
+      ["requests a second", rate(rates.reduce((sum, each) => sum + each, 0), 1)],
+      ["failed, last minute", count(sum(({ recent }) => recent.failures))],
+      ["instances", count(sum(({ instances }) => instances.idle + instances.busy))],
+      ["busy now", count(sum(({ instances }) => instances.busy))],
+      ["cold starts", count(sum((each) => each.cold_starts))],
+    ]),
+    table("Functions, with numbers of the last minute",
+      [["name"], ["runtime"], ["version", true], ["last minutes"], ["req/s", true], ["failed", true], ["p50", true],
+        ["p99", true], ["instances", true], ["requests", true]],
+      functions.map((each) => [
+        link(each.name),
+        each.runtime,
+        String(each.version),
+        spark(each.recent.slots, `requests to ${each.name} in the last minutes`),
+        rate(each.recent.requests, each.recent.seconds),
+        failed(each.recent.failures, each.recent.requests),
+        each.recent.requests ? time(each.recent.p50_us) : "–",
+        each.recent.requests ? time(each.recent.p99_us) : "–",
+        `${each.instances.busy} of ${each.instances.idle + each.instances.busy} busy`,
+        count(each.requests),
+      ])),
+  ];
+}
+
+/** One function: charts, its last requests, versions, settings. */
+export async function functionPage([name]) {
+  const [found, { records }] = await Promise.all([
+    get(`functions/${part(name)}`),
+    get("logs", { function: name, limit: 20 }),
+  ]);
+  const { recent } = found;
+  return [
+    h("h1", {}, found.name, " ", h("span", { class: "quiet" }, `${found.runtime}, version ${found.version}`)),
+    cards([
+      ["requests a second", rate(recent.requests, recent.seconds)],
+      ["failed, last minute", failed(recent.failures, recent.requests)],
+      ["p50", recent.requests ? time(recent.p50_us) : "–"],
+      ["p99", recent.requests ? time(recent.p99_us) : "–"],
+      ["slowest, last minute", recent.requests ? time(recent.slowest_us) : "–"],
+      ["busy instances", `${found.instances.busy} of ${found.instances.idle + found.instances.busy}`],
+    ]),
+    h("div", { class: "charts" }, requestsChart(found.series), latencyChart(found.series)),
+    h("h2", {}, "Call it"),
+    h("pre", {}, `curl ${location.origin}${found.url} -d '{}'\nsinew invoke ${found.name} -d '{}'`),
+    h("h2", {}, "Last requests"),
+    requestsTable(records, false),
+    h("h2", {}, "Versions"),
+    table("Versions", [["version", true], ["deployment"], [""]], found.versions.map(({ version, deployment }) => [
+      String(version),
+      h("code", {}, deployment),
+      version === found.version
+        ? h("span", { class: "good" }, "serves")
+        : h("code", { class: "quiet" }, `sinew rollback ${found.name} --to ${version}`),
+    ])),
+    h("h2", {}, "Settings"),
+    table("Settings", [["name"], ["value"]], [
+      ["memory", bytes(found.limits.memory_bytes)],
+      ...Object.entries({ ...found.serving, ...found.settings }),
+    ].map(([name, value]) => [name, h("td", { class: "wide" }, String(value))])),
+  ];
+}
+
+function failed(failures, requests) {
+  return h("span", { class: failures ? "bad" : "quiet" }, failures ? `${count(failures)} (${share(failures, requests)})` : "0");
+}
+
+function nothingYet() {
+  const commands = "sinew new hello --runtime python\nsinew deploy hello\nsinew invoke hello -d '{\"name\": \"Ada\"}'";
+  return h("div", { class: "empty" }, "No function is deployed yet. Begin with", h("br"), h("pre", {}, commands));
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which page is shown, and that it stays true: it is asked for again each second.
+
+import { get } from "./api.js";
+import { h, time } from "./elements.js";
+import { functionPage, functionsPage } from "./functions.js";
+import { requestPage, requestsPage } from "./requests.js";
+
+const PAGES = [
+  [/^\/?$/, functionsPage],
+  [/^\/functions\/([^/]+)$/, functionPage],
+  [/^\/requests$/, requestsPage],
+  [/^\/requests\/([^/]+)$/, requestPage],
+];
+const EVERY_MS = 1000;
+
+const page = document.getElementById("page");
+const notice = document.getElementById("notice");
+/** Counts the pages that were gone to: an answer for an earlier one is late. */
+let visit = 0;
+let timer;
+
+async function show(isNew) {
+  clearTimeout(timer);
+  const mine = isNew ? ++visit : visit;
+  const [path, search] = location.hash.slice(1).split("?");
+  const query = new URLSearchParams(search);
+  try {
+    const content = await build(path, query);
+    if (mine !== visit) return;
+    notice.hidden = true;
+    swap(content);
+  } catch (error) {
+    if (mine !== visit) return;
+    if (isNew || error.status === 404) page.replaceChildren(h("p", { class: "quiet" }, error.message));
+    notice.hidden = error.status !== undefined;
+    notice.textContent = `The node does not answer: ${error.message}`;
+  }
+  mark(path);
+  timer = setTimeout(() => show(false), EVERY_MS);
+}
+
+function build(path, query) {
+  for (const [pattern, make] of PAGES) {
+    const found = pattern.exec(path);
+    if (found) return make(found.slice(1).map(decodeURIComponent), query);
+  }
+  return [h("p", {}, "There is no such page. ", h("a", { href: "#/" }, "All functions"))];
+}
+
+/** Changes only what is different, so that what a reader marked, opened or scrolled stays. */
+function swap(content) {
+  const fresh = h("main", {}, ...content);
+  if (page.children.length !== fresh.children.length) return page.replaceChildren(...fresh.childNodes);
+  [...fresh.children].forEach((child, index) => {
+    const old = page.children[index];
+    if (!old.isEqualNode(child) && !old.contains(document.activeElement)) old.replaceWith(child);
+  });
+}
+
+function mark(path) {
+  for (const link of document.querySelectorAll("nav a")) {
+    const target = link.getAttribute("href").slice(1);
+    const isHere = target === "/" ? path === "" || path === "/" || path.startsWith("/functions") : path.startsWith(target);
+    isHere ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  }
+}
+
+async function aboutNode() {
+  const status = await get("status").catch(() => undefined);
+  if (status) document.getElementById("node").textContent = `${status.version}, up ${time(status.uptime_s * 1e6)}`;
+  setTimeout(aboutNode, 30 * EVERY_MS);
+}
+
+addEventListener("hashchange", () => show(true));
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : show(false)));
+show(true);
+aboutNode();

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The last requests, and one of them: where its time went, what it printed.
+
+import { get, part } from "./api.js";
+import { cards, h, table, time, when } from "./elements.js";
+
+/** The end of an id tells it from its neighbours; the whole one is in the title. */
+const link = ({ request_id: id }) => {
+  const shown = id.length > 14 ? `…${id.slice(-12)}` : id;
+  return h("a", { href: `#/requests/${part(id)}`, title: id }, h("code", {}, shown));
+};
+
+/** Requests, the newest first. */
+export function requestsTable(records, withFunction) {
+  if (records.length === 0) return h("p", { class: "quiet" }, "No requests yet.");
+  const name = (record) => h("a", { href: `#/functions/${part(record.function)}` }, record.function);
+  const columns = [["ended"], ["function"], ["status", true], ["took", true], ["start"], ["request"], ["says"]];
+  const rows = records.toReversed().map((record) => [
+    when(record.time_ms),
+    name(record),
+    status(record.status),
+    time(record.total_us),
+    record.start,
+    link(record),
+    h("td", { class: "line" }, says(record)),
+  ]);
+  const keep = (_, index) => withFunction || index !== 1;
+  return table("Requests", columns.filter(keep), rows.map((row) => row.filter(keep)));
+}
+
+/** All requests that the node remembers, as far as a reader wants them. */
+export async function requestsPage(_, query) {
+  const wanted = { function: query.get("function") ?? "", limit: 200 };
+  const [{ records }, { functions }] = await Promise.all([get("logs", wanted), get("functions")]);
+  const onlyFailed = query.get("failed") === "yes";
+  const shown = onlyFailed ? records.filter((record) => record.failure || record.status >= 500) : records;
+  const go = (change) => {
+    const next = new URLSearchParams(location.hash.split("?")[1]);
+    for (const [name, value] of Object.entries(change)) value ? next.set(name, value) : next.delete(name);
+    location.hash = `#/requests?${next}`;
+  };
+  const option = (value, text) => h("option", { value, selected: value === wanted.function }, text);
+  return [
+    h("h1", {}, "Requests"),
+    h("div", { class: "filter" },
+      h("label", {}, "Function ", h("select", { onchange: (event) => go({ function: event.target.value }) },
+        option("", "all"), functions.map(({ name }) => option(name, name)))),
+      h("label", {}, h("input", { type: "checkbox", checked: onlyFailed, onchange: (event) => go({ failed: event.target.checked ? "yes" : "" }) }),
+        " only those that failed")),
+    requestsTable(shown, true),
+  ];
+}
+
+/** One request. */
+export async function requestPage([id]) {
+  const { records } = await get("logs", { request_id: id });
+  if (records.length === 0) {
+    return [h("h1", {}, "Request"), h("p", {}, "The node remembers no request ", h("code", {}, id),
+      ". It keeps the last ones only, and forgets them when it ends.")];
+  }
+  return records.flatMap((record) => [
+    h("h1", {}, "Request to ", h("a", { href: `#/functions/${part(record.function)}` }, record.function), " ",
+      h("span", { class: "quiet" }, `version ${record.version}`)),
+    cards([
+      ["status", status(record.status)],
+      ["took", time(record.total_us)],
+      ["start", record.start],
+      ["ended", when(record.time_ms)],
+    ]),
+    record.failure ? h("p", { class: "bad" }, record.failure.split("\n")[0]) : undefined,
+    h("h2", {}, "Where the time went"),
+    timeline(record),
+    h("h2", {}, "What it printed"),
+    record.log ? h("pre", {}, record.log) : h("p", { class: "quiet" }, "Nothing."),
+    record.failure?.includes("\n") ? [h("h2", {}, "Why it failed"), h("pre", {}, record.failure)] : undefined,
+    h("p", { class: "quiet" }, h("code", {}, `sinew logs --request-id ${record.request_id}`)),
+  ].flat().filter(Boolean));
+}
+
+/** Waiting, starting, running, one below the other. */
+function timeline(record) {
+  const running = Math.max(record.total_us - record.queued_us - record.starting_us, 0);
+  const phases = [
+    ["waited for its turn", "queue", record.queued_us],
+    [`instance: ${record.start}`, "start", record.starting_us],
+    ["ran, and the way there", "run", running],
+  ];
+  let before = 0;
+  const rows = phases.map(([name, kind, us]) => {
+    const bar = h("div", { class: `bar ${kind}` });
+    bar.style.left = `${(100 * before) / Math.max(record.total_us, 1)}%`;
+    bar.style.width = `${(100 * us) / Math.max(record.total_us, 1)}%`;
+    before += us;
+    return [h("span", {}, name), h("div", { class: "track" }, us > 0 ? bar : undefined), h("span", { class: "quiet" }, time(us))];
+  });
+  return h("div", { class: "timeline" }, rows.flat());
+}
+
+function status(code) {
+  return h("span", { class: code >= 500 ? "bad" : code >= 400 ? "quiet" : "good" }, String(code));
+}
+
+/** The first line that says something. */
+function says(record) {
+  const text = record.failure ?? record.log.trimStart();
+  return h("span", { class: record.failure ? "bad" : "quiet" }, text.split("\n")[0].slice(0, 160));
+}
