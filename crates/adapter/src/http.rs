@@ -173,6 +173,13 @@ fn outgoing(request: &Request, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Status and headers, without those about the connection.
+struct Head {
+    status: u16,
+    headers: Vec<(String, String)>,
+    length: Length,
+}
+
 /// How the end of a body is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
@@ -187,7 +194,7 @@ pub(crate) struct Reading {
     bytes: Vec<u8>,
     is_head_only: bool,
     body_max: usize,
-    head: Option<(u16, Vec<(String, String)>, Length)>,
+    head: Option<Head>,
     body: Vec<u8>,
     pub(crate) is_whole: bool,
 }
@@ -207,19 +214,21 @@ impl Reading {
                 }
                 return Ok(());
             };
-            let head = parse(&self.bytes[..end])?;
+            let mut head = parse(&self.bytes[..end])?;
             self.bytes.drain(..end + 4);
             // What is informational is not the answer.
-            if head.0 >= 200 {
-                let has_none = self.is_head_only || matches!(head.0, 204 | 304);
-                self.head = Some(if has_none { (head.0, head.1, Length::Counted(0)) } else { head });
+            if head.status >= 200 {
+                if self.is_head_only || matches!(head.status, 204 | 304) {
+                    head.length = Length::Counted(0);
+                }
+                self.head = Some(head);
             }
         }
         self.take_body()
     }
 
     fn take_body(&mut self) -> Result<(), String> {
-        let Some((_, _, length)) = self.head else { return Ok(()) };
+        let Some(Head { length, .. }) = self.head else { return Ok(()) };
         match length {
             Length::Chunked => self.take_chunks()?,
             Length::Counted(_) | Length::ToTheEnd => self.body.append(&mut self.bytes),
@@ -270,7 +279,7 @@ impl Reading {
     /// The connection was closed.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         match &self.head {
-            Some((_, _, Length::ToTheEnd)) => {
+            Some(Head { length: Length::ToTheEnd, .. }) => {
                 self.is_whole = true;
                 Ok(())
             }
@@ -279,12 +288,12 @@ impl Reading {
     }
 
     pub(crate) fn result(self) -> Result<Vec<u8>, String> {
-        let (status, headers, _) = self.head.ok_or("the program's answer has no head")?;
-        Ok(result(status, &headers, &self.body))
+        let head = self.head.ok_or("the program's answer has no head")?;
+        Ok(result(head.status, &head.headers, &self.body))
     }
 }
 
-fn parse(head: &[u8]) -> Result<(u16, Vec<(String, String)>, Length), String> {
+fn parse(head: &[u8]) -> Result<Head, String> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -311,5 +320,5 @@ fn parse(head: &[u8]) -> Result<(u16, Vec<(String, String)>, Length), String> {
             headers.push((name, value.to_owned()));
         }
     }
-    Ok((status, headers, length))
+    Ok(Head { status, headers, length })
 }

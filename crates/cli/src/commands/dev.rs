@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::deploy::manifest_at;
 use super::up::{Listen, parse_listen};
@@ -55,24 +56,26 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> anyhow::Result<()> {
     let begun = Instant::now();
     match global.verbose {
-        0 => log_from("warn", Format::Human)?,
+        // What fails is told anyway.
+        0 => log_from("error", Format::Human)?,
         more => log_to_stderr(more - 1, Format::Human)?,
     }
     let manifest = manifest_at(&arguments.path)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("the event loop does not start")?;
     let done = runtime.block_on(async {
-        // Until the own node is there; from then on it is told to end in order.
-        let interrupted = tokio::signal::ctrl_c();
-        let (address, own) = node(arguments, &manifest, global, output).await?;
+        let (address, mut own) = node(arguments, &manifest, global, output).await?;
+        let mut terminated = signal(SignalKind::terminate())?;
         let done = tokio::select! {
             done = serve(arguments, &manifest, &address, begun, output) => done,
-            _ = interrupted => Ok(()),
+            _ = tokio::signal::ctrl_c() => Ok(()),
+            _ = terminated.recv() => Ok(()),
+            () = own_node::ended(&mut own) => Ok(()),
         };
-        if let Some(own) = own {
-            own.stop();
+        match own {
+            Some(own) => own.stop().and(done),
+            None => done,
         }
-        done
     });
     runtime.shutdown_background();
     done

@@ -24,6 +24,8 @@ const SOCKET_PATH_MAX: usize = 107;
 pub(super) struct OwnNode {
     address: Address,
     stop: oneshot::Sender<()>,
+    /// Closed when it has ended.
+    running: oneshot::Receiver<()>,
     thread: JoinHandle<Result<(), anyhow::Error>>,
 }
 
@@ -53,7 +55,9 @@ impl OwnNode {
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, mut is_ready) = oneshot::channel();
+        let (running, runs) = oneshot::channel::<()>();
         let body = move || {
+            let _running = running;
             // A sender that is dropped stops it as well.
             let stopped = async { _ = stopped.await };
             let ran = node::run_until(&options, stopped, |running| _ = ready.send(running.clone()));
@@ -65,7 +69,7 @@ impl OwnNode {
             Ok(running) => {
                 let tcp =
                     running.address.map(|at| Address::Tcp { host: at.ip().to_string(), port: at.port() });
-                Ok(Self { address: tcp.unwrap_or(Address::Unix(socket)), stop, thread })
+                Ok(Self { address: tcp.unwrap_or(Address::Unix(socket)), stop, running: runs, thread })
             }
             // It ended before it was ready.
             Err(_) => match thread.join() {
@@ -81,10 +85,25 @@ impl OwnNode {
     }
 
     /// Lets requests under way finish, and ends it.
-    pub(super) fn stop(self) {
+    ///
+    /// # Errors
+    /// Why it ended, if it did before.
+    pub(super) fn stop(self) -> anyhow::Result<()> {
         // It may have ended by the same Ctrl-C.
         _ = self.stop.send(());
-        _ = self.thread.join();
+        match self.thread.join() {
+            Ok(ended) => ended,
+            Err(_) => Err(anyhow::anyhow!("the node ended in a panic")),
+        }
+    }
+}
+
+/// Waits until it ends by itself; for ever if there is none.
+pub(super) async fn ended(own: &mut Option<OwnNode>) {
+    match own {
+        // Nothing is ever sent: it is closed.
+        Some(own) => _ = (&mut own.running).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -16,7 +16,7 @@ use super::watch::Changes;
 use crate::address::Address;
 use crate::commands::deploy::{Wanted, build, not_deployed, url_of, wanted};
 use crate::deployment;
-use crate::exit;
+use crate::exit::{self, Stop};
 use crate::manifest::Function;
 use crate::node_api::Node;
 use crate::output::Output;
@@ -145,7 +145,15 @@ impl<'a> Session<'a> {
         known.tried = Some(deployment);
         let begun = Instant::now();
         let deployed = self.node.deploy(&function.name, deployment).await;
-        let deployed = deployed.map_err(|error| not_deployed(&function.name, error))?;
+        let deployed = match deployed {
+            Ok(deployed) => deployed,
+            Err(error) => {
+                let known = self.known.entry(function.name.clone()).or_default();
+                // What the node did not judge is tried again.
+                known.tried = known.tried.filter(|_| is_judged(&error));
+                return Err(not_deployed(&function.name, error));
+            }
+        };
         let took = Took { upload, switch: begun.elapsed() };
         let url = url_of(&function.name, &mut self.node).await;
         let known = self.known.entry(function.name.clone()).or_default();
@@ -200,12 +208,21 @@ impl<'a> Session<'a> {
                 "event": "failed", "function": name, "error": places(&error.to_string()),
             }));
         }
-        self.output.say(&places(&exit::human(error, false)));
         if name.and_then(|name| self.known.get(name)).is_some_and(|known| known.url.is_some()) {
-            self.output.say("  the version before still serves");
+            let told = error.to_string();
+            self.output
+                .say(&format!("error: {}\n  the version before still serves", places(told.trim_end())));
+        } else {
+            self.output.say(&places(&exit::human(error, false)));
         }
         Ok(())
     }
+}
+
+/// Whether the node has found something wrong with a deployment, which will not go away by itself.
+fn is_judged(error: &anyhow::Error) -> bool {
+    let problem = error.downcast_ref::<Stop>().and_then(|stop| stop.problem.as_ref());
+    problem.is_some_and(|problem| problem["type"] == "urn:sinew:problem:bad-deployment")
 }
 
 /// Files of a function as they are called outside of its container.

@@ -7,6 +7,10 @@
 //! so changes are collected until nothing more comes for a moment.
 
 use std::collections::HashSet;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +92,8 @@ pub(super) struct Watch {
     watched: HashSet<PathBuf>,
     inbox: Arc<Inbox>,
     is_over: bool,
+    /// Files that this program itself prints into: device and inode.
+    printed: Vec<(u64, u64)>,
 }
 
 impl Watch {
@@ -98,7 +104,8 @@ impl Watch {
         let watcher = notify::recommended_watcher(move |event| telling.take(event));
         let watcher = watcher.context("the system watches no files (fs.inotify.max_user_instances)")?;
         let ignored = ignored(&root);
-        let mut watch = Self { root, ignored, watcher, watched: HashSet::new(), inbox, is_over: false };
+        let (watched, printed) = (HashSet::new(), printed());
+        let mut watch = Self { root, ignored, watcher, watched, inbox, is_over: false, printed };
         watch.look();
         Ok(watch)
     }
@@ -150,6 +157,10 @@ impl Watch {
 
     /// Whether neither a file nor a directory above it is left out.
     fn is_edited(&self, path: &str) -> bool {
+        let own = std::fs::metadata(self.root.join(path)).map(|found| (found.dev(), found.ino()));
+        if own.is_ok_and(|own| self.printed.contains(&own)) {
+            return false;
+        }
         let above = path.match_indices('/').map(|(at, _)| (&path[..at], true));
         let is_taken = |(path, is_directory)| self.ignored.verdict(path, is_directory) != Verdict::LeftOut;
         // What is gone may have been a directory.
@@ -216,6 +227,13 @@ impl Inbox {
         drop(told);
         self.arrived.notify_one();
     }
+}
+
+/// Where standard output and error go: what is told of a change must not be one.
+fn printed() -> Vec<(u64, u64)> {
+    let streams = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
+    let files = streams.into_iter().filter_map(|stream| File::from(stream.ok()?).metadata().ok());
+    files.filter(Metadata::is_file).map(|file| (file.dev(), file.ino())).collect()
 }
 
 /// Whether an event says that something is different. That a file is read is none.

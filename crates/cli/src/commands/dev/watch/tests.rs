@@ -98,3 +98,16 @@ fn a_build_is_concerned_by_what_it_watches() {
     assert!(changes(&["binary.go"]).concern(&build(&[], Some("bin"))));
     assert!(Changes::everything().concern(&build(&["src/**"], None)));
 }
+
+#[tokio::test]
+async fn what_is_printed_into_the_directory_is_no_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("out.txt"), "").unwrap();
+    let mut watch = Watch::new(folder.path()).unwrap();
+    let printed = std::fs::metadata(path("out.txt")).unwrap();
+    watch.printed.push((printed.dev(), printed.ino()));
+    std::fs::write(path("out.txt"), "reloaded").unwrap();
+    std::fs::write(path("main.py"), "1").unwrap();
+    assert_eq!(paths(&mut watch).await, ["main.py"]);
+}
