@@ -13,8 +13,9 @@ const PATTERN_CHARS_MAX: usize = 1024;
 const LINES_MAX: usize = 10_000;
 
 /// What is never code unless `include` names it.
-const LEFT_OUT: [&str; 14] = [
+const LEFT_OUT: [&str; 15] = [
     ".sinew",
+    ".gitignore",
     ".git",
     ".hg",
     ".svn",

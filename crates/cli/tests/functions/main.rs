@@ -72,7 +72,7 @@ fn a_new_function_is_deployed_as_the_specification_says() {
 fn every_language_can_be_deployed() {
     let node = FakeNode::start();
     let root = tempfile::tempdir().unwrap();
-    for language in ["python", "node", "wasm"] {
+    for language in ["python", "node", "shell", "wasm"] {
         let folder = root.path().join(language);
         node.ok(&["new", language, "--runtime", language, "--to", text(&folder)]);
         node.ok(&["deploy", text(&folder)]);
