@@ -21,6 +21,7 @@ mod node_api;
 mod output;
 mod progress;
 mod quantity;
+mod requirements;
 mod shards;
 mod upload;
 

@@ -107,6 +107,17 @@ impl<'a> Uplink<'a> {
         Self { remembered: Some(remembered), ..self }
     }
 
+    /// A message for people.
+    pub(crate) fn say(&self, message: &str) {
+        self.output.say(message);
+    }
+
+    /// Whether the node has an object; it was sent before, or is asked for.
+    pub(crate) async fn has(&mut self, handle: Handle) -> anyhow::Result<bool> {
+        let is_sent = self.remembered.as_ref().is_some_and(|remembered| remembered.sent.contains(&handle));
+        Ok(is_sent || self.node.has(handle).await?)
+    }
+
     fn is_new(&mut self, handle: Handle) -> bool {
         self.remembered.as_mut().is_none_or(|remembered| remembered.is_new(handle))
     }

@@ -4,7 +4,7 @@
 //! All functions are uploaded before the first is switched, so that what can
 //! go wrong does so while the old versions serve.
 
-pub(super) mod build;
+pub(crate) mod build;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -17,6 +17,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("keep-alive", &["string", "number"]),
     ("environment", &["object"]),
     ("layers", &["array"]),
+    ("requirements", &["boolean"]),
     ("pure", &["boolean"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),

@@ -104,6 +104,8 @@ pub(crate) struct Function {
     pub(crate) idle_ms: Option<u64>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) layers: Vec<String>,
+    /// Packages that its files name are installed.
+    pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
     pub(crate) idempotent: bool,
     /// `METHOD path`.
@@ -130,6 +132,7 @@ impl Function {
             idle_ms: None,
             environment: BTreeMap::new(),
             layers: Vec::new(),
+            has_requirements: true,
             pure: false,
             idempotent: false,
             routes: Vec::new(),
@@ -197,6 +200,7 @@ fn field(
         "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
         "environment" => function.environment = environment(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
+        "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "routes" => function.routes = routes(value, reader)?,
@@ -220,8 +224,19 @@ pub(crate) fn is_function_name(name: &str) -> bool {
 fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
     for (key, _) in table {
         let name = key.get_ref().as_ref();
-        if ["handler", "mode", "cpu", "timeout", "tmp", "environment", "layers", "include", "exclude"]
-            .contains(&name)
+        if [
+            "handler",
+            "mode",
+            "cpu",
+            "timeout",
+            "tmp",
+            "environment",
+            "layers",
+            "requirements",
+            "include",
+            "exclude",
+        ]
+        .contains(&name)
         {
             let message =
                 format!("`{name}` means nothing for a wasm function, which is one module without files");

@@ -7,6 +7,7 @@ mod dashboard;
 mod dev;
 mod executables;
 mod functions;
+mod requirements;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
