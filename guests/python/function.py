@@ -50,7 +50,9 @@ decode_json = json.JSONDecoder().decode
 def framed(status, headers):
     """Everything of a result before its body."""
     head = json.dumps({"status": status, "headers": headers}, separators=(",", ":")).encode()
-    return len(head).to_bytes(4, "little") + head
+    # What a server says of itself may pass: nobody shall remember it.
+    passing = 0x80000000 if status >= 500 else 0
+    return (len(head) | passing).to_bytes(4, "little") + head
 
 
 JSON_FRAME = framed(200, [["content-type", "application/json"]])
@@ -226,6 +228,8 @@ class Http:
         self.method = head.get("method", "POST")
         self.path = head.get("path", "/")
         self.query_string = head.get("query", "")
+        self.route = head.get("route")
+        self.params = dict(head.get("params") or ())
         self._head = head
 
     @property
@@ -350,13 +354,15 @@ def event_handler(handler, is_main, with_context):
 
 
 def arguments_of(event, head):
-    """What `main(args)` gets: always a dict. The body wins over the query."""
+    """What `main(args)` gets: always a dict. The body wins over the path, and that over the query."""
     if isinstance(event, str) and content_type(head).startswith(FORM):
         event = dict(pairs_of(event))
     if not isinstance(event, dict):
         event = {"body": event}
-    query = head.get("query")
-    return {**dict(pairs_of(query)), **event} if query else event
+    query, params = head.get("query"), head.get("params")
+    if not (query or params):
+        return event
+    return {**dict(pairs_of(query or "")), **dict(params or ()), **event}
 
 
 def users_part(error):

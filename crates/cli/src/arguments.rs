@@ -71,6 +71,8 @@ pub(crate) enum Command {
     Logs(commands::logs::Arguments),
     /// Let an earlier version of a function serve again
     Rollback(commands::rollback::Arguments),
+    /// List, set or remove aliases of a function: names for versions, shared by percent
+    Alias(commands::alias::Arguments),
     /// Remove a function
     Delete(commands::delete::Arguments),
     /// Store files or stdin; print handles

@@ -38,10 +38,20 @@ impl Deployed {
 }
 
 impl Node {
-    /// Lets a deployment serve a function's requests.
-    pub(crate) async fn deploy(&mut self, name: &str, deployment: Handle) -> anyhow::Result<Deployed> {
+    /// Keeps a deployment as a function's version, and lets it serve its
+    /// requests if it is to.
+    pub(crate) async fn deploy(
+        &mut self,
+        name: &str,
+        deployment: Handle,
+        serve: bool,
+    ) -> anyhow::Result<Deployed> {
         let request = Request::put(of(name)?).header(CONTENT_TYPE, JSON);
-        let body = json!({"deployment": deployment.to_string()}).to_string();
+        let mut body = json!({"deployment": deployment.to_string()});
+        if !serve {
+            body["serve"] = false.into();
+        }
+        let body = body.to_string();
         Deployed::read(&self.json(request, whole(body)).await?)
     }
 
@@ -124,6 +134,24 @@ impl Node {
         }
     }
 
+    /// Has an alias stand for versions with their percent of requests.
+    pub(crate) async fn set_alias(
+        &mut self,
+        name: &str,
+        alias: &str,
+        shares: &[(u64, u32)],
+    ) -> anyhow::Result<Value> {
+        let versions: Vec<Value> =
+            shares.iter().map(|(version, percent)| json!({"version": version, "percent": percent})).collect();
+        let request = Request::put(alias_of(name, alias)?).header(CONTENT_TYPE, JSON);
+        self.json(request, whole(json!({"versions": versions}).to_string())).await
+    }
+
+    /// Removes an alias.
+    pub(crate) async fn remove_alias(&mut self, name: &str, alias: &str) -> anyhow::Result<()> {
+        self.send(Request::delete(alias_of(name, alias)?), whole(Bytes::new())).await.map(drop)
+    }
+
     /// That there is no such function, and which one may have been meant.
     pub(crate) async fn no_function(&mut self, name: &str) -> anyhow::Error {
         let known = self.functions().await.unwrap_or_default();
@@ -143,6 +171,15 @@ impl Node {
 /// The path of a function's resource.
 fn of(name: &str) -> Result<String, Stop> {
     checked(name).map(|name| format!("/v1/functions/{name}"))
+}
+
+/// The path of an alias of it.
+fn alias_of(name: &str, alias: &str) -> Result<String, Stop> {
+    if !is_function_name(alias) {
+        let stop = Stop::new(Code::Usage, format!("{alias:?} cannot be an alias's name"));
+        return Err(stop.suggest("names have 1 to 32 characters of a-z, 0-9 and -, and begin with a letter"));
+    }
+    Ok(format!("{}/aliases/{alias}", of(name)?))
 }
 
 /// A name that may stand in a URL as it is.

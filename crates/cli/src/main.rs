@@ -90,6 +90,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Describe(arguments) => commands::describe::run(&arguments, node, output).await,
         Command::Logs(arguments) => commands::logs::run(&arguments, node, output).await,
         Command::Rollback(arguments) => commands::rollback::run(&arguments, node, output).await,
+        Command::Alias(arguments) => commands::alias::run(&arguments, node, output).await,
         Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,
         Command::Put(arguments) => commands::put::run(&arguments, node, output).await,
         Command::Get(arguments) => commands::get::run(&arguments, node, output).await,

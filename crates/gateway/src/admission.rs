@@ -23,15 +23,28 @@ pub(crate) struct Permit {
     _held: Arc<OwnedSemaphorePermit>,
 }
 
+/// A permit for one more request.
+///
+/// # Errors
+/// 503 at the limit.
+pub(crate) fn permit(shared: &Shared) -> Result<Permit, Problem> {
+    let held = shared.requests.clone().try_acquire_owned().map_err(|_| {
+        let detail = format!("{} requests are running, which is the limit", shared.options.requests_max);
+        Problem::busy("gateway", detail)
+    })?;
+    Ok(Permit { _held: Arc::new(held) })
+}
+
 /// The middleware of endpoints whose length the client decides: counted, and
 /// limited by their own means (idle time, deadline).
 pub(crate) async fn counted(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    let Ok(held) = shared.requests.clone().try_acquire_owned() else {
-        let detail = format!("{} requests are running, which is the limit", shared.options.requests_max);
-        return Problem::busy("gateway", detail).into_response();
-    };
-    request.extensions_mut().insert(Permit { _held: Arc::new(held) });
-    next.run(request).await
+    match permit(&shared) {
+        Ok(permit) => {
+            request.extensions_mut().insert(permit);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
 }
 
 /// The middleware of endpoints that ought to answer soon.

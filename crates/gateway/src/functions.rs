@@ -2,6 +2,7 @@
 //! What the gateway needs of a node that serves functions.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use objects::Handle;
@@ -32,8 +33,62 @@ pub struct Served {
     pub timeout: Duration,
     /// Of one instance.
     pub memory_bytes: u64,
-    /// Since the node started.
+    /// `METHOD /path` of each route.
+    pub routes: Vec<String>,
+    /// Of all versions of the function since the node started.
     pub counts: Arc<Counts>,
+    /// Of this version.
+    pub version_counts: VersionCounts,
+}
+
+impl Served {
+    /// Counts a request that has ended.
+    /// `now` after the node's start.
+    pub(crate) fn ended(&self, now: Duration, took_us: u64, start: &'static str, has_failed: bool) {
+        self.version_counts.ended(has_failed);
+        self.counts.ended(now, took_us, start, has_failed);
+    }
+}
+
+/// The function that a path belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routed {
+    /// Its name.
+    pub function: String,
+    /// The route's path, with its names in braces.
+    pub pattern: String,
+    /// What stands in the names' places, in their order.
+    pub params: Vec<(String, String)>,
+}
+
+/// Why a path belongs to no function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteError {
+    /// There is no such route.
+    None,
+    /// There is one, for these methods.
+    Method(Vec<&'static str>),
+    /// A part of the path that has a name is no UTF-8.
+    Encoding,
+}
+
+/// What became of one version's requests since the node started.
+#[derive(Debug, Default)]
+pub struct VersionCounts {
+    requests: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl VersionCounts {
+    fn ended(&self, has_failed: bool) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
+    }
+
+    /// Requests, and how many of them failed.
+    pub fn so_far(&self) -> (u64, u64) {
+        (self.requests.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
 }
 
 /// Instances of a function now, and how they came to be.
@@ -50,10 +105,13 @@ pub struct Instances {
 /// All that is known of one function.
 #[derive(Debug)]
 pub struct Details {
-    /// What serves.
+    /// The version that most requests get.
     pub served: Arc<Served>,
     /// All versions that are kept, the newest first.
-    pub versions: Vec<(u64, Handle)>,
+    pub versions: Vec<Arc<Served>>,
+    /// Names of versions, with the percent of requests that each gets; `live`
+    /// is what serves under the function's own name.
+    pub aliases: Vec<(String, Vec<(u64, u32)>)>,
     /// Settings of its process, as names and values.
     pub settings: Vec<(String, String)>,
     /// How requests reach it, as names and values.
@@ -101,11 +159,22 @@ pub enum FunctionError {
 /// The functions of a node. Methods that change something block; the gateway
 /// calls them off its event loop.
 pub trait Functions: Send + Sync {
-    /// What serves under a name. Never blocks.
-    fn served(&self, name: &str) -> Option<Arc<Served>>;
+    /// What serves under a name, or under an alias or a version's number of
+    /// it. `lot`, 0 to 9999, decides among versions that share the requests.
+    /// Never blocks.
+    fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>>;
 
-    /// All that serve, by name.
+    /// The main version of each function, by name.
     fn all(&self) -> Vec<Arc<Served>>;
+
+    /// All versions that are kept, by name and number.
+    fn versions(&self) -> Vec<Arc<Served>>;
+
+    /// The function that a path belongs to by its routes. Never blocks.
+    ///
+    /// # Errors
+    /// Why it belongs to none.
+    fn route(&self, method: &str, path: &str) -> Result<Routed, RouteError>;
 
     /// Instances of one.
     fn instances(&self, served: &Served) -> Instances;
@@ -120,18 +189,33 @@ pub trait Functions: Send + Sync {
     /// [`FunctionError::NotFound`], [`FunctionError::Store`].
     fn details(&self, name: &str) -> Result<Details, FunctionError>;
 
-    /// Has a deployment serve under a name, durably, as a new version unless
-    /// it is the one that serves. A deployment that is refused changes nothing.
+    /// Keeps a deployment under a name, durably, as a new version unless it is
+    /// the newest one, and has it serve all requests if it `serves`. A
+    /// deployment that is refused changes nothing.
     ///
     /// # Errors
     /// [`FunctionError::Invalid`], [`FunctionError::Store`].
-    fn deploy(&self, name: &str, deployment: Handle) -> Result<Deployed, FunctionError>;
+    fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError>;
 
     /// Has an older version serve again: this one, or the one before.
     ///
     /// # Errors
     /// [`FunctionError::NotFound`], [`FunctionError::Store`].
     fn roll_back(&self, name: &str, version: Option<u64>) -> Result<Deployed, FunctionError>;
+
+    /// Has an alias stand for versions, each with its percent of requests.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`], [`FunctionError::Invalid`],
+    /// [`FunctionError::Store`].
+    fn set_alias(&self, name: &str, alias: &str, shares: &[(u64, u32)]) -> Result<(), FunctionError>;
+
+    /// Removes an alias.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`], [`FunctionError::Invalid`],
+    /// [`FunctionError::Store`].
+    fn remove_alias(&self, name: &str, alias: &str) -> Result<(), FunctionError>;
 
     /// Removes a function with all its versions.
     ///

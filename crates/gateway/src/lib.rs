@@ -20,6 +20,7 @@ mod counts;
 mod door;
 mod envelope;
 mod functions;
+mod invocation;
 mod journal;
 mod metrics;
 mod openapi;
@@ -39,7 +40,10 @@ pub use backend::{
 pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use door::Door;
-pub use functions::{CallReport, Deployed, Details, FunctionError, Functions, Instances, Served};
+pub use functions::{
+    CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
+    VersionCounts,
+};
 pub use options::Options;
 pub use router::{Gateway, router};
 

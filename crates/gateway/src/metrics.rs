@@ -22,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::backend::Backend;
 use crate::connections::Connections;
 use crate::counts::{DURATION_BUCKETS_S, Total};
+use crate::functions::Functions;
 
 /// The media type of the exposition.
 pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -134,6 +135,30 @@ fn known_method(method: &str) -> &'static str {
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
 }
 
+/// Requests by version, of those that had any: a canary is told from the rest.
+fn encode_versions(functions: &dyn Functions, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let versions = functions.versions();
+    let counted = versions.iter().map(|served| {
+        let labels = VersionLabels { function: served.name.clone(), version: served.version };
+        (labels, served.version_counts.so_far())
+    });
+    let counted: Vec<(VersionLabels, (u64, u64))> =
+        counted.filter(|(_, (requests, _))| *requests > 0).collect();
+    let help = "Requests to a version of a function";
+    let mut metric =
+        encoder.encode_descriptor("function_version_requests", help, None, MetricType::Counter)?;
+    for (labels, (requests, _)) in &counted {
+        ConstCounter::new(*requests).encode(metric.encode_family(labels)?)?;
+    }
+    let help = "Requests to a version of a function that had no answer of its own, or an error";
+    let mut metric =
+        encoder.encode_descriptor("function_version_failures", help, None, MetricType::Counter)?;
+    for (labels, (_, failures)) in &counted {
+        ConstCounter::new(*failures).encode(metric.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
 /// The node's own numbers, read when somebody looks.
 struct BackendNumbers(Arc<dyn Backend>);
 
@@ -172,6 +197,12 @@ struct FunctionLabels {
 struct StartLabels {
     function: String,
     start: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabels {
+    function: String,
+    version: u64,
 }
 
 /// What the functions that serve now have served, read when somebody looks. A
@@ -217,6 +248,6 @@ impl Collector for FunctionNumbers {
                 ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        Ok(())
+        encode_versions(functions, &mut encoder)
     }
 }

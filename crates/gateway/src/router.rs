@@ -4,6 +4,7 @@
 //! [`endpoints`] is the one list of what the gateway answers; the router is
 //! built from it, and a test holds the OpenAPI document against it.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -12,11 +13,11 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::StatusCode;
-use axum::http::header::ACCEPT;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
@@ -39,6 +40,10 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
+    /// Calls whose clients have left, and which end soon.
+    pub(crate) departed: Mutex<JoinSet<()>>,
+    /// Drawn by requests to aliases so far.
+    pub(crate) lots: AtomicU64,
 }
 
 /// How long an endpoint's answer may take, and whether it counts.
@@ -121,6 +126,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Put, "/v1/functions/{name}", Long, functions::put),
         Endpoint::new(Delete, "/v1/functions/{name}", Quick, functions::remove),
         Endpoint::new(Post, "/v1/functions/{name}/rollback", Long, functions::roll_back),
+        Endpoint::new(Put, "/v1/functions/{name}/aliases/{alias}", Quick, functions::set_alias),
+        Endpoint::new(Delete, "/v1/functions/{name}/aliases/{alias}", Quick, functions::remove_alias),
         Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
         Endpoint::new(Any, "/function/{name}", Long, call::call),
         Endpoint::new(Any, "/function/{name}/", Long, call::call),
@@ -155,6 +162,8 @@ impl Gateway {
             started: Instant::now(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),
+            departed: Mutex::default(),
+            lots: AtomicU64::new(0),
             options,
         };
         Self { shared: Arc::new(shared) }
@@ -180,7 +189,7 @@ impl Gateway {
             router = router.route(path, handler);
         }
         router
-            .fallback(not_found)
+            .fallback(routes::call::routed)
             .method_not_allowed_fallback(method_not_allowed)
             .layer(from_fn_with_state(Arc::new(door), door::guard))
             .layer(from_fn(bounded_path))
@@ -204,26 +213,6 @@ async fn bounded_path(request: Request, next: Next) -> Result<Response, Problem>
     }
     let detail = format!("the path and query have {length} bytes; {URI_BYTES_MAX} is the limit");
     Err(Problem::new(StatusCode::URI_TOO_LONG, "uri-too-long", "The address is too long", "gateway", detail))
-}
-
-/// People who open the node's address in a browser want to look at it.
-async fn not_found(request: Request) -> Response {
-    let wants_pages = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    if matches!(request.uri().path(), "/" | "/dashboard")
-        && wants_pages.is_some_and(|accept| accept.contains("text/html"))
-    {
-        return Redirect::temporary("/dashboard/").into_response();
-    }
-    let path = shortened(request.uri().path());
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "no-such-route",
-        "Nothing answers at this path",
-        "gateway",
-        format!("{} {path}", shortened(request.method().as_str())),
-    )
-    .suggest("GET /openapi.json lists every path; /dashboard/ is for people")
-    .into_response()
 }
 
 async fn method_not_allowed(request: Request) -> Problem {

@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod calling;
 mod dashboard;
 mod doors;
 mod evaluating;
 mod explaining;
 mod fake;
+mod functions;
 mod labels;
 mod limits;
 mod objects;

@@ -119,6 +119,7 @@ impl Executor {
                 handle: definition,
                 limits: application.limits,
                 procedure: application.procedure,
+                deadline: None,
             };
             self.state.is_busy.swap(true, Ordering::SeqCst);
             if let Some(code) = self.stopped() {
@@ -214,10 +215,9 @@ impl Host for Executor {
 
     #[inline]
     fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, job: JobId) -> Applied {
-        let Application { limits, procedure, .. } = *application;
         // A module is never a literal, so that this costs codelets nothing.
-        if procedure.literal_bytes().is_some()
-            && self.processes.take_over(job, thunk, limits, procedure, data)
+        if application.procedure.literal_bytes().is_some()
+            && self.processes.take_over(job, thunk, application, data, self.request.as_ref())
         {
             self.applied += 1;
             self.state.applied.store(self.applied, Ordering::Relaxed);

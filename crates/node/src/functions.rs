@@ -1,47 +1,120 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions of a node: which deployment serves under which name.
+//! The functions of a node: their versions, and which of them serve.
 //!
 //! The labels of the store are the truth; what is here is read from them at
-//! the start and follows each change. A deployment is checked whole before the
+//! the start and follows each change. A deployment is checked whole before a
 //! label moves, so that a bad one leaves the old one serving.
 
 mod deployment;
+mod labels;
+mod routes;
+mod traffic;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use gateway::{CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, Served};
+use gateway::{
+    CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
+};
 use objects::{Handle, Pairs};
 use parking_lot::{Mutex, RwLock};
 use sandbox::Spec;
 use sandbox::wasm::Codelets;
 use store::Store;
 
-use crate::processes::{Processes, check_in};
+use crate::processes::{Expected, Processes, check_in};
 use deployment::Deployment;
+use routes::{Route, RouteTable};
+use traffic::{LIVE, Traffic, is_alias};
 
-/// The label of a function is this and its name.
-const PREFIX: &str = "function/";
-const VERSIONS: &str = "/versions/";
 /// Versions of one function that are kept.
 const VERSIONS_MAX: usize = 20;
 const NAME_LEN_MAX: usize = 63;
-/// Numbers of versions have eight digits.
-const VERSION_END: u64 = 100_000_000;
+/// Aliases of one function.
+const ALIASES_MAX: usize = 32;
 
 /// The deployments of a node.
 pub(crate) struct Deployments {
     store: Arc<Store>,
     processes: Arc<Processes>,
     codelets: Arc<Codelets>,
-    serving: RwLock<BTreeMap<String, Arc<Served>>>,
+    serving: RwLock<Serving>,
     /// Held while labels change: they are more than one.
     changing: Mutex<()>,
 }
 
+/// All that may be asked for.
+#[derive(Default)]
+struct Serving {
+    functions: BTreeMap<String, Function>,
+    routes: RouteTable,
+}
+
+/// A function with its versions.
+struct Function {
+    versions: BTreeMap<u64, Version>,
+    /// With the one that serves under the function's own name.
+    aliases: BTreeMap<String, Traffic>,
+    totals: Arc<Counts>,
+}
+
+#[derive(Clone)]
+struct Version {
+    served: Arc<Served>,
+    expected: Expected,
+    routes: Arc<[Route]>,
+}
+
+impl Function {
+    fn live(&self) -> Option<&Traffic> {
+        self.aliases.get(LIVE)
+    }
+
+    /// The version that most requests get.
+    fn main(&self) -> Option<&Version> {
+        self.versions.get(&self.live()?.main())
+    }
+
+    fn version_of(&self, qualifier: Option<&str>, lot: u32) -> Option<&Version> {
+        let number = match qualifier.map(|text| (text, text.parse())) {
+            Some((_, Ok(number))) => number,
+            Some((alias, Err(_))) => self.aliases.get(alias)?.version(lot),
+            None => self.live()?.version(lot),
+        };
+        self.versions.get(&number)
+    }
+
+    /// Versions that some alias names.
+    fn reached(&self) -> impl Iterator<Item = &Version> {
+        let reached = |number: &u64| self.aliases.values().any(|traffic| traffic.has(*number));
+        self.versions.iter().filter(move |(number, _)| reached(number)).map(|(_, version)| version)
+    }
+}
+
+impl Serving {
+    /// All routes, with one function as it is going to be.
+    ///
+    /// # Errors
+    /// The first two that are in each other's way, for people.
+    fn table(&self, changed: Option<(&str, &Version)>) -> Result<RouteTable, String> {
+        let mut table = RouteTable::default();
+        let others =
+            self.functions.iter().filter(|(name, _)| changed.is_none_or(|(other, _)| other != *name));
+        let others = others.filter_map(|(name, function)| Some((name.as_str(), function.main()?)));
+        for (name, version) in others.chain(changed) {
+            for (route, text) in version.routes.iter().zip(&version.served.routes) {
+                table.add(name, route).map_err(|(other, taken)| {
+                    format!("the route {text} of {name} is in the way of {taken} of {other}")
+                })?;
+            }
+        }
+        Ok(table)
+    }
+}
+
 impl Deployments {
-    /// Those that the store's labels name. One that cannot be read any more is
-    /// left out, and told to the log.
+    /// Those that the store's labels name. What cannot be read any more is left
+    /// out, and told to the log.
     ///
     /// # Errors
     /// If the labels cannot be read.
@@ -52,60 +125,75 @@ impl Deployments {
     ) -> Result<Self, store::Error> {
         let (serving, changing) = (RwLock::default(), Mutex::default());
         let deployments = Self { store, processes, codelets, serving, changing };
-        let labels = deployments.store.labels()?;
-        let numbered = labels.iter().filter_map(|(label, handle)| {
-            let (name, version) = label.strip_prefix(PREFIX)?.split_once(VERSIONS)?;
-            Some(((name, *handle), version.parse::<u64>().ok()?))
-        });
-        let versions: HashMap<(&str, Handle), u64> = numbered.collect();
-        for (label, handle) in &labels {
-            let Some(name) = label.strip_prefix(PREFIX).filter(|name| is_name(name)) else { continue };
-            let (version, handle) = (versions.get(&(name, *handle)).copied().unwrap_or(0), *handle);
-            if let Err(reason) = deployments.serve(name, version, handle) {
-                tracing::error!(name, %handle, reason, "a function cannot be served; deploy it again");
+        for (name, labelled) in labels::read(&deployments.store, None)? {
+            if labelled.main.is_none() {
+                continue;
             }
+            let totals = Arc::new(Counts::default());
+            let mut function = Function { versions: BTreeMap::new(), aliases: labelled.aliases, totals };
+            for (number, handle) in labelled.versions {
+                match deployments.version(&name, number, handle, &function.totals) {
+                    Ok(version) => _ = function.versions.insert(number, version),
+                    Err(reason) => {
+                        tracing::error!(name, number, reason, "a version cannot serve; deploy it again");
+                    }
+                }
+            }
+            if function.main().is_none() {
+                tracing::error!(name, "a function cannot be served; deploy it again");
+                continue;
+            }
+            deployments.serving.write().functions.insert(name, function);
         }
+        deployments.route_again();
+        deployments.expect_again(None);
         Ok(deployments)
     }
 
-    /// Has it serve, in memory.
-    fn serve(&self, name: &str, version: u64, handle: Handle) -> Result<Arc<Served>, String> {
+    fn version(
+        &self,
+        name: &str,
+        number: u64,
+        handle: Handle,
+        totals: &Arc<Counts>,
+    ) -> Result<Version, String> {
         let deployment = Deployment::read(&self.store, handle)?;
-        self.processes.expect(deployment.procedure, deployment.expected);
+        Ok(Version {
+            served: Arc::new(deployment.served(name, number, handle, totals.clone())),
+            expected: deployment.expected,
+            routes: deployment.routes.into(),
+        })
+    }
+
+    /// Makes the table of routes. Those in each other's way were refused when
+    /// they came; should there be any, none but the gateway's own is served.
+    fn route_again(&self) {
         let mut serving = self.serving.write();
-        let counts = serving.get(name).map_or_else(|| Arc::new(Counts::default()), |old| old.counts.clone());
-        let served = Arc::new(deployment.served(name, version, handle, counts));
-        let before = serving.insert(name.to_owned(), served.clone());
-        drop(serving);
-        if let Some(before) = before {
-            self.forget(before.procedure);
-        }
-        Ok(served)
-    }
-
-    /// Lets go of what was said of a procedure that serves no more.
-    fn forget(&self, procedure: Handle) {
-        if self.serving.read().values().all(|served| served.procedure != procedure) {
-            self.processes.forget(procedure);
+        match serving.table(None) {
+            Ok(routes) => serving.routes = routes,
+            Err(reason) => tracing::error!(reason, "no route is served; deploy one of the two again"),
         }
     }
 
-    /// The versions of a function, the newest first.
-    fn versions(&self, name: &str) -> Result<Vec<(u64, Handle)>, store::Error> {
-        let prefix = format!("{PREFIX}{name}{VERSIONS}");
-        let labels = self.store.labels()?;
-        let numbered = labels
-            .into_iter()
-            .filter_map(|(label, handle)| Some((label.strip_prefix(&prefix)?.parse::<u64>().ok()?, handle)))
-            .filter(|(number, _)| *number < VERSION_END);
-        let mut versions: Vec<(u64, Handle)> = numbered.collect();
-        versions.sort_unstable_by_key(|(version, _)| std::cmp::Reverse(*version));
-        Ok(versions)
+    /// Tells which procedures are expected to run, and which no more; of one
+    /// function, or of all.
+    fn expect_again(&self, only: Option<&str>) {
+        let serving = self.serving.read();
+        let reached = serving.functions.values().flat_map(Function::reached);
+        let reached: HashSet<Handle> = reached.map(|version| version.served.procedure).collect();
+        let some = serving.functions.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
+        for version in some.flat_map(|(_, function)| function.versions.values()) {
+            let procedure = version.served.procedure;
+            self.processes.expect(procedure, version.expected);
+            if !reached.contains(&procedure) {
+                self.processes.retire(procedure);
+            }
+        }
     }
 
     /// Loads it once, so that what cannot run never serves.
     fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
-        let Deployment { runtime, procedure, limits, .. } = deployment;
+        let Deployment { runtime, procedure, limits, expected, .. } = deployment;
         let most = self.processes.memory_bytes();
         if runtime != "wasm" && limits.memory_bytes > most {
             let why = format!(
@@ -118,31 +206,65 @@ impl Deployments {
         let checked = if runtime == "wasm" {
             check_in(&*self.codelets, Spec { procedure: *procedure, limits: *limits })
         } else {
-            self.processes.check(runtime, *procedure, *limits)
+            self.processes.load(*procedure, *limits, expected)
         };
         checked
             .map_err(|fault| FunctionError::Invalid(format!("the function does not load: {}", fault.detail)))
     }
 
-    /// Moves the label, after the version's own was set.
-    fn switch(&self, name: &str, version: u64, handle: Handle) -> Result<Arc<Served>, FunctionError> {
-        self.store.set_label(&format!("{PREFIX}{name}"), handle)?;
-        self.serve(name, version, handle).map_err(FunctionError::Invalid)
+    /// Moves an alias of a function, durably, and has it serve so.
+    fn switch(&self, name: &str, alias: &str, traffic: Traffic) -> Result<Arc<Served>, FunctionError> {
+        let main = {
+            let serving = self.serving.read();
+            let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
+            let main = function.versions.get(&traffic.main()).ok_or_else(|| unknown(name))?.clone();
+            if alias == LIVE {
+                serving.table(Some((name, &main))).map_err(FunctionError::Invalid)?;
+            }
+            main
+        };
+        let deployment = (alias == LIVE).then_some(main.served.deployment);
+        labels::set_alias(&self.store, name, alias, &traffic, deployment)?;
+        if let Some(function) = self.serving.write().functions.get_mut(name) {
+            function.aliases.insert(alias.to_owned(), traffic);
+        }
+        self.route_again();
+        self.expect_again(Some(name));
+        Ok(main.served)
+    }
+
+    /// Lets go of the oldest versions that no alias names.
+    fn prune(&self, name: &str) -> Result<(), FunctionError> {
+        let mut serving = self.serving.write();
+        let Some(function) = serving.functions.get_mut(name) else { return Ok(()) };
+        let more = function.versions.len().saturating_sub(VERSIONS_MAX);
+        let idle = |number: &u64| !function.aliases.values().any(|traffic| traffic.has(*number));
+        let old: Vec<u64> = function.versions.keys().copied().filter(idle).take(more).collect();
+        for version in &old {
+            function.versions.remove(version);
+        }
+        drop(serving);
+        for version in old {
+            labels::remove_version(&self.store, name, version)?;
+        }
+        Ok(())
     }
 }
 
+/// Whether something can be the name of a function.
 fn is_name(name: &str) -> bool {
     name.len() <= NAME_LEN_MAX
         && name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-fn label_of(name: &str, version: u64) -> String {
-    format!("{PREFIX}{name}{VERSIONS}{version:08}")
-}
-
 fn unknown(name: &str) -> FunctionError {
     FunctionError::NotFound(format!("there is no function {name:?}"))
+}
+
+fn no_version(name: &str, function: &Function) -> FunctionError {
+    let kept: Vec<String> = function.versions.keys().rev().map(u64::to_string).collect();
+    FunctionError::NotFound(format!("{name:?} has no such version; it has {}", kept.join(", ")))
 }
 
 fn texts(pairs: &Pairs) -> Vec<(String, String)> {
@@ -150,12 +272,25 @@ fn texts(pairs: &Pairs) -> Vec<(String, String)> {
 }
 
 impl Functions for Deployments {
-    fn served(&self, name: &str) -> Option<Arc<Served>> {
-        self.serving.read().get(name).cloned()
+    fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>> {
+        let serving = self.serving.read();
+        let version = serving.functions.get(name)?.version_of(qualifier, lot)?;
+        Some(version.served.clone())
     }
 
     fn all(&self) -> Vec<Arc<Served>> {
-        self.serving.read().values().cloned().collect()
+        let serving = self.serving.read();
+        serving.functions.values().filter_map(|function| Some(function.main()?.served.clone())).collect()
+    }
+
+    fn versions(&self) -> Vec<Arc<Served>> {
+        let serving = self.serving.read();
+        let all = serving.functions.values().flat_map(|function| function.versions.values());
+        all.map(|version| version.served.clone()).collect()
+    }
+
+    fn route(&self, method: &str, path: &str) -> Result<Routed, RouteError> {
+        self.serving.read().routes.find(method, path)
     }
 
     fn instances(&self, served: &Served) -> Instances {
@@ -167,64 +302,145 @@ impl Functions for Deployments {
     }
 
     fn details(&self, name: &str) -> Result<Details, FunctionError> {
-        let served = self.served(name).ok_or_else(|| unknown(name))?;
+        let serving = self.serving.read();
+        let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
+        let served = function.main().ok_or_else(|| unknown(name))?.served.clone();
+        let versions = function.versions.values().rev().map(|version| version.served.clone()).collect();
+        let aliases = function.aliases.iter();
+        let aliases = aliases.map(|(alias, traffic)| (alias.clone(), traffic.shares().to_vec())).collect();
+        drop(serving);
         let deployment = Deployment::read(&self.store, served.deployment).map_err(FunctionError::Invalid)?;
         let (settings, serving) = (texts(&deployment.settings), texts(&deployment.serving));
-        Ok(Details { served, versions: self.versions(name)?, settings, serving })
+        Ok(Details { served, versions, aliases, settings, serving })
     }
 
-    fn deploy(&self, name: &str, deployment: Handle) -> Result<Deployed, FunctionError> {
+    fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError> {
         if !is_name(name) {
             let why =
                 format!("{name:?} is no name for a function: 1 to 63 of a-z 0-9 -, beginning with a letter");
             return Err(FunctionError::Invalid(why));
         }
         let read = Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
-        if self.served(name).is_none_or(|served| served.deployment != deployment) {
+        let newest = || {
+            let serving = self.serving.read();
+            let function = serving.functions.get(name)?;
+            let (number, version) = function.versions.last_key_value()?;
+            let is_whole = function.live() == Some(&Traffic::whole(*number));
+            (version.served.deployment == deployment).then(|| (version.served.clone(), is_whole))
+        };
+        if newest().is_none() {
             self.check(&read)?;
         }
         let _changing = self.changing.lock();
-        if let Some(served) = self.served(name).filter(|served| served.deployment == deployment) {
-            return Ok(Deployed { served, is_changed: false });
+        if let Some((served, is_whole)) = newest() {
+            if is_whole || !serves {
+                return Ok(Deployed { served, is_changed: false });
+            }
+            let served = self.switch(name, LIVE, Traffic::whole(served.version))?;
+            return Ok(Deployed { served, is_changed: true });
         }
-        let versions = self.versions(name)?;
-        let version = versions.first().map_or(1, |(newest, _)| newest + 1);
-        self.store.set_label(&label_of(name, version), deployment)?;
-        let served = self.switch(name, version, deployment)?;
-        for (old, _) in versions.iter().skip(VERSIONS_MAX - 1) {
-            self.store.remove_label(&label_of(name, *old))?;
+        let known = labels::read(&self.store, Some(name))?.remove(name).unwrap_or_default();
+        let is_new = !self.serving.read().functions.contains_key(name);
+        if is_new && !serves {
+            let why = "a function's first version has to serve: deploy it with traffic";
+            return Err(FunctionError::Invalid(why.to_owned()));
         }
+        let totals = self.serving.read().functions.get(name).map(|function| function.totals.clone());
+        let totals = totals.unwrap_or_default();
+        let number = known.newest + 1;
+        let version = self.version(name, number, deployment, &totals).map_err(FunctionError::Invalid)?;
+        if serves {
+            // Before anything is written.
+            self.serving.read().table(Some((name, &version))).map_err(FunctionError::Invalid)?;
+        }
+        labels::add_version(&self.store, name, number, deployment)?;
+        let served = version.served.clone();
+        let new = || Function { versions: BTreeMap::new(), aliases: BTreeMap::new(), totals };
+        let mut serving = self.serving.write();
+        serving.functions.entry(name.to_owned()).or_insert_with(new).versions.insert(number, version);
+        drop(serving);
+        if serves {
+            self.switch(name, LIVE, Traffic::whole(number))?;
+        } else {
+            self.expect_again(Some(name));
+        }
+        self.prune(name)?;
         Ok(Deployed { served, is_changed: true })
     }
 
     fn roll_back(&self, name: &str, version: Option<u64>) -> Result<Deployed, FunctionError> {
         let _changing = self.changing.lock();
-        let now = self.served(name).ok_or_else(|| unknown(name))?;
-        let versions = self.versions(name)?;
-        let found = match version {
-            Some(wanted) => versions.iter().find(|(version, _)| *version == wanted),
-            None => versions.iter().find(|(version, _)| *version < now.version),
+        let traffic = {
+            let serving = self.serving.read();
+            let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
+            let live = function.live().ok_or_else(|| unknown(name))?;
+            let mut numbers = function.versions.keys().rev();
+            let found = match version {
+                Some(wanted) => numbers.find(|number| **number == wanted),
+                None => numbers.find(|number| **number < live.newest()),
+            };
+            let traffic = Traffic::whole(*found.ok_or_else(|| no_version(name, function))?);
+            (traffic != *live, traffic)
         };
-        let &(version, deployment) = found.ok_or_else(|| {
-            let kept: Vec<String> = versions.iter().map(|(version, _)| version.to_string()).collect();
-            FunctionError::NotFound(format!("{name:?} has no such version; it has {}", kept.join(", ")))
-        })?;
-        Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
-        let is_changed = version != now.version;
-        let served = self.switch(name, version, deployment)?;
-        Ok(Deployed { served, is_changed })
+        let served = self.switch(name, LIVE, traffic.1)?;
+        Ok(Deployed { served, is_changed: traffic.0 })
+    }
+
+    fn set_alias(&self, name: &str, alias: &str, shares: &[(u64, u32)]) -> Result<(), FunctionError> {
+        if !is_alias(alias) {
+            let why =
+                format!("{alias:?} is no name for an alias: 1 to 32 of a-z 0-9 -, beginning with a letter");
+            return Err(FunctionError::Invalid(why));
+        }
+        let traffic = Traffic::new(shares).map_err(FunctionError::Invalid)?;
+        let _changing = self.changing.lock();
+        {
+            let serving = self.serving.read();
+            let function = serving.functions.get(name).ok_or_else(|| unknown(name))?;
+            if !shares.iter().all(|(version, _)| function.versions.contains_key(version)) {
+                return Err(no_version(name, function));
+            }
+            if function.aliases.len() >= ALIASES_MAX && !function.aliases.contains_key(alias) {
+                return Err(FunctionError::Invalid(format!("a function has at most {ALIASES_MAX} aliases")));
+            }
+        }
+        self.switch(name, alias, traffic).map(drop)
+    }
+
+    fn remove_alias(&self, name: &str, alias: &str) -> Result<(), FunctionError> {
+        let _changing = self.changing.lock();
+        if alias == LIVE {
+            let why = "live is what serves: delete the function, or give the alias other versions";
+            return Err(FunctionError::Invalid(why.to_owned()));
+        }
+        let known = |function: &Function| function.aliases.contains_key(alias);
+        if !self.serving.read().functions.get(name).ok_or_else(|| unknown(name)).map(known)? {
+            return Err(FunctionError::NotFound(format!("{name:?} has no alias {alias:?}")));
+        }
+        labels::remove_alias(&self.store, name, alias)?;
+        if let Some(function) = self.serving.write().functions.get_mut(name) {
+            function.aliases.remove(alias);
+        }
+        self.expect_again(Some(name));
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<(), FunctionError> {
         let _changing = self.changing.lock();
-        let removed = self.served(name).ok_or_else(|| unknown(name))?;
-        // The name first: versions without one serve nobody.
-        self.store.remove_label(&format!("{PREFIX}{name}"))?;
-        for (version, _) in self.versions(name)? {
-            self.store.remove_label(&label_of(name, version))?;
+        if !self.serving.read().functions.contains_key(name) {
+            return Err(unknown(name));
         }
-        self.serving.write().remove(name);
-        self.forget(removed.procedure);
+        labels::remove(&self.store, name)?;
+        let removed = self.serving.write().functions.remove(name);
+        self.route_again();
+        let serving = self.serving.read();
+        let reached = serving.functions.values().flat_map(Function::reached);
+        let reached: HashSet<Handle> = reached.map(|version| version.served.procedure).collect();
+        for version in removed.iter().flat_map(|function| function.versions.values()) {
+            if !reached.contains(&version.served.procedure) {
+                self.processes.retire(version.served.procedure);
+            }
+        }
         Ok(())
     }
 }

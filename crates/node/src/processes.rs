@@ -2,32 +2,31 @@
 //! Applications whose procedures run in processes of their own.
 //!
 //! A worker hands such an application over and goes on; a thread of this pool
-//! waits for an instance and for its answer, and resumes the job. Each runtime
-//! has a fleet of instances, which is begun when it is first needed.
+//! waits for an instance and for its answer, and resumes the job. One fleet has
+//! the instances of all runtimes; it is begun when it is first needed.
 
 mod reports;
+mod runtimes;
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evaluator::{Cost, Event, JobId, Outcome};
+use evaluator::{Cost, Event, JobId, Outcome, Request};
 use gateway::{CallReport, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Condvar, Mutex, RwLock};
-use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, StartKind};
-use sandbox::process::{
-    Functions, FunctionsOptions, Image, Language, Layers, Runtime, RuntimeOptions, runtime_of,
-};
+use sandbox::keep_alive::{self, Cancel, Fleet, FleetOptions, Function, PolicyOptions, StartKind};
+use sandbox::process::{Image, runtime_of};
 use sandbox::{Call, Fault, Invoked, Sandbox, Spec};
 use store::{Object, Store};
 
 use crate::Scheduler;
 use crate::workers::AbortOnPanic;
 use reports::Reports;
+use runtimes::Runtimes;
+pub(crate) use runtimes::RuntimesOptions;
 
 /// Applications under way at once; more wait here.
 const THREADS_MAX: usize = 1024;
@@ -35,16 +34,15 @@ const THREADS_MAX: usize = 1024;
 /// instance included, so that no function takes all threads from the others.
 const UNDER_WAY_MAX: usize = 256;
 const STACK_BYTES: usize = 512 << 10;
-/// How long a runtime that could not be begun is not tried again.
-const RETRY: Duration = Duration::from_secs(5);
-/// The longest time that a function may ask for.
-const CALL_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Instances of each runtime that wait for their function.
-const BLANKS: usize = 2;
-/// The memory of a function whose `sinew.toml` says nothing of it.
-const USUAL_MEMORY_BYTES: u64 = 256 << 20;
+/// Procedures that serve no more, of which is known that nobody expects them.
+const RETIRED_MAX: usize = 1024;
+/// The longest wait for the memory of an instance that is only to be loaded.
+const LOAD_MAX: Duration = Duration::from_secs(60);
 /// How long calls that run may go on when the node shuts down.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+/// A bit of the fourth byte of a result, which says that it passes.
+const PASSING: u8 = 0x80;
+const STOPPED: &str = "nobody waits for it any more; it did not run";
 /// What an image is, in an application: entries 1 to 4.
 const IMAGE_ENTRIES: usize = 4;
 /// Where the request's id stands, which a pure function does without.
@@ -53,12 +51,8 @@ const REQUEST_INDEX: usize = 1 + IMAGE_ENTRIES;
 /// How processes are run.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessOptions {
-    /// Program and arguments of a container's init; empty: no containers.
-    pub(crate) init: Vec<OsString>,
-    /// Where layers are written out.
-    pub(crate) layers: PathBuf,
-    /// Bytes of layers that nobody uses.
-    pub(crate) layers_bytes: u64,
+    /// What their runtimes need.
+    pub(crate) runtimes: RuntimesOptions,
     /// Memory of all instances.
     pub(crate) memory_bytes: u64,
 }
@@ -68,10 +62,9 @@ pub(crate) struct Processes {
     options: ProcessOptions,
     store: Arc<Store>,
     scheduler: Arc<Scheduler>,
-    layers: Mutex<Option<Arc<Layers>>>,
-    containers: Mutex<Option<Arc<Runtime>>>,
-    fleets: Mutex<Fleets>,
-    expected: RwLock<HashMap<Handle, Expected>>,
+    runtimes: Arc<Runtimes>,
+    fleet: Mutex<Begun>,
+    expected: RwLock<Expectations>,
     reports: Mutex<Reports>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -94,27 +87,22 @@ impl Default for Expected {
     }
 }
 
-/// The runtimes that were begun.
+/// What is said of procedures.
 #[derive(Default)]
-struct Fleets {
-    by_runtime: HashMap<&'static str, Arc<Mutex<Begun>>>,
-    is_over: bool,
+struct Expectations {
+    by_procedure: HashMap<Handle, Expected>,
+    /// Those that serve no more, the oldest first. Requests that began with
+    /// them may still come.
+    retired: VecDeque<Handle>,
 }
 
-/// A runtime. Its lock is held while it is begun, which takes a while.
+/// The fleet, if it was begun.
 #[derive(Default)]
 enum Begun {
     #[default]
     No,
-    Yes(Instanced),
-    Failed(Instant, Fault),
-}
-
-/// One runtime: what makes instances, and what keeps them.
-#[derive(Clone)]
-struct Instanced {
-    sandbox: Arc<dyn Sandbox>,
-    fleet: Arc<Fleet>,
+    Yes(Arc<Fleet>),
+    Over,
 }
 
 #[derive(Default)]
@@ -122,6 +110,8 @@ struct Queue {
     waiting: VecDeque<Application>,
     /// By procedure, those that run included.
     under_way: HashMap<Handle, usize>,
+    /// Those that a thread has taken, to be ended by their request's end.
+    taken: HashMap<JobId, (u64, Cancel)>,
     idle: usize,
     threads: Vec<JoinHandle<()>>,
     is_over: bool,
@@ -136,17 +126,31 @@ struct Application {
     begun: Instant,
     /// The function's own tree.
     procedure: Handle,
+    /// For whom it is; nobody can stop it if there is none.
+    request: Option<Arc<Request>>,
+    cancel: Cancel,
+}
+
+impl Application {
+    fn request_id(&self) -> Option<u64> {
+        self.request.as_ref().map(|request| request.id())
+    }
+
+    /// Why nobody wants it any more, if so.
+    fn stopped(&self) -> Option<FailureCode> {
+        self.request.as_ref().and_then(|request| request.stopped())
+    }
 }
 
 impl Processes {
     pub(crate) fn new(options: ProcessOptions, store: Arc<Store>, scheduler: Arc<Scheduler>) -> Arc<Self> {
+        let runtimes = Arc::new(Runtimes::new(options.runtimes.clone(), Arc::clone(&store)));
         Arc::new(Self {
             options,
             store,
             scheduler,
-            layers: Mutex::default(),
-            containers: Mutex::default(),
-            fleets: Mutex::default(),
+            runtimes,
+            fleet: Mutex::default(),
             expected: RwLock::default(),
             reports: Mutex::default(),
             queue: Mutex::default(),
@@ -154,29 +158,45 @@ impl Processes {
         })
     }
 
-    /// Memory of all instances of one runtime.
+    /// Memory of all instances.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.options.memory_bytes
     }
 
     /// Has a procedure run as its deployment says.
     pub(crate) fn expect(&self, procedure: Handle, expected: Expected) {
-        self.expected.write().insert(procedure, expected);
+        let mut expectations = self.expected.write();
+        expectations.retired.retain(|retired| *retired != procedure);
+        expectations.by_procedure.insert(procedure, expected);
     }
 
-    /// Nothing is said of a procedure any more.
-    pub(crate) fn forget(&self, procedure: Handle) {
-        self.expected.write().remove(&procedure);
+    /// A procedure serves no more: its instances end, each after the last call
+    /// that needs it.
+    pub(crate) fn retire(&self, procedure: Handle) {
+        let mut expectations = self.expected.write();
+        let Expectations { by_procedure, retired } = &mut *expectations;
+        if let Some(expected) = by_procedure.get_mut(&procedure) {
+            expected.idle = Some(Duration::ZERO);
+            retired.push_back(procedure);
+        }
+        while retired.len() > RETIRED_MAX
+            && let Some(oldest) = retired.pop_front()
+        {
+            by_procedure.remove(&oldest);
+        }
+        drop(expectations);
+        if let Some(fleet) = self.known_fleet() {
+            fleet.retire(procedure);
+        }
+    }
+
+    fn expected(&self, procedure: Handle) -> Expected {
+        self.expected.read().by_procedure.get(&procedure).copied().unwrap_or_default()
     }
 
     /// Instances of a function now.
     pub(crate) fn instances(&self, served: &Served) -> Instances {
-        let begun = self.fleets.lock().by_runtime.get(served.runtime.as_str()).cloned();
-        let begun = begun.as_ref().and_then(|begun| match &*begun.try_lock()? {
-            Begun::Yes(Instanced { fleet, .. }) => Some(Arc::clone(fleet)),
-            Begun::No | Begun::Failed(..) => None,
-        });
-        let Some(fleet) = begun else { return Instances::default() };
+        let Some(fleet) = self.known_fleet() else { return Instances::default() };
         let report = fleet.report();
         let found = report.functions.iter().find(|found| found.spec.procedure == served.procedure);
         found.map_or_else(Instances::default, |found| Instances {
@@ -197,21 +217,33 @@ impl Processes {
         self: &Arc<Self>,
         job: JobId,
         thunk: Handle,
-        limits: Limits,
-        procedure: Handle,
+        application: &objects::Application<'_>,
         data: &Object,
+        request: Option<&Arc<Request>>,
     ) -> bool {
+        let objects::Application { limits, procedure, .. } = *application;
         if runtime_of(procedure).is_none() {
             return false;
         }
         // The function's tree is what its instances are known by.
         let image = TreeView::from_checked(data).range(1, REQUEST_INDEX);
         let procedure = image.map_or(procedure, |image| image.handle());
-        let application =
-            Application { job, thunk, data: data.clone(), limits, begun: Instant::now(), procedure };
+        let application = Application {
+            job,
+            thunk,
+            data: data.clone(),
+            limits,
+            begun: Instant::now(),
+            procedure,
+            request: request.cloned(),
+            cancel: Cancel::default(),
+        };
         let mut queue = self.queue.lock();
         let refused = if queue.is_over {
             Some(Fault::new(FailureCode::Cancelled, "the node is shutting down"))
+        } else if let Some(code) = application.stopped() {
+            // Whoever stopped it looked here before it came.
+            Some(Fault::new(code, STOPPED))
         } else {
             self.crowded(&queue, procedure)
         };
@@ -244,9 +276,32 @@ impl Processes {
         true
     }
 
+    /// Ends what runs or waits here for a request, which was marked as stopped
+    /// before.
+    pub(crate) fn stop(&self, request: u64) {
+        let mut queue = self.queue.lock();
+        let is_its = |application: &Application| application.request_id() == Some(request);
+        let (stopped, others): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut queue.waiting).into_iter().partition(is_its);
+        queue.waiting = others;
+        for application in &stopped {
+            queue.leave(application.procedure);
+        }
+        let taken = queue.taken.values().filter(|(id, _)| *id == request);
+        let taken: Vec<Cancel> = taken.map(|(_, cancel)| cancel.clone()).collect();
+        drop(queue);
+        for application in stopped {
+            let code = application.stopped().unwrap_or(FailureCode::Cancelled);
+            self.end(&application, Err(Fault::new(code, STOPPED)), false);
+        }
+        for cancel in taken {
+            cancel.cancel();
+        }
+    }
+
     /// Why no more applications of a procedure are taken, if so.
     fn crowded(&self, queue: &Queue, procedure: Handle) -> Option<Fault> {
-        let expected = self.expected.read().get(&procedure).copied().unwrap_or_default();
+        let expected = self.expected(procedure);
         let most = (expected.concurrency as usize + expected.waiting as usize).min(UNDER_WAY_MAX);
         let now = queue.under_way.get(&procedure).copied().unwrap_or(0);
         (now >= most).then(|| {
@@ -266,11 +321,17 @@ impl Processes {
         let mut queue = self.queue.lock();
         loop {
             if let Some(application) = queue.waiting.pop_front() {
+                if let Some(request) = application.request_id() {
+                    queue.taken.insert(application.job, (request, application.cancel.clone()));
+                }
                 drop(queue);
-                let (result, is_pure) = self.run(&application);
-                self.end(&application, result, is_pure);
+                let (result, is_lasting) = self.run(&application);
+                let mut ended = self.queue.lock();
+                ended.taken.remove(&application.job);
+                ended.leave(application.procedure);
+                drop(ended);
+                self.end(&application, result, is_lasting);
                 queue = self.queue.lock();
-                queue.leave(application.procedure);
             } else if queue.is_over {
                 return;
             } else {
@@ -281,11 +342,8 @@ impl Processes {
         }
     }
 
-    fn end(&self, application: &Application, result: Result<Handle, Fault>, is_pure: bool) {
+    fn end(&self, application: &Application, result: Result<Handle, Fault>, is_lasting: bool) {
         let cost = Cost { nanos: application.begun.elapsed().as_nanos() as u64, fuel: 0 };
-        // A process sees clocks and random numbers: even what a pure one fails
-        // of may go away.
-        let is_lasting = is_pure && result.is_ok();
         let result = result.unwrap_or_else(|fault| {
             // Not remembered, so that nobody can ask for it again.
             let detail = self.store.pass_blob(fault.detail.as_bytes());
@@ -297,11 +355,28 @@ impl Processes {
         self.scheduler.resume(application.job, Event::Applied(Outcome { result, cost, is_lasting }));
     }
 
-    /// Runs it, and tells whether it is a pure one.
+    /// Runs it, and tells whether every later run must end the same way. A
+    /// process sees clocks and random numbers: even what a pure one fails of,
+    /// or says to be a passing answer, may go away.
     fn run(&self, application: &Application) -> (Result<Handle, Fault>, bool) {
         let tree = TreeView::from_checked(&application.data);
         let is_pure = tree.get(REQUEST_INDEX).and_then(|id| id.literal_bytes().map(<[u8]>::is_empty));
-        (self.call(application, tree), is_pure == Some(true))
+        let result = self.call(application, tree).map_err(|fault| match application.stopped() {
+            Some(code) if fault.code == FailureCode::Cancelled => Fault { code, ..fault },
+            _ => fault,
+        });
+        let is_lasting =
+            is_pure == Some(true) && result.as_ref().is_ok_and(|&result| !self.is_passing(result));
+        (result, is_lasting)
+    }
+
+    /// Whether an answer says of itself that it is not to be remembered.
+    fn is_passing(&self, result: Handle) -> bool {
+        let is_marked = |bytes: &[u8]| bytes.get(3).is_some_and(|byte| byte & PASSING != 0);
+        match result.literal_bytes() {
+            Some(bytes) => is_marked(bytes),
+            None => self.store.local(result).is_some_and(|bytes| is_marked(&bytes)),
+        }
     }
 
     fn call(&self, application: &Application, tree: TreeView<'_>) -> Result<Handle, Fault> {
@@ -311,23 +386,23 @@ impl Processes {
         };
         let procedure = self.store.keep_tree(image);
         let image = Image::read(&self.store, image)?;
+        // One for waiting and running together.
         let deadline = application.begun + image.settings.timeout;
         if Instant::now() >= deadline {
             let why = "it waited for longer than its timeout; it did not run";
             return Err(Fault::new(FailureCode::Deadline, why));
         }
-        let fleet = self.begun(&image.runtime)?.fleet;
+        let fleet = self.fleet()?;
         let limits = application.limits;
-        let expected = self.expected.read().get(&procedure).copied().unwrap_or_default();
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),
             limits,
             procedure,
+            deadline: Some(deadline),
         };
-        let function = Function::new(Spec { procedure, limits }, expected.concurrency);
-        let function = Function { idle_max: expected.idle, ..function };
-        match fleet.invoke(&function, call, deadline, None) {
+        let function = self.function(procedure, limits);
+        match fleet.invoke(&function, call, deadline, Some(&application.cancel)) {
             Ok((Invoked::Done(outcome), start)) => {
                 let report = CallReport {
                     start: start_word(start.kind),
@@ -343,91 +418,53 @@ impl Processes {
         }
     }
 
-    /// Whether a function can be loaded: an instance is made, and ended.
+    fn function(&self, procedure: Handle, limits: Limits) -> Function {
+        let expected = self.expected(procedure);
+        let function = Function::new(Spec { procedure, limits }, expected.concurrency);
+        Function { idle_max: expected.idle, ..function }
+    }
+
+    /// Whether a function can be loaded: an instance is made, within the memory
+    /// of all, and kept for the first request if one may be kept.
     ///
     /// # Errors
     /// Why not: what its own code says, or that the runtime cannot work here.
-    pub(crate) fn check(&self, runtime: &str, procedure: Handle, limits: Limits) -> Result<(), Fault> {
-        let sandbox = self.begun(runtime)?.sandbox;
-        check_in(&*sandbox, Spec { procedure, limits })
+    pub(crate) fn load(&self, procedure: Handle, limits: Limits, expected: &Expected) -> Result<(), Fault> {
+        let function = Function::new(Spec { procedure, limits }, expected.concurrency);
+        let function = Function { idle_max: expected.idle, ..function };
+        self.fleet()?.load(&function, Instant::now() + LOAD_MAX).map_err(|error| match error {
+            keep_alive::Error::Late => {
+                let why =
+                    "there was no memory to load it: instances of other functions are busy with all of it";
+                Fault::new(FailureCode::Resources, why)
+            }
+            other => fault_of(other),
+        })
     }
 
-    /// The instances of a runtime.
-    fn begun(&self, runtime: &str) -> Result<Instanced, Fault> {
-        let Some(language) = Language::ALL.into_iter().find(|language| language.runtime() == runtime) else {
-            let why = format!("this node has no runtime {runtime:?}");
-            return Err(Fault::new(FailureCode::BadProcedure, why));
-        };
-        let cell = {
-            let mut fleets = self.fleets.lock();
-            if fleets.is_over {
-                return Err(Fault::new(FailureCode::Cancelled, "the node is shutting down"));
-            }
-            Arc::clone(fleets.by_runtime.entry(language.runtime()).or_default())
-        };
-        // Others would only do the same again.
-        let mut begun = cell.lock();
+    fn known_fleet(&self) -> Option<Arc<Fleet>> {
+        match &*self.fleet.lock() {
+            Begun::Yes(fleet) => Some(Arc::clone(fleet)),
+            Begun::No | Begun::Over => None,
+        }
+    }
+
+    /// The instances of all runtimes.
+    fn fleet(&self) -> Result<Arc<Fleet>, Fault> {
+        let mut begun = self.fleet.lock();
         match &*begun {
-            Begun::Yes(instanced) => return Ok(instanced.clone()),
-            Begun::Failed(since, fault) if since.elapsed() < RETRY => return Err(fault.clone()),
-            Begun::No | Begun::Failed(..) => {}
+            Begun::Yes(fleet) => return Ok(Arc::clone(fleet)),
+            Begun::Over => return Err(Fault::new(FailureCode::Cancelled, "the node is shutting down")),
+            Begun::No => {}
         }
-        let made = self.begin(language).map_err(|why| {
-            let name = language.name();
-            let why = format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`");
-            Fault::new(FailureCode::Resources, why)
-        });
-        match made {
-            // It would outlive the node's end.
-            Ok(_) if self.fleets.lock().is_over => {
-                Err(Fault::new(FailureCode::Cancelled, "the node is shutting down"))
-            }
-            Ok(instanced) => {
-                *begun = Begun::Yes(instanced.clone());
-                Ok(instanced)
-            }
-            Err(fault) => {
-                *begun = Begun::Failed(Instant::now(), fault.clone());
-                Err(fault)
-            }
-        }
-    }
-
-    fn begin(&self, language: Language) -> Result<Instanced, String> {
-        let options = FunctionsOptions {
-            layers: Some(self.layers()?),
-            blanks: BLANKS,
-            usual_memory_bytes: USUAL_MEMORY_BYTES,
-            call_timeout: CALL_MAX,
-            ..FunctionsOptions::new(language)
-        };
-        let functions = Functions::new(options, self.containers()?, Arc::clone(&self.store));
-        let sandbox: Arc<dyn Sandbox> = Arc::new(functions.map_err(|error| error.to_string())?);
         let policy = PolicyOptions { memory_bytes: self.options.memory_bytes, ..PolicyOptions::default() };
         let options = FleetOptions { policy, ..FleetOptions::default() };
-        let fleet = Fleet::new(options, Arc::clone(&sandbox)).map_err(|error| error.to_string())?;
-        Ok(Instanced { sandbox, fleet: Arc::new(fleet) })
-    }
-
-    fn containers(&self) -> Result<Arc<Runtime>, String> {
-        let mut containers = self.containers.lock();
-        if let Some(runtime) = &*containers {
-            return Ok(Arc::clone(runtime));
-        }
-        let options = RuntimeOptions { init: self.options.init.clone(), ..RuntimeOptions::default() };
-        let runtime = Runtime::new(options).map_err(|error| error.to_string())?;
-        Ok(Arc::clone(containers.insert(runtime)))
-    }
-
-    fn layers(&self) -> Result<Arc<Layers>, String> {
-        let mut layers = self.layers.lock();
-        if let Some(layers) = &*layers {
-            return Ok(Arc::clone(layers));
-        }
-        let (root, bytes_max) = (self.options.layers.clone(), self.options.layers_bytes);
-        let opened = Layers::open(root, Arc::clone(&self.store), bytes_max)
-            .map_err(|error| format!("{}: {error}", self.options.layers.display()))?;
-        Ok(Arc::clone(layers.insert(Arc::new(opened))))
+        let runtimes: Arc<dyn Sandbox> = Arc::clone(&self.runtimes) as _;
+        let fleet = Fleet::new(options, runtimes);
+        let fleet = fleet.map_err(|error| Fault::new(FailureCode::Resources, error.to_string()))?;
+        let fleet = Arc::new(fleet);
+        *begun = Begun::Yes(Arc::clone(&fleet));
+        Ok(fleet)
     }
 
     /// Takes no more applications, ends those that wait, and all instances.
@@ -442,23 +479,13 @@ impl Processes {
             let fault = Fault::new(FailureCode::Cancelled, "the node is shutting down");
             self.end(&application, Err(fault), false);
         }
-        let begun: Vec<Arc<Mutex<Begun>>> = {
-            let mut fleets = self.fleets.lock();
-            fleets.is_over = true;
-            fleets.by_runtime.drain().map(|(_, begun)| begun).collect()
-        };
-        let fleets: Vec<Arc<Fleet>> = begun
-            .iter()
-            .filter_map(|begun| match std::mem::take(&mut *begun.lock()) {
-                Begun::Yes(Instanced { fleet, .. }) => Some(fleet),
-                Begun::No | Begun::Failed(..) => None,
-            })
-            .collect();
-        for fleet in &fleets {
-            if !fleet.drain(DRAIN_PATIENCE) {
-                tracing::warn!("some instances could not be ended");
-            }
+        let fleet = std::mem::replace(&mut *self.fleet.lock(), Begun::Over);
+        if let Begun::Yes(fleet) = fleet
+            && !fleet.drain(DRAIN_PATIENCE)
+        {
+            tracing::warn!("some instances could not be ended");
         }
+        self.runtimes.close();
         for thread in threads {
             // What it may have panicked about is told there.
             _ = thread.join();

@@ -17,7 +17,7 @@ use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
-use crate::processes::{ProcessOptions, Processes};
+use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::requests::Requests;
 use crate::{Error, Evaluator, Scheduler, workers};
 
@@ -176,6 +176,7 @@ impl Node {
         for state in &self.states {
             state.interrupt(request.id(), code);
         }
+        self.processes.stop(request.id());
     }
 
     /// Refuses further requests, ends those under way, and joins the threads.
@@ -206,12 +207,12 @@ const LAYERS_BYTES: u64 = 8 << 30;
 fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
     let folder = |home: &PathBuf| home.join("layers");
     let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
-    ProcessOptions {
+    let runtimes = RuntimesOptions {
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
-        memory_bytes: budgets.instances_bytes,
-    }
+    };
+    ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }
 
 impl Drop for Node {

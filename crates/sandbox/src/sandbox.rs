@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use objects::{FailureCode, Handle, Limits};
 use store::Object;
@@ -86,6 +87,9 @@ pub struct Call {
     pub limits: Limits,
     /// Entry 1 of the tree: the blob to run.
     pub procedure: Handle,
+    /// When the call must have ended, if that is sooner than the sandbox's own
+    /// limit. A codelet has none: whoever called it interrupts it.
+    pub deadline: Option<Instant>,
 }
 
 /// How far an invocation got.

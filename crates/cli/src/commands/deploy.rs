@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     /// Only this function; may be repeated
     #[arg(short, long = "function", value_name = "NAME")]
     functions: Vec<String>,
+    /// Keep the new version, and let the old ones go on serving; `sinew alias` shares requests
+    #[arg(long)]
+    no_traffic: bool,
     /// Tell the progress, also where stderr is no terminal
     #[arg(long)]
     progress: bool,
@@ -66,7 +69,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     uplink.flush().await?;
     drop(uplink);
     for (Wanted { function, .. }, uploaded) in wanted.iter().zip(&uploaded) {
-        let switched = switch(&function.name, uploaded, begun, node, output).await;
+        let switched = switch(&function.name, uploaded, !arguments.no_traffic, begun, node, output).await;
         switched.map_err(|error| not_deployed(&function.name, error))?;
     }
     Ok(())
@@ -146,6 +149,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<Function>> {
 async fn switch(
     name: &str,
     uploaded: &Uploaded,
+    serve: bool,
     begun: Instant,
     node: &mut Node,
     output: &Output,
@@ -156,7 +160,7 @@ async fn switch(
         Some(handle) if handle != uploaded.deployment => parts_of(handle, node).await,
         _ => Parts::new(),
     };
-    let deployed = node.deploy(name, uploaded.deployment).await?;
+    let deployed = node.deploy(name, uploaded.deployment, serve).await?;
     let changes: Vec<&str> = match (deployed.changed, before) {
         (false, _) => Vec::new(),
         (true, None) => vec!["new"],

@@ -37,11 +37,14 @@ fn described(function: &Value) -> String {
     }
     for group in ["settings", "serving"] {
         for (name, value) in function[group].as_object().into_iter().flatten() {
-            // The runtime is said above.
-            if name != "runtime" {
+            // The runtime is said above, routes below.
+            if name != "runtime" && !name.starts_with("route.") {
                 push(&mut lines, name, value);
             }
         }
+    }
+    for route in function["routes"].as_array().into_iter().flatten() {
+        push(&mut lines, "route", route);
     }
     for (name, member) in [("requests", "requests"), ("failures", "failures"), ("cold starts", "cold_starts")]
     {
@@ -51,12 +54,31 @@ fn described(function: &Value) -> String {
     if let (Some(idle), Some(busy)) = (instances["idle"].as_u64(), instances["busy"].as_u64()) {
         lines.push(("instances".to_owned(), format!("{idle} idle, {busy} busy")));
     }
+    for (alias, versions) in function["aliases"].as_object().into_iter().flatten() {
+        lines.push((format!("alias {alias}"), super::alias::told(versions)));
+    }
     let versions: Vec<&Value> = function["versions"].as_array().into_iter().flatten().collect();
     for version in versions.iter().take(VERSIONS_SHOWN_MAX) {
         let handle = version["deployment"].as_str().unwrap_or("-");
         let number = version["version"].as_u64().map_or("-".to_owned(), |number| number.to_string());
-        let serves = if version["version"] == function["version"] { "  serves" } else { "" };
-        lines.push((format!("version {number}"), format!("{handle}{serves}")));
+        let mut told = handle.to_owned();
+        let live = function["aliases"]["live"].as_array().into_iter().flatten();
+        let mut shares = live.filter(|share| share["version"] == version["version"]);
+        match shares.next().and_then(|share| share["percent"].as_u64()) {
+            Some(100) => told += "  serves",
+            Some(percent) => told += &format!("  serves {percent} %"),
+            // Older nodes have no aliases.
+            None if function["aliases"].is_null() && version["version"] == function["version"] => {
+                told += "  serves";
+            }
+            None => {}
+        }
+        if let (Some(requests), Some(failures)) = (version["requests"].as_u64(), version["failures"].as_u64())
+            && requests > 0
+        {
+            told += &format!("  {} requests, {} failures", grouped(requests), grouped(failures));
+        }
+        lines.push((format!("version {number}"), told));
     }
     if let Some(more) = versions.len().checked_sub(VERSIONS_SHOWN_MAX).filter(|&more| more > 0) {
         lines.push((String::new(), format!("and {more} older ones")));

@@ -7,6 +7,8 @@ use crate::node_api::Node;
 use crate::output::Output;
 use crate::quantity::grouped;
 
+const ROUTES_SHOWN_MAX: usize = 2;
+
 pub(crate) async fn run(node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let functions = node.functions().await?;
     if output.is_json() {
@@ -17,8 +19,30 @@ pub(crate) async fn run(node: &mut Node, output: &Output) -> anyhow::Result<()> 
         return Ok(());
     }
     let rows: Vec<_> = functions.iter().map(row).collect();
-    let heads = ["NAME", "VERSION", "RUNTIME", "REQUESTS", "FAILURES", "COLD STARTS", "IDLE", "BUSY", "URL"];
+    let heads = [
+        "NAME",
+        "VERSION",
+        "RUNTIME",
+        "REQUESTS",
+        "FAILURES",
+        "COLD STARTS",
+        "IDLE",
+        "BUSY",
+        "URL",
+        "ROUTES",
+    ];
     output.table(&heads, &[1, 3, 4, 5, 6, 7], &rows)
+}
+
+/// The first routes, and how many there are more.
+fn routes(function: &Value) -> String {
+    let routes = function["routes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let routes: Vec<&str> = routes.collect();
+    let shown = routes.iter().take(ROUTES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+    match routes.len().saturating_sub(ROUTES_SHOWN_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn row(function: &Value) -> Vec<String> {
@@ -35,5 +59,6 @@ fn row(function: &Value) -> Vec<String> {
         number(&instances["idle"]),
         number(&instances["busy"]),
         text("url"),
+        routes(function),
     ]
 }

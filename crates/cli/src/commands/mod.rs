@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands, one file each: its arguments, and what it does.
 
+pub(crate) mod alias;
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completion;

@@ -30,6 +30,27 @@ const SHOWN_SLOTS: usize = 24;
 #[serde(deny_unknown_fields)]
 struct Deployment {
     deployment: String,
+    /// Whether all requests go to it at once.
+    #[serde(default = "yes")]
+    serve: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What an alias stands for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alias {
+    versions: Vec<Share>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Share {
+    version: u64,
+    percent: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,14 +80,18 @@ pub(crate) async fn get(
         Ok((details, members))
     })
     .await?;
-    let versions = details
-        .versions
-        .iter()
-        .map(|(version, deployment)| json!({ "version": version, "deployment": deployment.to_string() }));
+    let versions = details.versions.iter().map(|version| {
+        let (requests, failures) = version.version_counts.so_far();
+        let (number, deployment) = (version.version, version.deployment.to_string());
+        json!({ "version": number, "deployment": deployment, "requests": requests, "failures": failures })
+    });
+    let aliases = details.aliases.iter().map(|(alias, shares)| (alias.clone(), shares_json(shares)));
+    let aliases: Map<String, Value> = aliases.collect();
     let object = |pairs: Vec<(String, String)>| -> Map<String, Value> {
         pairs.into_iter().map(|(name, value)| (name, value.into())).collect()
     };
     members.insert("versions".to_owned(), versions.collect());
+    members.insert("aliases".to_owned(), aliases.into());
     members.insert("limits".to_owned(), json!({ "memory_bytes": details.served.memory_bytes }));
     members.insert("settings".to_owned(), object(details.settings).into());
     members.insert("serving".to_owned(), object(details.serving).into());
@@ -84,7 +109,7 @@ pub(crate) async fn put(
     let name = path_text(path)?;
     let wanted: Deployment = body::json(&shared, &headers, body).await?;
     let handle = parse_handle(&wanted.deployment)?;
-    let deployed = change(shared, move |functions| functions.deploy(&name, handle)).await?;
+    let deployed = change(shared, move |functions| functions.deploy(&name, handle, wanted.serve)).await?;
     Ok(Json(answer(&deployed)))
 }
 
@@ -98,6 +123,41 @@ pub(crate) async fn roll_back(
     let target: Target = body::json(&shared, &headers, body).await?;
     let deployed = change(shared, move |functions| functions.roll_back(&name, target.version)).await?;
     Ok(Json(answer(&deployed)))
+}
+
+pub(crate) async fn set_alias(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let (name, alias) = two_texts(path)?;
+    let wanted: Alias = body::json(&shared, &headers, body).await?;
+    let shares: Vec<(u64, u32)> =
+        wanted.versions.iter().map(|share| (share.version, share.percent)).collect();
+    let answer = json!({ "name": name, "alias": alias, "versions": shares_json(&shares) });
+    change(shared, move |functions| functions.set_alias(&name, &alias, &shares)).await?;
+    Ok(Json(answer))
+}
+
+pub(crate) async fn remove_alias(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<StatusCode, Problem> {
+    let (name, alias) = two_texts(path)?;
+    change(shared, move |functions| functions.remove_alias(&name, &alias)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn two_texts(path: Result<Path<(String, String)>, PathRejection>) -> Result<(String, String), Problem> {
+    match path {
+        Ok(Path(texts)) => Ok(texts),
+        Err(rejection) => Err(Problem::bad_request("bad-path", rejection.body_text())),
+    }
+}
+
+fn shares_json(shares: &[(u64, u32)]) -> Value {
+    shares.iter().map(|(version, percent)| json!({ "version": version, "percent": percent })).collect()
 }
 
 pub(crate) async fn remove(
@@ -178,6 +238,7 @@ fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<Str
         ("runtime", served.runtime.clone().into()),
         ("deployment", served.deployment.to_string().into()),
         ("url", format!("/function/{}", served.name).into()),
+        ("routes", served.routes.clone().into()),
         ("instances", json!({ "idle": instances.idle, "busy": instances.busy })),
         ("requests", total.requests.into()),
         ("failures", total.failures.into()),

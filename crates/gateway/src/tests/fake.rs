@@ -12,6 +12,8 @@ use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView}
 use store::{BlobWriter, Object, Record, Rule, Store};
 use tokio::time::Instant;
 
+use super::functions::FakeFunctions;
+use crate::Functions;
 use crate::backend::*;
 
 /// How an evaluation ends.
@@ -38,6 +40,10 @@ pub(super) struct Fake {
     /// Evaluations dropped before their end.
     pub(super) cancelled: Arc<AtomicUsize>,
     pub(super) waiting_for: Mutex<Option<String>>,
+    /// How what no script is about ends; requests to functions have no names
+    /// that could be known before.
+    pub(super) otherwise: Mutex<Option<Script>>,
+    pub(super) functions: FakeFunctions,
 }
 
 impl Fake {
@@ -49,11 +55,34 @@ impl Fake {
             requests: Mutex::default(),
             cancelled: Arc::default(),
             waiting_for: Mutex::default(),
+            otherwise: Mutex::default(),
+            functions: FakeFunctions::default(),
         }
     }
 
     pub(super) fn script(&self, goal: Handle, script: Script) {
         self.scripts.lock().unwrap().insert(goal, script);
+    }
+
+    /// Has functions give this result from now on.
+    pub(super) fn gives(&self, head: &str, body: &[u8]) {
+        let result = [&(head.len() as u32).to_le_bytes(), head.as_bytes(), body].concat();
+        let result = self.store.put_blob(&result).unwrap();
+        *self.otherwise.lock().unwrap() = Some(Script::Gives(result, 1));
+    }
+
+    /// Head and body of the last request to a function.
+    pub(super) fn last_call(&self) -> (serde_json::Value, Vec<u8>) {
+        let requests = self.requests.lock().unwrap();
+        let definition = requests.last().unwrap().goal.thunk().unwrap().definition();
+        let tree = self.store.get(definition).unwrap().unwrap();
+        let entries: Vec<Handle> = tree.as_tree().iter().collect();
+        let bytes = |handle: Handle| match handle.literal_bytes() {
+            Some(bytes) => bytes.to_vec(),
+            None => self.store.get(handle).unwrap().unwrap().bytes().to_vec(),
+        };
+        let [.., head, body] = entries[..] else { panic!("no call: {entries:?}") };
+        (serde_json::from_slice(&bytes(head)).unwrap_or_default(), bytes(body))
     }
 
     /// A thunk that is somebody's application.
@@ -127,6 +156,7 @@ impl Backend for Fake {
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
         self.requests.lock().unwrap().push(request);
         let scripted = self.scripts.lock().unwrap().get(&request.goal).copied();
+        let scripted = scripted.or(*self.otherwise.lock().unwrap());
         let script = scripted.unwrap_or(Script::Gives(request.goal, 0));
         let (result, failure, applied) = match script {
             Script::Refused => return Err("the queue is full".to_owned()),
@@ -174,6 +204,10 @@ impl Backend for Fake {
 
     fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error> {
         self.store.labels()
+    }
+
+    fn functions(&self) -> Option<&dyn Functions> {
+        Some(&self.functions)
     }
 
     fn ready(&self) -> Result<(), String> {

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::{Counts, Served};
+use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use sandbox::process::{Image, Language, Settings};
 use store::{Object, Store};
 
+use super::routes::Route;
 use crate::processes::Expected;
 
 /// What the first entry of a deployment says.
@@ -29,6 +30,9 @@ pub(crate) struct Deployment {
     pub(crate) serving: Pairs,
     /// What instances it may have.
     pub(crate) expected: Expected,
+    /// Paths that are its own.
+    pub(crate) routes: Vec<Route>,
+    route_texts: Vec<String>,
     is_pure: bool,
 }
 
@@ -73,13 +77,27 @@ impl Deployment {
             (image.runtime, pairs(store, settings)?, image.settings.timeout)
         };
         let expected = check_serving(&serving, &runtime)?;
+        let route_texts = route_texts(&serving);
+        let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
         let limits = limits_value;
-        Ok(Self { runtime, procedure, prefix, limits, timeout, settings, serving, expected, is_pure })
+        Ok(Self {
+            runtime,
+            procedure,
+            prefix,
+            limits,
+            timeout,
+            settings,
+            serving,
+            expected,
+            routes,
+            route_texts,
+            is_pure,
+        })
     }
 
     /// What the gateway needs of it.
-    pub(crate) fn served(&self, name: &str, version: u64, deployment: Handle, counts: Arc<Counts>) -> Served {
+    pub(crate) fn served(&self, name: &str, version: u64, deployment: Handle, totals: Arc<Counts>) -> Served {
         let is_codelet = self.runtime == "wasm";
         Served {
             name: name.to_owned(),
@@ -92,7 +110,9 @@ impl Deployment {
             is_pure: self.is_pure || is_codelet,
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
-            counts,
+            routes: self.route_texts.clone(),
+            counts: totals,
+            version_counts: VersionCounts::default(),
         }
     }
 }
@@ -125,6 +145,17 @@ fn pairs(store: &Store, handle: Handle) -> Result<Pairs, String> {
     Pairs::read(TreeView::from_checked(&data), blob).map_err(|error| error.to_string())
 }
 
+/// Routes in the order of their numbers.
+fn route_texts(serving: &Pairs) -> Vec<String> {
+    let numbered = serving.iter().filter_map(|(name, value)| {
+        let number: u64 = name.strip_prefix("route.")?.parse().ok()?;
+        Some((number, String::from_utf8_lossy(value).into_owned()))
+    });
+    let mut numbered: Vec<(u64, String)> = numbered.collect();
+    numbered.sort_unstable();
+    numbered.into_iter().map(|(_, text)| text).collect()
+}
+
 /// Checks what is said of how requests reach it.
 fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
     let mut expected = Expected::default();
@@ -146,9 +177,7 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
             "runtime" => {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
             }
-            _ if name.starts_with("route.") => {
-                return Err("routes are not served yet: leave them out, and call /function/NAME".to_owned());
-            }
+            _ if name.strip_prefix("route.").is_some_and(|number| number.parse::<u16>().is_ok()) => {}
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }
     }

@@ -58,9 +58,9 @@ fn versions_grow_and_labels_move() {
         let node = node(Some(home.path()));
         let functions = &node.deployments;
         first = codelet(&node, 0);
-        assert!(functions.deploy("echo", first).unwrap().is_changed);
-        assert!(!functions.deploy("echo", first).unwrap().is_changed, "the same again");
-        let second = functions.deploy("echo", codelet(&node, 1)).unwrap();
+        assert!(functions.deploy("echo", first, true).unwrap().is_changed);
+        assert!(!functions.deploy("echo", first, true).unwrap().is_changed, "the same again");
+        let second = functions.deploy("echo", codelet(&node, 1), true).unwrap();
         assert_eq!((second.served.version, second.is_changed), (2, true));
         let back = functions.roll_back("echo", None).unwrap();
         assert_eq!((back.served.version, back.served.deployment), (1, first));
@@ -68,37 +68,41 @@ fn versions_grow_and_labels_move() {
         assert_eq!(functions.roll_back("echo", Some(2)).unwrap().served.version, 2);
         functions.roll_back("echo", Some(1)).unwrap();
         // The number of a version is never given again.
-        assert_eq!(functions.deploy("echo", codelet(&node, 2)).unwrap().served.version, 3);
+        assert_eq!(functions.deploy("echo", codelet(&node, 2), true).unwrap().served.version, 3);
         functions.roll_back("echo", Some(1)).unwrap();
         node.shut_down();
     }
     let node = node(Some(home.path()));
-    let served = node.deployments.served("echo").unwrap();
+    let served = node.deployments.served("echo", None, 0).unwrap();
     assert_eq!((served.version, served.deployment, served.is_codelet), (1, first, true));
     let versions: Vec<u64> =
-        node.deployments.details("echo").unwrap().versions.iter().map(|(version, _)| *version).collect();
+        node.deployments.details("echo").unwrap().versions.iter().map(|version| version.version).collect();
     assert_eq!(versions, [3, 2, 1]);
     node.deployments.remove("echo").unwrap();
-    assert!(node.deployments.served("echo").is_none() && node.store().labels().unwrap().is_empty());
+    assert!(node.deployments.served("echo", None, 0).is_none());
     assert!(reason(node.deployments.remove("echo")).contains("echo"));
+    // Of one that was removed, only where its numbers go on.
+    let left: Vec<String> = node.store().labels().unwrap().into_iter().map(|(label, _)| label).collect();
+    assert_eq!(left, ["function/echo/newest"]);
+    assert_eq!(node.deployments.deploy("echo", codelet(&node, 0), true).unwrap().served.version, 4);
 }
 
 #[test]
 fn old_versions_go_when_there_are_too_many() {
     let node = node(None);
     for number in 0..VERSIONS_MAX + 5 {
-        node.deployments.deploy("echo", codelet(&node, number)).unwrap();
+        node.deployments.deploy("echo", codelet(&node, number), true).unwrap();
     }
     let versions = node.deployments.details("echo").unwrap().versions;
     assert_eq!(versions.len(), VERSIONS_MAX);
-    assert_eq!((versions[0].0, versions.last().unwrap().0), (25, 6));
+    assert_eq!((versions[0].version, versions.last().unwrap().version), (25, 6));
 }
 
 #[test]
 fn what_breaks_the_specification_is_refused_and_changes_nothing() {
     let node = node(None);
     let good = codelet(&node, 0);
-    node.deployments.deploy("echo", good).unwrap();
+    node.deployments.deploy("echo", good, true).unwrap();
     let module = node.store().put_blob(&wat::parse_str(ECHO).unwrap()).unwrap();
     let text = node.store().put_blob(b"this is no module, but text that is long enough").unwrap();
     let mark = Handle::literal(b"sinew:function/1").unwrap();
@@ -121,27 +125,120 @@ fn what_breaks_the_specification_is_refused_and_changes_nothing() {
         (deployment(&node, module, &[("pure", "maybe")]), "pure"),
         (deployment(&node, module, &[("runtime", "python")]), "runtime"),
         (deployment(&node, module, &[("colour", "red")]), "colour"),
-        (deployment(&node, module, &[("route.0", "GET /x")]), "routes"),
+        (deployment(&node, module, &[("route.0", "GET x")]), "no route"),
+        (deployment(&node, module, &[("route.first", "GET /x")]), "route.first"),
+        (deployment(&node, module, &[("route.0", "GET /v1/functions")]), "belongs to the node"),
         (deployment(&node, image(cobol, empty), &[]), "cobol"),
         (deployment(&node, image(python, pairs(&node, &[("timeout-ms", "0")])), &[]), "timeout-ms"),
         (deployment(&node, image(python, none), &[]), "trees"),
         (deployment(&node, image(none, empty), &[]), "names no runtime"),
     ] {
-        let said = reason(node.deployments.deploy("echo", wrong));
+        let said = reason(node.deployments.deploy("echo", wrong, true));
         assert!(said.contains(why), "{why}: {said}");
     }
     for name in ["", "Echo", "1st", "a_b", "a/b", "-a", &"a".repeat(64)] {
-        assert!(reason(node.deployments.deploy(name, good)).contains("no name"), "{name}");
+        assert!(reason(node.deployments.deploy(name, good, true)).contains("no name"), "{name}");
     }
-    assert_eq!(node.deployments.served("echo").unwrap().deployment, good);
-    assert_eq!(node.store().labels().unwrap().len(), 2);
+    assert_eq!(node.deployments.served("echo", None, 0).unwrap().deployment, good);
+    let labels: Vec<String> = node.store().labels().unwrap().into_iter().map(|(label, _)| label).collect();
+    assert_eq!(labels, ["function/echo", "function/echo/aliases/live", "function/echo/versions/00000001"]);
 }
 
 #[test]
 fn a_module_that_does_not_compile_is_refused() {
     let node = node(None);
     let module = node.store().put_blob(b"\0asm\x01\0\0\0 and then nothing that is right").unwrap();
-    let refused = node.deployments.deploy("echo", deployment(&node, module, &[]));
+    let refused = node.deployments.deploy("echo", deployment(&node, module, &[]), true);
     assert!(reason(refused).contains("does not load"));
-    assert!(node.deployments.served("echo").is_none() && node.store().labels().unwrap().is_empty());
+    assert!(node.deployments.served("echo", None, 0).is_none() && node.store().labels().unwrap().is_empty());
+}
+
+#[test]
+fn going_back_and_forth_keeps_the_numbers_also_after_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let (a, b);
+    {
+        let node = node(Some(home.path()));
+        (a, b) = (codelet(&node, 0), codelet(&node, 1));
+        for deployment in [a, b, a] {
+            node.deployments.deploy("echo", deployment, true).unwrap();
+        }
+        assert_eq!(node.deployments.roll_back("echo", Some(1)).unwrap().served.version, 1);
+        node.shut_down();
+    }
+    let node = node(Some(home.path()));
+    let served = node.deployments.served("echo", None, 0).unwrap();
+    assert_eq!((served.version, served.deployment), (1, a), "3 is the same deployment");
+    assert_eq!(node.deployments.served("echo", Some("2"), 0).unwrap().deployment, b);
+}
+
+#[test]
+fn an_alias_shares_requests_and_survives_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let node = node(Some(home.path()));
+        let functions = &node.deployments;
+        assert!(reason(functions.deploy("echo", codelet(&node, 0), false)).contains("first version"));
+        functions.deploy("echo", codelet(&node, 0), true).unwrap();
+        let second = functions.deploy("echo", codelet(&node, 1), false).unwrap();
+        assert_eq!((second.served.version, second.is_changed), (2, true));
+        assert_eq!(functions.served("echo", None, 0).unwrap().version, 1, "it does not serve");
+        assert_eq!(functions.served("echo", Some("2"), 0).unwrap().version, 2, "but under its number");
+        functions.set_alias("echo", "live", &[(1, 90), (2, 10)]).unwrap();
+        functions.set_alias("echo", "next", &[(2, 100)]).unwrap();
+        assert!(reason(functions.set_alias("echo", "live", &[(1, 90), (3, 10)])).contains("no such version"));
+        assert!(reason(functions.set_alias("echo", "7", &[(1, 100)])).contains("no name"));
+        assert!(reason(functions.remove_alias("echo", "live")).contains("serves"));
+        node.shut_down();
+    }
+    let node = node(Some(home.path()));
+    let functions = &node.deployments;
+    let of = |lot| functions.served("echo", None, lot).unwrap().version;
+    assert_eq!((of(0), of(999), of(1000), of(9999)), (2, 2, 1, 1));
+    assert_eq!(functions.served("echo", Some("next"), 5000).unwrap().version, 2);
+    assert!(functions.served("echo", Some("nothing"), 0).is_none());
+    // Back from a canary is to the version before it; forward, all to the newest.
+    assert_eq!(functions.roll_back("echo", None).unwrap().served.version, 1);
+    assert_eq!(of(0), 1);
+    let again = functions.deploy("echo", codelet(&node, 1), true).unwrap();
+    assert_eq!((again.served.version, again.is_changed, of(9999)), (2, true, 2));
+    functions.remove_alias("echo", "next").unwrap();
+    assert!(functions.served("echo", Some("next"), 0).is_none());
+}
+
+#[test]
+fn a_version_that_an_alias_names_is_kept() {
+    let node = node(None);
+    node.deployments.deploy("echo", codelet(&node, 0), true).unwrap();
+    node.deployments.set_alias("echo", "first", &[(1, 100)]).unwrap();
+    for number in 1..VERSIONS_MAX + 5 {
+        node.deployments.deploy("echo", codelet(&node, number), true).unwrap();
+    }
+    let versions = node.deployments.details("echo").unwrap().versions;
+    assert_eq!((versions.len(), versions.last().unwrap().version), (VERSIONS_MAX, 1));
+}
+
+#[test]
+fn routes_of_two_functions_are_not_in_each_others_way() {
+    let node = node(None);
+    let functions = &node.deployments;
+    let routed = |number: &str, route: &str| {
+        let module = node.store().put_blob(&wat::parse_str(ECHO).unwrap()).unwrap();
+        deployment(&node, module, &[("concurrency", number), ("route.0", route)])
+    };
+    functions.deploy("users", routed("1", "GET /users/{id}"), true).unwrap();
+    let said = reason(functions.deploy("people", routed("1", "GET /users/{name}"), true));
+    assert!(said.contains("people") && said.contains("users") && said.contains("GET /users/{id}"), "{said}");
+    assert!(functions.served("people", None, 0).is_none());
+    assert_eq!(functions.route("GET", "/users/7").unwrap().function, "users");
+    // A new version of its own takes its place.
+    functions.deploy("users", routed("2", "GET /members/{id}"), true).unwrap();
+    functions.deploy("people", routed("1", "GET /users/{name}"), true).unwrap();
+    assert_eq!(functions.route("GET", "/users/7").unwrap().function, "people");
+    let said = reason(functions.roll_back("users", None));
+    assert!(said.contains("in the way"), "{said}");
+    assert_eq!(functions.served("users", None, 0).unwrap().version, 2, "nothing has changed");
+    functions.remove("people").unwrap();
+    functions.roll_back("users", None).unwrap();
+    assert_eq!(functions.route("GET", "/users/7").unwrap().function, "users");
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use objects::Handle;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::decision::{
@@ -263,6 +264,43 @@ impl Fleet {
             // It was killed before it got to run.
             Err(_) if stay.is_killed() => Err(Error::Cancelled),
             Err(error) => Err(Error::Invoke(error)),
+        }
+    }
+
+    /// Makes an instance as for a call, and keeps it for the first one: whether
+    /// the function can be loaded. Waits for memory until the deadline.
+    ///
+    /// # Errors
+    /// As [`Fleet::invoke`]; [`Error::Start`] if it cannot be loaded.
+    pub fn load(&self, function: &Function, deadline: Instant) -> Result<(), Error> {
+        let shared = &self.shared;
+        let (ticket, changed) = shared.arrive(function);
+        let (instance, _, start) = shared.wait(ticket, &changed, deadline)?;
+        let mut state = shared.state.lock();
+        let is_killed = state.turns.remove(&ticket).is_some_and(|turn| turn.is_killed());
+        let found = match start.kind {
+            StartKind::Warm => Found::Warm,
+            StartKind::Prewarmed => Found::Prewarmed,
+            StartKind::Forked | StartKind::Cold => Found::New,
+        };
+        let decisions = if is_killed {
+            state.policy.ended(shared.now(), instance, false)
+        } else {
+            state.policy.unused(shared.now(), instance, found)
+        };
+        shared.act(&mut state, decisions);
+        Ok(())
+    }
+
+    /// No further calls of this procedure are expected: its instances end, each
+    /// after the call that it runs.
+    pub fn retire(&self, procedure: Handle) {
+        let mut state = self.shared.state.lock();
+        let ids: Vec<FunctionId> =
+            state.ids.iter().filter(|(spec, _)| spec.procedure == procedure).map(|(_, id)| *id).collect();
+        for id in ids {
+            let decisions = state.policy.retire(self.shared.now(), id);
+            self.shared.act(&mut state, decisions);
         }
     }
 

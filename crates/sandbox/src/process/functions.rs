@@ -351,7 +351,7 @@ impl Functions {
             Some(live) => live,
             none => none.insert(self.instance(seat)?),
         };
-        let (result, usable) = live.call(&slices);
+        let (result, usable) = live.call(&slices, call.deadline);
         *log = live.take_log();
         seat.log.lock().clone_from(log);
         if !usable {

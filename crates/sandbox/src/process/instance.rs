@@ -191,8 +191,13 @@ impl Instance {
 
     /// Calls the function. `false` with a fault after which the instance is
     /// of no use any more.
-    pub(crate) fn call(&mut self, arguments: &[&[u8]]) -> (Result<Vec<u8>, Fault>, bool) {
-        let deadline = Instant::now() + self.terms.call_timeout;
+    pub(crate) fn call(
+        &mut self,
+        arguments: &[&[u8]],
+        deadline: Option<Instant>,
+    ) -> (Result<Vec<u8>, Fault>, bool) {
+        let own = Instant::now() + self.terms.call_timeout;
+        let deadline = deadline.map_or(own, |deadline| deadline.min(own));
         match self.channel.call(arguments, deadline) {
             Ok(Frame::Result(bytes)) => (Ok(bytes), true),
             Ok(Frame::BadResult(why)) => (Err(Fault::new(FailureCode::BadResult, why)), true),

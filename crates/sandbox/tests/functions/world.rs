@@ -140,7 +140,7 @@ impl World {
         entries.extend(arguments);
         let tree: TreeBuilder = entries.into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
-        Call { application: self.store.local(handle).unwrap(), handle, limits, procedure }
+        Call { application: self.store.local(handle).unwrap(), handle, limits, procedure, deadline: None }
     }
 
     pub(crate) fn created(&self, source: &str) -> SandboxId {

@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
         }
         known.tried = Some(deployment);
         let begun = Instant::now();
-        let deployed = self.node.deploy(&function.name, deployment).await;
+        let deployed = self.node.deploy(&function.name, deployment, true).await;
         let deployed = match deployed {
             Ok(deployed) => deployed,
             Err(error) => {

@@ -182,7 +182,13 @@ impl World {
         let Spec { procedure, limits } = function.spec;
         let tree: TreeBuilder = [limits.handle().unwrap(), procedure].into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
-        let call = Call { application: self.store.local(handle).unwrap(), handle, limits, procedure };
+        let call = Call {
+            application: self.store.local(handle).unwrap(),
+            handle,
+            limits,
+            procedure,
+            deadline: None,
+        };
         let (Invoked::Done(outcome), start) =
             self.fleet.invoke(&function, call, Instant::now() + wait, cancel)?;
         Ok((outcome.result, start))
@@ -374,5 +380,47 @@ fn a_crowd_is_served() {
     assert!(served > 800 && failed > 50, "{served} served, {failed} failed");
     let most = world.pretender.most.load(Ordering::SeqCst);
     assert!(most <= 4, "{most} instances of 10 MiB at once with room for 4");
+    world.end();
+}
+
+#[test]
+fn what_is_loaded_waits_for_its_first_call_within_the_budget() {
+    let broken = Behaviour { breaks: true, ..Behaviour::default() };
+    let slow = Behaviour { call: Duration::from_secs(30), ..Behaviour::default() };
+    let world = World::new(options(10 * MIB), &[Behaviour::default(), broken, slow]);
+    let soon = || Instant::now() + Duration::from_secs(20);
+    world.fleet.load(&World::function(0, 4), soon()).unwrap();
+    assert_eq!((world.pretender.count(), world.fleet.report().memory_bytes), (1, 10 * MIB));
+    assert_eq!(world.good(0).kind, StartKind::Prewarmed);
+    let counts = world.fleet.report().functions[0].stats.counts;
+    assert_eq!((counts.arrivals, counts.cold, counts.prewarmed), (1, 0, 1));
+    assert!(matches!(world.fleet.load(&World::function(1, 4), soon()), Err(Error::Start(_))));
+    let cancel = Cancel::default();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| world.call(2, 1, Duration::from_secs(20), Some(&cancel)));
+        until(|| world.fleet.report().functions.iter().any(|it| it.stats.busy == 1));
+        let crowded = world.fleet.load(&World::function(0, 4), Instant::now() + 30 * MS);
+        assert!(matches!(crowded, Err(Error::Late)), "all memory is in use");
+        cancel.cancel();
+        running.join().unwrap().unwrap().0.unwrap_err();
+    });
+    world.end();
+}
+
+#[test]
+fn a_retired_function_ends_after_its_last_call() {
+    let slow = Behaviour { call: 50 * MS, ..Behaviour::default() };
+    let world = World::new(options(100 * MIB), &[slow, Behaviour::default()]);
+    world.good(0);
+    world.good(1);
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..3).map(|_| scope.spawn(|| world.good(0))).collect();
+        until(|| world.fleet.report().functions[0].stats.busy > 0);
+        world.fleet.retire(Handle::u64(0));
+        // Whoever came before is served.
+        calls.into_iter().for_each(|call| _ = call.join().unwrap());
+    });
+    until(|| world.pretender.count() == 1);
+    assert_eq!(world.good(1).kind, StartKind::Warm, "the other one is kept");
     world.end();
 }

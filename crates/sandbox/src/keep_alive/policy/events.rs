@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What may happen, and what follows from it.
 
+use std::time::Duration;
+
 use super::growth::expected_until;
 use super::{
-    Decision, FunctionId, InstanceId, Policy, RefuseReason, Settings, State, StopReason, Ticket, Waiting,
+    Decision, Found, FunctionId, InstanceId, Policy, RefuseReason, Settings, State, StopReason, Ticket,
+    Waiting,
 };
 
 impl Policy {
@@ -168,6 +171,45 @@ impl Policy {
             self.employ(now, id, &mut out);
         } else {
             self.stop(id, StopReason::Died, &mut out);
+        }
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// A call gave its instance back without having run in it: it was only to
+    /// be made. It is as new as it was.
+    pub fn unused(&mut self, now: u64, id: InstanceId, found: Found) -> Vec<Decision> {
+        let mut out = Vec::new();
+        let Some(instance) = self.instances.get_mut(&id) else { return out };
+        if !matches!(instance.state, State::Busy { .. }) {
+            return out;
+        }
+        instance.is_new = found != Found::Warm;
+        if let Some(function) = self.functions.get_mut(&instance.function) {
+            function.busy -= 1;
+            function.frequency = function.frequency.saturating_sub(1);
+            let counts = &mut function.counts;
+            counts.arrivals -= 1;
+            match found {
+                Found::Warm => counts.warm -= 1,
+                Found::Prewarmed => counts.prewarmed -= 1,
+                Found::New => counts.cold -= 1,
+            }
+        }
+        self.employ(now, id, &mut out);
+        self.grow(now, &mut out);
+        out
+    }
+
+    /// No further calls of a function are expected: its idle instances end
+    /// now, the others when no call waits for them. A later call says anew how
+    /// long they are kept.
+    pub fn retire(&mut self, now: u64, id: FunctionId) -> Vec<Decision> {
+        let mut out = Vec::new();
+        let Some(function) = self.functions.get_mut(&id) else { return out };
+        function.settings.idle_max = Some(Duration::ZERO);
+        for instance in function.idle.clone() {
+            self.stop(instance, StopReason::Expired, &mut out);
         }
         self.grow(now, &mut out);
         out

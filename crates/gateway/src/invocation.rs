@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request to a function, by whatever door it came: it becomes an
+//! application of the function, and its result an answer
+//! (`docs/spec/functions.md`, sections 5 and 6).
+
+mod answer;
+mod recording;
+mod trace;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Bytes;
+use axum::http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
+use serde::Serialize;
+use uuid::Uuid;
+
+pub(crate) use answer::Answer;
+pub(crate) use recording::SERVER_TIMING;
+use recording::{Recording, Running};
+
+use crate::admission::Permit;
+use crate::backend::{EvaluateRequest, Priority};
+use crate::body::{Buffered, blocking};
+use crate::functions::{Routed, Served};
+use crate::problem::Problem;
+use crate::request_id::RequestId;
+use crate::router::Shared;
+use crate::routes::evaluate::failure_detail;
+use crate::routes::objects::load;
+
+/// How much longer the gateway waits than the function may take, so that it is
+/// the function's own end that is told.
+const GRACE: Duration = Duration::from_secs(2);
+/// Bodies up to this are stored without leaving the event loop.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Headers that are about one connection, and no function's matter.
+const HOP_BY_HOP: [HeaderName; 6] = [
+    CONNECTION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("trailer"),
+];
+
+/// What is asked of a function.
+pub(crate) struct Invocation<'a> {
+    pub(crate) served: Arc<Served>,
+    pub(crate) id: &'a RequestId,
+    pub(crate) method: &'a str,
+    /// What follows the function's own path, or all of it by a route.
+    pub(crate) path: &'a str,
+    pub(crate) query: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) routed: Option<&'a Routed>,
+    /// How it came: `http`, `lambda`, `event` …
+    pub(crate) source: &'static str,
+}
+
+/// How an invocation ended.
+pub(crate) struct Ended {
+    pub(crate) answer: Result<Answer, Problem>,
+    /// What it took.
+    pub(crate) timing: HeaderValue,
+}
+
+/// What a function learns of a request besides its body.
+#[derive(Debug, Serialize)]
+struct Head<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    headers: Vec<(&'a str, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a [(String, String)]>,
+    request_id: &'a str,
+    function: &'a str,
+    version: u64,
+    deadline_ms: u64,
+    source: &'static str,
+}
+
+impl Invocation<'_> {
+    /// Runs it. Dropped before its end, it counts as one whose client has left.
+    pub(crate) async fn run(self, shared: &Arc<Shared>, permit: Permit, body: Buffered) -> Ended {
+        let mut recording = Recording::begin(shared, &self.served, self.id);
+        let head = self.head();
+        let answer = answer(shared, &self.served, permit, head, body, &mut recording).await;
+        let (status, failure) = match &answer {
+            Ok(answer) => (answer.status, None),
+            Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
+        };
+        Ended { answer, timing: recording.end(status, failure) }
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let served = &self.served;
+        if served.is_pure || served.is_codelet {
+            return Vec::new();
+        }
+        let told = self.headers.iter();
+        let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);
+        let mut headers: Vec<(&str, String)> = told
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect();
+        headers.push(("traceparent", trace::parent(self.headers)));
+        let head = Head {
+            method: self.method,
+            path: self.path,
+            query: self.query,
+            headers,
+            route: self.routed.map(|routed| routed.pattern.as_str()),
+            params: self.routed.map(|routed| routed.params.as_slice()),
+            request_id: &self.id.0,
+            function: &served.name,
+            version: served.version,
+            deadline_ms: millis(since_1970() + served.timeout),
+            source: self.source,
+        };
+        // Strings and numbers only: serialization has nothing to fail on.
+        serde_json::to_vec(&head).unwrap_or_default()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "people and functions are told the time of day")]
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    served: &Arc<Served>,
+    permit: Permit,
+    head: Vec<u8>,
+    body: Buffered,
+    recording: &mut Recording,
+) -> Result<Answer, Problem> {
+    let goal = if body.bytes.len() <= INLINE_BYTES_MAX {
+        keep(shared, served, &head, &body.bytes)?
+    } else {
+        let (shared, served) = (shared.clone(), served.clone());
+        blocking(move || keep(&shared, &served, &head, &body.bytes)).await??
+    };
+    let deadline = Some(served.timeout.saturating_add(GRACE));
+    let request =
+        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: served.is_pure };
+    let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
+    let end = recording.runs(Running { evaluation, goal, permit }).evaluation.finished().await;
+    recording.ran();
+    if let Some(failure) = end.failure {
+        let detail = failure_detail(shared, &failure).await?;
+        return Err(failed(served, Problem::failure(end.result, &failure, detail), failure.code));
+    }
+    let not_an_answer = |why: &str| {
+        let detail = format!("function {}, version {}: its result {why}", served.name, served.version);
+        Problem::new(StatusCode::BAD_GATEWAY, "bad-result", "The function gave no answer", "function", detail)
+    };
+    if end.result.names_tree() {
+        return Err(not_an_answer("is a tree"));
+    }
+    let bytes: Bytes =
+        load(shared, end.result).await?.ok_or_else(|| Problem::object_not_found(end.result))?;
+    if served.is_codelet {
+        return Ok(Answer::of_codelet(bytes));
+    }
+    answer::read(bytes).map_err(not_an_answer)
+}
+
+/// Keeps what the application consists of, and names the application.
+fn keep(shared: &Shared, served: &Served, head: &[u8], body: &[u8]) -> Result<Handle, Problem> {
+    let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
+    if !served.is_codelet {
+        // One of its own for each request, so that no two are one computation.
+        let unique = if served.is_pure { None } else { Some(Uuid::now_v7().into_bytes()) };
+        tree.push(Handle::blob(unique.as_ref().map_or(&[], |id| id.as_slice())));
+        tree.push(Handle::blob(head));
+    }
+    tree.push(Handle::blob(body));
+    let records = [BundleRecord::Blob(head), BundleRecord::Blob(body), BundleRecord::Tree(tree.view())];
+    // What is asked for once leaves no trace on the disk: it may hold secrets.
+    let kept =
+        if served.is_pure { shared.backend.keep_many(&records) } else { shared.backend.pass_many(&records) };
+    let kept = kept.map_err(|error| Problem::store(&error))?;
+    let application = kept.last().and_then(|tree| tree.application()).and_then(Handle::strict);
+    application.ok_or_else(|| Problem::internal("gateway", "a request could not be made an application"))
+}
+
+/// A function that ends without an answer is a server's error, unlike a
+/// computation that somebody sent.
+fn failed(served: &Served, problem: Problem, code: FailureCode) -> Problem {
+    let status = match code {
+        FailureCode::Deadline => StatusCode::GATEWAY_TIMEOUT,
+        FailureCode::Resources | FailureCode::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let title = match code {
+        FailureCode::Deadline => "The function took too long",
+        FailureCode::Resources | FailureCode::Cancelled => "The function cannot be served now",
+        _ => "The function failed",
+    };
+    let next = match code {
+        FailureCode::Deadline => "raise timeout in sinew.toml, or have the function do less",
+        FailureCode::Memory => "raise memory in sinew.toml",
+        FailureCode::Resources | FailureCode::Cancelled => {
+            "try again; if it lasts, raise concurrency in sinew.toml or give the node more memory"
+        }
+        _ => "the detail is what the function said; mend it and `sinew deploy` again",
+    };
+    problem.of_function(status, title, &served.name, served.version).suggest(next)
+}

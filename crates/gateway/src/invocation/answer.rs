@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a function says in its result (`docs/spec/functions.md`, section 6).
+
+use axum::body::Bytes;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::HOP_BY_HOP;
+
+/// The bit of the head's length that says that the answer is not remembered.
+const PASSING: u32 = 1 << 31;
+/// What a function cannot say: lengths are counted, and the rest is about all
+/// that this address answers.
+const WITHHELD: [HeaderName; 3] = [
+    CONTENT_LENGTH,
+    HeaderName::from_static("service-worker-allowed"),
+    HeaderName::from_static("clear-site-data"),
+];
+const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals";
+
+/// A function's answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    /// That of a codelet, whose result is the body.
+    pub(super) fn of_codelet(body: Bytes) -> Self {
+        let kind = HeaderValue::from_static("application/octet-stream");
+        Self { status: StatusCode::OK, headers: HeaderMap::from_iter([(CONTENT_TYPE, kind)]), body }
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.body).into_response();
+        *response.headers_mut() = self.headers;
+        // A page of a function is no page of the node's, although it comes from
+        // the same address: its scripts have an origin of their own.
+        response.headers_mut().append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGES));
+        response
+    }
+}
+
+/// What a function says of its answer besides the body.
+#[derive(Debug, Deserialize)]
+struct Head {
+    #[serde(default = "ok")]
+    status: u16,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+}
+
+const fn ok() -> u16 {
+    200
+}
+
+/// The answer that a result describes.
+pub(super) fn read(result: Bytes) -> Result<Answer, &'static str> {
+    let Some((len, _)) = result.split_first_chunk() else { return Err("is too short") };
+    let len = (u32::from_le_bytes(*len) & !PASSING) as usize;
+    let head_end = len.checked_add(4).filter(|end| *end <= result.len());
+    let Some(head_end) = head_end else { return Err("ends within its head") };
+    let head = match &result[4..head_end] {
+        [] => Head { status: ok(), headers: Vec::new() },
+        head => serde_json::from_slice(head).map_err(|_| "has a head that is not like the specification")?,
+    };
+    let status = StatusCode::from_u16(head.status).ok().filter(|status| !status.is_informational());
+    let status = status.ok_or("has a status that is none")?;
+    let mut headers = HeaderMap::with_capacity(head.headers.len() + 1);
+    for (name, value) in head.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "has a header with a bad name")?;
+        let value = HeaderValue::from_str(&value).map_err(|_| "has a header with a bad value")?;
+        if !HOP_BY_HOP.contains(&name) && !WITHHELD.contains(&name) {
+            let kept = headers.try_append(name, value);
+            kept.map_err(|_| "has too many headers")?;
+        }
+    }
+    Ok(Answer { status, headers, body: result.slice(head_end..) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request under way: whatever becomes of it is recorded.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use objects::Handle;
+
+use super::{millis, since_1970};
+use crate::admission::Permit;
+use crate::backend::Evaluation;
+use crate::functions::{CallReport, Served};
+use crate::journal::Record;
+use crate::problem::CLIENT_CLOSED;
+use crate::request_id::RequestId;
+use crate::router::Shared;
+
+pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// How much longer a function may run once its client has left. Most calls end
+/// sooner, and their instance serves on; one that does not is stopped with it.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// A request under way.
+pub(super) struct Recording {
+    shared: Arc<Shared>,
+    served: Arc<Served>,
+    id: RequestId,
+    begun: Instant,
+    running: Option<Running>,
+    report: Option<CallReport>,
+    is_recorded: bool,
+}
+
+/// What is stopped if nobody waits for it.
+pub(super) struct Running {
+    pub(super) evaluation: Box<dyn Evaluation>,
+    pub(super) goal: Handle,
+    pub(super) permit: Permit,
+}
+
+impl Recording {
+    pub(super) fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId) -> Self {
+        let (shared, served, id) = (shared.clone(), served.clone(), id.clone());
+        let begun = Instant::now();
+        Self { shared, served, id, begun, running: None, report: None, is_recorded: false }
+    }
+
+    /// From now on it runs. The end is to be told.
+    pub(super) fn runs(&mut self, running: Running) -> &mut Running {
+        self.running.insert(running)
+    }
+
+    /// It does not run any more.
+    pub(super) fn ran(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.report = report_of(&self.shared, &running);
+        }
+    }
+
+    /// Records the end, and says what it took as browsers read it.
+    pub(super) fn end(mut self, status: StatusCode, failure: Option<String>) -> HeaderValue {
+        let record = self.record(status.as_u16(), failure);
+        let [total, queued, starting] =
+            [record.total_us, record.queued_us, record.starting_us].map(|us| us as f64 / 1000.0);
+        let word = record.start;
+        let text =
+            format!("total;dur={total:.3}, queue;dur={queued:.3}, start;desc={word};dur={starting:.3}");
+        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("total"))
+    }
+
+    fn record(&mut self, status: u16, failure: Option<String>) -> Record {
+        self.is_recorded = true;
+        let report = self.report.take();
+        let unreported = if failure.is_some() { "none" } else { "memo" };
+        let start = report.as_ref().map_or(unreported, |report| report.start);
+        let report = report.unwrap_or_default();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let record = Record {
+            sequence: 0,
+            time_ms: millis(since_1970()),
+            request_id: self.id.0.clone(),
+            function: self.served.name.clone(),
+            version: self.served.version,
+            status,
+            start: if self.served.is_codelet { "codelet" } else { start },
+            total_us: micros(self.begun.elapsed()),
+            queued_us: micros(report.queued),
+            starting_us: micros(report.starting),
+            failure,
+            log: String::from_utf8_lossy(&report.log).into_owned(),
+        };
+        let now = self.shared.started.elapsed();
+        self.served.ended(now, record.total_us, record.start, record.failure.is_some());
+        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record.clone());
+        record
+    }
+
+    fn left(&mut self) {
+        self.record(CLIENT_CLOSED, Some("the client left before the answer".to_owned()));
+    }
+}
+
+fn report_of(shared: &Shared, running: &Running) -> Option<CallReport> {
+    shared.backend.functions()?.take_report(running.goal.thunk()?)
+}
+
+impl Drop for Recording {
+    /// The client has left. What runs gets a little longer.
+    fn drop(&mut self) {
+        if self.is_recorded {
+            return;
+        }
+        let Some(mut running) = self.running.take() else { return self.left() };
+        // Where there is no event loop any more, the node is ending.
+        let Ok(handle) = tokio::runtime::Handle::try_current() else { return self.left() };
+        let (shared, served, id, begun) =
+            (self.shared.clone(), self.served.clone(), self.id.clone(), self.begun);
+        self.is_recorded = true;
+        let parting = async move {
+            let mut recording =
+                Self { shared, served, id, begun, running: None, report: None, is_recorded: false };
+            // Dropping it afterwards stops what still runs.
+            let _ = tokio::time::timeout(PARTING, running.evaluation.finished()).await;
+            recording.report = report_of(&recording.shared, &running);
+            recording.left();
+            drop(running.permit);
+        };
+        let mut departed = self.shared.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        while departed.try_join_next().is_some() {}
+        departed.spawn_on(parting, &handle);
+    }
+}

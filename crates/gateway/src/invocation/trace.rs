@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Traces across services, as W3C Trace Context names them.
+
+use axum::http::{HeaderMap, HeaderName};
+use uuid::Uuid;
+
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const LEN: usize = 55;
+
+/// The `traceparent` for a function: the trace of its request, or a new one,
+/// and a span of its own.
+pub(super) fn parent(headers: &HeaderMap) -> String {
+    let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+    let span = &Uuid::now_v7().simple().to_string()[16..];
+    match brought.and_then(parts) {
+        Some((trace, flags)) => format!("00-{trace}-{span}-{flags}"),
+        None => format!("00-{}-{span}-00", Uuid::now_v7().simple()),
+    }
+}
+
+/// Trace and flags of a header that is one.
+fn parts(text: &str) -> Option<(&str, &str)> {
+    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_some = |part: &str| part.bytes().any(|byte| byte != b'0');
+    if !text.is_ascii() || text.len() < LEN {
+        return None;
+    }
+    // Later versions may append.
+    let (text, rest) = text.split_at(LEN);
+    let mut parts = text.split('-');
+    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_version = version != "ff" && (rest.is_empty() || (version != "00" && rest.starts_with('-')));
+    let lengths = [version, trace, span, flags].map(str::len);
+    let is_whole = lengths == [2, 32, 16, 2] && [version, trace, span, flags].into_iter().all(is_hex);
+    (is_version && is_whole && is_some(trace) && is_some(span)).then_some((trace, flags))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+    fn told(brought: &str) -> String {
+        parent(&HeaderMap::from_iter([(TRACEPARENT, brought.parse().unwrap())]))
+    }
+
+    #[test]
+    fn a_trace_goes_on_with_a_span_of_its_own() {
+        let brought = format!("00-{TRACE}-b7ad6b7169203331-01");
+        let ours = told(&brought);
+        assert!(
+            ours.starts_with(&format!("00-{TRACE}-")) && ours.ends_with("-01") && ours != brought,
+            "{ours}"
+        );
+        assert!(parts(&ours).is_some() && told(&format!("cc-{TRACE}-b7ad6b7169203331-01-x")).contains(TRACE));
+    }
+
+    #[test]
+    fn what_is_no_trace_begins_a_new_one() {
+        for wrong in [
+            "",
+            "00",
+            &format!("ff-{TRACE}-b7ad6b7169203331-01"),
+            &format!("00-{TRACE}-b7ad6b7169203331-01-x"),
+            &format!("00-{TRACE}-0000000000000000-01"),
+            &format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)),
+            &format!("00-{}-b7ad6b7169203331-01", TRACE.to_uppercase()),
+        ] {
+            let ours = told(wrong);
+            assert!(parts(&ours).is_some() && !ours.contains(TRACE), "{wrong}: {ours}");
+        }
+        assert_ne!(parent(&HeaderMap::new()), parent(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests to functions: who gets them, what it is told, what comes of it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::House;
+use super::fake::Script;
+use crate::Routed;
+
+fn house() -> House {
+    let house = House::new();
+    house.fake.functions.add("hello", 2, |_| {});
+    house.fake.gives(r#"{"status":201,"headers":[["x-a","b"]]}"#, b"body");
+    house
+}
+
+#[tokio::test]
+async fn a_call_is_told_what_came_and_answers_as_it_says() {
+    let house = house();
+    let answer = house.get_with("/function/hello:2/a/b?c=d", &[("x-mine", "yes"), ("te", "trailers")]).await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.header("x-a"), answer.body.as_slice()),
+        (201, "b", &b"body"[..])
+    );
+    assert!(answer.header("server-timing").contains("warm"), "{:?}", answer.headers);
+    let (head, body) = house.fake.last_call();
+    assert_eq!((&head["path"], &head["query"], &head["version"]), (&json!("/a/b"), &json!("c=d"), &json!(2)));
+    let headers = head["headers"].as_array().unwrap();
+    assert!(headers.contains(&json!(["x-mine", "yes"])) && body.is_empty(), "{head}");
+    assert!(headers.iter().all(|header| header[0] != "te"));
+    assert!(headers.iter().any(|header| header[0] == "traceparent"), "{head}");
+    assert!(head.get("params").is_none());
+}
+
+#[tokio::test]
+async fn versions_are_reached_by_number_by_lot_and_by_key() {
+    let house = house();
+    assert_eq!(house.get("/function/hello:1").await.status, 201);
+    assert_eq!(house.fake.last_call().0["version"], 1);
+    for wrong in ["/function/hello:3", "/function/hello:stable", "/function/nobody", "/function/nobody:1"] {
+        assert_eq!(house.get(wrong).await.problem(404), "function-not-found", "{wrong}");
+    }
+    let mut of_two = 0;
+    for _ in 0..100 {
+        house.get("/function/hello").await;
+        of_two += u32::from(house.fake.last_call().0["version"] == 2);
+    }
+    assert!((48..=52).contains(&of_two), "{of_two} of 100 with a share of half");
+    let mut seen = std::collections::BTreeSet::new();
+    for key in 0..40 {
+        let key = format!("user-{key}");
+        let mut versions = std::collections::BTreeSet::new();
+        for _ in 0..3 {
+            house.get_with("/function/hello", &[("x-sinew-version-key", &key)]).await;
+            versions.insert(house.fake.last_call().0["version"].as_u64().unwrap());
+        }
+        assert_eq!(versions.len(), 1, "{key} stays with its version");
+        seen.extend(versions);
+    }
+    assert_eq!(seen.len(), 2, "and not all with the same");
+}
+
+#[tokio::test]
+async fn a_route_leads_to_its_function_and_shadows_nothing() {
+    let house = house();
+    let routed = Routed {
+        function: "hello".to_owned(),
+        pattern: "/users/{id}".to_owned(),
+        params: vec![("id".to_owned(), "7".to_owned())],
+    };
+    for path in ["GET /users/7", "GET /healthz", "GET /v1/status"] {
+        house.fake.functions.routes.lock().unwrap().push((path.to_owned(), routed.clone()));
+    }
+    assert_eq!(house.get("/users/7?x=1").await.status, 201);
+    let (head, _) = house.fake.last_call();
+    assert_eq!((&head["path"], &head["route"]), (&json!("/users/7"), &json!("/users/{id}")));
+    assert_eq!(head["params"], json!([["id", "7"]]));
+    assert_eq!(house.get("/healthz").await.body, b"ok\n");
+    assert_eq!(house.get("/v1/status").await.json()["api"], "v1");
+    let wrong = house.post_json("/users/7", "{}").await;
+    assert_eq!((wrong.problem(405).as_str(), wrong.header("allow")), ("method-not-allowed", "GET"));
+    assert_eq!(house.get("/users/8").await.problem(404), "no-such-route");
+}
+
+/// The node's log, once there is anything in it.
+async fn recorded(house: &House) -> serde_json::Value {
+    for _ in 0..2000 {
+        let logs = house.get("/v1/logs").await.json();
+        if logs["last"] != 0 {
+            return logs;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nothing was recorded");
+}
+
+#[tokio::test]
+async fn a_call_whose_client_left_is_stopped_a_moment_later() {
+    let house = house();
+    *house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+    let request = Request::get("/function/hello").body(Body::empty()).unwrap();
+    let call = house.router.clone().oneshot(request);
+    assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err(), "it hangs");
+    let logs = recorded(&house).await;
+    assert_eq!(logs["records"][0]["status"], 499, "{logs}");
+    assert_eq!(house.fake.cancelled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_ends_after_its_client_left_is_not_stopped() {
+    let house = house();
+    let result = house.fake.store.put_blob(&[2, 0, 0, 0, b'{', b'}']).unwrap();
+    *house.fake.otherwise.lock().unwrap() = Some(Script::Takes(Duration::from_millis(300), result));
+    let request = Request::get("/function/hello").body(Body::empty()).unwrap();
+    let call = house.router.clone().oneshot(request);
+    assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
+    let logs = recorded(&house).await;
+    assert_eq!((&logs["records"][0]["status"], &logs["records"][0]["start"]), (&json!(499), &json!("warm")));
+    assert_eq!(house.fake.cancelled.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn metrics_tell_versions_apart() {
+    let house = house();
+    for _ in 0..3 {
+        house.get("/function/hello:2").await;
+    }
+    house.get("/function/hello:1").await;
+    let text = String::from_utf8(house.get("/metrics").await.body).unwrap();
+    for line in [
+        "sinew_function_version_requests_total{function=\"hello\",version=\"2\"} 3",
+        "sinew_function_version_requests_total{function=\"hello\",version=\"1\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
+}

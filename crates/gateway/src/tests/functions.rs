@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Functions of a node that has what a test said, and runs none of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use objects::Handle;
+
+use crate::*;
+
+/// Functions by name, and their routes.
+#[derive(Default)]
+pub(super) struct FakeFunctions {
+    served: Mutex<BTreeMap<String, Vec<Arc<Served>>>>,
+    pub(super) routes: Mutex<Vec<(String, Routed)>>,
+    pub(super) log: Mutex<Vec<u8>>,
+}
+
+impl FakeFunctions {
+    /// A function with so many versions; the even requests get the last one.
+    pub(super) fn add(&self, name: &str, versions: u64, change: impl Fn(&mut Served)) {
+        let version = |version| {
+            let mut served = Served {
+                name: name.to_owned(),
+                version,
+                deployment: Handle::blob(b"a deployment that is nowhere to be found"),
+                runtime: "python".to_owned(),
+                procedure: Handle::blob(b"a procedure that is nowhere to be found"),
+                prefix: vec![Handle::literal(b"").unwrap(), Handle::literal(b"sinew:python").unwrap()],
+                is_codelet: false,
+                is_pure: false,
+                timeout: Duration::from_secs(60),
+                memory_bytes: 1 << 20,
+                routes: Vec::new(),
+                counts: Arc::default(),
+                version_counts: VersionCounts::default(),
+            };
+            change(&mut served);
+            Arc::new(served)
+        };
+        self.served.lock().unwrap().insert(name.to_owned(), (1..=versions).map(version).collect());
+    }
+}
+
+fn nothing<T>() -> Result<T, FunctionError> {
+    Err(FunctionError::NotFound("the test has none".to_owned()))
+}
+
+impl Functions for FakeFunctions {
+    fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>> {
+        let served = self.served.lock().unwrap();
+        let versions = served.get(name)?;
+        let number = match qualifier {
+            Some(text) => text.parse().ok()?,
+            None if lot < 5000 => versions.len(),
+            None => 1,
+        };
+        versions.get(number - 1).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Served>> {
+        self.served.lock().unwrap().values().filter_map(|versions| versions.last().cloned()).collect()
+    }
+
+    fn versions(&self) -> Vec<Arc<Served>> {
+        self.served.lock().unwrap().values().flatten().cloned().collect()
+    }
+
+    fn route(&self, method: &str, path: &str) -> Result<Routed, RouteError> {
+        let routes = self.routes.lock().unwrap();
+        let mut fitting = routes.iter().filter(|(wanted, _)| wanted.split_once(' ').unwrap().1 == path);
+        match fitting.clone().find(|(wanted, _)| wanted.split_once(' ').unwrap().0 == method) {
+            Some((_, routed)) => Ok(routed.clone()),
+            None if fitting.next().is_some() => Err(RouteError::Method(vec!["GET"])),
+            None => Err(RouteError::None),
+        }
+    }
+
+    fn instances(&self, _: &Served) -> Instances {
+        Instances::default()
+    }
+
+    fn take_report(&self, _: Handle) -> Option<CallReport> {
+        let log = self.log.lock().unwrap().clone();
+        Some(CallReport { start: "warm", log, ..CallReport::default() })
+    }
+
+    fn details(&self, _: &str) -> Result<Details, FunctionError> {
+        nothing()
+    }
+
+    fn deploy(&self, _: &str, _: Handle, _: bool) -> Result<Deployed, FunctionError> {
+        nothing()
+    }
+
+    fn roll_back(&self, _: &str, _: Option<u64>) -> Result<Deployed, FunctionError> {
+        nothing()
+    }
+
+    fn set_alias(&self, _: &str, _: &str, _: &[(u64, u32)]) -> Result<(), FunctionError> {
+        nothing()
+    }
+
+    fn remove_alias(&self, _: &str, _: &str) -> Result<(), FunctionError> {
+        nothing()
+    }
+
+    fn remove(&self, _: &str) -> Result<(), FunctionError> {
+        nothing()
+    }
+}
