@@ -250,8 +250,9 @@ fn is_change(kind: EventKind) -> bool {
 fn ignored(root: &Path) -> Selection {
     let own = read_text(&root.join(".gitignore"), IGNORED_BYTES_MAX).unwrap_or_default();
     // The manifest is no code, but edited.
-    let with =
-        |own: &str| Selection::new(&[], &[], &format!("!/sinew.toml\n!/.sinewignore\n{NOT_WATCHED}{own}"));
+    let with = |own: &str| {
+        Selection::new(&[], &[], &format!("!/sinew.toml\n!/.sinewignore\n!.gitignore\n{NOT_WATCHED}{own}"))
+    };
     with(&own).or_else(|_| with("")).unwrap_or_default()
 }
 
