@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Rollback(commands::rollback::Arguments),
     /// List, set or remove aliases of a function: names for versions, shared by percent
     Alias(commands::alias::Arguments),
+    /// Set, list and remove secrets, which functions get as variables
+    Secret(commands::secret::Arguments),
     /// Remove a function
     Delete(commands::delete::Arguments),
     /// Store files or stdin; print handles

@@ -2,8 +2,8 @@
 //! The only wrapper of kernel calls.
 //!
 //! Safe functions over what the node needs of Linux and the standard library
-//! does not give: file mappings, CPU clocks, a cheap clock, CPU affinity, memory
-//! figures, a heap in huge pages; and what confines other processes: pidfds,
+//! does not give: file mappings, CPU clocks, a cheap clock, hints for the cache,
+//! CPU affinity, memory figures, a heap in huge pages; and what confines other processes: pidfds,
 //! namespaces, mounts, control groups, credentials, filters for system calls.
 //! Errors are [`std::io::Error`] with the kernel's own code inside; whoever
 //! calls knows the path or purpose and adds it.
@@ -21,6 +21,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod pidfd;
+mod prefetch;
 mod syscall_filter;
 #[cfg(test)]
 mod test_thread;
@@ -29,7 +30,7 @@ mod usage;
 
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
-pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
+pub use cpu::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
 pub use credentials::{
     ProcessLimits, become_user, capabilities, drop_bounding_set, forbid_dumping, forbid_new_privileges,
     keep_capabilities, set_process_limits,
@@ -54,6 +55,7 @@ pub use pidfd::{
     Exit, Forked, child_events, drain_events, fork, kill_process, leave_session, open_process, reap_any,
     reset_signals, wait_either, wait_process, wait_readable,
 };
+pub use prefetch::{prefetch, prefetch_to_write};
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
 pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{

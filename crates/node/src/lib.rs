@@ -13,8 +13,10 @@ mod fetcher;
 mod functions;
 mod listener;
 mod processes;
+mod reclaimer;
 mod requests;
 mod running;
+mod secrets;
 mod server;
 mod workers;
 
@@ -29,6 +31,7 @@ pub use executor::Executor;
 pub use linux::prefer_huge_pages;
 pub use running::Node;
 pub use sandbox::process::init::main as sandbox_init;
+pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
 
 /// The evaluator's scheduler, over the store's objects.
@@ -85,6 +88,9 @@ pub enum Error {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The secrets cannot be read.
+    #[error(transparent)]
+    Secrets(#[from] SecretError),
     /// The sandboxes cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),

@@ -22,5 +22,6 @@ pub(crate) mod new;
 pub(crate) mod put;
 pub(crate) mod rollback;
 pub(crate) mod sandbox_init;
+pub(crate) mod secret;
 pub(crate) mod up;
 pub(crate) mod version;

@@ -36,6 +36,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     for (name, value) in &function.environment {
         pairs.insert(format!("env.{name}"), value.clone());
     }
+    for name in &function.secrets {
+        pairs.insert(format!("secret.{name}"), name.clone());
+    }
     pairs
 }
 

@@ -16,6 +16,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("waiting", &["integer"]),
     ("keep-alive", &["string", "number"]),
     ("environment", &["object"]),
+    ("secrets", &["array"]),
     ("layers", &["array"]),
     ("requirements", &["boolean"]),
     ("pure", &["boolean"]),

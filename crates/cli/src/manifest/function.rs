@@ -20,7 +20,8 @@ const TMP_BYTES_MAX: u64 = 1 << 40;
 const PERCENT_MAX: u64 = 6400;
 const LAYERS_MAX: usize = 16;
 // Pairs have at most 512 entries, and there are other settings.
-const VARIABLES_MAX: usize = 240;
+const VARIABLES_MAX: usize = 180;
+const SECRETS_MAX: usize = 60;
 const ROUTES_MAX: usize = 64;
 const NAME_CHARS_MAX: usize = 63;
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
@@ -103,6 +104,8 @@ pub(crate) struct Function {
     pub(crate) waiting: Option<u64>,
     pub(crate) idle_ms: Option<u64>,
     pub(crate) environment: BTreeMap<String, String>,
+    /// Their names, which are the variables' too.
+    pub(crate) secrets: Vec<String>,
     pub(crate) layers: Vec<String>,
     /// Packages that its files name are installed.
     pub(crate) has_requirements: bool,
@@ -131,6 +134,7 @@ impl Function {
             waiting: None,
             idle_ms: None,
             environment: BTreeMap::new(),
+            secrets: Vec::new(),
             layers: Vec::new(),
             has_requirements: true,
             pure: false,
@@ -199,6 +203,7 @@ fn field(
         "waiting" => function.waiting = Some(reader.count(value, 0..=100_000)?),
         "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
         "environment" => function.environment = environment(value, reader)?,
+        "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
@@ -231,6 +236,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "timeout",
             "tmp",
             "environment",
+            "secrets",
             "layers",
             "requirements",
             "include",
@@ -335,6 +341,24 @@ fn environment(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<
         environment.insert(name.to_owned(), text);
     }
     Some(environment)
+}
+
+fn secrets(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.texts(value)?;
+    if texts.len() > SECRETS_MAX {
+        return reader.fault(value.span(), format!("a function has at most {SECRETS_MAX} secrets"));
+    }
+    let mut secrets = Vec::new();
+    for (text, place) in texts {
+        if variables::is_name(&text) && text.len() <= 64 {
+            secrets.push(text);
+        } else {
+            let fault = Fault::new(place, format!("`{}` cannot be a secret's name", text.escape_debug()));
+            let hint = "names only, as of variables: secrets = [\"DB_URL\"]; `sinew secret set DB_URL` sets the value";
+            reader.faults.push(fault.hint(hint));
+        }
+    }
+    Some(secrets)
 }
 
 fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {

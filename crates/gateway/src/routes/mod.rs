@@ -13,6 +13,7 @@ pub(crate) mod functions;
 pub(crate) mod labels;
 pub(crate) mod objects;
 pub(crate) mod operations;
+pub(crate) mod secrets;
 pub(crate) mod trees;
 
 use ::objects::Handle;

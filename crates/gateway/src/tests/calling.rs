@@ -140,3 +140,22 @@ async fn metrics_tell_versions_apart() {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
     }
 }
+
+#[tokio::test]
+async fn secrets_come_in_and_never_go_out() {
+    let house = house();
+    let put = |name: &str, value: Vec<u8>| {
+        house.send(Request::put(format!("/v1/secrets/{name}")).body(Body::from(value)).unwrap())
+    };
+    assert_eq!(put("DB", b"hunter2".to_vec()).await.json()["changed"], true);
+    assert_eq!(house.fake.functions.secrets.lock().unwrap()["DB"], "hunter2");
+    let listed = house.get("/v1/secrets").await;
+    assert_eq!(listed.json(), json!({"secrets": [{"name": "DB", "used_by": ["hello"]}]}));
+    assert_eq!(put("DB", vec![0xff]).await.problem(400), "bad-secret");
+    assert_eq!(put("DB", vec![b'x'; (64 << 10) + 1]).await.problem(413), "body-too-large");
+    assert_eq!(put("broken", b"hunter2".to_vec()).await.problem(400), "bad-deployment");
+    assert_eq!(house.get("/v1/secrets/DB").await.problem(405), "method-not-allowed");
+    let delete = || house.send(Request::delete("/v1/secrets/DB").body(Body::empty()).unwrap());
+    assert_eq!(delete().await.status, 204);
+    assert_eq!(delete().await.status, 404);
+}

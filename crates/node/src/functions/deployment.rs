@@ -33,6 +33,8 @@ pub(crate) struct Deployment {
     /// Paths that are its own.
     pub(crate) routes: Vec<Route>,
     route_texts: Vec<String>,
+    /// Names of secrets that it needs.
+    pub(crate) secrets: Vec<String>,
     is_pure: bool,
 }
 
@@ -53,10 +55,10 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
-        let (runtime, settings, timeout) = if procedure.is_object() && !procedure.names_tree() {
+        let (runtime, settings, timeout, secrets) = if procedure.is_object() && !procedure.names_tree() {
             prefix.push(procedure);
             check_module(store, procedure)?;
-            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout)
+            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout, Vec::new())
         } else {
             let data = tree(store, procedure)?;
             let view = TreeView::from_checked(&data);
@@ -74,7 +76,8 @@ impl Deployment {
             let refs: TreeBuilder = entries.collect();
             prefix.extend(refs.view().iter());
             procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
-            (image.runtime, pairs(store, settings)?, image.settings.timeout)
+            let secrets = image.settings.secrets.into_values().collect();
+            (image.runtime, pairs(store, settings)?, image.settings.timeout, secrets)
         };
         let expected = check_serving(&serving, &runtime)?;
         let route_texts = route_texts(&serving);
@@ -92,6 +95,7 @@ impl Deployment {
             expected,
             routes,
             route_texts,
+            secrets,
             is_pure,
         })
     }

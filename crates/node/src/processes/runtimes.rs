@@ -17,6 +17,8 @@ use sandbox::process::{Functions, FunctionsOptions, Language, Layers, Runtime, R
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State};
 use store::Store;
 
+use crate::secrets::Secrets;
+
 /// How long a runtime that could not be begun is not tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// The longest time that a function may ask for.
@@ -36,6 +38,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) layers: PathBuf,
     /// Bytes of layers that nobody uses.
     pub(crate) layers_bytes: u64,
+    /// What functions get of them.
+    pub(crate) secrets: Arc<Secrets>,
 }
 
 /// All runtimes, those that were not begun included.
@@ -116,6 +120,7 @@ impl Runtimes {
     fn begin(&self, language: Language) -> Result<Functions, String> {
         let options = FunctionsOptions {
             layers: Some(self.layers()?),
+            secrets: Some(Arc::clone(&self.options.secrets) as _),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,
             call_timeout: CALL_MAX,

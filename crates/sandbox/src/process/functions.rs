@@ -277,7 +277,14 @@ impl Functions {
     fn instance(&self, seat: &Seat) -> Result<Instance, Fault> {
         let Self { options, store, .. } = self;
         let layers = options.layers.as_deref();
-        let recipe = Recipe::of(seat.procedure, seat.limits, options.language, store, layers)?;
+        let recipe = Recipe::of(
+            seat.procedure,
+            seat.limits,
+            options.language,
+            store,
+            layers,
+            options.secrets.as_deref(),
+        )?;
         let mut room = options.room(seat.limits.memory_bytes);
         if let Some(image) = &recipe.image {
             room.cpu_percent = image.settings.cpu_percent;

@@ -10,6 +10,7 @@ use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
 use super::language::Language;
+use super::secrets::SecretSource;
 use crate::Fault;
 
 /// What the name of every runtime begins with.
@@ -47,6 +48,8 @@ pub struct Settings {
     pub tmp_bytes: u64,
     /// Variables of the environment.
     pub environment: BTreeMap<String, String>,
+    /// Variables whose values are secrets, and how these are called.
+    pub secrets: BTreeMap<String, String>,
 }
 
 impl Default for Settings {
@@ -58,6 +61,7 @@ impl Default for Settings {
             cpu_percent: 100,
             tmp_bytes: 16 << 20,
             environment: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         }
     }
 }
@@ -105,19 +109,45 @@ impl Image {
     }
 
     /// What an executable's adapter is loaded with.
-    pub(super) fn executable_source(&self) -> Vec<u8> {
-        let Settings { handler, mode, environment, .. } = &self.settings;
+    ///
+    /// # Errors
+    /// `resources` if a secret is not set.
+    pub(super) fn executable_source(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<u8>, Fault> {
+        let Settings { handler, mode, .. } = &self.settings;
         let own = [("handler", handler), ("mode", mode)];
         let own = own.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
-        let variables: Vec<(String, &str)> =
-            environment.iter().map(|(name, value)| (format!("env.{name}"), value.as_str())).collect();
-        let variables = variables.iter().map(|(name, value)| (name.as_str(), *value));
-        adapter::Settings::encode(own.chain(variables))
+        let variables = self.variables(secrets)?;
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Ok(adapter::Settings::encode(own.chain(variables)))
+    }
+
+    /// The variables of the environment, secrets included, as `env.NAME`.
+    fn variables(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<(String, String)>, Fault> {
+        let plain = self.settings.environment.iter();
+        let mut all: Vec<(String, String)> =
+            plain.map(|(name, value)| (format!("env.{name}"), value.clone())).collect();
+        for (variable, name) in &self.settings.secrets {
+            let value = secrets.and_then(|secrets| secrets.secret(name));
+            let value = value.ok_or_else(|| {
+                let why = format!("the secret {name} is not set on this node: `sinew secret set {name}`");
+                Fault::new(FailureCode::Resources, why)
+            })?;
+            all.push((format!("env.{variable}"), value.to_string()));
+        }
+        Ok(all)
     }
 
     /// A line of source that says to a runtime's adapter what the function is:
     /// an object of strings, in a form that Python and JavaScript share.
-    pub(super) fn settings_line(&self, limits: Limits) -> String {
+    /// Secrets are looked up now, and are nowhere but in the line.
+    ///
+    /// # Errors
+    /// `resources` if one is not set.
+    pub(super) fn settings_line(
+        &self,
+        limits: Limits,
+        secrets: Option<&dyn SecretSource>,
+    ) -> Result<String, Fault> {
         let mut line = String::from("SETTINGS = {");
         let mut add = |name: &str, value: &str| {
             push_quoted(&mut line, name);
@@ -131,11 +161,11 @@ impl Image {
         add("layers", &self.layers.len().to_string());
         add("memory-bytes", &limits.memory_bytes.to_string());
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
-        for (name, value) in &self.settings.environment {
-            add(&format!("env.{name}"), value);
+        for (name, value) in self.variables(secrets)? {
+            add(&name, &value);
         }
         line.push_str("}\n");
-        line
+        Ok(line)
     }
 }
 
@@ -189,6 +219,13 @@ impl Settings {
                     settings.cpu_percent = u32::try_from(number(name, text, 1, 6400)?).unwrap_or(u32::MAX);
                 }
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
+                _ if name.starts_with("secret.") => {
+                    let variable = &name["secret.".len()..];
+                    if !is_variable(variable) || !is_variable(text) {
+                        return Err(bad(format!("{name:?} is {text:?}, which names no secret")));
+                    }
+                    settings.secrets.insert(variable.to_owned(), text.to_owned());
+                }
                 _ => match name.strip_prefix("env.") {
                     Some(variable) if is_variable(variable) && !text.contains('\0') => {
                         settings.environment.insert(variable.to_owned(), text.to_owned());
@@ -197,7 +234,10 @@ impl Settings {
                 },
             }
         }
-        Ok(settings)
+        match settings.secrets.keys().find(|variable| settings.environment.contains_key(*variable)) {
+            Some(twice) => Err(bad(format!("the variable {twice} is a secret and a setting"))),
+            None => Ok(settings),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod pool;
 mod recipe;
 mod rootfs;
 mod runtime;
+mod secrets;
 mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};
@@ -50,3 +51,4 @@ pub use options::FunctionsOptions;
 pub use pool::Pool;
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
+pub use secrets::SecretSource;

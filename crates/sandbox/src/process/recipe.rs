@@ -13,6 +13,7 @@ use super::image::Image;
 use super::language::Language;
 use super::layers::{Layer, Layers};
 use super::rootfs::Bind;
+use super::secrets::SecretSource;
 use crate::{Call, Fault};
 
 /// Where a function finds its code.
@@ -75,6 +76,7 @@ impl Recipe {
         language: Language,
         store: &Store,
         layers: Option<&Layers>,
+        secrets: Option<&dyn SecretSource>,
     ) -> Result<Self, Fault> {
         let missing = || Fault::new(FailureCode::MissingData, "the procedure is not an object that is here");
         if !procedure.is_object() {
@@ -85,7 +87,7 @@ impl Recipe {
         let bytes = found.ok_or_else(missing)?;
         if procedure.names_tree() {
             let image = Image::read(store, bytes.as_tree())?;
-            return Self::of_image(image, limits, language, layers);
+            return Self::of_image(image, limits, language, layers, secrets);
         }
         if bytes.bytes().len() > SOURCE_LEN_MAX {
             let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", bytes.bytes().len());
@@ -99,6 +101,7 @@ impl Recipe {
         limits: Limits,
         language: Language,
         layers: Option<&Layers>,
+        secrets: Option<&dyn SecretSource>,
     ) -> Result<Self, Fault> {
         if image.runtime != language.runtime() {
             let why = format!("a function for {} cannot run in {}", image.runtime, language.runtime());
@@ -118,8 +121,8 @@ impl Recipe {
             binds.extend(first.map(|host| Bind { host, guest: MODULES_PLACE.into() }));
         }
         let source = match language {
-            Language::Executable => image.executable_source(),
-            _ => [language.settings_prefix(), &image.settings_line(limits), language.adapter()]
+            Language::Executable => image.executable_source(secrets)?,
+            _ => [language.settings_prefix(), &image.settings_line(limits, secrets)?, language.adapter()]
                 .concat()
                 .into_bytes(),
         };
