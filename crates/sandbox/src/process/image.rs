@@ -132,7 +132,7 @@ impl Image {
                 let why = format!("the secret {name} is not set on this node: `sinew secret set {name}`");
                 Fault::new(FailureCode::Resources, why)
             })?;
-            all.push((format!("env.{variable}"), value.to_string()));
+            all.push((format!("env.{variable}"), value));
         }
         Ok(all)
     }
