@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Doctor(commands::doctor::Arguments),
     /// Measure the node: cold and remembered calls
     Bench(commands::bench::Arguments),
+    /// Run OCI bundles: create, start, state, kill, delete
+    Oci(commands::oci::Arguments),
     /// Be a container's init; the node starts it
     #[command(hide = true)]
     SandboxInit,

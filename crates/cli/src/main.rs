@@ -55,6 +55,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
         Command::Dev(arguments) => return commands::dev::run(&arguments, global, output),
         Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
         Command::New(arguments) => return commands::new::run(&arguments, output),
+        Command::Oci(arguments) => return commands::oci::run(&arguments, output),
         Command::SandboxInit => return commands::sandbox_init::run(),
         Command::Version => return commands::version::run(output),
         Command::Completion(arguments) => return commands::completion::run(&arguments),
@@ -105,6 +106,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         | Command::Dev(_)
         | Command::Doctor(_)
         | Command::New(_)
+        | Command::Oci(_)
         | Command::SandboxInit
         | Command::Version
         | Command::Completion(_) => Ok(()),

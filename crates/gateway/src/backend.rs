@@ -161,6 +161,11 @@ pub trait Backend: Send + Sync + 'static {
         self.keep_many(records)
     }
 
+    /// An object's bytes if they are in memory. Never blocks.
+    fn local(&self, _handle: Handle) -> Option<Object> {
+        None
+    }
+
     /// The data of an object or ref. `None`: not here.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ use axum::http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
 use serde::Serialize;
-use uuid::Uuid;
 
 pub(crate) use answer::Answer;
 pub(crate) use recording::SERVER_TIMING;
@@ -30,6 +29,7 @@ use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
+use crate::unique;
 
 /// How much longer the gateway waits than the function may take, so that it is
 /// the function's own end that is told.
@@ -180,7 +180,7 @@ fn keep(shared: &Shared, served: &Served, head: &[u8], body: &[u8]) -> Result<Ha
     let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
     if !served.is_codelet {
         // One of its own for each request, so that no two are one computation.
-        let unique = if served.is_pure { None } else { Some(Uuid::now_v7().into_bytes()) };
+        let unique = if served.is_pure { None } else { Some(unique::uuid().into_bytes()) };
         tree.push(Handle::blob(unique.as_ref().map_or(&[], |id| id.as_slice())));
         tree.push(Handle::blob(head));
     }

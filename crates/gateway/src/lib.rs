@@ -32,6 +32,7 @@ mod request_id;
 mod router;
 mod routes;
 mod text;
+mod unique;
 
 pub use backend::{
     Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,

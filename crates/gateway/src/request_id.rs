@@ -6,7 +6,8 @@
 //! is safe to write to logs and headers as it is.
 
 use axum::http::{HeaderMap, HeaderName};
-use uuid::Uuid;
+
+use crate::unique;
 
 /// The header, both ways.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -22,7 +23,7 @@ impl RequestId {
         let brought = headers.get(&X_REQUEST_ID).and_then(|value| value.to_str().ok());
         match brought.filter(|id| is_sane(id)) {
             Some(id) => Self(id.to_owned()),
-            None => Self(Uuid::now_v7().to_string()),
+            None => Self(unique::uuid().to_string()),
         }
     }
 }

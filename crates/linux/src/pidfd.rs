@@ -42,6 +42,30 @@ pub fn kill_process(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Sends a process a signal, by its number.
+///
+/// # Errors
+/// `InvalidInput` for what is no signal; ESRCH if the process has ended.
+pub fn send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let number = Signal::from_named_raw(signal).or_else(|| {
+        // SAFETY: the C library keeps 32 and 33 for itself; those above are free.
+        (34..=64).contains(&signal).then(|| unsafe { Signal::from_raw_unchecked(signal) })
+    });
+    Ok(process::pidfd_send_signal(pidfd, number.ok_or(Errno::INVAL)?)?)
+}
+
+/// Asks the process to end in order (SIGTERM). One that has ended already is
+/// no error.
+///
+/// # Errors
+/// `PermissionDenied` if it belongs to somebody else.
+pub fn ask_to_end(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    match process::pidfd_send_signal(pidfd, Signal::TERM) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Waits until a descriptor can be read, or a process has ended; false when
 /// the time is over before.
 ///
@@ -58,6 +82,21 @@ pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Waits until a descriptor can be read, or also written to if that is wanted;
+/// false when the time is over before.
+///
+/// # Errors
+/// What `poll` says.
+pub fn wait_ready(fd: impl AsFd, to_write: bool, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    let wanted = if to_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    match poll(&mut [PollFd::new(&fd, wanted)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -14,6 +14,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// on every architecture that Sinew runs on.
 const PROC_TICKS_PER_SECOND: u64 = 100;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
+/// Where `utime` and `stime` stand in `/proc/PID/stat`, counted from the first
+/// field behind the program's name.
+const OWN_TIMES_AT: usize = 11;
 /// Where `cutime` and `cstime` stand in `/proc/self/stat`, counted from the
 /// first field behind the program's name.
 const CHILDREN_TIMES_AT: usize = 13;
@@ -29,9 +32,19 @@ pub fn thread_cpu_ns() -> u64 {
 /// # Errors
 /// `/proc` is not mounted or has another form.
 pub fn process_cpu_ns() -> io::Result<u64> {
-    let children_ticks = children_ticks(&fs::read_to_string("/proc/self/stat")?)?;
+    let children_ticks = ticks_from(&fs::read_to_string("/proc/self/stat")?, CHILDREN_TIMES_AT)?;
     let children_ns = children_ticks * (NANOS_PER_SECOND / PROC_TICKS_PER_SECOND);
     Ok(nanos(clock_gettime(ClockId::ProcessCPUTime)) + children_ns)
+}
+
+/// CPU time of another process and all its threads, in nanoseconds, in steps
+/// of 10 ms.
+///
+/// # Errors
+/// There is no such process, or `/proc` is not mounted or has another form.
+pub fn cpu_ns_of(pid: u32) -> io::Result<u64> {
+    let ticks = ticks_from(&fs::read_to_string(format!("/proc/{pid}/stat"))?, OWN_TIMES_AT)?;
+    Ok(ticks * (NANOS_PER_SECOND / PROC_TICKS_PER_SECOND))
 }
 
 /// Memory of the machine, in bytes. A container's own limit is not looked at.
@@ -70,11 +83,11 @@ fn nanos(time: Timespec) -> u64 {
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }
 
-/// User and system ticks of waited-for children. The program's name may hold
+/// User and system ticks that begin at a field. The program's name may hold
 /// blanks and brackets, so fields are counted behind its last bracket.
-fn children_ticks(stat: &str) -> io::Result<u64> {
+fn ticks_from(stat: &str, field: usize) -> io::Result<u64> {
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
-    let mut ticks = fields.split_ascii_whitespace().skip(CHILDREN_TIMES_AT).map(str::parse::<u64>);
+    let mut ticks = fields.split_ascii_whitespace().skip(field).map(str::parse::<u64>);
     match (ticks.next(), ticks.next()) {
         (Some(Ok(user)), Some(Ok(system))) => Ok(user + system),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/self/stat has an unknown form")),

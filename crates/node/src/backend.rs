@@ -57,6 +57,10 @@ impl Backend for NodeBackend {
         Ok(records.iter().filter_map(pass).collect())
     }
 
+    fn local(&self, handle: Handle) -> Option<Object> {
+        self.0.store.local(handle)
+    }
+
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.0.store.get(handle)
     }

@@ -30,6 +30,7 @@ pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use linux::prefer_huge_pages;
 pub use running::Node;
+pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};

@@ -11,6 +11,7 @@ use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
 use sandbox::Fault;
+use sandbox::process::Language;
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
@@ -237,6 +238,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
+        interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }

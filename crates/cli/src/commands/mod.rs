@@ -19,6 +19,7 @@ pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod new;
+pub(crate) mod oci;
 pub(crate) mod put;
 pub(crate) mod rollback;
 pub(crate) mod sandbox_init;

@@ -37,6 +37,12 @@ pub(crate) struct Arguments {
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, env = "SINEW_MEMORY")]
     memory: Option<u64>,
+    /// The Python that functions run on [default: python3]
+    #[arg(long, value_name = "PROGRAM", env = "SINEW_PYTHON")]
+    python: Option<PathBuf>,
+    /// The Node.js that functions run on [default: node]
+    #[arg(long, value_name = "PROGRAM", env = "SINEW_NODEJS")]
+    nodejs: Option<PathBuf>,
     /// A TOML file with the settings that no flag or variable gives
     #[arg(long, value_name = "FILE", env = "SINEW_CONFIG")]
     config: Option<PathBuf>,
@@ -88,6 +94,8 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         home: arguments.home.clone(),
         workers: arguments.workers,
         memory_bytes: arguments.memory,
+        python: arguments.python.clone(),
+        nodejs: arguments.nodejs.clone(),
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
         sandbox_init: super::sandbox_init::command(),

@@ -2,7 +2,8 @@
 //! Traces across services, as W3C Trace Context names them.
 
 use axum::http::{HeaderMap, HeaderName};
-use uuid::Uuid;
+
+use crate::unique;
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const LEN: usize = 55;
@@ -11,10 +12,10 @@ const LEN: usize = 55;
 /// and a span of its own.
 pub(super) fn parent(headers: &HeaderMap) -> String {
     let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-    let span = &Uuid::now_v7().simple().to_string()[16..];
+    let span = &unique::uuid().simple().to_string()[16..];
     match brought.and_then(parts) {
         Some((trace, flags)) => format!("00-{trace}-{span}-{flags}"),
-        None => format!("00-{}-{span}-00", Uuid::now_v7().simple()),
+        None => format!("00-{}-{span}-00", unique::uuid().simple()),
     }
 }
 

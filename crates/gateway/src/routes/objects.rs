@@ -83,6 +83,10 @@ pub(crate) async fn load(shared: &Arc<Shared>, handle: Handle) -> Result<Option<
     if let Some(literal) = handle.literal_bytes() {
         return Ok(Some(Bytes::copy_from_slice(literal)));
     }
+    // What is in memory needs no thread that may wait for the disk.
+    if let Some(object) = shared.backend.local(handle.plain_tree()) {
+        return Ok(Some(Bytes::from_owner(ObjectBytes(object))));
+    }
     let shared = shared.clone();
     let loaded = blocking(move || shared.backend.get(handle.plain_tree())).await?;
     Ok(loaded.map_err(|error| Problem::store(&error))?.map(|object| Bytes::from_owner(ObjectBytes(object))))

@@ -5,7 +5,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use super::{children_ticks, kib_field, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes};
+use super::{
+    CHILDREN_TIMES_AT, OWN_TIMES_AT, cpu_ns_of, kib_field, peak_rss_bytes, process_cpu_ns, thread_cpu_ns,
+    ticks_from, total_memory_bytes,
+};
 
 fn spin(duration: Duration) {
     let start = Instant::now();
@@ -28,11 +31,25 @@ fn the_threads_clock_counts_its_own_work_and_no_sleep() {
 }
 
 #[test]
-fn childrens_ticks_stand_behind_any_program_name() {
+fn ticks_stand_behind_any_program_name() {
     let stat = "17 (a) b (c)) S 1 17 17 0 -1 4194560 1 2 3 4 50 60 700 8000 20 0 1 0 9";
-    assert_eq!(children_ticks(stat).unwrap(), 8_700);
-    assert!(children_ticks("17 (x) S 1 2").is_err());
-    assert!(children_ticks("").is_err());
+    assert_eq!(ticks_from(stat, CHILDREN_TIMES_AT).unwrap(), 8_700);
+    assert_eq!(ticks_from(stat, OWN_TIMES_AT).unwrap(), 110);
+    assert!(ticks_from("17 (x) S 1 2", CHILDREN_TIMES_AT).is_err());
+    assert!(ticks_from("", OWN_TIMES_AT).is_err());
+}
+
+#[test]
+fn the_time_of_a_process_is_that_of_all_its_threads() {
+    let before = cpu_ns_of(std::process::id()).unwrap();
+    std::thread::spawn(|| {
+        let begun = thread_cpu_ns();
+        while thread_cpu_ns() - begun < 60_000_000 {}
+    })
+    .join()
+    .unwrap();
+    assert!(cpu_ns_of(std::process::id()).unwrap() - before >= 50_000_000);
+    assert!(cpu_ns_of(u32::MAX).is_err());
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) layers: PathBuf,
     /// Bytes of layers that nobody uses.
     pub(crate) layers_bytes: u64,
+    /// The interpreter of each language.
+    pub(crate) interpreters: Vec<(Language, PathBuf)>,
     /// What functions get of them.
     pub(crate) secrets: Arc<Secrets>,
 }
@@ -118,7 +120,10 @@ impl Runtimes {
     }
 
     fn begin(&self, language: Language) -> Result<Functions, String> {
+        let mut interpreters = self.options.interpreters.iter();
+        let told = interpreters.find(|(of, _)| *of == language).map(|(_, program)| program.clone());
         let options = FunctionsOptions {
+            interpreter: told.unwrap_or_else(|| language.interpreter().into()),
             layers: Some(self.layers()?),
             secrets: Some(Arc::clone(&self.options.secrets) as _),
             blanks: BLANKS,

@@ -56,7 +56,22 @@ const NODE_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-node
 const HEAP: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=16777216";
 /// Not -I: it would ignore the fixed hash seed. The environment holds nothing
 /// else of Python's, and the template empties it.
-const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", PYTHON_SOURCE];
+const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", PYTHON_LOADER];
+/// What is run is read from a descriptor: arguments are for everybody to see,
+/// and twenty thousand bytes of them hide the rest of the list of processes.
+const PYTHON_LOADER: &str = "\
+import os, sys
+fd = int(sys.argv.pop(1))
+source = compile(os.pread(fd, 1 << 24, 0), '<template>', 'exec')
+if fd > 2: os.close(fd)
+exec(source)
+";
+const NODE_LOADER: &str = "{
+  const fs = require('fs'), fd = Number(process.argv.splice(1, 1)[0]);
+  const source = fs.readFileSync(`/proc/self/fd/${fd}`, 'utf8');
+  if (fd > 2) fs.closeSync(fd);
+  require('vm').runInThisContext(source, { filename: '<template>' });
+}";
 /// Without work for threads of the engine's own (it makes one at least, which
 /// the template ends), and with the same seeds at each start. An instance draws
 /// its own.
@@ -68,7 +83,7 @@ const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
 ];
-const NODE_FLAGS: [&str; 3] = ["-e", NODE_SOURCE, "--"];
+const NODE_FLAGS: [&str; 3] = ["-e", NODE_LOADER, "--"];
 
 impl Language {
     /// Every one.
@@ -153,10 +168,10 @@ impl Language {
     ///
     /// # Errors
     /// What is missing, for people.
-    pub fn probe(self) -> Result<String, String> {
+    pub fn probe(self, interpreter: &Path) -> Result<String, String> {
         let options = TemplateOptions {
             language: self,
-            interpreter: self.interpreter().into(),
+            interpreter: interpreter.to_owned(),
             packages: Vec::new(),
             imports: Vec::new(),
             start_timeout: PROBE_TIMEOUT,
@@ -172,8 +187,17 @@ impl Language {
         }
     }
 
-    /// The interpreter's arguments; `core` is the descriptor of the core.
-    pub(crate) fn arguments(self, role: Role, core: i32, imports: &[String]) -> Vec<OsString> {
+    /// What the interpreter runs.
+    pub(crate) const fn source(self) -> &'static str {
+        match self {
+            Self::Python => PYTHON_SOURCE,
+            Self::Node => NODE_SOURCE,
+        }
+    }
+
+    /// The interpreter's arguments; `core` and `source` are the descriptors of
+    /// [`Self::core`] and [`Self::source`].
+    pub(crate) fn arguments(self, role: Role, core: i32, source: i32, imports: &[String]) -> Vec<OsString> {
         let (first, flags): (&[&str], &[&str]) = match (self, role) {
             (Self::Executable, _) => return Vec::new(),
             (Self::Python, _) => (&[], &PYTHON_FLAGS),
@@ -185,7 +209,7 @@ impl Language {
             Role::Instance => "instance",
         };
         let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
-        arguments.extend([role.into(), core.to_string().into()]);
+        arguments.extend([source.to_string().into(), role.into(), core.to_string().into()]);
         arguments.extend(imports.iter().map(OsString::from));
         arguments
     }

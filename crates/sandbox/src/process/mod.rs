@@ -15,6 +15,7 @@
 
 mod blanks;
 mod bounds;
+pub mod bundle;
 mod channel;
 mod cold;
 mod confinement;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Names that nobody else gives: UUIDs of version 7.
+//!
+//! Several are made for each request. The kernel is asked for random numbers
+//! once for many of them: a system call each would take longer than the rest.
+
+use std::cell::RefCell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uuid::{Builder, Uuid};
+
+/// Random bytes of a UUID besides its time.
+const RANDOM_LEN: usize = 10;
+/// Bytes that a thread asks for at once.
+const POOL_LEN: usize = 100 * RANDOM_LEN;
+
+/// Random bytes of one thread, each used once.
+struct Pool {
+    bytes: [u8; POOL_LEN],
+    used: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_LEN], used: POOL_LEN }) };
+}
+
+impl Pool {
+    fn take(&mut self) -> Option<[u8; RANDOM_LEN]> {
+        if self.used + RANDOM_LEN > POOL_LEN {
+            getrandom::fill(&mut self.bytes).ok()?;
+            self.used = 0;
+        }
+        let taken = self.bytes[self.used..].first_chunk().copied()?;
+        self.used += RANDOM_LEN;
+        Some(taken)
+    }
+}
+
+/// A new UUID of version 7.
+#[expect(clippy::disallowed_methods, reason = "its time is the time of day")]
+pub(crate) fn uuid() -> Uuid {
+    let Some(random) = POOL.with_borrow_mut(Pool::take) else { return Uuid::now_v7() };
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+    Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_are_the_same_and_all_are_of_version_7() {
+        let many = || (0..1000).map(|_| uuid()).collect::<Vec<_>>();
+        let other = std::thread::Builder::new().spawn(many).unwrap().join().unwrap();
+        let all: HashSet<Uuid> = many().into_iter().chain(other).collect();
+        assert_eq!(all.len(), 2000);
+        assert!(all.iter().all(|uuid| uuid.get_version_num() == 7));
+        let random = |uuid: &Uuid| uuid.as_bytes()[8..].to_vec();
+        assert_eq!(all.iter().map(random).collect::<HashSet<_>>().len(), 2000);
+    }
+}

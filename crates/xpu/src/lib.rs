@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Communication between processes and processing units.
+//!
+//! [`fifo`] carries messages between two processes of one machine through
+//! memory that they share.
+//!
+//! Invariant: nothing that the other side does can make this one read or write
+//! out of bounds, panic, or wait beyond its deadline.
+
+pub mod fifo;
