@@ -36,11 +36,7 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
-<<<<<<< HEAD
-        checks.extend(Language::INTERPRETED.map(template));
-=======
-        checks.extend(Language::ALL.map(|language| template(language, &options.interpreter(language))));
->>>>>>> main
+        checks.extend(Language::INTERPRETED.map(|language| template(language, &options.interpreter(language))));
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));

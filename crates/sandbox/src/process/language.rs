@@ -192,6 +192,7 @@ impl Language {
         match self {
             Self::Python => PYTHON_SOURCE,
             Self::Node => NODE_SOURCE,
+            Self::Executable => "",
         }
     }
 

@@ -35,12 +35,6 @@ type Named = (String, fn(Language), Language);
 fn cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
-<<<<<<< HEAD
-        let own: [(&str, &[Case]); 3] = match language {
-            Language::Python => [("hostile::", python::HOSTILE), ("", python::CASES), ("", warm::CASES)],
-            Language::Node => [("hostile::", node::HOSTILE), ("", node::CASES), ("", &[])],
-            Language::Executable => [("", &[]), ("", &[]), ("", &[])],
-=======
         let own: [(&str, &[Case]); 5] = match language {
             Language::Python => [
                 ("hostile::", python::HOSTILE),
@@ -56,7 +50,7 @@ fn cases() -> Vec<Named> {
                 ("", versions::NODE),
                 ("", &[]),
             ],
->>>>>>> main
+            Language::Executable => [("", &[]); 5],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();
