@@ -36,7 +36,8 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
-        checks.extend(Language::INTERPRETED.map(|language| template(language, &options.interpreter(language))));
+        checks
+            .extend(Language::INTERPRETED.map(|language| template(language, &options.interpreter(language))));
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
