@@ -14,6 +14,7 @@ mod chain;
 mod coldstart;
 mod count_string;
 mod density;
+mod dev_loop;
 mod figures;
 mod hostile;
 mod invoke;
@@ -25,7 +26,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -33,6 +34,7 @@ const BENCHES: [Bench; 7] = [
     ("density", density::run),
     ("apps", apps::run),
     ("hostile", hostile::run),
+    ("loop", dev_loop::run),
 ];
 
 fn main() -> anyhow::Result<()> {

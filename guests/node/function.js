@@ -22,6 +22,7 @@ const RESULT_BYTES_MAX = 64 << 20;
 const NAMES_SHOWN_MAX = 8;
 const DEPTH_MAX = 200;
 const STACK_LINES_MAX = 40;
+const FILES_SEARCHED_MAX = 200;
 const EXTENSIONS = [".js", ".mjs", ".cjs"];
 const FORM = "application/x-www-form-urlencoded";
 const TEXT_TYPES = new Set([
@@ -476,6 +477,38 @@ function usersPart(error) {
   return error;
 }
 
+/** Where a syntax error of an ES module is, which the module does not tell: its file is compiled again, as a script. */
+function placeIn(file, message) {
+  const same = (text) => text.replace(/[^\n]/g, " ");
+  const source = fs
+    .readFileSync(file, "utf8")
+    .replace(/^[ \t]*import\b[^'"();]*['"][^'"\n]*['"]/gm, same)
+    .replace(/^([ \t]*)export[ \t]+default\b/gm, (found) => "void".padStart(found.length))
+    .replace(/^[ \t]*export\b/gm, same);
+  const opening = "(async () => {";
+  try {
+    new (require("node:vm").Script)(`${opening}${source}\n})`, { filename: file, columnOffset: -opening.length });
+  } catch (found) {
+    if (found instanceof SyntaxError && found.message === message) return found.stack.split("\n").slice(0, 3);
+  }
+  return undefined;
+}
+
+/** A syntax error with its place, looked for in the module and in the others of the code. */
+function placed(error, file) {
+  if (!(error instanceof SyntaxError) || /^\S*:\d+$/m.test(String(error.stack).split("\n", 1)[0])) return error;
+  const isSource = (name) => /\.m?js$/.test(name) && !name.includes("node_modules");
+  const others = fs.readdirSync(appRoot, { recursive: true }).filter(isSource).slice(0, FILES_SEARCHED_MAX);
+  for (const one of [file, ...others.map((name) => path.join(appRoot, name))]) {
+    const place = placeIn(one, error.message);
+    if (place) {
+      error.stack = [...place, "", String(error.stack)].join("\n");
+      break;
+    }
+  }
+  return error;
+}
+
 /** The file of a module, within the code. */
 function fileOf(name) {
   const base = path.join(appRoot, name);
@@ -531,7 +564,7 @@ async function load(settings) {
   prepare(settings);
   const file = fileOf(moduleName);
   const exported = isEsModule(file)
-    ? await import(require("node:url").pathToFileURL(file).href)
+    ? await import(require("node:url").pathToFileURL(file).href).catch((error) => Promise.reject(placed(error, file)))
     : require("node:module").createRequire(file)(file);
   return adapted(member(exported ?? {}, moduleName, attribute), name);
 }

@@ -305,6 +305,17 @@ test("globals stay between calls", async () => {
   assert.deepEqual([await call(), await call()], ["1", "2"]);
 });
 
+test("a syntax error of an ES module has a place", async () => {
+  const broken = (files) => load(files).catch((caught) => caught.stack);
+  for (const [files, place] of [
+    [{ "index.mjs": "import fs from 'node:fs';\nexport const a = 1;\nexport const handler = (;\n" }, /^\S*index\.mjs:3\n/],
+    [{ "index.mjs": "export default function () {\n  return {;\n}\n" }, /^\S*index\.mjs:2\n/],
+    [{ "index.mjs": "export { handler } from './lib/a.mjs';\n", "lib/a.mjs": "export function handler() {\n  return 1 +;\n}\n" }, /^\S*lib\/a\.mjs:2\n/],
+  ]) {
+    assert.match(await broken(files), place);
+  }
+});
+
 test("a broken function does not load, and its stack is the user's", async () => {
   const error = await load("function f() { throw new Error('mine'); }\nf();").catch((caught) => caught);
   assert.match(error.stack, /at f .*index\.js:1/);

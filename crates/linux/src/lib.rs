@@ -20,6 +20,7 @@ mod mapping;
 mod message;
 mod mounts;
 mod namespaces;
+mod network;
 mod pidfd;
 mod places;
 mod prefetch;
@@ -40,7 +41,7 @@ pub use credentials::{
     forbid_dumping, forbid_new_privileges, has_resource_limit, hold_capabilities, keep_capabilities,
     limit_bounding_set, set_process_limits, set_resource_limit,
 };
-pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, memory_file};
+pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, keep_only_as_stdin, memory_file};
 pub use heap::{prefer_huge_pages, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
@@ -57,6 +58,7 @@ pub use namespaces::{
     Namespaces, attach_in, enter, enter_file, leave_session_keyring, map_own_user, own_user, set_host_name,
     unshare,
 };
+pub use network::bring_up_loopback;
 pub use pidfd::{
     Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
     reap_any, reset_signals, send_signal, wait_either, wait_process, wait_readable, wait_ready,

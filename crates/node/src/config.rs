@@ -87,6 +87,8 @@ impl Options {
         let told = match language {
             Language::Python => &self.python,
             Language::Node => &self.nodejs,
+            // It is its own.
+            Language::Executable => &None,
         };
         told.clone().unwrap_or_else(|| language.interpreter().into())
     }

@@ -36,7 +36,8 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
-        checks.extend(Language::ALL.map(|language| template(language, &options.interpreter(language))));
+        checks
+            .extend(Language::INTERPRETED.map(|language| template(language, &options.interpreter(language))));
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
@@ -133,6 +134,7 @@ fn template(language: Language, interpreter: &Path) -> Check {
     Check {
         name: match language {
             Language::Python => "python",
+            Language::Executable => "executable",
             Language::Node => "node.js",
         },
         is_ok: true,

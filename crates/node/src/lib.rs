@@ -33,7 +33,7 @@ pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
 pub use secrets::SecretError;
-pub use server::{Running, run};
+pub use server::{Running, run, run_until};
 
 /// The evaluator's scheduler, over the store's objects.
 pub type Scheduler = evaluator::Scheduler<Object>;

@@ -8,6 +8,7 @@ pub(crate) mod completion;
 pub(crate) mod delete;
 pub(crate) mod deploy;
 pub(crate) mod describe;
+pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;

@@ -53,12 +53,12 @@ pub(crate) struct Arguments {
 
 /// What `--listen` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listen {
+pub(super) enum Listen {
     Off,
     At(SocketAddr),
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
+pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     if text == "off" {
         return Ok(Listen::Off);
     }
@@ -114,7 +114,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
 }
 
 /// The default address, or one with a free port if another program has it.
-fn default_or_free(output: &Output) -> anyhow::Result<SocketAddr> {
+pub(super) fn default_or_free(output: &Output) -> anyhow::Result<SocketAddr> {
     match TcpListener::bind(LISTEN_DEFAULT) {
         Ok(_) => Ok(LISTEN_DEFAULT),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -159,7 +159,7 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
 }
 
 /// A start that failed, with what to do about it.
-fn explained(error: &node::Error, options: &node::Options) -> anyhow::Error {
+pub(super) fn explained(error: &node::Error, options: &node::Options) -> anyhow::Error {
     let stop = Stop::new(Code::Failed, error.to_string());
     let stop = match error {
         node::Error::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {

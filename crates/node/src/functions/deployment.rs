@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
-use sandbox::process::{Image, Settings};
+use sandbox::process::{Image, Language, Settings};
 use store::{Object, Store};
 
 use super::routes::Route;
@@ -63,9 +63,9 @@ impl Deployment {
             let data = tree(store, procedure)?;
             let view = TreeView::from_checked(&data);
             let image = Image::read(store, view).map_err(|fault| fault.detail)?;
-            if !["python", "node"].contains(&image.runtime.as_str()) {
+            if Language::ALL.iter().all(|language| language.runtime() != image.runtime) {
                 return Err(format!(
-                    "this node has no runtime {:?}: it has python, node and wasm",
+                    "this node has no runtime {:?}: it has python, node, executable and wasm",
                     image.runtime
                 ));
             }

@@ -34,7 +34,19 @@ pub(crate) struct Cold {
     unforkable: Unforkable,
 }
 
+/// Why executables are not forked.
+const EXECUTED: &str = "an executable is started, not forked";
+
 impl Cold {
+    /// What is started for an executable: no interpreter, but its adapter.
+    pub(crate) fn adapter() -> Self {
+        let mut program = Program::adapter();
+        program.directory = "/".into();
+        let unforkable =
+            Unforkable { reason: EXECUTED.to_owned(), interpreter: PathBuf::new(), prefixes: Vec::new() };
+        Self { language: Language::Executable, program, unforkable }
+    }
+
     pub(crate) fn new(
         language: Language,
         unforkable: Unforkable,

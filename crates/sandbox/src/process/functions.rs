@@ -28,6 +28,7 @@ use super::channel::Bounds;
 use super::cold::Cold;
 use super::contained::Containers;
 use super::instance::{Instance, Life, Terms};
+use super::language::Language;
 use super::options::{FunctionsOptions, Room};
 use super::place::Places;
 use super::recipe::{self, Recipe};
@@ -65,6 +66,9 @@ impl Starter {
     /// Starts the template. If it cannot fork, each instance is started, but
     /// where forking is demanded.
     fn new(options: &FunctionsOptions) -> Result<Self, String> {
+        if options.language == Language::Executable {
+            return Ok(Self::Cold(Box::new(Cold::adapter())));
+        }
         let template = TemplateOptions {
             language: options.language,
             interpreter: options.interpreter.clone(),

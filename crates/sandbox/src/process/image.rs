@@ -9,6 +9,7 @@ use std::time::Duration;
 use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
+use super::language::Language;
 use super::secrets::SecretSource;
 use crate::Fault;
 
@@ -35,8 +36,10 @@ pub struct Image {
 /// What a function's procedure says about how to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `module.name`; `None`: the runtime's usual one.
+    /// `module.name`, or the path of an executable; `None`: the runtime's usual one.
     pub handler: Option<String>,
+    /// How an executable is asked, `http` or `stdin`; `None` for all others.
+    pub mode: Option<String>,
     /// Of one call.
     pub timeout: Duration,
     /// Of one processor.
@@ -53,6 +56,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             handler: None,
+            mode: None,
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
             tmp_bytes: 16 << 20,
@@ -97,7 +101,40 @@ impl Image {
             store.get(handle).ok().flatten().filter(|_| is_blob)
         });
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
-        Ok(Self { runtime, code, layers, settings: Settings::read(&pairs)? })
+        let settings = Settings::read(&pairs)?;
+        if settings.mode.is_some() && runtime != Language::Executable.runtime() {
+            return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
+        }
+        Ok(Self { runtime, code, layers, settings })
+    }
+
+    /// What an executable's adapter is loaded with.
+    ///
+    /// # Errors
+    /// `resources` if a secret is not set.
+    pub(super) fn executable_source(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<u8>, Fault> {
+        let Settings { handler, mode, .. } = &self.settings;
+        let own = [("handler", handler), ("mode", mode)];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let variables = self.variables(secrets)?;
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Ok(adapter::Settings::encode(own.chain(variables)))
+    }
+
+    /// The variables of the environment, secrets included, as `env.NAME`.
+    fn variables(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<(String, String)>, Fault> {
+        let plain = self.settings.environment.iter();
+        let mut all: Vec<(String, String)> =
+            plain.map(|(name, value)| (format!("env.{name}"), value.clone())).collect();
+        for (variable, name) in &self.settings.secrets {
+            let value = secrets.and_then(|secrets| secrets.secret(name));
+            let value = value.ok_or_else(|| {
+                let why = format!("the secret {name} is not set on this node: `sinew secret set {name}`");
+                Fault::new(FailureCode::Resources, why)
+            })?;
+            all.push((format!("env.{variable}"), value));
+        }
+        Ok(all)
     }
 
     /// A line of source that says to a runtime's adapter what the function is:
@@ -124,16 +161,8 @@ impl Image {
         add("layers", &self.layers.len().to_string());
         add("memory-bytes", &limits.memory_bytes.to_string());
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
-        for (name, value) in &self.settings.environment {
-            add(&format!("env.{name}"), value);
-        }
-        for (variable, name) in &self.settings.secrets {
-            let value = secrets.and_then(|secrets| secrets.secret(name));
-            let value = value.ok_or_else(|| {
-                let why = format!("the secret {name} is not set on this node: `sinew secret set {name}`");
-                Fault::new(FailureCode::Resources, why)
-            })?;
-            add(&format!("env.{variable}"), &value);
+        for (name, value) in self.variables(secrets)? {
+            add(&name, &value);
         }
         line.push_str("}\n");
         Ok(line)
@@ -183,6 +212,7 @@ impl Settings {
             let text = std::str::from_utf8(value);
             let text = text.map_err(|_| bad(format!("the setting {name} is not UTF-8")))?;
             match name {
+                "mode" if matches!(text, "http" | "stdin") => settings.mode = Some(text.to_owned()),
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
                 "cpu-percent" => {

@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use super::template::{Refusal, Template, TemplateOptions};
 
-/// What functions are written in.
+/// What functions are written in, or that it does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Language {
     /// Python, by CPython 3.11 or later.
     Python,
     /// JavaScript, by Node.js 20 or later.
     Node,
+    /// Anything: a program that serves HTTP, or reads its standard input.
+    Executable,
 }
 
 /// What an interpreter is started to become.
@@ -85,13 +87,16 @@ const NODE_FLAGS: [&str; 3] = ["-e", NODE_LOADER, "--"];
 
 impl Language {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Python, Self::Node];
+    pub const ALL: [Self; 3] = [Self::Python, Self::Node, Self::Executable];
+    /// Those that an interpreter has to be there for.
+    pub const INTERPRETED: [Self; 2] = [Self::Python, Self::Node];
 
     /// Its name, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Python => "Python",
             Self::Node => "Node",
+            Self::Executable => "executable",
         }
     }
 
@@ -100,6 +105,7 @@ impl Language {
         match self {
             Self::Python => "python",
             Self::Node => "node",
+            Self::Executable => "executable",
         }
     }
 
@@ -109,12 +115,14 @@ impl Language {
         match self {
             Self::Python => PYTHON_ADAPTER,
             Self::Node => NODE_ADAPTER,
+            // It is in the init.
+            Self::Executable => "",
         }
     }
 
     pub(crate) const fn settings_prefix(self) -> &'static str {
         match self {
-            Self::Python => "",
+            Self::Python | Self::Executable => "",
             Self::Node => "const ",
         }
     }
@@ -124,6 +132,7 @@ impl Language {
         match self {
             Self::Python => "python3",
             Self::Node => "node",
+            Self::Executable => "",
         }
     }
 
@@ -132,6 +141,7 @@ impl Language {
         match self {
             Self::Python => "Python 3.11 or later",
             Self::Node => "Node.js 20 or later",
+            Self::Executable => "nothing",
         }
     }
 
@@ -140,6 +150,7 @@ impl Language {
         match self {
             Self::Python => "<python>",
             Self::Node => "<node>",
+            Self::Executable => "<executable>",
         }
     }
 
@@ -148,6 +159,7 @@ impl Language {
         match self {
             Self::Python => kind == "MemoryError",
             Self::Node => kind == "RangeError" && message == "Array buffer allocation failed",
+            Self::Executable => false,
         }
     }
 
@@ -171,6 +183,7 @@ impl Language {
         match self {
             Self::Python => CORE,
             Self::Node => NODE_CORE,
+            Self::Executable => &[],
         }
     }
 
@@ -179,6 +192,7 @@ impl Language {
         match self {
             Self::Python => PYTHON_SOURCE,
             Self::Node => NODE_SOURCE,
+            Self::Executable => "",
         }
     }
 
@@ -186,6 +200,7 @@ impl Language {
     /// [`Self::core`] and [`Self::source`].
     pub(crate) fn arguments(self, role: Role, core: i32, source: i32, imports: &[String]) -> Vec<OsString> {
         let (first, flags): (&[&str], &[&str]) = match (self, role) {
+            (Self::Executable, _) => return Vec::new(),
             (Self::Python, _) => (&[], &PYTHON_FLAGS),
             (Self::Node, Role::Template) => (&NODE_TEMPLATE_FLAGS, &NODE_FLAGS),
             (Self::Node, Role::Instance) => (&[], &NODE_FLAGS),
@@ -223,6 +238,7 @@ impl Language {
                 ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{core}"))])
             }
             Self::Node => ("NODE_PATH", Vec::new()),
+            Self::Executable => ("", Vec::new()),
         };
         all.extend(more.into_iter().map(|(name, value)| (name.into(), value.into())));
         if !packages.is_empty() {

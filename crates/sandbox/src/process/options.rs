@@ -92,7 +92,7 @@ impl FunctionsOptions {
             usual_memory_bytes: objects::MEMORY_DEFAULT_BYTES,
             ready: 4,
             blanks: match language {
-                Language::Python => 0,
+                Language::Python | Language::Executable => 0,
                 // A fork of Node takes most of the time of a start.
                 Language::Node => 2,
             },

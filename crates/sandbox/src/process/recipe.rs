@@ -18,6 +18,8 @@ use crate::{Call, Fault};
 
 /// Where a function finds its code.
 const CODE_PLACE: &str = "/app";
+/// Where ES modules of Node look for packages, above the code.
+const MODULES_PLACE: &str = "/node_modules";
 /// Arguments of an application begin here, if its procedure is a blob.
 const BLOB_ARGUMENTS: usize = 2;
 /// The same, if it is an image of four entries.
@@ -30,7 +32,9 @@ pub(super) fn layer_place(number: usize) -> String {
 
 /// The places that containers of functions keep for code and layers.
 pub(super) fn places() -> impl Iterator<Item = String> {
-    std::iter::once(CODE_PLACE.to_owned()).chain((0..super::image::LAYERS_MAX).map(layer_place))
+    let code_and_layers =
+        std::iter::once(CODE_PLACE.to_owned()).chain((0..super::image::LAYERS_MAX).map(layer_place));
+    code_and_layers.chain(std::iter::once(MODULES_PLACE.to_owned()))
 }
 
 /// The entry of an application with which the arguments of a function begin.
@@ -110,8 +114,18 @@ impl Recipe {
         let held = trees.map(|tree| layers.get(tree)).collect::<Result<Vec<_>, _>>()?;
         let binds = held.iter().zip(places());
         let binds = binds.map(|(layer, guest)| Bind { host: layer.path().to_owned(), guest: guest.into() });
-        let settings = image.settings_line(limits, secrets)?;
-        let source = [language.settings_prefix(), &settings, language.adapter()].concat();
-        Ok(Self { source: source.into_bytes(), binds: binds.collect(), layers: held, image: Some(image) })
+        let mut binds: Vec<Bind> = binds.collect();
+        if language == Language::Node {
+            let modules = held.iter().skip(1).map(|layer| layer.path().join("node_modules"));
+            let first = modules.into_iter().find(|path| path.is_dir());
+            binds.extend(first.map(|host| Bind { host, guest: MODULES_PLACE.into() }));
+        }
+        let source = match language {
+            Language::Executable => image.executable_source(secrets)?,
+            _ => [language.settings_prefix(), &image.settings_line(limits, secrets)?, language.adapter()]
+                .concat()
+                .into_bytes(),
+        };
+        Ok(Self { source, binds, layers: held, image: Some(image) })
     }
 }

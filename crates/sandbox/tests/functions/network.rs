@@ -47,6 +47,7 @@ fn connecting(language: Language) -> String {
              .on('connect', () => done(Buffer.from('done')))\n\
              .on('error', (error) => done(Buffer.from(`refused ${{error.errno}}`))));\n"
         ),
+        Language::Executable => unreachable!("the two with a template are tried"),
     }
 }
 
