@@ -211,7 +211,8 @@ fn document(said: &str, is_late: bool) -> Value {
     let (kind, message) = match named {
         _ if is_late => ("Sandbox.Timedout", first),
         Some((kind, message)) => (kind, message),
-        None if is_kind(first) => (first, ""),
+        // An exception without a message; a word that begins small is one.
+        None if is_kind(first) && first.starts_with(char::is_uppercase) => (first, ""),
         None => ("Runtime.ExitError", first),
     };
     let trace: Vec<&str> = rest.lines().filter(|line| !line.trim().is_empty()).collect();
