@@ -113,10 +113,22 @@ fn validate(name: &str, built: &Path, module: &Path) -> (usize, usize, String) {
     let mut program = Command::new(built.join(name));
     program.current_dir(folder.path()).env("RUNTIME", runtime(folder.path())).env("TMPDIR", folder.path());
     let output = program.stdin(Stdio::null()).output().unwrap();
+    end_what_is_left(&folder.path().join("containers"));
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     let count = |word: &str| text.lines().filter(|line| line.trim_start().starts_with(word)).count();
     (count("ok "), count("not ok "), text)
+}
+
+/// Some of the programs leave containers that were created and never started.
+fn end_what_is_left(root: &Path) {
+    let Ok(containers) = fs::read_dir(root) else { return };
+    for container in containers.flatten() {
+        let mut delete = Command::new(env!("CARGO_BIN_EXE_sinew"));
+        delete.args(["oci", "--root"]).arg(root).args(["delete", "--force"]).arg(container.file_name());
+        // One that is half made cannot be deleted by name; it has no process.
+        _ = delete.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
 }
 
 fn is_root() -> bool {
