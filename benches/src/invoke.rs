@@ -55,9 +55,14 @@ impl Bench {
         Self { node, evaluator, executor, request, tree: TreeBuilder::new(), _home: home }
     }
 
-    /// Stores a codelet given as text.
+    /// Stores and compiles a codelet given as text.
     pub(crate) fn codelet(&self, text: &str) -> anyhow::Result<Handle> {
-        Ok(self.node.store().put_blob(&wat::parse_str(text)?)?)
+        let codelet = self.node.store().put_blob(&wat::parse_str(text)?)?;
+        for fuel in [0, FUEL] {
+            let limits = Limits { fuel, ..Limits::default() };
+            self.node.prepare(codelet, &limits).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        }
+        Ok(codelet)
     }
 
     /// Builds `[limits, procedure, arguments…]`.

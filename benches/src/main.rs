@@ -14,6 +14,7 @@ mod chain;
 mod coldstart;
 mod count_string;
 mod density;
+mod dev_loop;
 mod figures;
 mod hostile;
 mod invoke;
@@ -26,7 +27,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -35,6 +36,7 @@ const BENCHES: [Bench; 8] = [
     ("apps", apps::run),
     ("hostile", hostile::run),
     ("warm", warm::run),
+    ("loop", dev_loop::run),
 ];
 
 fn main() -> anyhow::Result<()> {

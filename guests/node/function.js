@@ -22,6 +22,7 @@ const RESULT_BYTES_MAX = 64 << 20;
 const NAMES_SHOWN_MAX = 8;
 const DEPTH_MAX = 200;
 const STACK_LINES_MAX = 40;
+const FILES_SEARCHED_MAX = 200;
 const EXTENSIONS = [".js", ".mjs", ".cjs"];
 const FORM = "application/x-www-form-urlencoded";
 const TEXT_TYPES = new Set([
@@ -52,7 +53,10 @@ function frame(status, headers) {
 const JSON_FRAME = frame(200, [["content-type", "application/json"]]);
 const TEXT_FRAME = frame(200, [["content-type", "text/plain; charset=utf-8"]]);
 const BYTES_FRAME = frame(200, [["content-type", "application/octet-stream"]]);
+const EVENT_FRAME = frame(200, [["content-type", "application/cloudevents+json"]]);
 const NOTHING = frame(204, []);
+// What makes an object a CloudEvent.
+const EVENT_ATTRIBUTES = ["specversion", "id", "source", "type"];
 
 const isObject = (value) => typeof value === "object" && value !== null;
 const isThenable = (value) => isObject(value) && typeof value.then === "function";
@@ -71,6 +75,7 @@ function answer(result) {
   if (typeof result === "string") return Buffer.concat([TEXT_FRAME, Buffer.from(result)]);
   if (isObject(result)) {
     if ("statusCode" in result) return proxyAnswer(result);
+    if (EVENT_ATTRIBUTES.every((name) => name in result)) return Buffer.concat([EVENT_FRAME, jsonBytes(result, "the result")]);
     const bytes = bytesOf(result);
     if (bytes) return Buffer.concat([BYTES_FRAME, bytes]);
     // The global is not touched: it would load all of fetch, which takes tens of milliseconds.
@@ -80,6 +85,13 @@ function answer(result) {
   }
   return Buffer.concat([JSON_FRAME, jsonBytes(result, "the result")]);
 }
+
+/** The blob that stands for a returned value itself, as JSON: what Lambda's clients are answered. */
+function valueAnswer(result) {
+  return Buffer.concat([JSON_FRAME, jsonBytes(result === undefined ? null : result, "the result")]);
+}
+
+const answerOf = (head) => (head.source === "lambda" ? valueAnswer : answer);
 
 function jsonBytes(value, what) {
   let text, reason;
@@ -244,6 +256,13 @@ class Context {
     return this.getRemainingTimeInMillis();
   }
 
+  /** The attributes of the CloudEvent that the request is; null if it is none. */
+  get cloudEvent() {
+    const given = (this.#head.headers ?? []).filter(([name]) => name.startsWith("ce-"));
+    const event = Object.fromEntries(given.map(([name, value]) => [name.slice(3), unescaped(value)]));
+    return "specversion" in event ? event : null;
+  }
+
   /** The HTTP side of a request; `query` has the last value of each name. */
   get http() {
     const { method = "POST", path: place = "/", query = "", headers = [], route, params = [] } = this.#head;
@@ -256,6 +275,14 @@ class Context {
       queryString: query,
       headers: joined(headers),
     };
+  }
+}
+
+function unescaped(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
@@ -305,7 +332,8 @@ function viaEvent(handler) {
   return (request, headBytes, body) => {
     const head = parsed(headBytes);
     const result = handler(eventOf(body, contentType(head)), new Context(request, head));
-    return isThenable(result) ? result.then(answer) : answer(result);
+    const told = answerOf(head);
+    return isThenable(result) ? result.then(told) : told(result);
   };
 }
 
@@ -318,7 +346,7 @@ function viaCallback(handler) {
       // An async function ends by its promise, unless the callback was first.
       if (isThenable(returned)) returned.then(resolve, reject);
     });
-    return ended.then(answer);
+    return ended.then(answerOf(head));
   };
 }
 
@@ -449,6 +477,38 @@ function usersPart(error) {
   return error;
 }
 
+/** Where a syntax error of an ES module is, which the module does not tell: its file is compiled again, as a script. */
+function placeIn(file, message) {
+  const same = (text) => text.replace(/[^\n]/g, " ");
+  const source = fs
+    .readFileSync(file, "utf8")
+    .replace(/^[ \t]*import\b[^'"();]*['"][^'"\n]*['"]/gm, same)
+    .replace(/^([ \t]*)export[ \t]+default\b/gm, (found) => "void".padStart(found.length))
+    .replace(/^[ \t]*export\b/gm, same);
+  const opening = "(async () => {";
+  try {
+    new (require("node:vm").Script)(`${opening}${source}\n})`, { filename: file, columnOffset: -opening.length });
+  } catch (found) {
+    if (found instanceof SyntaxError && found.message === message) return found.stack.split("\n").slice(0, 3);
+  }
+  return undefined;
+}
+
+/** A syntax error with its place, looked for in the module and in the others of the code. */
+function placed(error, file) {
+  if (!(error instanceof SyntaxError) || /^\S*:\d+$/m.test(String(error.stack).split("\n", 1)[0])) return error;
+  const isSource = (name) => /\.m?js$/.test(name) && !name.includes("node_modules");
+  const others = fs.readdirSync(appRoot, { recursive: true }).filter(isSource).slice(0, FILES_SEARCHED_MAX);
+  for (const one of [file, ...others.map((name) => path.join(appRoot, name))]) {
+    const place = placeIn(one, error.message);
+    if (place) {
+      error.stack = [...place, "", String(error.stack)].join("\n");
+      break;
+    }
+  }
+  return error;
+}
+
 /** The file of a module, within the code. */
 function fileOf(name) {
   const base = path.join(appRoot, name);
@@ -504,7 +564,7 @@ async function load(settings) {
   prepare(settings);
   const file = fileOf(moduleName);
   const exported = isEsModule(file)
-    ? await import(require("node:url").pathToFileURL(file).href)
+    ? await import(require("node:url").pathToFileURL(file).href).catch((error) => Promise.reject(placed(error, file)))
     : require("node:module").createRequire(file)(file);
   return adapted(member(exported ?? {}, moduleName, attribute), name);
 }

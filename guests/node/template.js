@@ -480,7 +480,7 @@
     // A syntax error begins with its place.
     const place = /^\S*:\d+$/.test(lines[0]) ? lines.slice(0, 3) : [];
     const found = lines.filter((line) => /^ {4}at /.test(line));
-    const own = found.findIndex((line) => /\[eval\](-wrapper)?:\d+/.test(line));
+    const own = found.findIndex((line) => /<template>:\d+/.test(line));
     return [...place, ...(own < 0 ? found : found.slice(0, own)).slice(0, STACK_LINES_MAX)]
       .filter((line) => !/^ {4}at (Module\._compile|async? ?node:internal|wrapSafe) ?\(?node:internal/.test(line));
   }

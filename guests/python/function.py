@@ -58,7 +58,10 @@ def framed(status, headers):
 JSON_FRAME = framed(200, [["content-type", "application/json"]])
 TEXT_FRAME = framed(200, [["content-type", "text/plain; charset=utf-8"]])
 BYTES_FRAME = framed(200, [["content-type", "application/octet-stream"]])
+EVENT_FRAME = framed(200, [["content-type", "application/cloudevents+json"]])
 NOTHING = framed(204, [])
+# What makes a dict a CloudEvent.
+EVENT_ATTRIBUTES = {"specversion", "id", "source", "type"}
 
 
 def answer(result):
@@ -66,12 +69,19 @@ def answer(result):
     if isinstance(result, dict):
         if "statusCode" in result:
             return proxy_answer(result)
+        if EVENT_ATTRIBUTES <= result.keys():
+            return EVENT_FRAME + json_bytes(result, "the result")
     elif isinstance(result, str):
         return TEXT_FRAME + utf8(result)
     elif result is None:
         return NOTHING
     elif isinstance(result, (bytes, bytearray, memoryview)):
         return BYTES_FRAME + bytes(result)
+    return JSON_FRAME + json_bytes(result, "the result")
+
+
+def value_answer(result):
+    """The blob that stands for a returned value itself, as JSON: what Lambda's clients are answered."""
     return JSON_FRAME + json_bytes(result, "the result")
 
 
@@ -270,6 +280,16 @@ class Context:
     def http(self):
         return Http(self._head)
 
+    @property
+    def cloud_event(self):
+        """The attributes of the CloudEvent that the request is; None if it is none."""
+        headers = {name[3:]: value for name, value in self._head.get("headers", ()) if name.startswith("ce-")}
+        if "specversion" not in headers:
+            return None
+        from urllib.parse import unquote
+
+        return {name: unquote(value) for name, value in headers.items()}
+
 
 # ----------------------------------------------------------------- handlers
 
@@ -339,14 +359,15 @@ def event_handler(handler, is_main, with_context):
         if is_main:
             event = arguments_of(event, head)
         result = handler(event, Context(request, head)) if with_context else handler(event)
-        return awaited(result) if hasattr(result, "__await__") else result
+        told = value_answer if head.get("source") == "lambda" else answer
+        return awaited(result) if hasattr(result, "__await__") else result, told
 
     def apply(request, head, body):
         try:
-            result = run(request, head, body)
+            result, told = run(request, head, body)
         except BaseException as error:
             raise users_part(error)  # noqa: B904
-        return answer(result)
+        return told(result)
 
     if getattr(handler, "__code__", None) and handler.__code__.co_flags & CO_COROUTINE:
         event_loop()

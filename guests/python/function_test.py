@@ -71,8 +71,11 @@ class Function:
         encoded = json.dumps(head).encode() if head else b""
         result = self.apply(ID, encoded, body)
         assert isinstance(result, bytes)
-        end = 4 + int.from_bytes(result[:4], "little")
+        # The highest bit says that nobody shall remember the answer.
+        length = int.from_bytes(result[:4], "little")
+        end = 4 + (length & 0x7FFFFFFF)
         head = json.loads(result[4:end])
+        assert (length >> 31 == 1) == (head["status"] >= 500), "what a server says of itself passes"
         return head["status"], head["headers"], result[end:]
 
     def __call__(self, body=b"", **head):

@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,8 @@ void uv_update_time(struct uv_loop_s *);
 /* How long these may take to be idle, in milliseconds. */
 #define IDLE_PATIENCE 2000
 #define ENTROPY_BYTES 64
+/* The same number on every processor. */
+#define CALL_IO_URING_SETUP 425
 /* Objects that a child makes to see whether it has a heap. */
 #define OBJECTS_TRIED 1000
 /* The kernel's structure of a signal's action: the C library hides the two
@@ -81,6 +84,28 @@ EXPORTED int madvise(void *address, size_t length, int advice) {
     if (real == NULL)
         *(void **)&real = dlsym(RTLD_NEXT, "madvise");
     return real(address, length, advice);
+}
+
+/* Event loops of Node 22 and later order their work through a ring that they
+ * share with the kernel, and take it for a fault if that ends. In containers it
+ * does, so there is none from the beginning. Libraries reach such calls by
+ * `syscall`, with as many arguments as there are registers for. */
+EXPORTED long syscall(long number, ...) {
+    static long (*real)(long, long, long, long, long, long, long);
+    long given[6];
+    va_list all;
+
+    if (number == CALL_IO_URING_SETUP) {
+        errno = ENOSYS;
+        return -1;
+    }
+    va_start(all, number);
+    for (size_t at = 0; at < 6; at++)
+        given[at] = va_arg(all, long);
+    va_end(all);
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "syscall");
+    return real(number, given[0], given[1], given[2], given[3], given[4], given[5]);
 }
 
 /* Where the threads that were ended had waited. */

@@ -138,19 +138,19 @@ fn functions(node: &Node) -> anyhow::Result<()> {
     let is_root = process::output(process::command("id").arg("-u"))? == "0";
     let written = layout::demo().join("functions");
     corpus::remove(&written)?;
-    for runtime in ["wasm", "python", "node"] {
+    for runtime in ["wasm", "python", "node", "go"] {
         if runtime != "wasm" && !is_root {
             note(format!("no function in {runtime}: forking into containers takes the rights of root"));
             continue;
         }
         if !has_interpreter(runtime) {
-            note(format!("no function in {runtime}: `sinew doctor` tells which interpreter is missing"));
+            note(format!("no function in {runtime}: its interpreter or compiler is missing, or too old"));
             continue;
         }
         let (function, folder) = (format!("hello-{runtime}"), written.join(runtime));
         step(&format!("writing and deploying {function}, with `sinew new` and `sinew deploy`"), || {
             let mut new = node.sinew();
-            new.args(["new", &function, "--runtime", runtime, "--to"]).arg(&folder);
+            new.args(["new", &function, "--language", runtime, "--to"]).arg(&folder);
             process::output(&mut new)?;
             process::output(node.sinew().arg("deploy").arg(&folder)).map(drop)
         })?;
@@ -168,11 +168,12 @@ fn functions(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the interpreter of a runtime is there, and new enough.
+/// Whether the interpreter of a runtime, or its compiler, is there and new enough.
 fn has_interpreter(runtime: &str) -> bool {
-    let (program, arguments) = match runtime {
-        "python" => ("python3", ["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]),
-        "node" => ("node", ["-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)"]),
+    let (program, arguments): (_, &[&str]) = match runtime {
+        "python" => ("python3", &["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]),
+        "node" => ("node", &["-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)"]),
+        "go" => ("go", &["version"]),
         _ => return true,
     };
     process::succeeds(process::command(program).args(arguments))

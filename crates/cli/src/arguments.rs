@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Up(commands::up::Arguments),
     /// Write a new function into a directory
     New(commands::new::Arguments),
+    /// Run the functions of sinew.toml here, and reload them as their files change
+    Dev(commands::dev::Arguments),
     /// Build, upload and switch the functions of sinew.toml
     Deploy(commands::deploy::Arguments),
     /// Send a function a request; print its answer
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Rollback(commands::rollback::Arguments),
     /// List, set or remove aliases of a function: names for versions, shared by percent
     Alias(commands::alias::Arguments),
+    /// Set, list and remove secrets, which functions get as variables
+    Secret(commands::secret::Arguments),
     /// Remove a function
     Delete(commands::delete::Arguments),
     /// Store files or stdin; print handles
@@ -91,6 +95,8 @@ pub(crate) enum Command {
     Doctor(commands::doctor::Arguments),
     /// Measure the node: cold and remembered calls
     Bench(commands::bench::Arguments),
+    /// Run OCI bundles: create, start, state, kill, delete
+    Oci(commands::oci::Arguments),
     /// Be a container's init; the node starts it
     #[command(hide = true)]
     SandboxInit,

@@ -10,6 +10,7 @@ use objects::{Handle, Limits, TreeBuilder};
 use crate::directory::{Plan, plan, plan_of_file, unreadable};
 use crate::exit::{Code, Stop};
 use crate::manifest::{self, Function, Pairs, Runtime, Selection};
+use crate::requirements;
 use crate::upload::Uplink;
 
 /// The first entry of a deployment.
@@ -22,6 +23,8 @@ const MODULE_BYTES_MAX: u64 = 256 << 20;
 // Of a code's directory; the specification says so.
 const ENTRIES_MAX: usize = 100_000;
 const LEVELS_MAX: usize = 64;
+/// Of one function, as the specification says.
+const LAYERS_MAX: usize = 16;
 const BYTES_MAX: u64 = 4 << 30;
 
 /// What a deployment consists of, by names for people.
@@ -46,7 +49,7 @@ pub(crate) async fn upload(
             let module = module(&source, uplink).await?;
             (module, vec![module])
         }
-        Runtime::Python | Runtime::Node => {
+        Runtime::Python | Runtime::Node | Runtime::Executable => {
             let inner = process(function, folder, &source, uplink).await?;
             (tree(&inner, uplink).await?, inner)
         }
@@ -78,11 +81,20 @@ async fn process(
 ) -> anyhow::Result<Vec<Handle>> {
     let runtime = uplink.blob(format!("sinew:{}", function.runtime.name()).into_bytes()).await?;
     let code = uplink.planned(&code(function, source)?).await?;
-    let mut layers = Vec::new();
+    let mut layers: Vec<Handle> = requirements::layer(function, source, uplink).await?.into_iter().collect();
     for layer in &function.layers {
         let path = folder.join(layer);
         let planned = plan(&path, Some(&select(&[], &[], &path)?))?;
         layers.push(uplink.planned(&within_bounds(planned, layer)?).await?);
+    }
+    if layers.len() > LAYERS_MAX {
+        let message = format!(
+            "{} has {} layers with that of its requirements; at most {LAYERS_MAX}",
+            function.name,
+            layers.len()
+        );
+        let advice = "put some together: `layers`; or requirements = false";
+        return Err(Stop::new(Code::Failed, message).suggest(advice).into());
     }
     let layers = tree(&layers, uplink).await?;
     let settings = pairs(&manifest::settings(function), uplink).await?;
@@ -95,7 +107,12 @@ pub(crate) fn code(function: &Function, source: &Path) -> anyhow::Result<Plan> {
     if !metadata.is_dir() {
         return plan_of_file(source);
     }
-    let selection = select(&function.include, &function.exclude, source)?;
+    let mut exclude = function.exclude.clone();
+    if requirements::has_lock(function, source) {
+        // It is installed anew, for the function's machine.
+        exclude.extend(manifest::Glob::new("/node_modules/"));
+    }
+    let selection = select(&function.include, &exclude, source)?;
     let plan = within_bounds(plan(source, Some(&selection))?, &function.name)?;
     if plan.entries == 0 {
         let message = format!("{}: the function {} has no code", source.display(), function.name);
@@ -133,7 +150,7 @@ fn select(
     })
 }
 
-fn within_bounds(plan: Plan, name: &str) -> anyhow::Result<Plan> {
+pub(crate) fn within_bounds(plan: Plan, name: &str) -> anyhow::Result<Plan> {
     let over = if plan.entries > ENTRIES_MAX {
         format!("{} files and directories; at most {ENTRIES_MAX}", plan.entries)
     } else if plan.levels > LEVELS_MAX {

@@ -4,7 +4,9 @@
 //! A directory becomes a tree: entry 0 is a blob with one line per child,
 //! `f name` for a file, `x name` for one that its owner may execute, `d name`
 //! for a directory, sorted by name; the children follow in that order. Links to files count as files; links to
-//! directories and things that are neither are left out, and named.
+//! directories and things that are neither are left out, and named. Of a
+//! function's code, what looks like a secret is left out and named too, and a
+//! link that leaves the directory is an error.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,10 +17,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::exit::{Code, Stop};
-use crate::manifest::Selection;
+use crate::manifest::{Selection, Verdict};
 
 /// The most files and directories that one tree takes.
 const ENTRIES_MAX: usize = 1_000_000;
+/// Where a private key is looked for in a file that may be one.
+const KEY_BYTES_MAX: u64 = 64 << 10;
 
 /// A child of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,12 +69,20 @@ pub(crate) struct Plan {
     pub(crate) levels: usize,
     /// What was left out.
     pub(crate) skipped: Vec<PathBuf>,
+    /// What was left out because it looks like a secret.
+    pub(crate) secrets: Vec<PathBuf>,
 }
 
 /// Looks at everything under a directory, or at what is selected of it.
 /// Directories in which nothing is selected are left out.
 pub(crate) fn plan(root: &Path, selection: Option<&Selection>) -> anyhow::Result<Plan> {
     let mut plan = Plan { folders: vec![Folder::default()], ..Plan::default() };
+    let rules = match selection {
+        Some(selection) => {
+            Some(Rules { selection, root: root.canonicalize().map_err(|e| unreadable(root, e))? })
+        }
+        None => None,
+    };
     let mut waiting = vec![Waiting { at: 0, path: root.to_owned(), relative: String::new(), level: 1 }];
     while let Some(folder) = waiting.pop() {
         let mut names = list(&folder.path)?;
@@ -83,7 +95,8 @@ pub(crate) fn plan(root: &Path, selection: Option<&Selection>) -> anyhow::Result
                 return Err(Stop::new(Code::Failed, message).suggest("rename it").into());
             }
             let relative = format!("{}{}", folder.relative, name.to_string_lossy());
-            let Some(child) = classify(path, relative, &folder, selection, &mut plan, &mut waiting)? else {
+            let Some(child) = classify(path, relative, &folder, rules.as_ref(), &mut plan, &mut waiting)?
+            else {
                 continue;
             };
             plan.folders[folder.at].children.push((name, child));
@@ -106,7 +119,52 @@ pub(crate) fn plan_of_file(path: &Path) -> anyhow::Result<Plan> {
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
     let child = Child::File { path: path.to_owned(), is_executable: is_executable(&metadata) };
     let folders = vec![Folder { children: vec![(name, child)] }];
-    Ok(Plan { folders, bytes: metadata.len(), entries: 1, levels: 1, skipped: Vec::new() })
+    Ok(Plan { folders, bytes: metadata.len(), entries: 1, levels: 1, ..Plan::default() })
+}
+
+/// What code has to keep to.
+struct Rules<'a> {
+    selection: &'a Selection,
+    /// The directory that no link may leave, without links itself.
+    root: PathBuf,
+}
+
+impl Rules<'_> {
+    /// Whether it is code, and not a secret.
+    fn take(&self, path: &Path, relative: &str, is_directory: bool, plan: &mut Plan) -> bool {
+        let verdict = match self.selection.verdict(relative, is_directory) {
+            Verdict::Taken if !is_directory && self.is_key(path, relative) => Verdict::Secret,
+            verdict => verdict,
+        };
+        if verdict == Verdict::Secret {
+            plan.secrets.push(path.to_owned());
+        }
+        verdict == Verdict::Taken
+    }
+
+    /// Whether it is a private key, which a certificate of the same ending is not.
+    fn is_key(&self, path: &Path, relative: &str) -> bool {
+        let may_be = path.extension().is_some_and(|ending| ending == "pem" || ending == "key");
+        if !may_be || self.selection.is_wanted(relative) {
+            return false;
+        }
+        let mut text = Vec::new();
+        let read = std::fs::File::open(path)
+            .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, KEY_BYTES_MAX), &mut text));
+        read.is_ok() && text.windows(16).any(|part| part == b"PRIVATE KEY-----")
+    }
+
+    /// # Errors
+    /// If a link leads out of the directory.
+    fn stays(&self, link: &Path) -> anyhow::Result<()> {
+        let Ok(target) = link.canonicalize() else { return Ok(()) };
+        if target.starts_with(&self.root) {
+            return Ok(());
+        }
+        let message = format!("{} is a link that leaves the source: to {}", link.display(), target.display());
+        let advice = "copy the file there, or leave it out: `exclude`, or .sinewignore";
+        Err(Stop::new(Code::Failed, message).suggest(advice).into())
+    }
 }
 
 /// A directory that is still to be looked at.
@@ -148,13 +206,18 @@ fn classify(
     path: PathBuf,
     relative: String,
     parent: &Waiting,
-    selection: Option<&Selection>,
+    rules: Option<&Rules<'_>>,
     plan: &mut Plan,
     waiting: &mut Vec<Waiting>,
 ) -> anyhow::Result<Option<Child>> {
     let own = std::fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
-    if selection.is_some_and(|selection| !selection.takes(&relative, own.is_dir())) {
-        return Ok(None);
+    if let Some(rules) = rules {
+        if !rules.take(&path, &relative, own.is_dir(), plan) {
+            return Ok(None);
+        }
+        if own.is_symlink() {
+            rules.stays(&path)?;
+        }
     }
     if own.is_dir() {
         plan.folders.push(Folder::default());

@@ -152,6 +152,27 @@ impl Node {
         self.send(Request::delete(alias_of(name, alias)?), whole(Bytes::new())).await.map(drop)
     }
 
+    /// The secrets: names, and who needs each.
+    pub(crate) async fn secrets(&mut self) -> anyhow::Result<Vec<Value>> {
+        let mut answer = self.json(Request::get("/v1/secrets"), whole(Bytes::new())).await?;
+        match answer["secrets"].take() {
+            Value::Array(secrets) => Ok(secrets),
+            _ => anyhow::bail!("the node's answer has no secrets"),
+        }
+    }
+
+    /// Sets a secret. Whether that changed it.
+    pub(crate) async fn set_secret(&mut self, name: &str, value: String) -> anyhow::Result<bool> {
+        let request = Request::put(format!("/v1/secrets/{name}")).header(CONTENT_TYPE, "text/plain");
+        let answer = self.json(request, whole(value)).await?;
+        answer["changed"].as_bool().context("the node's answer does not say whether it changed")
+    }
+
+    /// Removes a secret.
+    pub(crate) async fn remove_secret(&mut self, name: &str) -> anyhow::Result<()> {
+        self.send(Request::delete(format!("/v1/secrets/{name}")), whole(Bytes::new())).await.map(drop)
+    }
+
     /// That there is no such function, and which one may have been meant.
     pub(crate) async fn no_function(&mut self, name: &str) -> anyhow::Error {
         let known = self.functions().await.unwrap_or_default();

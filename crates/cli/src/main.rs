@@ -3,7 +3,7 @@
 //!
 //! Data goes to stdout, progress and messages to stderr; errors say what,
 //! why and what to do next, and end with the exit codes of `exit.rs`. Only
-//! `up` and `doctor` touch this machine; every other command is a client of
+//! `up`, `dev` and `doctor` touch this machine; every other command is a client of
 //! a node's HTTP API.
 
 mod address;
@@ -21,6 +21,7 @@ mod node_api;
 mod output;
 mod progress;
 mod quantity;
+mod requirements;
 mod shards;
 mod upload;
 
@@ -51,8 +52,10 @@ fn main() -> ExitCode {
 fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Result<()> {
     match command {
         Command::Up(arguments) => return commands::up::run(&arguments, global, output),
+        Command::Dev(arguments) => return commands::dev::run(&arguments, global, output),
         Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
         Command::New(arguments) => return commands::new::run(&arguments, output),
+        Command::Oci(arguments) => return commands::oci::run(&arguments, output),
         Command::SandboxInit => return commands::sandbox_init::run(),
         Command::Version => return commands::version::run(output),
         Command::Completion(arguments) => return commands::completion::run(&arguments),
@@ -89,6 +92,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Logs(arguments) => commands::logs::run(&arguments, node, output).await,
         Command::Rollback(arguments) => commands::rollback::run(&arguments, node, output).await,
         Command::Alias(arguments) => commands::alias::run(&arguments, node, output).await,
+        Command::Secret(arguments) => commands::secret::run(&arguments, node, output).await,
         Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,
         Command::Put(arguments) => commands::put::run(&arguments, node, output).await,
         Command::Get(arguments) => commands::get::run(&arguments, node, output).await,
@@ -99,8 +103,10 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
         Command::Up(_)
+        | Command::Dev(_)
         | Command::Doctor(_)
         | Command::New(_)
+        | Command::Oci(_)
         | Command::SandboxInit
         | Command::Version
         | Command::Completion(_) => Ok(()),

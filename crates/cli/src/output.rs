@@ -102,6 +102,11 @@ pub(crate) fn log_to_stderr(verbose: u8, format: Format) -> anyhow::Result<()> {
         1 => "debug",
         _ => "trace",
     };
+    log_from(level, format)
+}
+
+/// Sends log lines of a level and above to stderr.
+pub(crate) fn log_from(level: &str, format: Format) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("SINEW_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let set = match format {

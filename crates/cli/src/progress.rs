@@ -81,8 +81,8 @@ impl Progress {
     }
 
     /// A line from the node about an evaluation.
-    pub(crate) fn tell(&mut self, applied: u64, waiting: u64, output: &Output) {
-        let text = evaluation_text(applied, waiting);
+    pub(crate) fn tell(&mut self, told: Told, output: &Output) {
+        let text = evaluation_text(told, self.begun.elapsed());
         match &mut self.screen {
             Screen::None => {}
             Screen::Terminal(bar) => {
@@ -111,17 +111,43 @@ impl Drop for Progress {
     }
 }
 
-/// What the node says of an evaluation. As long as nothing waits, what was
-/// asked for is itself what runs, though no number of the node's counts it.
-fn evaluation_text(applied: u64, waiting: u64) -> String {
-    let now = match waiting {
-        0 => "1 running".to_owned(),
-        waiting => format!("{} waiting", quantity::grouped(waiting)),
-    };
-    match applied {
-        0 => now,
-        applied => format!("{} applied, {now}", quantity::grouped(applied)),
+/// What the node says of an evaluation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Told {
+    /// Applications begun.
+    pub(crate) applied: u64,
+    /// Evaluations of the whole node that wait.
+    pub(crate) waiting: u64,
+    /// Computations found to be needed so far.
+    pub(crate) known: u64,
+    /// Those of them that have results.
+    pub(crate) done: u64,
+    /// Results that were remembered.
+    pub(crate) memo_hits: u64,
+}
+
+/// The same in words. As long as nothing waits, what was asked for is itself
+/// what runs, though no number of the node's counts it.
+fn evaluation_text(told: Told, elapsed: Duration) -> String {
+    let grouped = quantity::grouped;
+    let mut parts = Vec::new();
+    if told.known > 0 {
+        parts.push(format!("{} of {} done", grouped(told.done), grouped(told.known)));
     }
+    if told.applied > 0 {
+        // Of the whole time: nothing jumps, and it is what the end depends on.
+        let rate = told.applied.checked_div(elapsed.as_secs()).filter(|&rate| rate > 0);
+        let rate = rate.map(|rate| format!(" ({}/s)", grouped(rate))).unwrap_or_default();
+        parts.push(format!("{} applied{rate}", grouped(told.applied)));
+    }
+    if told.memo_hits > 0 {
+        parts.push(format!("{} remembered", grouped(told.memo_hits)));
+    }
+    parts.push(match told.waiting {
+        0 => "1 running".to_owned(),
+        waiting => format!("{} waiting", grouped(waiting)),
+    });
+    parts.join(", ")
 }
 
 /// Whole seconds; minutes too, where there are some.

@@ -4,10 +4,13 @@
 //! Small objects are collected and sent in bundles; a file over 1 MiB is
 //! streamed on its own, and only if the node does not have it yet.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use objects::{Handle, TreeBuilder};
@@ -26,6 +29,63 @@ pub(crate) const BUNDLED_BYTES_MAX: u64 = 1 << 20;
 /// A bundle is sent when its objects have this many bytes.
 const BUNDLE_BYTES: usize = 16 << 20;
 const HASH_CHUNK_BYTES: usize = 1 << 20;
+/// A file that was changed more recently than this may change again without
+/// its time telling.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Objects and files that are remembered, at most.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// What a node was sent already, for a command that sends the same things
+/// again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    sent: HashSet<Handle>,
+    files: HashMap<PathBuf, (Stamp, Handle)>,
+}
+
+/// What changes when a file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    len: u64,
+    inode: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// `None` for what changed just now.
+    #[expect(clippy::disallowed_methods, reason = "a file's times are times of day")]
+    fn of(metadata: &Metadata) -> Option<Self> {
+        let age = SystemTime::now().duration_since(metadata.modified().ok()?).ok()?;
+        (age > SETTLED).then(|| Self {
+            len: metadata.len(),
+            inode: metadata.ino(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+impl Remembered {
+    /// Whether it is to be sent: not if it was before.
+    fn is_new(&mut self, handle: Handle) -> bool {
+        if self.sent.len() >= REMEMBERED_MAX {
+            self.sent.clear();
+        }
+        self.sent.insert(handle)
+    }
+
+    fn file(&self, path: &Path, stamp: Stamp) -> Option<Handle> {
+        self.files.get(path).filter(|(known, _)| *known == stamp).map(|&(_, handle)| handle)
+    }
+
+    fn remember(&mut self, path: &Path, stamp: Stamp, handle: Handle) {
+        if self.files.len() >= REMEMBERED_MAX {
+            self.files.clear();
+        }
+        self.files.insert(path.to_owned(), (stamp, handle));
+    }
+}
 
 /// Objects that are collected, and the node they go to.
 pub(crate) struct Uplink<'a> {
@@ -34,11 +94,32 @@ pub(crate) struct Uplink<'a> {
     pub(crate) objects: Objects,
     pub(crate) progress: Progress,
     output: &'a Output,
+    remembered: Option<&'a mut Remembered>,
 }
 
 impl<'a> Uplink<'a> {
     pub(crate) fn new(node: &'a mut Node, output: &'a Output, progress: Progress) -> Self {
-        Self { node, objects: Objects::default(), progress, output }
+        Self { node, objects: Objects::default(), progress, output, remembered: None }
+    }
+
+    /// Sends only what is not remembered. After an error nothing may be.
+    pub(crate) fn remembering(self, remembered: &'a mut Remembered) -> Self {
+        Self { remembered: Some(remembered), ..self }
+    }
+
+    /// A message for people.
+    pub(crate) fn say(&self, message: &str) {
+        self.output.say(message);
+    }
+
+    /// Whether the node has an object; it was sent before, or is asked for.
+    pub(crate) async fn has(&mut self, handle: Handle) -> anyhow::Result<bool> {
+        let is_sent = self.remembered.as_ref().is_some_and(|remembered| remembered.sent.contains(&handle));
+        Ok(is_sent || self.node.has(handle).await?)
+    }
+
+    fn is_new(&mut self, handle: Handle) -> bool {
+        self.remembered.as_mut().is_none_or(|remembered| remembered.is_new(handle))
     }
 
     /// Sends what was collected.
@@ -58,6 +139,12 @@ impl<'a> Uplink<'a> {
     /// A blob that is in memory.
     pub(crate) async fn blob(&mut self, bytes: Vec<u8>) -> anyhow::Result<Handle> {
         let len = bytes.len() as u64;
+        if self.remembered.is_some() {
+            let handle = Handle::blob(&bytes);
+            if !self.is_new(handle) {
+                return Ok(handle);
+            }
+        }
         let handle = if len > BUNDLED_BYTES_MAX {
             self.node.put_blob(whole(bytes)).await?
         } else {
@@ -70,12 +157,35 @@ impl<'a> Uplink<'a> {
 
     /// A tree of handles.
     pub(crate) async fn tree(&mut self, tree: &TreeBuilder) -> anyhow::Result<Handle> {
+        if self.remembered.is_some() {
+            let handle = tree.view().handle();
+            if !self.is_new(handle) {
+                return Ok(handle);
+            }
+        }
         self.reserve(tree.view().as_bytes().len()).await?;
         Ok(self.objects.tree(tree.view()))
     }
 
     /// A file's contents.
     pub(crate) async fn file(&mut self, path: &Path) -> anyhow::Result<Handle> {
+        if self.remembered.is_none() {
+            return self.read_file(path).await;
+        }
+        let stamp = std::fs::metadata(path).ok().filter(Metadata::is_file).as_ref().and_then(Stamp::of);
+        if let (Some(remembered), Some(stamp)) = (&self.remembered, stamp)
+            && let Some(handle) = remembered.file(path, stamp)
+        {
+            return Ok(handle);
+        }
+        let handle = self.read_file(path).await?;
+        if let (Some(remembered), Some(stamp)) = (&mut self.remembered, stamp) {
+            remembered.remember(path, stamp, handle);
+        }
+        Ok(handle)
+    }
+
+    async fn read_file(&mut self, path: &Path) -> anyhow::Result<Handle> {
         let opened = tokio::fs::File::open(path).await.map_err(|error| unreadable(path, error))?;
         let metadata = opened.metadata().await.map_err(|error| unreadable(path, error))?;
         if metadata.is_dir() {
@@ -151,6 +261,12 @@ impl<'a> Uplink<'a> {
     pub(crate) async fn planned(&mut self, plan: &Plan) -> anyhow::Result<Handle> {
         for skipped in &plan.skipped {
             self.output.say(&format!("left out: {} is neither a file nor a directory", skipped.display()));
+        }
+        for secret in &plan.secrets {
+            let path = secret.display();
+            self.output.say(&format!(
+                "left out: {path} looks like a secret (a line !NAME in .sinewignore takes it)"
+            ));
         }
         let mut made: HashMap<usize, Handle> = HashMap::new();
         // Folders come before the folders in them: from the last to the first

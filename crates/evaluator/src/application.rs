@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 
-use objects::{Application, FailureCode, Handle, Kind, TreeView};
+use objects::{Application, FailureCode, Handle, Kind, Limits, TreeView};
 
 use crate::evaluator::{Evaluator, Turn, Wait};
 use crate::host::{Applied, Claim, Host, Outcome};
@@ -22,6 +22,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         let thunk = frame.at;
         // What is known needs no more than the relation, and touches nothing else.
         if let Some(next) = host.recall(thunk) {
+            job.notes.remembered += u32::from(frame.steps == 0);
             let turn = advance_known(host, frame, next);
             self.release(job);
             return turn;
@@ -39,7 +40,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             if !job.walk.grow(Partial::bytes_of(tree.len()), self.scheduler.walks()) {
                 return Turn::Exceed;
             }
-            frame.state = State::Resolving(Partial::new(tree));
+            frame.state = State::Resolving(Partial::new(tree, &mut job.notes));
             return Turn::Continue;
         }
         let application = match Application::from_tree(tree) {
@@ -55,7 +56,8 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         if let Some(turn) = self.unready(host, job, &application, &data) {
             return turn;
         }
-        self.claim_and_apply(host, job, thunk, &application, &data)
+        let Application { limits, procedure, .. } = application;
+        self.claim_and_apply(host, job, thunk, limits, procedure, data)
     }
 
     /// What must happen before an application may be claimed; `None`: nothing.
@@ -69,13 +71,16 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     ) -> Option<Turn> {
         let fits = host.reservation_bytes(application)
             <= self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
-        if fits && self.inputs.are_obviously_local(application.tree) {
+        if fits
+            && self.inputs.are_obviously_local(application.tree)
+            && host.is_prepared(&application.limits, application.procedure)
+        {
             return None;
         }
         self.bind(host, job, application, data)
     }
 
-    /// Late binding: first the inputs, then the memory.
+    /// Late binding: first the inputs, then the procedure's code, then the memory.
     fn bind<H: Host<Data = D>>(
         &mut self,
         host: &mut H,
@@ -94,6 +99,13 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             && let Some(turn) = self.gather(host, job, data)
         {
             return Some(turn);
+        }
+        if !host.is_prepared(&application.limits, application.procedure) {
+            // Compiling takes long. Other jobs use this worker and the memory.
+            self.release_memory(job);
+            let turn = self.gather(host, job, data);
+            self.inputs.let_go();
+            return Some(turn.unwrap_or(Turn::Wait(Wait::Code(application.limits, application.procedure))));
         }
         let wanted_bytes = host.reservation_bytes(application);
         let had_bytes = self.scheduler.allowance_bytes().saturating_add(job.reserved_bytes);
@@ -164,11 +176,15 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     /// The application runs elsewhere: what this worker holds for it becomes
     /// the job's. It cannot be refused any more, so this is counted as far as
     /// there is room.
-    fn hand_over<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>, data: &D) {
+    fn hand_over<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
         if job.held.is_none()
             && let Some(frame) = job.frames.last()
+            && let definition = frame.at.definition()
+            // Whoever runs it holds the definition; if it is not here, it has
+            // ended already.
+            && let Some(data) = host.local(definition)
         {
-            let mut held = Box::new(Held::new(frame.at.definition(), data));
+            let mut held = Box::new(Held::new(definition, &data));
             while !held.are_complete() && held.gather(host, u64::MAX).is_empty() {}
             let bytes = held.bytes();
             if self.scheduler.try_take_room(bytes, job.request.priority()) {
@@ -185,8 +201,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         host: &mut H,
         job: &mut Job<D>,
         thunk: Handle,
-        application: &Application<'_>,
-        data: &D,
+        limits: Limits,
+        procedure: Handle,
+        data: D,
     ) -> Turn {
         match host.claim(thunk) {
             Claim::Claimed => {}
@@ -205,14 +222,14 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         if job.frames.len() > 1 && self.scheduler.wants_sparks(&job.request) {
             self.offer_sparks(host, job);
         }
-        job.note_applied();
-        match host.apply(thunk, application, data, job.id) {
+        job.notes.applied += 1;
+        match host.apply(thunk, limits, procedure, data, job.id) {
             Applied::Done(outcome) => {
                 self.end_application(host, job, outcome);
                 Turn::Continue
             }
             Applied::Pending => {
-                self.hand_over(host, job, data);
+                self.hand_over(host, job);
                 if let Some(frame) = job.frames.last_mut() {
                     frame.state = State::Applying;
                 }
@@ -231,7 +248,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         self.release(job);
         if !job.is_root {
             // The request may end as soon as others see the result.
-            job.report_applied();
+            job.report();
         }
         let Some(frame) = job.frames.last_mut() else {
             unreachable!("an application runs for a frame");

@@ -15,12 +15,12 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use objects::{FailureCode, Handle, Kind};
+use objects::{FailureCode, Handle, Kind, Limits};
 
 use crate::admission::Reservation;
 use crate::host::{Fetch, Host};
 use crate::inputs::Inputs;
-use crate::job::{FRAMES_MAX, Frame, Job, JobId, State};
+use crate::job::{FRAMES_MAX, Frame, Job, JobId, State, is_counted};
 use crate::request::Request;
 use crate::rules;
 use crate::scheduler::{Event, Scheduler};
@@ -65,6 +65,8 @@ pub(crate) enum Wait {
     Busy(Handle),
     /// Objects that are not local.
     Data(Vec<Handle>),
+    /// A procedure's code, which is being made.
+    Code(Limits, Handle),
     /// Room for so many bytes of inputs, held by nobody so far.
     Room(u64),
     /// So many bytes, all together, for the next application.
@@ -143,9 +145,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 return self.stop(host, job, code);
             }
             turns += 1;
+            job.report_many();
             let slice_is_over = turns > SLICE_TURNS;
             if turns > 1 && self.scheduler.should_yield(job.request.priority(), slice_is_over) {
-                job.report_applied();
+                job.report();
                 job.walk.trim(self.scheduler.walks());
                 self.scheduler.yield_job(job, slice_is_over);
                 return Progress::SetAside;
@@ -173,9 +176,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     fn finish(&mut self, mut job: Box<Job<D>>, result: Handle) -> Progress {
         debug_assert_eq!((job.reserved_bytes, job.room_bytes), (0, 0));
         self.release(&mut job);
-        job.report_applied();
+        job.report();
         job.end_walk(self.scheduler.walks());
         if !job.is_root {
+            job.request.discount_spark();
             return Progress::Spent;
         }
         if job.frames.capacity() <= SPARE_FRAMES_MAX {
@@ -238,10 +242,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                     Turn::Continue
                 }
                 Kind::Strict | Kind::Shallow => forward(frame),
-                _ => complete(host, frame, &mut job.walk, self.scheduler.walks()),
+                _ => complete(host, frame, &mut job.notes, &mut job.walk, self.scheduler.walks()),
             },
-            State::Resolving(_) => resolve(host, frame, &mut job.walk),
-            State::Deepening(partial) => deepen(host, partial, frame.at),
+            State::Resolving(_) => resolve(host, frame, &mut job.notes, &mut job.walk),
+            State::Deepening(partial) => deepen(host, partial, &mut job.notes, frame.at),
             State::Applying => Turn::Wait(Wait::Pending),
             State::Selecting | State::Forwarding => unreachable!("the frame above is the top one"),
         }
@@ -271,7 +275,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             return None;
         }
         match &mut below.state {
-            State::Resolving(partial) | State::Deepening(partial) => partial.replace(value),
+            State::Resolving(partial) | State::Deepening(partial) => {
+                job.notes.settled += u32::from(is_counted(frame.goal));
+                partial.replace(value);
+            }
             State::Selecting => {
                 below.state = State::Forcing;
                 below.selected = Some(value);
@@ -376,6 +383,14 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                     }
                 }
             }
+            Wait::Code(limits, procedure) => {
+                self.scheduler.expect(id, 1);
+                match host.prepare(&limits, procedure, id, &job.request) {
+                    Fetch::Here => self.scheduler.resume(id, Event::Arrived),
+                    Fetch::Missing => self.scheduler.resume(id, Event::Missing(procedure)),
+                    Fetch::Coming => {}
+                }
+            }
             Wait::Room(bytes) => {
                 self.scheduler.expect(id, 1);
                 match self.scheduler.reserve_room(id, bytes, job.request.priority()) {
@@ -401,7 +416,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 }
             }
         }
-        job.report_applied();
+        job.report();
         self.scheduler.park(job)
     }
 }

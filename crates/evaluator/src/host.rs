@@ -7,10 +7,12 @@
 //! codelet's first instruction there is no virtual call.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
-use objects::{Application, Handle, TreeView};
+use objects::{Application, Handle, Limits, TreeView};
 
 use crate::job::JobId;
+use crate::request::Request;
 
 /// Which rule of evaluation led from a handle to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,15 +129,39 @@ pub trait Host {
         application.limits.memory_bytes
     }
 
-    /// Runs the procedure: `thunk` is the application of `application`, memory
-    /// is reserved, and all inputs are local. They stay so until the
-    /// application has ended, since their data is held: `data`, the
-    /// definition's, by the caller, the inputs' by the worker or by the job.
+    /// Whether the procedure can begin at once: its code is compiled. On every
+    /// application's way, so it must be cheap.
+    #[inline]
+    fn is_prepared(&mut self, limits: &Limits, procedure: Handle) -> bool {
+        let _ = (limits, procedure);
+        true
+    }
+
+    /// Has a procedure prepared, whose bytes are local. `waiter` gets exactly
+    /// one event if the answer is [`Fetch::Coming`]. Should `request` be
+    /// stopped, nobody waits for that event; what has begun is still finished.
+    fn prepare(
+        &mut self,
+        limits: &Limits,
+        procedure: Handle,
+        waiter: JobId,
+        request: &Arc<Request>,
+    ) -> Fetch {
+        let _ = (limits, procedure, waiter, request);
+        Fetch::Here
+    }
+
+    /// Runs `procedure`: `thunk` is the application of `data`, the bytes of the
+    /// definition, from which limits and procedure were read. Memory is
+    /// reserved, and all inputs are local. They stay so until the application
+    /// has ended, since their data is held: the definition's by the callee,
+    /// the inputs' by the worker or by the job.
     fn apply(
         &mut self,
         thunk: Handle,
-        application: &Application<'_>,
-        data: &Self::Data,
+        limits: Limits,
+        procedure: Handle,
+        data: Self::Data,
         job: JobId,
     ) -> Applied;
 }

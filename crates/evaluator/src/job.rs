@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use objects::{Handle, TreeBuilder, TreeView};
+use objects::{Handle, Kind, TreeBuilder, TreeView};
 
 use crate::inputs::Held;
-use crate::request::Request;
+use crate::request::{Notes, Request};
 use crate::scheduler::Event;
 use crate::walk::{WalkBytes, WalkPool};
 
@@ -42,14 +42,14 @@ pub struct Job<D> {
     pub(crate) held: Option<Box<Held<D>>>,
     /// Bytes of inputs that the scheduler counts for this job.
     pub(crate) room_bytes: u64,
-    /// Applications begun that the request has not been told of.
-    applied: u32,
+    /// What the request has not been told of.
+    pub(crate) notes: Notes,
     /// What frames and partial trees take.
     pub(crate) walk: WalkBytes,
 }
 
-/// Applications after which a job tells its request, whose count is shared.
-const APPLIED_REPORT: u32 = 64;
+/// Noted things after which a job tells its request, whose counts are shared.
+const NOTES_MAX: u32 = 64;
 
 impl<D> Job<D> {
     pub(crate) fn new(id: JobId, request: Arc<Request>, goal: Handle, is_root: bool) -> Self {
@@ -64,7 +64,7 @@ impl<D> Job<D> {
             reserved_bytes: 0,
             held: None,
             room_bytes: 0,
-            applied: 0,
+            notes: Notes::default(),
             walk: WalkBytes::default(),
         }
     }
@@ -114,20 +114,20 @@ impl<D> Job<D> {
         &self.request
     }
 
-    /// An application begins.
+    /// Tells the request, if there is much to tell.
     #[inline]
-    pub(crate) fn note_applied(&mut self) {
-        self.applied += 1;
-        if self.applied >= APPLIED_REPORT {
-            self.report_applied();
+    pub(crate) fn report_many(&mut self) {
+        if self.notes.applied + self.notes.settled >= NOTES_MAX {
+            self.report();
         }
     }
 
-    /// Tells the request how many applications began for it.
+    /// Tells the request what became of it here.
     #[inline]
-    pub(crate) fn report_applied(&mut self) {
-        if self.applied > 0 {
-            self.request.add_applied(std::mem::take(&mut self.applied));
+    pub(crate) fn report(&mut self) {
+        let Notes { applied, found, settled, remembered } = self.notes;
+        if applied | found | settled | remembered != 0 {
+            self.request.add(std::mem::take(&mut self.notes));
         }
     }
 
@@ -209,6 +209,13 @@ impl State {
     }
 }
 
+/// Whether an entry, or the goal that it became, is told of as found and
+/// settled: what is computed, not data that is walked through.
+#[inline]
+pub(crate) fn is_counted(handle: Handle) -> bool {
+    handle.thunk().is_some_and(|thunk| thunk.kind() != Kind::Identification)
+}
+
 /// A tree whose entries are replaced one by one.
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -230,7 +237,10 @@ impl Frame {
 }
 
 impl Partial {
-    pub(crate) fn new(tree: TreeView<'_>) -> Box<Self> {
+    /// Notes what is found in the tree.
+    pub(crate) fn new(tree: TreeView<'_>, notes: &mut Notes) -> Box<Self> {
+        let found = tree.iter().filter(|&entry| is_counted(entry)).count();
+        notes.found = notes.found.saturating_add(u32::try_from(found).unwrap_or(u32::MAX));
         Box::new(Self { tree: tree.into(), index: 0, offered_from: tree.len(), is_changed: false })
     }
 

@@ -27,7 +27,7 @@ pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};
 pub use host::{Applied, Claim, Cost, Fetch, Host, Outcome, Rule};
 pub use job::{FRAMES_MAX, Job, JobId};
-pub use request::{Priority, Request, Stop};
+pub use request::{Priority, Request, Stop, Tally};
 pub use scheduler::{Event, Scheduler, SchedulerOptions};
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request: whose wish it is that something is evaluated, and how urgent.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use objects::{FailureCode, Handle};
 
@@ -56,6 +56,34 @@ pub struct Request {
     /// It takes one of the places for requests.
     has_place: AtomicBool,
     applied: AtomicU64,
+    found: AtomicU64,
+    settled: AtomicU64,
+    /// Below zero for a moment where sparks end before their results are met.
+    remembered: AtomicI64,
+}
+
+/// How far a request is, short of what walks that run now have not reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Applications that were begun for it, those of its sparks included. One
+    /// that another request's walk ran is not among them.
+    pub applied: u64,
+    /// Thunks and encodes that its walks came upon: what they needed for
+    /// applications to begin, and what stood in results.
+    pub found: u64,
+    /// Those of them that have their results.
+    pub settled: u64,
+    /// Results that were known before.
+    pub remembered: u64,
+}
+
+/// The same of one walk, since it last told its request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Notes {
+    pub(crate) applied: u32,
+    pub(crate) found: u32,
+    pub(crate) settled: u32,
+    pub(crate) remembered: u32,
 }
 
 impl Request {
@@ -68,6 +96,9 @@ impl Request {
             state: AtomicU8::new(RUNNING),
             has_place: AtomicBool::new(!is_private),
             applied: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            remembered: AtomicI64::new(0),
         }
     }
 
@@ -82,16 +113,41 @@ impl Request {
         self.is_private
     }
 
-    /// Applications that were begun for this request so far, those of its
-    /// sparks included, short of what walks that run now have not reported
-    /// yet. One that another request's walk ran is not among them.
+    /// [`Tally::applied`].
     pub fn applied(&self) -> u64 {
         self.applied.load(Ordering::Relaxed)
     }
 
-    #[inline]
-    pub(crate) fn add_applied(&self, applied: u32) {
-        self.applied.fetch_add(u64::from(applied), Ordering::Relaxed);
+    /// How far it is.
+    pub fn tally(&self) -> Tally {
+        let settled = self.settled.load(Ordering::Relaxed);
+        Tally {
+            applied: self.applied(),
+            // The numbers are told one after the other.
+            found: self.found.load(Ordering::Relaxed).max(settled),
+            settled,
+            remembered: self.remembered.load(Ordering::Relaxed).max(0).unsigned_abs(),
+        }
+    }
+
+    pub(crate) fn add(&self, notes: Notes) {
+        let add = |sum: &AtomicU64, more: u32| {
+            if more > 0 {
+                sum.fetch_add(u64::from(more), Ordering::Relaxed);
+            }
+        };
+        add(&self.applied, notes.applied);
+        add(&self.found, notes.found);
+        add(&self.settled, notes.settled);
+        if notes.remembered > 0 {
+            self.remembered.fetch_add(i64::from(notes.remembered), Ordering::Relaxed);
+        }
+    }
+
+    /// A spark has left its result where a walk will find it: that one was not
+    /// known before.
+    pub(crate) fn discount_spark(&self) {
+        self.remembered.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes the request's place away. Whether it had one.

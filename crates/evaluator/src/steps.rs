@@ -6,7 +6,8 @@ use objects::{Application, FailureCode, Handle, Kind, Selection, TreeView};
 
 use crate::evaluator::{Turn, Wait};
 use crate::host::{Host, Rule};
-use crate::job::{Frame, Partial, State};
+use crate::job::{Frame, Partial, State, is_counted};
+use crate::request::Notes;
 use crate::rules::{self, Lacks};
 use crate::walk::{WalkBytes, WalkPool};
 
@@ -83,6 +84,7 @@ pub(crate) fn forward(frame: &mut Frame) -> Turn {
 pub(crate) fn complete<H: Host>(
     host: &mut H,
     frame: &mut Frame,
+    notes: &mut Notes,
     walk: &mut WalkBytes,
     pool: &WalkPool,
 ) -> Turn {
@@ -112,7 +114,7 @@ pub(crate) fn complete<H: Host>(
                 return Turn::Exceed;
             }
             frame.at = object;
-            frame.state = State::Deepening(Partial::new(tree));
+            frame.state = State::Deepening(Partial::new(tree, notes));
             Turn::Continue
         }
         None => Turn::Wait(Wait::Data(vec![object])),
@@ -120,7 +122,7 @@ pub(crate) fn complete<H: Host>(
 }
 
 /// Evaluates the entries of a tree, from where the last turn stopped.
-pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle) -> Turn {
+pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, notes: &mut Notes, tree: Handle) -> Turn {
     let turn_end = partial.index + ENTRIES_PER_TURN;
     while let Some(entry) = partial.entry(partial.index) {
         if partial.index == turn_end {
@@ -128,7 +130,10 @@ pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle)
         }
         match rules::lacks(host, entry) {
             Lacks::Nothing(value) if value.is_failure() => return Turn::Return(value),
-            Lacks::Nothing(value) => partial.replace(value),
+            Lacks::Nothing(value) => {
+                note_known(notes, entry);
+                partial.replace(value);
+            }
             Lacks::Goal(goal) => return Turn::Call(goal),
             Lacks::Data => return Turn::Wait(Wait::Data(blobs_missing(host, partial))),
         }
@@ -143,6 +148,14 @@ pub(crate) fn deepen<H: Host>(host: &mut H, partial: &mut Partial, tree: Handle)
     Turn::Return(complete)
 }
 
+/// An entry has its result without a walk.
+#[inline]
+fn note_known(notes: &mut Notes, entry: Handle) {
+    let counted = u32::from(is_counted(entry));
+    notes.settled += counted;
+    notes.remembered += counted;
+}
+
 /// Blobs from the current entry on that are not local, to be asked for at once.
 pub(crate) fn blobs_missing<H: Host>(host: &mut H, partial: &Partial) -> Vec<Handle> {
     const AT_ONCE: usize = 256;
@@ -155,7 +168,12 @@ pub(crate) fn blobs_missing<H: Host>(host: &mut H, partial: &Partial) -> Vec<Han
 }
 
 /// Replaces the encodes of an application, from where the last turn stopped.
-pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame, walk: &mut WalkBytes) -> Turn {
+pub(crate) fn resolve<H: Host>(
+    host: &mut H,
+    frame: &mut Frame,
+    notes: &mut Notes,
+    walk: &mut WalkBytes,
+) -> Turn {
     let State::Resolving(partial) = &mut frame.state else {
         unreachable!("the caller saw the state");
     };
@@ -166,7 +184,10 @@ pub(crate) fn resolve<H: Host>(host: &mut H, frame: &mut Frame, walk: &mut WalkB
         }
         match rules::known(host, entry) {
             Some(value) if value.is_failure() => return Turn::Return(value),
-            Some(value) => partial.replace(value),
+            Some(value) => {
+                note_known(notes, entry);
+                partial.replace(value);
+            }
             None => return Turn::Call(entry),
         }
     }

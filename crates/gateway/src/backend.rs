@@ -59,6 +59,12 @@ pub struct Progress {
     pub applied: u64,
     /// Evaluations known to be needed and not finished, in the whole node.
     pub waiting: u64,
+    /// Computations that this one was found to need.
+    pub known: u64,
+    /// Those of them that have their results.
+    pub done: u64,
+    /// Results that were remembered.
+    pub memo_hits: u64,
 }
 
 /// An evaluation under way. Dropping it cancels whatever nobody else waits for.

@@ -154,6 +154,9 @@ pub enum FunctionError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// Something else of the node failed.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// The functions of a node. Methods that change something block; the gateway
@@ -216,6 +219,23 @@ pub trait Functions: Send + Sync {
     /// [`FunctionError::NotFound`], [`FunctionError::Invalid`],
     /// [`FunctionError::Store`].
     fn remove_alias(&self, name: &str, alias: &str) -> Result<(), FunctionError>;
+
+    /// Names of the secrets, with the functions that need each.
+    fn secrets(&self) -> Vec<(String, Vec<String>)>;
+
+    /// Sets a secret, durably; functions that need it get the new value with
+    /// their next instance. Whether that changed it.
+    ///
+    /// # Errors
+    /// [`FunctionError::Invalid`], [`FunctionError::Failed`].
+    fn set_secret(&self, name: &str, value: &str) -> Result<bool, FunctionError>;
+
+    /// Removes a secret that no function needs.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`], [`FunctionError::Invalid`],
+    /// [`FunctionError::Failed`].
+    fn remove_secret(&self, name: &str) -> Result<(), FunctionError>;
 
     /// Removes a function with all its versions.
     ///

@@ -65,6 +65,8 @@ pub(crate) struct Ended {
     pub(crate) answer: Result<Answer, Problem>,
     /// What it took.
     pub(crate) timing: HeaderValue,
+    /// What it printed, as far as that is known.
+    pub(crate) log: Vec<u8>,
 }
 
 /// What a function learns of a request besides its body.
@@ -91,11 +93,12 @@ impl Invocation<'_> {
         let mut recording = Recording::begin(shared, &self.served, self.id);
         let head = self.head();
         let answer = answer(shared, &self.served, permit, head, body, &mut recording).await;
+        let log = recording.log().to_vec();
         let (status, failure) = match &answer {
             Ok(answer) => (answer.status, None),
             Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
         };
-        Ended { answer, timing: recording.end(status, failure) }
+        Ended { answer, timing: recording.end(status, failure), log }
     }
 
     fn head(&self) -> Vec<u8> {

@@ -14,7 +14,9 @@
 
 mod admission;
 mod backend;
+mod base64;
 mod body;
+mod cloud_event;
 mod connections;
 mod counts;
 mod door;

@@ -210,6 +210,16 @@ impl Problem {
         &self.0.detail
     }
 
+    /// Whether it is a function that failed.
+    pub(crate) fn is_functions(&self) -> bool {
+        self.0.component == "function"
+    }
+
+    /// What a failure itself says, without who said it.
+    pub(crate) fn failure_detail(&self) -> Option<&str> {
+        self.0.failure.as_ref().map(|failure| failure.detail.as_str())
+    }
+
     /// The document for a request with this id.
     pub(crate) fn to_json(&self, request_id: &str) -> Vec<u8> {
         let named = Document { request_id: Some(request_id.to_owned()), ..self.0.as_ref().clone() };

@@ -109,7 +109,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, objects, operations, trees,
+        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, lambda, objects, operations,
+        secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -128,10 +129,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/v1/functions/{name}/rollback", Long, functions::roll_back),
         Endpoint::new(Put, "/v1/functions/{name}/aliases/{alias}", Quick, functions::set_alias),
         Endpoint::new(Delete, "/v1/functions/{name}/aliases/{alias}", Quick, functions::remove_alias),
+        Endpoint::new(Get, "/v1/secrets", Quick, secrets::list),
+        Endpoint::new(Put, "/v1/secrets/{name}", Quick, secrets::put),
+        Endpoint::new(Delete, "/v1/secrets/{name}", Quick, secrets::remove),
         Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
         Endpoint::new(Any, "/function/{name}", Long, call::call),
         Endpoint::new(Any, "/function/{name}/", Long, call::call),
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
+        Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
         Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),

@@ -148,7 +148,7 @@ fn version_2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
 }
 
 /// In a container, our path may begin outside of what is mounted.
-fn below(point: &str, root: &str, path: &str) -> PathBuf {
+pub(crate) fn below(point: &str, root: &str, path: &str) -> PathBuf {
     let inside = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
     let full = Path::new(point).join(inside.trim_start_matches('/'));
     if full.is_dir() { full } else { PathBuf::from(point) }

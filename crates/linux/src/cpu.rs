@@ -28,6 +28,16 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Lets the calling thread give way to others: its niceness grows by
+/// `niceness`, of at most 19, which it cannot take back.
+///
+/// # Errors
+/// What the kernel says; in practice only for a negative number.
+pub fn lower_priority(niceness: i32) -> io::Result<()> {
+    rustix::process::nice(niceness)?;
+    Ok(())
+}
+
 /// The CPU that the calling thread runs on at this moment.
 pub fn current_cpu() -> usize {
     sched_getcpu()

@@ -22,6 +22,25 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Makes `fd` the standard input, and closes every descriptor from 3 on.
+///
+/// # Safety
+/// 1. Nobody uses a descriptor of this process but 0, 1 and 2 afterwards, not
+///    to close it either.
+///
+/// # Errors
+/// What the kernel says.
+pub unsafe fn keep_only_as_stdin(fd: OwnedFd) -> io::Result<()> {
+    let fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
+    // SAFETY: the call takes two numbers; what 0 was, nobody owns in this process.
+    if unsafe { libc::dup2(fd, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call takes three numbers; the caller uses nothing that it closes.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Has a descriptor stay open when a program is executed. Safe between a fork
 /// and that.
 ///

@@ -2,14 +2,15 @@
 //! The only wrapper of kernel calls.
 //!
 //! Safe functions over what the node needs of Linux and the standard library
-//! does not give: file mappings, CPU clocks, a cheap clock, CPU affinity, memory
-//! figures, a heap in huge pages; and what confines other processes: pidfds,
+//! does not give: file mappings, CPU clocks, a cheap clock, hints for the cache,
+//! CPU affinity, memory figures, a heap in huge pages; and what confines other processes: pidfds,
 //! namespaces, mounts, control groups, credentials, filters for system calls.
 //! Errors are [`std::io::Error`] with the kernel's own code inside; whoever
 //! calls knows the path or purpose and adds it.
 
 mod calls;
 mod cgroup;
+mod chosen_group;
 mod cpu;
 mod credentials;
 mod execution;
@@ -19,9 +20,13 @@ mod mapping;
 mod message;
 mod mounts;
 mod namespaces;
+mod network;
 mod pidfd;
+mod places;
+mod prefetch;
 mod shared_memory;
 mod syscall_filter;
+mod syscall_profile;
 #[cfg(test)]
 mod test_thread;
 mod ticks;
@@ -29,12 +34,14 @@ mod usage;
 
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
-pub use cpu::{available_cpus, current_cpu, pin_to_cpu};
+pub use chosen_group::{ChosenGroup, GroupSetting};
+pub use cpu::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
 pub use credentials::{
-    ProcessLimits, become_user, capabilities, drop_bounding_set, forbid_dumping, forbid_new_privileges,
-    keep_capabilities, set_process_limits,
+    HeldCapabilities, ProcessLimits, become_user, become_user_with, capabilities, drop_bounding_set,
+    forbid_dumping, forbid_new_privileges, has_resource_limit, hold_capabilities, keep_capabilities,
+    limit_bounding_set, set_process_limits, set_resource_limit,
 };
-pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, memory_file};
+pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, keep_only_as_stdin, memory_file};
 pub use heap::{prefer_huge_pages, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
@@ -43,18 +50,24 @@ pub use message::{
     send_message,
 };
 pub use mounts::{
-    Restrictions, attach, change_directory, change_root, copy_tree, detach, file_system_size,
-    make_mounts_private, new_file_system, new_memory_files, restrict,
+    MountFlags, Propagation, Restrictions, attach, change_directory, change_mount, change_root, copy_mount,
+    copy_tree, detach, file_system_size, make_mounts_private, new_file_system, new_memory_files, new_mount,
+    propagate, restrict,
 };
 pub use namespaces::{
-    Namespaces, attach_in, enter, leave_session_keyring, map_own_user, own_user, set_host_name, unshare,
+    Namespaces, attach_in, enter, enter_file, leave_session_keyring, map_own_user, own_user, set_host_name,
+    unshare,
 };
+pub use network::bring_up_loopback;
 pub use pidfd::{
     Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
-    reap_any, reset_signals, wait_either, wait_process, wait_readable, wait_ready,
+    reap_any, reset_signals, send_signal, wait_either, wait_process, wait_readable, wait_ready,
 };
+pub use places::{DeviceKind, hold_named_pipe, make_device, make_named_pipe, open_named_pipe, set_file_mask};
+pub use prefetch::{prefetch, prefetch_to_write};
 pub use shared_memory::{SHARED_MEMORY_MAX, SharedMemory, wait_while, wake_one};
 pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_filters};
+pub use syscall_profile::{ArgumentTest, Comparison, ProfileAnswer, ProfileRule};
 pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
     cpu_ns_of, disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns, total_memory_bytes,

@@ -41,6 +41,105 @@ impl Restrictions {
     }
 }
 
+/// What is set and what is cleared of a mount: the kernel's `MOUNT_ATTR_…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MountFlags {
+    /// These hold from now on.
+    pub set: u64,
+    /// These no more.
+    pub clear: u64,
+}
+
+impl MountFlags {
+    /// Nothing may be written.
+    pub const READ_ONLY: u64 = 0x1;
+    /// Set-user-id bits mean nothing.
+    pub const NO_SETUID: u64 = 0x2;
+    /// Devices cannot be opened.
+    pub const NO_DEVICES: u64 = 0x4;
+    /// Nothing can be executed.
+    pub const NO_EXEC: u64 = 0x8;
+    /// When times of access are kept; 0 is at the first since a change.
+    pub const ACCESS_TIMES: u64 = 0x70;
+    /// Never.
+    pub const NO_ACCESS_TIMES: u64 = 0x10;
+    /// Always.
+    pub const STRICT_ACCESS_TIMES: u64 = 0x20;
+    /// Not of folders.
+    pub const NO_FOLDER_TIMES: u64 = 0x80;
+    /// Links are not followed.
+    pub const NO_LINKS: u64 = 0x20_0000;
+}
+
+/// What other mount namespaces see of mounts below one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// All, and the other way round.
+    Shared,
+    /// None, but what is mounted there is seen here.
+    Slave,
+    /// None.
+    Private,
+    /// None, and it cannot be bound elsewhere.
+    Unbindable,
+}
+
+impl Propagation {
+    fn flags(self, recursive: bool) -> MountPropagationFlags {
+        let one = match self {
+            Self::Shared => MountPropagationFlags::SHARED,
+            Self::Slave => MountPropagationFlags::DOWNSTREAM,
+            Self::Private => MountPropagationFlags::PRIVATE,
+            Self::Unbindable => MountPropagationFlags::UNBINDABLE,
+        };
+        if recursive { one | MountPropagationFlags::REC } else { one }
+    }
+}
+
+/// Sets the propagation of what is mounted at a path.
+///
+/// # Errors
+/// `InvalidInput` if nothing is mounted there.
+pub fn propagate(place: &Path, propagation: Propagation, recursive: bool) -> io::Result<()> {
+    Ok(rustix::mount::mount_change(place, propagation.flags(recursive))?)
+}
+
+/// Changes what a mount allows, with those below it if `recursive`.
+///
+/// # Errors
+/// `PermissionDenied` for what a user namespace has locked.
+pub fn change_mount(mount: BorrowedFd<'_>, flags: MountFlags, recursive: bool) -> io::Result<()> {
+    set_attributes(mount, flags, 0, recursive)
+}
+
+/// A new file system with whatever its mount allows; otherwise like
+/// [`new_file_system`].
+///
+/// # Errors
+/// As [`new_file_system`].
+pub fn new_mount(
+    kind: &str,
+    source: &str,
+    options: &[(&str, &str)],
+    flags: MountFlags,
+) -> io::Result<OwnedFd> {
+    let all: Vec<(&str, &str)> = [("source", source)].into_iter().chain(options.iter().copied()).collect();
+    new_file_system(kind, &all, Restrictions(flags.set))
+}
+
+/// What is at `path` once more, mounted nowhere yet, with what is mounted
+/// below it if `recursive`. It allows what the other allows.
+///
+/// # Errors
+/// `NotFound`, and what the kernel says.
+pub fn copy_mount(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    Ok(rustix::mount::open_tree(CWD, path, flags)?)
+}
+
 /// Lets nothing that is mounted here be seen outside of this mount namespace,
 /// or the other way round.
 ///
@@ -97,7 +196,8 @@ pub fn copy_tree(path: &Path, restrictions: Restrictions) -> io::Result<OwnedFd>
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = rustix::mount::open_tree(CWD, path, flags)?;
-    set_attributes(tree.as_fd(), restrictions.0, 1 << 18, true)?;
+    let flags = MountFlags { set: restrictions.0, clear: 0 };
+    set_attributes(tree.as_fd(), flags, 1 << 18, true)?;
     Ok(tree)
 }
 
@@ -106,11 +206,16 @@ pub fn copy_tree(path: &Path, restrictions: Restrictions) -> io::Result<OwnedFd>
 /// # Errors
 /// What the kernel says.
 pub fn restrict(mount: BorrowedFd<'_>, restrictions: Restrictions) -> io::Result<()> {
-    set_attributes(mount, restrictions.0, 0, false)
+    set_attributes(mount, MountFlags { set: restrictions.0, clear: 0 }, 0, false)
 }
 
 /// `propagation` 0 leaves it as it is.
-fn set_attributes(mount: BorrowedFd<'_>, set: u64, propagation: u64, recursive: bool) -> io::Result<()> {
+fn set_attributes(
+    mount: BorrowedFd<'_>,
+    change: MountFlags,
+    propagation: u64,
+    recursive: bool,
+) -> io::Result<()> {
     #[repr(C)]
     struct Attributes {
         set: u64,
@@ -118,7 +223,7 @@ fn set_attributes(mount: BorrowedFd<'_>, set: u64, propagation: u64, recursive: 
         propagation: u64,
         user_namespace: u64,
     }
-    let attributes = Attributes { set, clear: 0, propagation, user_namespace: 0 };
+    let attributes = Attributes { set: change.set, clear: change.clear, propagation, user_namespace: 0 };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the structure is the kernel's `mount_attr` in its first version,
     // whose size goes with it; the path is an empty C string.

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
@@ -18,6 +18,8 @@ impl Namespaces {
     pub const NONE: Self = Self(0);
     /// What is mounted where.
     pub const MOUNT: Self = Self(0x0002_0000);
+    /// The root of the control groups.
+    pub const CGROUP: Self = Self(0x0200_0000);
     /// The host's name.
     pub const UTS: Self = Self(0x0400_0000);
     /// System V objects and message queues.
@@ -72,6 +74,17 @@ pub fn unshare(kinds: Namespaces) -> io::Result<()> {
 pub fn enter(pidfd: BorrowedFd<'_>, kinds: Namespaces) -> io::Result<()> {
     rustix::thread::move_into_thread_name_spaces(pidfd, ThreadNameSpaceType::from_bits_retain(kinds.0))?;
     Ok(())
+}
+
+/// Moves the calling thread into the namespace that a file stands for, one
+/// below `/proc/PID/ns` or a bind of it; for `PID`, its children.
+///
+/// # Errors
+/// `InvalidInput` if the file stands for a namespace of another kind.
+pub fn enter_file(file: BorrowedFd<'_>, kind: Namespaces) -> io::Result<()> {
+    // SAFETY: the call takes a descriptor and a number.
+    let done = unsafe { libc::setns(file.as_raw_fd(), kind.0 as libc::c_int) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Puts mounts that are mounted nowhere yet into the mount namespace of a

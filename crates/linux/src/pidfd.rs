@@ -42,6 +42,18 @@ pub fn kill_process(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Sends a process a signal, by its number.
+///
+/// # Errors
+/// `InvalidInput` for what is no signal; ESRCH if the process has ended.
+pub fn send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let number = Signal::from_named_raw(signal).or_else(|| {
+        // SAFETY: the C library keeps 32 and 33 for itself; those above are free.
+        (34..=64).contains(&signal).then(|| unsafe { Signal::from_raw_unchecked(signal) })
+    });
+    Ok(process::pidfd_send_signal(pidfd, number.ok_or(Errno::INVAL)?)?)
+}
+
 /// Asks the process to end in order (SIGTERM). One that has ended already is
 /// no error.
 ///

@@ -19,6 +19,15 @@ pub enum Verdict {
     Refuse(u16),
 }
 
+impl Verdict {
+    fn value(self) -> u32 {
+        match self {
+            Self::Allow => 0x7fff_0000,
+            Self::Refuse(errno) => 0x0005_0000 | u32::from(errno),
+        }
+    }
+}
+
 /// A condition on one argument: its low 32 bits under a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argument {
@@ -63,13 +72,13 @@ fn number(call: i64) -> u32 {
 
 const LOAD: u16 = 0x20;
 const AND: u16 = 0x54;
-const JUMP_EQUAL: u16 = 0x15;
-const JUMP_AT_LEAST: u16 = 0x35;
+pub(crate) const JUMP_EQUAL: u16 = 0x15;
+pub(crate) const JUMP_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 /// Offsets in the kernel's `seccomp_data`.
 const AT_CALL: u32 = 0;
 const AT_ARCHITECTURE: u32 = 4;
-const AT_ARGUMENTS: u32 = 16;
+pub(crate) const AT_ARGUMENTS: u32 = 16;
 /// Numbers from here on are the x32 calls of another ABI.
 const OTHER_ABI: u32 = 0x4000_0000;
 #[cfg(target_arch = "x86_64")]
@@ -80,6 +89,41 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 const INSTRUCTIONS_MAX: usize = 4096;
 /// Bytes of one instruction.
 const INSTRUCTION_LEN: usize = 8;
+
+/// A filter that is being written.
+pub(crate) struct Instructions(Vec<u8>);
+
+impl Instructions {
+    /// Answers calls of other ABIs with this value, and loads the call's
+    /// number.
+    pub(crate) fn begin(foreign: u32) -> Self {
+        let mut program = Self(Vec::new());
+        program.push(LOAD, 0, 0, AT_ARCHITECTURE);
+        program.push(JUMP_EQUAL, 1, 0, ARCHITECTURE);
+        program.answer(foreign);
+        program.push(LOAD, 0, 0, AT_CALL);
+        program.push(JUMP_AT_LEAST, 0, 1, OTHER_ABI);
+        program.answer(foreign);
+        program
+    }
+
+    pub(crate) fn push(&mut self, code: u16, if_true: u8, if_false: u8, value: u32) {
+        self.0.extend(code.to_ne_bytes());
+        self.0.extend([if_true, if_false]);
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    pub(crate) fn answer(&mut self, value: u32) {
+        self.push(RETURN, 0, 0, value);
+    }
+
+    pub(crate) fn finish(self) -> io::Result<SyscallFilter> {
+        if self.0.len() > INSTRUCTIONS_MAX * INSTRUCTION_LEN {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the filter is too long"));
+        }
+        Ok(SyscallFilter { bytes: self.0 })
+    }
+}
 
 /// A filter, as the kernel takes it: an array of `sock_filter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,21 +138,12 @@ impl SyscallFilter {
     /// # Errors
     /// `InvalidInput` if it gets longer than the kernel takes.
     pub fn new(rules: &[Rule], otherwise: Verdict) -> io::Result<Self> {
-        let mut filter = Self { bytes: Vec::new() };
-        filter.push(LOAD, 0, 0, AT_ARCHITECTURE);
-        filter.push(JUMP_EQUAL, 1, 0, ARCHITECTURE);
-        filter.answer(otherwise);
-        filter.push(LOAD, 0, 0, AT_CALL);
-        filter.push(JUMP_AT_LEAST, 0, 1, OTHER_ABI);
-        filter.answer(otherwise);
+        let mut program = Instructions::begin(otherwise.value());
         for rule in rules {
-            filter.rule(rule);
+            push_rule(&mut program, rule);
         }
-        filter.answer(otherwise);
-        if filter.bytes.len() > INSTRUCTIONS_MAX * INSTRUCTION_LEN {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the filter is too long"));
-        }
-        Ok(filter)
+        program.answer(otherwise.value());
+        program.finish()
     }
 
     /// A filter that was carried here as bytes.
@@ -128,34 +163,6 @@ impl SyscallFilter {
     /// The instructions, in this machine's byte order.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    fn push(&mut self, code: u16, if_true: u8, if_false: u8, value: u32) {
-        self.bytes.extend(code.to_ne_bytes());
-        self.bytes.extend([if_true, if_false]);
-        self.bytes.extend(value.to_ne_bytes());
-    }
-
-    fn answer(&mut self, verdict: Verdict) {
-        let value = match verdict {
-            Verdict::Allow => 0x7fff_0000,
-            Verdict::Refuse(errno) => 0x0005_0000 | u32::from(errno),
-        };
-        self.push(RETURN, 0, 0, value);
-    }
-
-    fn rule(&mut self, rule: &Rule) {
-        // Each condition takes four instructions, and the answers one each.
-        let conditions = rule.any_of.iter().take(60);
-        let len = u8::try_from(conditions.len() * 4).unwrap_or(u8::MAX);
-        self.push(JUMP_EQUAL, 0, len + 1, rule.call);
-        for argument in conditions {
-            self.push(LOAD, 0, 0, AT_ARGUMENTS + 8 * u32::from(argument.index.min(5)));
-            self.push(AND, 0, 0, argument.mask);
-            self.push(JUMP_EQUAL, 0, 1, argument.value);
-            self.answer(rule.then);
-        }
-        self.answer(if rule.any_of.is_empty() { rule.then } else { rule.otherwise });
     }
 
     /// Installs it in the calling thread, for ever. The thread must have
@@ -184,6 +191,21 @@ impl SyscallFilter {
         let done = unsafe { libc::syscall(libc::SYS_seccomp, set_filter, 0u32, &raw const program) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+fn push_rule(program: &mut Instructions, rule: &Rule) {
+    // Each condition takes four instructions, and the answers one each.
+    let conditions = rule.any_of.iter().take(60);
+    let len = u8::try_from(conditions.len() * 4).unwrap_or(u8::MAX);
+    program.push(JUMP_EQUAL, 0, len + 1, rule.call);
+    for argument in conditions {
+        program.push(LOAD, 0, 0, AT_ARGUMENTS + 8 * u32::from(argument.index.min(5)));
+        program.push(AND, 0, 0, argument.mask);
+        program.push(JUMP_EQUAL, 0, 1, argument.value);
+        program.answer(rule.then.value());
+    }
+    let last = if rule.any_of.is_empty() { rule.then } else { rule.otherwise };
+    program.answer(last.value());
 }
 
 /// Whether the kernel has filters.

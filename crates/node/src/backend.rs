@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluator::{Request, Stop};
+use evaluator::{Request, Stop, Tally};
 use gateway::{
     Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Place,
     Priority, Progress,
@@ -15,6 +15,7 @@ use sandbox::wasm::{Compilation, Origin};
 use store::{BlobWriter, Object, Record, Rule};
 use tokio::sync::oneshot;
 
+use crate::reclaimer::full_text;
 use crate::running::Node;
 
 /// A [`Node`] behind the gateway's trait.
@@ -41,6 +42,7 @@ impl Backend for NodeBackend {
             BundleRecord::Tree(tree) => Some(store.keep_tree(tree)),
             BundleRecord::Goal(_) => None,
         };
+        store.has_room()?;
         Ok(records.iter().filter_map(keep).collect())
     }
 
@@ -51,6 +53,7 @@ impl Backend for NodeBackend {
             BundleRecord::Tree(tree) => Some(store.pass_tree(tree)),
             BundleRecord::Goal(_) => None,
         };
+        store.has_room()?;
         Ok(records.iter().filter_map(pass).collect())
     }
 
@@ -82,6 +85,9 @@ impl Backend for NodeBackend {
         if let Some(known) = evaluation.node.known(goal) {
             evaluation.known = Some(known);
             return Ok(Box::new(evaluation));
+        }
+        if evaluation.node.store.is_full() {
+            return Err(full_text(&evaluation.node.store));
         }
         let priority = match request.priority {
             Priority::High => evaluator::Priority::High,
@@ -302,7 +308,10 @@ impl Evaluation for RunningEvaluation {
 
     fn progress(&self) -> Progress {
         let (parked, _) = self.node.scheduler.waiting();
-        Progress { applied: self.applied(), waiting: (parked + self.node.scheduler.runnable()) as u64 }
+        let waiting = (parked + self.node.scheduler.runnable()) as u64;
+        let tally = self.submitted.as_ref().map(|(request, _)| request.tally()).unwrap_or_default();
+        let Tally { applied, found, settled, remembered } = tally;
+        Progress { applied, waiting, known: found, done: settled, memo_hits: remembered }
     }
 }
 
@@ -353,6 +362,11 @@ impl Node {
             gauge("inputs_held_bytes", "Bytes of inputs that walks hold.", self.scheduler.held_bytes()),
             gauge("jobs_runnable", "Walks that wait for a worker.", self.scheduler.runnable() as u64),
             gauge("workers", "Worker threads.", self.budgets.workers as u64),
+            gauge(
+                "modules_pending",
+                "Procedures being compiled, or waiting for it.",
+                self.codelets.coming() as u64,
+            ),
             gauge("fetches_pending", "Objects being read from the disk.", self.fetcher.pending() as u64),
             gauge("objects_memory", "Objects in memory.", stats.memory_objects),
             gauge("objects_memory_bytes", "Bytes of objects in memory.", stats.memory_bytes),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sandbox::process::Language;
 use serde::Deserialize;
 
 use crate::Error;
@@ -29,6 +30,10 @@ pub struct Options {
     /// Connections that each listener has at once; further ones wait in the
     /// kernel until one ends.
     pub connections_max: Option<usize>,
+    /// The Python that functions run on; `None`: the `python3` in `PATH`.
+    pub python: Option<PathBuf>,
+    /// The Node.js that functions run on; `None`: the `node` in `PATH`.
+    pub nodejs: Option<PathBuf>,
     /// How long clients on TCP may keep the node waiting.
     #[serde(skip)]
     pub patience: Patience,
@@ -66,11 +71,26 @@ impl Options {
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
             requests_max: self.requests_max.or(below.requests_max),
             connections_max: self.connections_max.or(below.connections_max),
+            python: self.python.or(below.python),
+            nodejs: self.nodejs.or(below.nodejs),
             patience: self.patience,
             version: self.version,
             commit: self.commit,
             sandbox_init: self.sandbox_init,
         }
+    }
+}
+
+impl Options {
+    /// The interpreter of a language.
+    pub(crate) fn interpreter(&self, language: Language) -> PathBuf {
+        let told = match language {
+            Language::Python => &self.python,
+            Language::Node => &self.nodejs,
+            // It is its own.
+            Language::Executable => &None,
+        };
+        told.clone().unwrap_or_else(|| language.interpreter().into())
     }
 }
 

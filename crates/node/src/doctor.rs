@@ -36,7 +36,8 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
-        checks.extend(Language::ALL.map(template));
+        checks
+            .extend(Language::INTERPRETED.map(|language| template(language, &options.interpreter(language))));
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
@@ -128,15 +129,16 @@ fn container(options: &Options) -> Check {
 }
 
 /// Starts a template of a language. Who has no functions in it needs none.
-fn template(language: Language) -> Check {
+fn template(language: Language, interpreter: &Path) -> Check {
     let began = Instant::now();
     Check {
         name: match language {
             Language::Python => "python",
+            Language::Executable => "executable",
             Language::Node => "node.js",
         },
         is_ok: true,
-        detail: match language.probe() {
+        detail: match language.probe(interpreter) {
             Ok(version) => {
                 format!("{version}; a template started in {:.0} ms", began.elapsed().as_secs_f64() * 1e3)
             }

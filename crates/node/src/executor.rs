@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
 use linux::Ticks;
-use objects::{Application, Failure, FailureCode, Handle, TreeView};
-use sandbox::wasm::{Codelets, Interrupt, Invoker};
+use objects::{Application, Failure, FailureCode, Handle, Limits, TreeView};
+use sandbox::wasm::{Awaiting, Codelets, Interrupt, Invoker};
 use sandbox::{Call, Fault};
 use store::{Object, Record, Store};
 
 use crate::Scheduler;
 use crate::fetcher::Fetcher;
 use crate::processes::Processes;
+use crate::reclaimer::full_text;
 
 /// What other threads may see of a worker.
 pub(crate) struct WorkerState {
@@ -54,6 +55,7 @@ pub struct Executor {
     scheduler: Arc<Scheduler>,
     fetcher: Arc<Fetcher>,
     processes: Arc<Processes>,
+    codelets: Arc<Codelets>,
     invoker: Invoker,
     state: Arc<WorkerState>,
     request: Option<Arc<Request>>,
@@ -68,14 +70,14 @@ impl Executor {
         codelets: Arc<Codelets>,
         processes: Arc<Processes>,
     ) -> Self {
-        let invoker = Invoker::new(codelets);
+        let invoker = Invoker::new(Arc::clone(&codelets));
         let state = Arc::new(WorkerState {
             request: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
             applied: AtomicU64::new(0),
             interrupt: invoker.interrupt(),
         });
-        Self { store, scheduler, fetcher, processes, invoker, state, request: None, applied: 0 }
+        Self { store, scheduler, fetcher, processes, codelets, invoker, state, request: None, applied: 0 }
     }
 
     pub(crate) fn state(&self) -> Arc<WorkerState> {
@@ -107,37 +109,36 @@ impl Executor {
 
     /// Runs the procedure; again, if it was interrupted for a request that had
     /// left this worker before the interrupt arrived.
-    fn invoke(
-        &mut self,
-        definition: Handle,
-        application: &Application<'_>,
-        data: &Object,
-    ) -> sandbox::Outcome {
-        loop {
-            let call = Call {
-                application: data.clone(),
-                handle: definition,
-                limits: application.limits,
-                procedure: application.procedure,
-                deadline: None,
+    #[inline]
+    fn invoke(&mut self, call: Call) -> sandbox::Outcome {
+        let Call { handle, limits, procedure, .. } = call;
+        let mut outcome = self.invoke_once(call);
+        while is_interrupted(&outcome) && self.stopped().is_none() {
+            outcome = match self.store.get(handle) {
+                Ok(Some(application)) => {
+                    self.invoke_once(Call { application, handle, limits, procedure, deadline: None })
+                }
+                _ => {
+                    let detail = format!("{handle} was lost before its application began anew; ask again");
+                    never_ran(Fault { code: FailureCode::MissingData, detail })
+                }
             };
-            self.state.is_busy.swap(true, Ordering::SeqCst);
-            if let Some(code) = self.stopped() {
-                self.state.is_busy.store(false, Ordering::Release);
-                let fault = Fault { code, detail: "its request was stopped before it began".to_owned() };
-                return sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() };
-            }
-            self.applied += 1;
-            let outcome = self.invoker.invoke(call);
-            self.state.is_busy.store(false, Ordering::Release);
-            let stopped = matches!(
-                outcome.result,
-                Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. })
-            );
-            if !stopped || self.stopped().is_some() {
-                return outcome;
-            }
         }
+        outcome
+    }
+
+    #[inline]
+    fn invoke_once(&mut self, call: Call) -> sandbox::Outcome {
+        self.state.is_busy.swap(true, Ordering::SeqCst);
+        if let Some(code) = self.stopped() {
+            self.state.is_busy.store(false, Ordering::Release);
+            let detail = "its request was stopped before it began".to_owned();
+            return never_ran(Fault { code, detail });
+        }
+        self.applied += 1;
+        let outcome = self.invoker.invoke(call);
+        self.state.is_busy.store(false, Ordering::Release);
+        outcome
     }
 
     fn failure(&self, thunk: Handle, fault: &Fault) -> Handle {
@@ -214,17 +215,54 @@ impl Host for Executor {
     }
 
     #[inline]
-    fn apply(&mut self, thunk: Handle, application: &Application<'_>, data: &Object, job: JobId) -> Applied {
+    fn is_prepared(&mut self, limits: &Limits, procedure: Handle) -> bool {
+        self.invoker.is_ready(procedure, limits.fuel > 0) || procedure.literal_bytes().is_some()
+    }
+
+    fn prepare(
+        &mut self,
+        limits: &Limits,
+        procedure: Handle,
+        waiter: JobId,
+        request: &Arc<Request>,
+    ) -> Fetch {
+        let (scheduler, request) = (Arc::clone(&self.scheduler), Arc::clone(request));
+        let waiter = AwaitsCode { scheduler, request, job: waiter, procedure };
+        self.codelets.await_ready(procedure, limits.fuel > 0, Box::new(waiter));
+        Fetch::Coming
+    }
+
+    #[inline]
+    fn apply(
+        &mut self,
+        thunk: Handle,
+        limits: Limits,
+        procedure: Handle,
+        data: Object,
+        job: JobId,
+    ) -> Applied {
         // A module is never a literal, so that this costs codelets nothing.
-        if application.procedure.literal_bytes().is_some()
-            && self.processes.take_over(job, thunk, application, data, self.request.as_ref())
+        if procedure.literal_bytes().is_some()
+            && let Ok(application) = Application::from_tree(data.as_tree())
+            && self.processes.take_over(job, thunk, &application, &data, self.request.as_ref())
         {
             self.applied += 1;
             self.state.applied.store(self.applied, Ordering::Relaxed);
             return Applied::Pending;
         }
+        if self.store.is_full() {
+            let fault = Fault { code: FailureCode::Resources, detail: full_text(&self.store) };
+            let result = self.failure(thunk, &fault);
+            return Applied::Done(Outcome { result, cost: Cost::default(), is_lasting: false });
+        }
         let begun = Ticks::now();
-        let outcome = self.invoke(thunk.definition(), application, data);
+        let outcome = self.invoke(Call {
+            application: data,
+            handle: thunk.definition(),
+            limits,
+            procedure,
+            deadline: None,
+        });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };
@@ -237,6 +275,40 @@ impl Host for Executor {
             },
         })
     }
+}
+
+/// A job that waits for a procedure's code.
+struct AwaitsCode {
+    scheduler: Arc<Scheduler>,
+    request: Arc<Request>,
+    job: JobId,
+    procedure: Handle,
+}
+
+impl Awaiting for AwaitsCode {
+    fn is_wanted(&self) -> bool {
+        self.request.stopped().is_none()
+    }
+
+    fn done(self: Box<Self>, ready: Result<(), &Fault>) {
+        let event = match ready {
+            // The bytes were here and are not any more.
+            Err(fault) if fault.code == FailureCode::MissingData => Event::Missing(self.procedure),
+            // What is no module is said by its application.
+            _ => Event::Arrived,
+        };
+        self.scheduler.resume(self.job, event);
+    }
+}
+
+#[inline]
+fn is_interrupted(outcome: &sandbox::Outcome) -> bool {
+    matches!(outcome.result, Err(Fault { code: FailureCode::Cancelled | FailureCode::Deadline, .. }))
+}
+
+#[cold]
+fn never_ran(fault: Fault) -> sandbox::Outcome {
+    sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() }
 }
 
 fn rule_of(rule: Rule) -> store::Rule {

@@ -23,6 +23,7 @@ use sandbox::wasm::Codelets;
 use store::Store;
 
 use crate::processes::{Expected, Processes, check_in};
+use crate::secrets::{SecretError, Secrets};
 use deployment::Deployment;
 use routes::{Route, RouteTable};
 use traffic::{LIVE, Traffic, is_alias};
@@ -38,6 +39,7 @@ pub(crate) struct Deployments {
     store: Arc<Store>,
     processes: Arc<Processes>,
     codelets: Arc<Codelets>,
+    secrets: Arc<Secrets>,
     serving: RwLock<Serving>,
     /// Held while labels change: they are more than one.
     changing: Mutex<()>,
@@ -63,6 +65,8 @@ struct Version {
     served: Arc<Served>,
     expected: Expected,
     routes: Arc<[Route]>,
+    /// Names of secrets that it needs.
+    secrets: Arc<[String]>,
 }
 
 impl Function {
@@ -122,9 +126,10 @@ impl Deployments {
         store: Arc<Store>,
         processes: Arc<Processes>,
         codelets: Arc<Codelets>,
+        secrets: Arc<Secrets>,
     ) -> Result<Self, store::Error> {
         let (serving, changing) = (RwLock::default(), Mutex::default());
-        let deployments = Self { store, processes, codelets, serving, changing };
+        let deployments = Self { store, processes, codelets, secrets, serving, changing };
         for (name, labelled) in labels::read(&deployments.store, None)? {
             if labelled.main.is_none() {
                 continue;
@@ -162,6 +167,7 @@ impl Deployments {
             served: Arc::new(deployment.served(name, number, handle, totals.clone())),
             expected: deployment.expected,
             routes: deployment.routes.into(),
+            secrets: deployment.secrets.into(),
         })
     }
 
@@ -194,6 +200,11 @@ impl Deployments {
     /// Loads it once, so that what cannot run never serves.
     fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
         let Deployment { runtime, procedure, limits, expected, .. } = deployment;
+        if let Some(missing) = deployment.secrets.iter().find(|name| !self.secrets.has(name)) {
+            let why =
+                format!("it needs the secret {missing}, which is not set: `sinew secret set {missing}`");
+            return Err(FunctionError::Invalid(why));
+        }
         let most = self.processes.memory_bytes();
         if runtime != "wasm" && limits.memory_bytes > most {
             let why = format!(
@@ -233,6 +244,23 @@ impl Deployments {
         Ok(main.served)
     }
 
+    /// Functions some version of which needs a secret, and that an alias names.
+    fn users(&self, secret: &str) -> Vec<String> {
+        let serving = self.serving.read();
+        let needs = |version: &Version| version.secrets.iter().any(|name| name == secret);
+        let users = serving.functions.iter().filter(|(_, function)| function.reached().any(needs));
+        users.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Has instances made anew that know the old value of a secret.
+    fn renew(&self, secret: &str) {
+        let serving = self.serving.read();
+        let versions = serving.functions.values().flat_map(|function| function.versions.values());
+        for version in versions.filter(|version| version.secrets.iter().any(|name| name == secret)) {
+            self.processes.renew(version.served.procedure);
+        }
+    }
+
     /// Lets go of the oldest versions that no alias names.
     fn prune(&self, name: &str) -> Result<(), FunctionError> {
         let mut serving = self.serving.write();
@@ -248,6 +276,13 @@ impl Deployments {
             labels::remove_version(&self.store, name, version)?;
         }
         Ok(())
+    }
+}
+
+fn refused(error: SecretError) -> FunctionError {
+    match error {
+        SecretError::Invalid(why) => FunctionError::Invalid(why),
+        other => FunctionError::Failed(other.to_string()),
     }
 }
 
@@ -423,6 +458,33 @@ impl Functions for Deployments {
         }
         self.expect_again(Some(name));
         Ok(())
+    }
+
+    fn secrets(&self) -> Vec<(String, Vec<String>)> {
+        let names = self.secrets.names().into_iter();
+        names.map(|name| (self.users(&name), name)).map(|(users, name)| (name, users)).collect()
+    }
+
+    fn set_secret(&self, name: &str, value: &str) -> Result<bool, FunctionError> {
+        let is_changed = self.secrets.set(name, value).map_err(refused)?;
+        if is_changed {
+            self.renew(name);
+        }
+        Ok(is_changed)
+    }
+
+    fn remove_secret(&self, name: &str) -> Result<(), FunctionError> {
+        // No deployment that needs it may come meanwhile.
+        let _changing = self.changing.lock();
+        let users = self.users(name);
+        if !users.is_empty() {
+            let why = format!("the secret {name} is needed by {}: deploy it without first", users.join(", "));
+            return Err(FunctionError::Invalid(why));
+        }
+        match self.secrets.remove(name).map_err(refused)? {
+            true => Ok(()),
+            false => Err(FunctionError::NotFound(format!("there is no secret {name:?}"))),
+        }
     }
 
     fn remove(&self, name: &str) -> Result<(), FunctionError> {

@@ -14,8 +14,10 @@ mod functions;
 mod listener;
 mod processes;
 mod reactor;
+mod reclaimer;
 mod requests;
 mod running;
+mod secrets;
 mod server;
 mod visitors;
 mod workers;
@@ -30,8 +32,10 @@ pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use linux::prefer_huge_pages;
 pub use running::Node;
+pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
-pub use server::{Running, run};
+pub use secrets::SecretError;
+pub use server::{Running, run, run_until};
 
 /// The evaluator's scheduler, over the store's objects.
 pub type Scheduler = evaluator::Scheduler<Object>;
@@ -87,6 +91,9 @@ pub enum Error {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The secrets cannot be read.
+    #[error(transparent)]
+    Secrets(#[from] SecretError),
     /// The sandboxes cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),

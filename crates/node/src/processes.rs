@@ -199,6 +199,13 @@ impl Processes {
         }
     }
 
+    /// What a procedure's instances were made with has changed.
+    pub(crate) fn renew(&self, procedure: Handle) {
+        if let Some(fleet) = self.known_fleet() {
+            fleet.renew(procedure);
+        }
+    }
+
     fn expected(&self, procedure: Handle) -> Expected {
         self.expected.read().by_procedure.get(&procedure).copied().unwrap_or_default()
     }

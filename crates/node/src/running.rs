@@ -8,8 +8,10 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
-use objects::{FailureCode, Handle};
+use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
+use sandbox::Fault;
+use sandbox::process::Language;
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
@@ -19,7 +21,9 @@ use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::reactor::EventLoop;
+use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
+use crate::secrets::Secrets;
 use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
 
@@ -31,6 +35,7 @@ pub struct Node {
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) requests: Arc<Requests>,
     pub(crate) fetcher: Arc<Fetcher>,
+    reclaimer: Arc<Reclaimer>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) visitors: Arc<Visitors>,
@@ -75,12 +80,18 @@ impl Node {
             held_max_bytes: budgets.objects_bytes / 2,
             walk_max_bytes: budgets.walks_bytes,
         }));
-        let processes =
-            Processes::new(process_options(options, &budgets), Arc::clone(&store), Arc::clone(&scheduler));
-        let deployments =
-            Arc::new(Deployments::open(Arc::clone(&store), Arc::clone(&processes), Arc::clone(&codelets))?);
+        let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
+        let process_options = process_options(options, &budgets, Arc::clone(&secrets));
+        let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
+        let deployments = Arc::new(Deployments::open(
+            Arc::clone(&store),
+            Arc::clone(&processes),
+            Arc::clone(&codelets),
+            secrets,
+        )?);
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
+        let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());
         let executor = || {
             let executor = Executor::new(
@@ -103,18 +114,23 @@ impl Node {
             scheduler,
             requests,
             fetcher,
+            reclaimer,
             processes,
             deployments,
             visitors,
             states,
             threads,
         };
-        node.start_threads().map_err(|source| Error::Start { what: "the workers", source })?;
+        node.start_threads(options.home.is_some())
+            .map_err(|source| Error::Start { what: "the workers", source })?;
         Ok(Arc::new(node))
     }
 
-    fn start_threads(&mut self) -> std::io::Result<()> {
+    fn start_threads(&mut self, has_disk: bool) -> std::io::Result<()> {
         self.threads.lock().extend(self.fetcher.start()?);
+        if !has_disk {
+            self.threads.lock().push(self.reclaimer.start()?);
+        }
         for number in 0..self.budgets.workers {
             let mut executor = self.executor();
             self.states.push(executor.state());
@@ -145,6 +161,16 @@ impl Node {
     pub fn private_worker(&self) -> (Evaluator, Executor) {
         linux::warm_heap(self.budgets.warm_bytes);
         (Evaluator::new(Arc::clone(&self.scheduler)), self.executor())
+    }
+
+    /// Compiles a procedure if nobody has, and blocks until it is ready. A
+    /// caller of [`Node::private_worker`] does this first: what waits for
+    /// code is resumed by any worker of the node.
+    ///
+    /// # Errors
+    /// If it is no procedure or not here.
+    pub fn prepare(&self, procedure: Handle, limits: &Limits) -> Result<(), Fault> {
+        self.codelets.prepare(procedure, limits.fuel > 0).map(drop)
     }
 
     /// A sandbox invoker as the workers have them, without an evaluator.
@@ -209,6 +235,7 @@ impl Node {
         self.processes.close();
         self.scheduler.close();
         self.fetcher.close();
+        self.reclaimer.close();
         for thread in self.threads.lock().drain(..) {
             // A worker that panicked has aborted the process.
             let _ = thread.join();
@@ -225,7 +252,7 @@ const VISITORS: usize = 4;
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
-fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
+fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) -> ProcessOptions {
     let folder = |home: &PathBuf| home.join("layers");
     let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
     let runtimes = RuntimesOptions {
@@ -233,6 +260,8 @@ fn process_options(options: &Options, budgets: &Budgets) -> ProcessOptions {
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
         reactor: EventLoop::current().map(|it| Arc::new(it) as _),
+        interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
+        secrets,
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }

@@ -38,6 +38,19 @@ pub struct Running {
 /// # Errors
 /// If it cannot start; once it serves, it ends without error.
 pub fn run(options: &Options, on_ready: impl FnOnce(&Running)) -> Result<(), Error> {
+    run_until(options, std::future::pending(), on_ready)
+}
+
+/// Like [`run`], within a program that does other things too: it also ends
+/// when `stop` does.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(
+    options: &Options,
+    stop: impl Future<Output = ()>,
+    on_ready: impl FnOnce(&Running),
+) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("sinew-http")
@@ -54,13 +67,18 @@ pub fn run(options: &Options, on_ready: impl FnOnce(&Running)) -> Result<(), Err
         let _entered = runtime.enter();
         Node::start(options)?
     };
-    let served = runtime.block_on(serve(options, &node, on_ready));
+    let served = runtime.block_on(serve(options, &node, stop, on_ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     node.shut_down();
     served
 }
 
-async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Running)) -> Result<(), Error> {
+async fn serve(
+    options: &Options,
+    node: &Arc<Node>,
+    told: impl Future<Output = ()>,
+    on_ready: impl FnOnce(&Running),
+) -> Result<(), Error> {
     let (stop, stopping) = watch::channel(false);
     let gateway_options = gateway::Options {
         body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
@@ -101,6 +119,7 @@ async fn serve(options: &Options, node: &Arc<Node>, on_ready: impl FnOnce(&Runni
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = told => {}
     }
     tracing::info!("stopping; requests under way have {} s", DRAIN.as_secs());
     // The receivers live as long as the servers.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  Codelets ── Library ─┬─ Runtime ×2   engine and host functions, with and without fuel
-//!  (all threads)        ├─ Artefacts    compiled code on disk
+//!  (all threads)        ├─ Compiler     the threads that compile, in two lanes
+//!                       ├─ Artefacts    compiled code on disk
 //!                       └─ Loaded…      compiled modules, with their class
 //!  Invoker ── Live…     (one per worker thread) instances, reset after each call
 //! ```
@@ -16,6 +17,7 @@
 mod artefact;
 mod call;
 mod codelets;
+mod compiler;
 mod engine;
 mod host;
 mod image;
@@ -31,7 +33,7 @@ pub use codelets::Codelets;
 pub use engine::{MEMORY_BYTES_MAX, MODULE_BYTES_MAX, Options, TABLE_ELEMENTS_MAX, TABLES_MAX};
 pub use interrupt::{Interrupt, Ticket};
 pub use invoker::Invoker;
-pub use library::{Compilation, Origin};
+pub use library::{Awaiting, Compilation, Origin};
 pub use module::Class;
 
 #[cfg(test)]

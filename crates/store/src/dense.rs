@@ -7,6 +7,8 @@
 //! moves all of them. Here a new entry follows the last one, and only one
 //! word goes to a random place. Removing moves the last entry into the gap.
 
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
 use objects::Handle;
 
 use slots::Slots;
@@ -21,6 +23,34 @@ pub(crate) const INDEX_COST_BYTES: u64 = 24;
 pub(crate) trait Keyed {
     /// The handle; it never changes while the entry is in a table.
     fn key(&self) -> &Handle;
+}
+
+/// Where a table's index lies, readable without the lock that guards the
+/// table. It may be out of date: good enough to ask the cache for a line.
+#[derive(Default)]
+pub(crate) struct Place {
+    address: AtomicUsize,
+    shift: AtomicU32,
+}
+
+impl Place {
+    /// Notes where the index is now; by whoever holds the table's lock.
+    #[inline]
+    pub(crate) fn follow<E>(&self, table: &DenseTable<E>) {
+        let (address, shift) = table.index.place();
+        if self.address.load(Ordering::Relaxed) != address {
+            self.address.store(address, Ordering::Relaxed);
+            self.shift.store(shift, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for the line of the index at which a search for `hash` begins.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let home = slots::home_of(slots::tag_of(hash), self.shift.load(Ordering::Relaxed));
+        let address = self.address.load(Ordering::Relaxed);
+        linux::prefetch(address.wrapping_add(home * size_of::<u64>()));
+    }
 }
 
 /// The table; at most 2^32 entries. Callers pass a hash with every key, always
@@ -95,6 +125,7 @@ impl<E: Keyed> DenseTable<E> {
                 assert!(position < u32::MAX as usize, "a table has at most 2^32 - 1 entries");
                 index.insert(slot, hash, position);
                 entries.push(make());
+                prefetch_end(entries);
                 debug_assert!(entries[position].key() == key, "the new entry has another key");
                 (&mut entries[position], true)
             }
@@ -121,6 +152,15 @@ impl<E: Keyed> DenseTable<E> {
         }
         removed
     }
+}
+
+/// Asks for the lines of the entry that comes next: writing to memory that is
+/// not in the cache is what an insertion would wait for.
+#[inline]
+fn prefetch_end<E>(entries: &[E]) {
+    let end = entries.as_ptr_range().end.addr();
+    linux::prefetch_to_write(end.wrapping_add(size_of::<E>()));
+    linux::prefetch_to_write(end.wrapping_add(2 * size_of::<E>()));
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod index;
 mod labels;
 mod memory;
 mod object;
+mod reclaim;
 mod relations;
 mod seed;
 mod store;
@@ -40,6 +41,7 @@ pub use blob_writer::BlobWriter;
 pub use error::Error;
 pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
 pub use object::Object;
+pub use reclaim::Reclaimed;
 pub use relations::{Claim, Record, Relations, Rule};
 pub use store::{Options, Stats, Store};
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use crate::Object;
 use crate::background::Signal;
-use crate::dense::{DenseTable, Keyed};
+use crate::dense::{DenseTable, Keyed, Place};
 use crate::seed::{Seed, shard_count, shard_of};
 
 /// What an object costs beside its bytes: the table's entry and its place in
@@ -40,7 +40,7 @@ const BACKPRESSURE_WAIT: Duration = Duration::from_millis(5);
 const BACKPRESSURE_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// It was looked at since the hand passed.
-const REFERENCED: u8 = 1;
+pub(crate) const REFERENCED: u8 = 1;
 /// It is on disk, synced.
 pub(crate) const DURABLE: u8 = 2;
 /// A tree of which everything reachable is on disk, synced.
@@ -49,6 +49,9 @@ pub(crate) const CLOSURE_DURABLE: u8 = 4;
 /// Nobody will ask for it again once it was used: it is dropped, and never
 /// written to disk. Whoever stores the same bytes for longer takes this off.
 pub(crate) const PASSING: u8 = 8;
+
+/// It was put into a store without a disk, which must keep it.
+pub(crate) const STORED: u8 = 16;
 
 /// One per store.
 pub(crate) struct Memory {
@@ -65,7 +68,10 @@ pub(crate) struct Memory {
 /// Shards lie on cache lines of their own (pairs, for the prefetcher).
 #[repr(align(128))]
 #[derive(Default)]
-struct Shard(Mutex<ShardState>);
+struct Shard {
+    state: Mutex<ShardState>,
+    index: Place,
+}
 
 #[derive(Default)]
 struct ShardState {
@@ -116,7 +122,9 @@ impl Memory {
     pub(crate) fn new(budget_bytes: u64, signal: Option<Arc<Signal>>) -> Self {
         let shard = |_| {
             let table = DenseTable::with_capacity(SHARD_CAPACITY);
-            Shard(Mutex::new(ShardState { table, ..ShardState::default() }))
+            let index = Place::default();
+            index.follow(&table);
+            Shard { state: Mutex::new(ShardState { table, ..ShardState::default() }), index }
         };
         let shards = shard_count();
         // All shards' unreported bytes together stay below 1/16 of the budget.
@@ -132,15 +140,22 @@ impl Memory {
     }
 
     #[inline]
-    fn shard(&self, hash: u64) -> &Mutex<ShardState> {
-        &self.shards[shard_of(hash, self.shards.len())].0
+    fn shard(&self, hash: u64) -> &Shard {
+        &self.shards[shard_of(hash, self.shards.len())]
+    }
+
+    /// Asks the cache for what a search for `key` looks at first.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: Handle) {
+        let hash = self.seed.of_hashed(&key);
+        self.shard(hash).index.prefetch(hash);
     }
 
     /// The object, if it is here; marks it as used.
     #[inline]
     pub(crate) fn get(&self, key: Handle) -> Option<Object> {
         let hash = self.seed.of_hashed(&key);
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).state.lock();
         match shard.table.find_mut(hash, &key) {
             Some(entry) => {
                 entry.state |= REFERENCED;
@@ -158,7 +173,7 @@ impl Memory {
     /// The object and its flags, without counting as use.
     pub(crate) fn peek(&self, key: Handle) -> Option<(Object, u8)> {
         let hash = self.seed.of_hashed(&key);
-        let shard = self.shard(hash).lock();
+        let shard = self.shard(hash).state.lock();
         let entry = shard.table.find(hash, &key)?;
         Some((entry.object.clone(), entry.state))
     }
@@ -166,14 +181,14 @@ impl Memory {
     /// The flags of an object that is here.
     pub(crate) fn state(&self, key: Handle) -> Option<u8> {
         let hash = self.seed.of_hashed(&key);
-        let shard = self.shard(hash).lock();
+        let shard = self.shard(hash).state.lock();
         shard.table.find(hash, &key).map(|entry| entry.state)
     }
 
     /// Adds flags to an object if it is still here.
     pub(crate) fn mark(&self, key: Handle, state: u8) {
         let hash = self.seed.of_hashed(&key);
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).state.lock();
         if let Some(entry) = shard.table.find_mut(hash, &key) {
             entry.state |= state;
         }
@@ -185,7 +200,8 @@ impl Memory {
     pub(crate) fn insert_with(&self, key: Handle, state: u8, object: impl FnOnce() -> Object) {
         debug_assert!(key == key.plain_tree() && key.literal_bytes().is_none(), "{key}");
         let hash = self.seed.of_hashed(&key);
-        let mut guard = self.shard(hash).lock();
+        let place = self.shard(hash);
+        let mut guard = place.state.lock();
         let shard = &mut *guard;
         let make = || Entry { key, object: object(), state: 0 };
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, make);
@@ -194,6 +210,7 @@ impl Memory {
         entry.state = (entry.state | state | REFERENCED) & !PASSING | passing;
         if is_new {
             let cost = cost_bytes(&entry.object);
+            place.index.follow(&shard.table);
             shard.bytes += cost;
             shard.unreported_bytes += cost as i64;
             if shard.unreported_bytes >= self.report_bytes {
@@ -242,12 +259,12 @@ impl Memory {
 
     /// Entries of all tables together.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.0.lock().table.len()).sum()
+        self.shards.iter().map(|shard| shard.state.lock().table.len()).sum()
     }
 
     /// Moves one shard's hand over up to `entries_max` entries; says over how many.
     pub(crate) fn sweep(&self, shard_index: usize, entries_max: usize, sweep: &mut Sweep) -> usize {
-        let mut guard = self.shards[shard_index % self.shards.len()].0.lock();
+        let mut guard = self.shards[shard_index % self.shards.len()].state.lock();
         let shard = &mut *guard;
         let visited = entries_max.min(shard.table.len());
         let mut freed = 0;
@@ -286,7 +303,7 @@ impl Memory {
             // The writer's own share would look like somebody's hold.
             drop(object);
             let hash = self.seed.of_hashed(&key);
-            let mut guard = self.shard(hash).lock();
+            let mut guard = self.shard(hash).state.lock();
             let shard = &mut *guard;
             let Some(position) = shard.table.position(hash, &key) else { continue };
             let Some(entry) = shard.table.at_mut(position) else { continue };
@@ -302,6 +319,40 @@ impl Memory {
         }
     }
 
+    /// Looks at every object: its flags, and whether somebody holds it.
+    pub(crate) fn visit(&self, mut visitor: impl FnMut(Handle, u8, bool)) {
+        for shard in &self.shards {
+            let shard = shard.state.lock();
+            shard.table.iter().for_each(|entry| visitor(entry.key, entry.state, entry.object.is_held()));
+        }
+    }
+
+    /// From now on, the object counts as not looked at.
+    pub(crate) fn unreference(&self, key: Handle) {
+        let hash = self.seed.of_hashed(&key);
+        if let Some(entry) = self.shard(hash).state.lock().table.find_mut(hash, &key) {
+            entry.state &= !REFERENCED;
+        }
+    }
+
+    /// Drops an object, unless it was looked at, put, or is held. Whether it did.
+    pub(crate) fn drop_unused(&self, key: Handle) -> bool {
+        let hash = self.seed.of_hashed(&key);
+        let mut guard = self.shard(hash).state.lock();
+        let shard = &mut *guard;
+        let Some(position) = shard.table.position(hash, &key) else { return false };
+        let is_used = |entry: &mut Entry| entry.state & (REFERENCED | STORED) != 0 || entry.object.is_held();
+        if shard.table.at_mut(position).is_none_or(is_used) {
+            return false;
+        }
+        let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));
+        shard.evictions += 1;
+        self.release(shard, cost_bytes(&entry.object));
+        // The bytes are freed after the shard is.
+        drop(guard);
+        true
+    }
+
     fn release(&self, shard: &mut ShardState, freed: u64) {
         shard.bytes -= freed;
         // What this shard has not reported yet goes along.
@@ -312,7 +363,7 @@ impl Memory {
     pub(crate) fn stats(&self) -> MemoryStats {
         let mut stats = MemoryStats::default();
         for shard in &self.shards {
-            let shard = shard.0.lock();
+            let shard = shard.state.lock();
             stats.objects += shard.table.len() as u64;
             stats.bytes += shard.bytes;
             stats.hits += shard.hits;

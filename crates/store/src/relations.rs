@@ -14,7 +14,7 @@ use objects::Handle;
 use parking_lot::Mutex;
 
 use crate::background::Signal;
-use crate::dense::{DenseTable, INDEX_COST_BYTES, Keyed};
+use crate::dense::{DenseTable, INDEX_COST_BYTES, Keyed, Place};
 use crate::seed::{Seed, shard_count, shard_of};
 
 /// Results that took less are not worth a write.
@@ -107,7 +107,10 @@ struct Pending {
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Shard(Mutex<ShardState>);
+struct Shard {
+    state: Mutex<ShardState>,
+    index: Place,
+}
 
 #[derive(Default)]
 struct ShardState {
@@ -198,15 +201,23 @@ impl Relations {
     }
 
     #[inline]
-    fn shard(&self, hash: u64) -> &Mutex<ShardState> {
-        &self.shards[shard_of(hash, self.shards.len())].0
+    fn shard(&self, hash: u64) -> &Shard {
+        &self.shards[shard_of(hash, self.shards.len())]
+    }
+
+    /// Asks the cache for what a search for `key` looks at first. For keys
+    /// that will be asked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: Handle) {
+        let hash = self.seed.of_all(&key);
+        self.shard(hash).index.prefetch(hash);
     }
 
     /// The result, if it is known.
     #[inline]
     pub fn get(&self, key: Handle) -> Option<Record> {
         let hash = self.seed.of_all(&key);
-        let mut guard = self.shard(hash).lock();
+        let mut guard = self.shard(hash).state.lock();
         let shard = &mut *guard;
         match shard.table.find_mut(hash, &key) {
             Some(entry) if !entry.in_flight() => {
@@ -232,11 +243,14 @@ impl Relations {
     /// [`Relations::insert`] without writing to disk; false if there is a claim.
     pub(crate) fn insert_quietly(&self, key: Handle, record: Record) -> bool {
         let hash = self.seed.of_all(&key);
-        let mut guard = self.shard(hash).lock();
+        let place = self.shard(hash);
+        let mut guard = place.state.lock();
         let shard = &mut *guard;
         self.make_room_for(shard, hash, key);
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, || Entry::known(key, record));
-        if !is_new {
+        if is_new {
+            place.index.follow(&shard.table);
+        } else {
             if entry.in_flight() {
                 return false;
             }
@@ -250,11 +264,13 @@ impl Relations {
     #[inline]
     pub fn claim(&self, key: Handle) -> Claim {
         let hash = self.seed.of_all(&key);
-        let mut guard = self.shard(hash).lock();
+        let place = self.shard(hash);
+        let mut guard = place.state.lock();
         let shard = &mut *guard;
         self.make_room_for(shard, hash, key);
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, || Entry::claim(key));
         if is_new {
+            place.index.follow(&shard.table);
             shard.claims += 1;
             shard.misses += 1;
             return Claim::Claimed;
@@ -272,7 +288,7 @@ impl Relations {
     /// for the caller to limit.
     pub fn wait(&self, key: Handle, waiter: u64) -> bool {
         let hash = self.seed.of_all(&key);
-        let mut guard = self.shard(hash).lock();
+        let mut guard = self.shard(hash).state.lock();
         let shard = &mut *guard;
         match shard.table.find_mut(hash, &key) {
             Some(entry) if entry.in_flight() => {
@@ -288,7 +304,7 @@ impl Relations {
     #[inline]
     pub fn fulfil(&self, key: Handle, record: Record) -> Vec<u64> {
         let hash = self.seed.of_all(&key);
-        let mut guard = self.shard(hash).lock();
+        let mut guard = self.shard(hash).state.lock();
         let shard = &mut *guard;
         let Some(entry) = shard.table.find_mut(hash, &key) else {
             drop(guard);
@@ -307,7 +323,7 @@ impl Relations {
     /// Ends a claim without a result and returns the waiters, who must look again.
     pub fn abandon(&self, key: Handle) -> Vec<u64> {
         let hash = self.seed.of_all(&key);
-        let mut guard = self.shard(hash).lock();
+        let mut guard = self.shard(hash).state.lock();
         let shard = &mut *guard;
         let Some(position) = shard.table.position(hash, &key) else { return Vec::new() };
         if !shard.table.at_mut(position).is_some_and(|entry| entry.in_flight()) {
@@ -324,7 +340,7 @@ impl Relations {
         let wanted = result.lifted().unwrap_or(result);
         let mut found = Vec::new();
         for shard in &self.shards {
-            let shard = shard.0.lock();
+            let shard = shard.state.lock();
             let known = shard.table.iter().filter(|entry| !entry.in_flight());
             let makers = known.filter(|entry| entry.result.lifted().unwrap_or(entry.result) == wanted);
             found.extend(makers.take(limit - found.len()).map(|entry| (entry.key, entry.record())));
@@ -335,10 +351,30 @@ impl Relations {
         found
     }
 
+    /// Forgets the results that `is_kept` does not want to keep; says how many.
+    pub(crate) fn retain(&self, mut is_kept: impl FnMut(Handle) -> bool) -> u64 {
+        let mut forgotten = 0;
+        for shard in &self.shards {
+            let mut shard = shard.state.lock();
+            let mut position = 0;
+            while let Some(entry) = shard.table.at_mut(position) {
+                if entry.in_flight() || is_kept(entry.result) {
+                    position += 1;
+                } else {
+                    // Another entry takes its place.
+                    shard.table.remove_at(position, |key| self.seed.of_all(key));
+                    shard.evictions += 1;
+                    forgotten += 1;
+                }
+            }
+        }
+        forgotten
+    }
+
     /// Results that are known now.
     pub fn len(&self) -> usize {
         let known = |shard: &Shard| {
-            let shard = shard.0.lock();
+            let shard = shard.state.lock();
             shard.table.len() - shard.claims
         };
         self.shards.iter().map(known).sum()
@@ -422,7 +458,7 @@ impl Relations {
     pub(crate) fn stats(&self) -> RelationsStats {
         let mut stats = RelationsStats { unwritten: self.pending.lock().dropped, ..Default::default() };
         for shard in &self.shards {
-            let shard = shard.0.lock();
+            let shard = shard.state.lock();
             stats.known += (shard.table.len() - shard.claims) as u64;
             stats.claims += shard.claims as u64;
             stats.bytes += shard.table.allocated_bytes() as u64;

@@ -16,7 +16,7 @@ use crate::closure::Closure;
 use crate::disk::Disk;
 use crate::files::is_large;
 use crate::labels::{MemoryLabels, check_name};
-use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING};
+use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
 use crate::{BlobWriter, Error, Object, Relations};
 
 /// Memory that the index may use for pages of its file.
@@ -25,13 +25,17 @@ const INDEX_CACHE_BYTES_MAX: u64 = 64 << 20;
 /// Relations on disk, for each that fits into memory.
 const DISK_RELATIONS_FACTOR: u64 = 4;
 
+/// Trees of up to so many bytes are copied before it is known whether they
+/// are new.
+const COPIED_AHEAD_MAX: usize = 512;
+
 /// How to open a store.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The folder of the disk tier; `None`: memory only.
     pub home: Option<PathBuf>,
     /// Budget of the memory tier, in bytes. With a disk, beyond it objects are
-    /// evicted; without one, puts fail.
+    /// evicted; without one, puts fail, and [`Store::reclaim`] makes room.
     pub memory_bytes: u64,
     /// Budget of the relations in memory, in bytes.
     pub relations_bytes: u64,
@@ -151,7 +155,19 @@ impl Store {
     #[inline]
     pub fn keep_tree(&self, tree: TreeView<'_>) -> Handle {
         let handle = tree.handle();
-        self.memory.insert_with(handle, 0, || Object::copy_of(tree.as_bytes()));
+        // Most trees that are made are applied next; both tables are too large
+        // for the cache, so that their lines had better come together.
+        self.memory.prefetch(handle);
+        if let Some(thunk) = handle.application() {
+            self.relations.prefetch(thunk);
+        }
+        if tree.as_bytes().len() > COPIED_AHEAD_MAX {
+            self.memory.insert_with(handle, 0, || Object::copy_of(tree.as_bytes()));
+        } else {
+            // While the lines come: most trees are new.
+            let object = Object::copy_of(tree.as_bytes());
+            self.memory.insert_with(handle, 0, || object);
+        }
         handle
     }
 
@@ -207,6 +223,24 @@ impl Store {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.disk.is_none() && self.memory.lacking_bytes(0) > 0
+    }
+
+    /// For whoever keeps what a user sends.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if [`Store::is_full`].
+    pub fn has_room(&self) -> Result<(), Error> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        let budget_bytes = self.memory.budget_bytes();
+        Err(Error::Full { needed_bytes: self.memory.lacking_bytes(0), budget_bytes })
+    }
+
+    /// Whether it is time for [`Store::reclaim`]: three quarters of the memory
+    /// are used up, and nothing can be evicted.
+    pub fn is_nearly_full(&self) -> bool {
+        self.disk.is_none() && self.memory.used_bytes() > self.memory.budget_bytes() / 4 * 3
     }
 
     /// The object from memory or disk; a literal from its handle. Verified:
@@ -417,7 +451,7 @@ pub(crate) fn put_objects(
             return Err(Error::Full { needed_bytes, budget_bytes: memory.budget_bytes() });
         }
         for (key, object) in objects {
-            memory.insert_with(key, 0, || object);
+            memory.insert_with(key, STORED, || object);
         }
         return Ok(());
     };

@@ -4,7 +4,7 @@
 //! All functions are uploaded before the first is switched, so that what can
 //! go wrong does so while the old versions serve.
 
-mod build;
+pub(crate) mod build;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -44,14 +44,17 @@ pub(crate) struct Arguments {
 }
 
 /// A function, and where its manifest lies.
-struct Wanted {
-    folder: PathBuf,
-    function: Function,
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) folder: PathBuf,
+    pub(super) function: Function,
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let wanted = wanted(arguments)?;
+    let here = [PathBuf::from(".")];
+    let paths = if arguments.paths.is_empty() { &here[..] } else { &arguments.paths[..] };
+    let wanted = wanted(paths, &arguments.functions)?;
     for Wanted { folder, function } in &wanted {
         if let Some(build) = &function.build {
             build::run(&function.name, build, folder, output).await?;
@@ -73,7 +76,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 }
 
 /// Which function it was, and what the node found wrong with it.
-fn not_deployed(name: &str, error: anyhow::Error) -> anyhow::Error {
+pub(super) fn not_deployed(name: &str, error: anyhow::Error) -> anyhow::Error {
     let stop = match error.downcast::<Stop>() {
         Ok(stop) => stop,
         Err(error) => return error.context(format!("{name} was not deployed")),
@@ -90,9 +93,7 @@ fn not_deployed(name: &str, error: anyhow::Error) -> anyhow::Error {
 }
 
 /// The functions of all manifests, less those that nobody asked for.
-fn wanted(arguments: &Arguments) -> anyhow::Result<Vec<Wanted>> {
-    let here = [PathBuf::from(".")];
-    let paths = if arguments.paths.is_empty() { &here[..] } else { &arguments.paths[..] };
+pub(super) fn wanted(paths: &[PathBuf], functions: &[String]) -> anyhow::Result<Vec<Wanted>> {
     let mut all: Vec<Wanted> = Vec::new();
     for path in paths {
         let file = manifest_at(path)?;
@@ -106,7 +107,7 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Vec<Wanted>> {
             all.push(Wanted { folder: folder.clone(), function });
         }
     }
-    for name in &arguments.functions {
+    for name in functions {
         let known: Vec<&str> = all.iter().map(|wanted| wanted.function.name.as_str()).collect();
         if !known.contains(&name.as_str()) {
             let stop = Stop::new(Code::NotFound, format!("no manifest has a function {name:?}"));
@@ -116,14 +117,12 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Vec<Wanted>> {
                 .into());
         }
     }
-    all.retain(|wanted| {
-        arguments.functions.is_empty() || arguments.functions.contains(&wanted.function.name)
-    });
+    all.retain(|wanted| functions.is_empty() || functions.contains(&wanted.function.name));
     Ok(all)
 }
 
 /// The manifest that a path names: itself, or the one in a directory.
-fn manifest_at(path: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn manifest_at(path: &Path) -> anyhow::Result<PathBuf> {
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
     if !metadata.is_dir() {
         return Ok(path.to_owned());

@@ -18,12 +18,20 @@ pub(crate) struct Arguments {
     /// Where the node keeps its data
     #[arg(long, value_name = "DIR", env = "SINEW_HOME")]
     home: Option<PathBuf>,
+    /// The Python that functions run on [default: python3]
+    #[arg(long, value_name = "PROGRAM", env = "SINEW_PYTHON")]
+    python: Option<PathBuf>,
+    /// The Node.js that functions run on [default: node]
+    #[arg(long, value_name = "PROGRAM", env = "SINEW_NODEJS")]
+    nodejs: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<()> {
     let options = node::Options {
         home: arguments.home.clone().or_else(default_home),
         listen: Some(LISTEN_DEFAULT),
+        python: arguments.python.clone(),
+        nodejs: arguments.nodejs.clone(),
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
         sandbox_init: super::sandbox_init::command(),

@@ -20,7 +20,7 @@ use crate::exit::{Code, Stop};
 use crate::expression::{self, External, ExternalKind, Externals, build, externals, parse};
 use crate::node_api::{Node, Wishes, collect};
 use crate::output::{Output, from_hex, hex, printable};
-use crate::progress::Progress;
+use crate::progress::{Progress, Told};
 use crate::quantity::{grouped, human_bytes, human_time, parse_duration};
 use crate::upload::Uplink;
 
@@ -196,7 +196,14 @@ async fn ask(
         match line["event"].as_str() {
             Some("progress") => {
                 let number = |name: &str| line[name].as_u64().unwrap_or(0);
-                progress.tell(number("applied"), number("waiting"), output);
+                let told = Told {
+                    applied: number("applied"),
+                    waiting: number("waiting"),
+                    known: number("known"),
+                    done: number("done"),
+                    memo_hits: number("memo_hits"),
+                };
+                progress.tell(told, output);
             }
             Some("result") => return Ok(line),
             Some("failure") => {

@@ -64,7 +64,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 }
 
 /// A line for the request, and what it printed and why it failed below.
-fn told(record: &Value) -> String {
+pub(super) fn told(record: &Value) -> String {
     let text = |name: &str| record[name].as_str().unwrap_or("-");
     let number = |name: &str| record[name].as_u64().unwrap_or(0);
     let mut lines = format!(

@@ -37,6 +37,12 @@ pub(crate) struct Arguments {
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, env = "SINEW_MEMORY")]
     memory: Option<u64>,
+    /// The Python that functions run on [default: python3]
+    #[arg(long, value_name = "PROGRAM", env = "SINEW_PYTHON")]
+    python: Option<PathBuf>,
+    /// The Node.js that functions run on [default: node]
+    #[arg(long, value_name = "PROGRAM", env = "SINEW_NODEJS")]
+    nodejs: Option<PathBuf>,
     /// A TOML file with the settings that no flag or variable gives
     #[arg(long, value_name = "FILE", env = "SINEW_CONFIG")]
     config: Option<PathBuf>,
@@ -47,12 +53,12 @@ pub(crate) struct Arguments {
 
 /// What `--listen` may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listen {
+pub(super) enum Listen {
     Off,
     At(SocketAddr),
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
+pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     if text == "off" {
         return Ok(Listen::Off);
     }
@@ -88,6 +94,8 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         home: arguments.home.clone(),
         workers: arguments.workers,
         memory_bytes: arguments.memory,
+        python: arguments.python.clone(),
+        nodejs: arguments.nodejs.clone(),
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
         sandbox_init: super::sandbox_init::command(),
@@ -106,7 +114,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
 }
 
 /// The default address, or one with a free port if another program has it.
-fn default_or_free(output: &Output) -> anyhow::Result<SocketAddr> {
+pub(super) fn default_or_free(output: &Output) -> anyhow::Result<SocketAddr> {
     match TcpListener::bind(LISTEN_DEFAULT) {
         Ok(_) => Ok(LISTEN_DEFAULT),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -151,7 +159,7 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
 }
 
 /// A start that failed, with what to do about it.
-fn explained(error: &node::Error, options: &node::Options) -> anyhow::Error {
+pub(super) fn explained(error: &node::Error, options: &node::Options) -> anyhow::Error {
     let stop = Stop::new(Code::Failed, error.to_string());
     let stop = match error {
         node::Error::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::*;
@@ -54,4 +55,37 @@ fn what_is_not_selected_is_left_out_with_its_empty_directories() {
     assert_eq!(plan.folders[0].names(), b"d lib\nf main.py\n");
     assert_eq!((plan.bytes, plan.entries), (2, 3));
     assert_eq!(plan_of_file(&path("main.py")).unwrap().folders[0].names(), b"f main.py\n");
+}
+
+#[test]
+fn code_has_no_secrets_and_no_links_out_of_it() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join("source").join(name);
+    fs::create_dir(root.path().join("source")).unwrap();
+    for (name, text) in [
+        ("main.py", "1"),
+        (".env.local", "KEY=1"),
+        ("ca.pem", "-----BEGIN CERTIFICATE-----\n"),
+        ("server.pem", "-----BEGIN RSA PRIVATE KEY-----\n"),
+        ("test.key", "-----BEGIN PRIVATE KEY-----\n"),
+    ] {
+        fs::write(path(name), text).unwrap();
+    }
+    symlink("main.py", path("inside.py")).unwrap();
+    let selection = Selection::new(&[], &[], "!test.key\n").unwrap();
+    let planned = plan(&path(""), Some(&selection)).unwrap();
+    let names: Vec<&str> =
+        planned.folders[0].children.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+    assert_eq!(names, ["ca.pem", "inside.py", "main.py", "test.key"]);
+    let mut secrets = planned.secrets;
+    secrets.sort();
+    assert_eq!(secrets, [path(".env.local"), path("server.pem")]);
+    // All of a directory that is put as it is.
+    assert_eq!(plan(&path(""), None).unwrap().entries, 6);
+    fs::write(root.path().join("outside"), "secret").unwrap();
+    symlink("../outside", path("link")).unwrap();
+    let error = plan(&path(""), Some(&selection)).unwrap_err();
+    assert!(error.to_string().contains("leaves the source"), "{error}");
+    let without = Selection::new(&[], &[], "link\n").unwrap();
+    assert!(plan(&path(""), Some(&without)).is_ok());
 }

@@ -19,9 +19,16 @@ const IDLE_DEFAULT_MS: u64 = 600_000;
 /// What changes what the function does.
 pub(crate) fn settings(function: &Function) -> Pairs {
     let mut pairs = Pairs::new();
-    let default_handler = if function.runtime == Runtime::Node { "index.handler" } else { "main.handler" };
+    let default_handler = match function.runtime {
+        Runtime::Node => "index.handler",
+        Runtime::Executable => "main",
+        Runtime::Python | Runtime::Wasm => "main.handler",
+    };
     if let Some(handler) = function.handler.as_deref().filter(|&handler| handler != default_handler) {
         pairs.insert("handler".to_owned(), handler.to_owned());
+    }
+    if function.is_run_each_time {
+        pairs.insert("mode".to_owned(), "stdin".to_owned());
     }
     number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
@@ -29,6 +36,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);
     for (name, value) in &function.environment {
         pairs.insert(format!("env.{name}"), value.clone());
+    }
+    for name in &function.secrets {
+        pairs.insert(format!("secret.{name}"), name.clone());
     }
     pairs
 }

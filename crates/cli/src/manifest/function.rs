@@ -20,7 +20,8 @@ const TMP_BYTES_MAX: u64 = 1 << 40;
 const PERCENT_MAX: u64 = 6400;
 const LAYERS_MAX: usize = 16;
 // Pairs have at most 512 entries, and there are other settings.
-const VARIABLES_MAX: usize = 240;
+const VARIABLES_MAX: usize = 180;
+const SECRETS_MAX: usize = 60;
 const ROUTES_MAX: usize = 64;
 const NAME_CHARS_MAX: usize = 63;
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
@@ -30,22 +31,26 @@ const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OP
 pub(crate) enum Runtime {
     Python,
     Node,
+    /// A program that serves HTTP, or reads its standard input.
+    Executable,
     Wasm,
 }
 
 impl Runtime {
-    pub(crate) const NAMES: [&str; 3] = ["python", "node", "wasm"];
+    const ALL: [Self; 4] = [Self::Python, Self::Node, Self::Executable, Self::Wasm];
+    pub(crate) const NAMES: [&str; 4] = ["python", "node", "executable", "wasm"];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::Node => "node",
+            Self::Executable => "executable",
             Self::Wasm => "wasm",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Python, Self::Node, Self::Wasm].into_iter().find(|runtime| runtime.name() == name)
+        Self::ALL.into_iter().find(|runtime| runtime.name() == name)
     }
 
     /// What other platforms call this runtime.
@@ -58,7 +63,15 @@ impl Runtime {
         if begins(&["node", "javascript", "js", "typescript", "ts", "deno", "bun"]) {
             return Some(Self::Node);
         }
-        begins(&["wasm", "webassembly", "wasi", "rust", "wat"]).then_some(Self::Wasm)
+        if begins(&["wasm", "webassembly", "wasi", "wat"]) {
+            return Some(Self::Wasm);
+        }
+        let programs =
+            ["go", "rust", "c", "c++", "cpp", "shell", "sh", "bash", "binary", "exec", "program", "provided"];
+        // Versions follow, as in `go1.x`.
+        let word = name.trim_end_matches(|each: char| !each.is_ascii_lowercase() && each != '+');
+        let word = word.split(|each: char| each.is_ascii_digit()).next().unwrap_or_default();
+        programs.contains(&word).then_some(Self::Executable)
     }
 }
 
@@ -81,6 +94,8 @@ pub(crate) struct Function {
     /// A directory, or a file; relative to the manifest.
     pub(crate) source: String,
     pub(crate) handler: Option<String>,
+    /// An executable is run once for each request, and reads its standard input.
+    pub(crate) is_run_each_time: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_percent: Option<u64>,
     pub(crate) timeout_ms: Option<u64>,
@@ -90,7 +105,11 @@ pub(crate) struct Function {
     pub(crate) waiting: Option<u64>,
     pub(crate) idle_ms: Option<u64>,
     pub(crate) environment: BTreeMap<String, String>,
+    /// Their names, which are the variables' too.
+    pub(crate) secrets: Vec<String>,
     pub(crate) layers: Vec<String>,
+    /// Packages that its files name are installed.
+    pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
     pub(crate) idempotent: bool,
     /// `METHOD path`.
@@ -107,6 +126,7 @@ impl Function {
             runtime: Runtime::Python,
             source: ".".to_owned(),
             handler: None,
+            is_run_each_time: false,
             memory_bytes: MEMORY_DEFAULT_BYTES,
             cpu_percent: None,
             timeout_ms: None,
@@ -116,7 +136,9 @@ impl Function {
             waiting: None,
             idle_ms: None,
             environment: BTreeMap::new(),
+            secrets: Vec::new(),
             layers: Vec::new(),
+            has_requirements: true,
             pure: false,
             idempotent: false,
             routes: Vec::new(),
@@ -147,9 +169,11 @@ pub(super) fn read(
     }
     if !has_runtime {
         let fault = Fault::new(place.clone(), format!("the function {name} has no runtime"));
-        reader.faults.push(fault.hint("add runtime = \"python\", \"node\" or \"wasm\""));
+        reader.faults.push(fault.hint("add runtime = \"python\", \"node\", \"executable\" or \"wasm\""));
     } else if function.runtime == Runtime::Wasm {
         meaningless(table, reader);
+    } else {
+        of_this_runtime(&function, table, reader);
     }
     if function.pure && function.routes.iter().any(|route| route.contains('{')) {
         let message =
@@ -172,6 +196,7 @@ fn field(
         "runtime" => function.runtime = runtime(value, reader)?,
         "source" => function.source = path(value, reader)?,
         "handler" => function.handler = Some(handler(value, reader)?),
+        "mode" => function.is_run_each_time = mode(value, reader)?,
         "memory" => function.memory_bytes = reader.size(value, 1 << 20..=MEMORY_BYTES_MAX)?,
         "cpu" => function.cpu_percent = Some(reader.processors_percent(value, PERCENT_MAX)?),
         "timeout" => function.timeout_ms = Some(reader.time_ms(value, 1..=TIMEOUT_MS_MAX)?),
@@ -181,7 +206,9 @@ fn field(
         "waiting" => function.waiting = Some(reader.count(value, 0..=100_000)?),
         "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
         "environment" => function.environment = environment(value, reader)?,
+        "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
+        "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "routes" => function.routes = routes(value, reader)?,
@@ -205,8 +232,21 @@ pub(crate) fn is_function_name(name: &str) -> bool {
 fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
     for (key, _) in table {
         let name = key.get_ref().as_ref();
-        if ["handler", "cpu", "timeout", "tmp", "environment", "layers", "include", "exclude"].contains(&name)
-            || name == "requests-per-instance"
+        if [
+            "handler",
+            "mode",
+            "requests-per-instance",
+            "cpu",
+            "timeout",
+            "tmp",
+            "environment",
+            "secrets",
+            "layers",
+            "requirements",
+            "include",
+            "exclude",
+        ]
+        .contains(&name)
         {
             let message =
                 format!("`{name}` means nothing for a wasm function, which is one module without files");
@@ -242,11 +282,46 @@ fn path(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<String>
 
 fn handler(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<String> {
     let text = reader.text(value)?;
-    let parts = text.rsplit_once('.').filter(|(module, name)| !module.is_empty() && !name.is_empty());
-    if parts.is_none() || text.len() > 1024 || text.contains(char::is_whitespace) {
-        return reader.fault(value.span(), "a handler is written module.name, like \"main.handler\"");
+    let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
+    if text.is_empty() || text.len() > 256 || text.contains(char::is_whitespace) || leaves {
+        return reader.fault(
+            value.span(),
+            "a handler is written module.name, like \"main.handler\", or is an executable's path below the source",
+        );
     }
     Some(text)
+}
+
+/// `http`, or `stdin`.
+fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
+    let text = reader.text(value)?;
+    match text.as_str() {
+        "http" => Some(false),
+        "stdin" => Some(true),
+        _ => {
+            reader.unknown(&text, value.span(), "mode", &["http", "stdin"]);
+            None
+        }
+    }
+}
+
+/// What means something for some of the runtimes that run processes only.
+fn of_this_runtime(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
+    let place = |field: &str| table.get(field).map(Spanned::span).unwrap_or_default();
+    if function.runtime == Runtime::Executable {
+        return;
+    }
+    if table.contains_key("mode") {
+        let fault = Fault::new(place("mode"), "only an executable has a `mode`");
+        reader.faults.push(fault.hint("remove it, or write runtime = \"executable\""));
+    }
+    let has_parts = |handler: &String| {
+        handler.rsplit_once('.').is_some_and(|(module, name)| !module.is_empty() && !name.is_empty())
+    };
+    if !function.handler.as_ref().is_none_or(has_parts) {
+        let message = "a handler is written module.name, like \"main.handler\"";
+        reader.faults.push(Fault::new(place("handler"), message));
+    }
 }
 
 fn environment(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<BTreeMap<String, String>> {
@@ -270,6 +345,24 @@ fn environment(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<
         environment.insert(name.to_owned(), text);
     }
     Some(environment)
+}
+
+fn secrets(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.texts(value)?;
+    if texts.len() > SECRETS_MAX {
+        return reader.fault(value.span(), format!("a function has at most {SECRETS_MAX} secrets"));
+    }
+    let mut secrets = Vec::new();
+    for (text, place) in texts {
+        if variables::is_name(&text) && text.len() <= 64 {
+            secrets.push(text);
+        } else {
+            let fault = Fault::new(place, format!("`{}` cannot be a secret's name", text.escape_debug()));
+            let hint = "names only, as of variables: secrets = [\"DB_URL\"]; `sinew secret set DB_URL` sets the value";
+            reader.faults.push(fault.hint(hint));
+        }
+    }
+    Some(secrets)
 }
 
 fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {

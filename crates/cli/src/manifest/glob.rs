@@ -5,13 +5,17 @@
 //! at the beginning or within ties a pattern to the directory's root, one at the
 //! end means directories only, `!` in front takes back what was left out.
 
+use std::ops::Range;
+
 /// Characters of a pattern, at most; matching takes time in proportion.
 const PATTERN_CHARS_MAX: usize = 1024;
 /// Lines of a `.sinewignore`, at most.
 const LINES_MAX: usize = 10_000;
 
 /// What is never code unless `include` names it.
-const LEFT_OUT: [&str; 14] = [
+const LEFT_OUT: [&str; 15] = [
+    ".sinew",
+    ".gitignore",
     ".git",
     ".hg",
     ".svn",
@@ -22,11 +26,45 @@ const LEFT_OUT: [&str; 14] = [
     ".mypy_cache",
     ".pytest_cache",
     ".ruff_cache",
-    ".env",
     ".DS_Store",
     "/sinew.toml",
     "/.sinewignore",
 ];
+
+/// What looks like a secret by its name. Everybody who may read the node's
+/// objects could read it, so it is left out, and told, also if `include`
+/// names it; a `!pattern` takes it nevertheless.
+const SECRETS: [&str; 18] = [
+    ".env",
+    ".env.*",
+    "!.env.example",
+    "!.env.sample",
+    "!.env.template",
+    ".envrc",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".aws/",
+    ".ssh/",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    "*.p12",
+    "*.pfx",
+];
+
+/// What becomes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is code, or may hold some.
+    Taken,
+    /// It is none.
+    LeftOut,
+    /// It would be, but its name is one of [`SECRETS`].
+    Secret,
+}
 
 /// One pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +194,8 @@ pub(crate) struct Selection {
     include: Vec<Glob>,
     /// Later ones win.
     exclude: Vec<Glob>,
+    /// Which of `exclude` are [`SECRETS`].
+    secrets: Range<usize>,
 }
 
 impl Selection {
@@ -164,11 +204,15 @@ impl Selection {
     /// # Errors
     /// The number of a line, from 1, that is no pattern, and why.
     pub(crate) fn new(include: &[Glob], exclude: &[Glob], ignored: &str) -> Result<Self, (usize, String)> {
-        let mut all: Vec<Glob> = match include.is_empty() {
-            true => LEFT_OUT.iter().filter_map(|pattern| Glob::new(pattern).ok()).collect(),
-            // Whoever says what is taken, says it alone.
-            false => Vec::new(),
+        // Whoever says what is taken, says it alone.
+        let left_out: &[&str] = if include.is_empty() { &LEFT_OUT } else { &[] };
+        let constant = |patterns: &[&str]| -> Vec<Glob> {
+            patterns.iter().filter_map(|pattern| Glob::new(pattern).ok()).collect()
         };
+        let mut all = constant(left_out);
+        let first = all.len();
+        all.extend(constant(&SECRETS));
+        let secrets = first..all.len();
         for (at, line) in ignored.lines().enumerate() {
             let line = line.trim_end();
             if at >= LINES_MAX {
@@ -179,17 +223,28 @@ impl Selection {
             }
         }
         all.extend_from_slice(exclude);
-        Ok(Self { include: include.to_vec(), exclude: all })
+        Ok(Self { include: include.to_vec(), exclude: all, secrets })
     }
 
-    /// Whether a file, or anything in a directory, is taken.
-    pub(crate) fn takes(&self, path: &str, is_directory: bool) -> bool {
-        let last = self.exclude.iter().rev().find(|glob| glob.matches(path, is_directory));
-        if last.is_some_and(|glob| !glob.takes_back) {
-            return false;
-        }
+    /// What becomes of a file, or of anything in a directory.
+    pub(crate) fn verdict(&self, path: &str, is_directory: bool) -> Verdict {
+        let last = self.exclude.iter().rposition(|glob| glob.matches(path, is_directory));
         // A directory may hold what is included, whatever its own name.
-        is_directory || self.include.is_empty() || self.is_included(path)
+        let is_included = || is_directory || self.include.is_empty() || self.is_included(path);
+        match last {
+            Some(at) if !self.exclude[at].takes_back => {
+                let is_secret = self.secrets.contains(&at) && is_included();
+                if is_secret { Verdict::Secret } else { Verdict::LeftOut }
+            }
+            _ if is_included() => Verdict::Taken,
+            _ => Verdict::LeftOut,
+        }
+    }
+
+    /// Whether a `!pattern` of the user's takes a file, whatever it looks like.
+    pub(crate) fn is_wanted(&self, path: &str) -> bool {
+        let own = self.exclude.get(self.secrets.end..).unwrap_or_default();
+        own.iter().rfind(|glob| glob.matches(path, false)).is_some_and(|glob| glob.takes_back)
     }
 
     /// A pattern for a directory takes all that is in it.

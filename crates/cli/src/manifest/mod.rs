@@ -20,7 +20,7 @@ mod variables;
 pub(crate) use data::{Pairs, serving, settings};
 pub(crate) use fault::Fault;
 pub(crate) use function::{Build, Function, Runtime, is_function_name};
-pub(crate) use glob::{Glob, Selection};
+pub(crate) use glob::{Glob, Selection, Verdict};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

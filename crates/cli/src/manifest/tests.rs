@@ -146,8 +146,14 @@ fn faults_say_what_to_write() {
         ("[functions.Hello]\nruntime = \"node\"", "cannot be a function's name"),
         ("[functions.a]\nruntime = \"python3.12\"", "did you mean `python`?"),
         ("[functions.a]\nruntime = \"nodejs20.x\"", "did you mean `node`?"),
+        ("[functions.a]\nruntime = \"go1.x\"", "did you mean `executable`?"),
+        ("[functions.a]\nruntime = \"rust\"", "did you mean `executable`?"),
+        ("[functions.a]\nruntime = \"python\"\nmode = \"stdin\"", "only an executable has a `mode`"),
+        ("[functions.a]\nruntime = \"executable\"\nmode = \"stdn\"", "did you mean `stdin`?"),
+        ("[functions.a]\nruntime = \"executable\"\nhandler = \"../main\"", "below the source"),
+        ("[functions.a]\nruntime = \"python\"\nhandler = \"main\"", "module.name"),
         ("[functions.a]\nruntime = \"pyton\"", "did you mean `python`?"),
-        ("[functions.a]\nruntime = \"cobol\"", "known are: python, node, wasm"),
+        ("[functions.a]\nruntime = \"cobol\"", "known are: python, node, executable, wasm"),
         (
             "[functions.a]\nruntime = \"wasm\"\ntimeout = \"1s\"",
             "`timeout` means nothing for a wasm function",
@@ -266,8 +272,9 @@ fn a_selection_leaves_out_what_is_no_code() {
         ("README.md", false, false),
         ("KEEP.md", false, true),
         ("data", true, false),
+        (".sinew", true, false),
     ] {
-        assert_eq!(usual.takes(path, is_directory), expected, "{path}");
+        assert_eq!(usual.verdict(path, is_directory) == Verdict::Taken, expected, "{path}");
     }
     let chosen = Selection::new(&globs(&["*.py", "assets/"]), &globs(&["*_test.py"]), "").unwrap();
     for (path, expected) in [
@@ -277,9 +284,32 @@ fn a_selection_leaves_out_what_is_no_code() {
         ("assets/a/b.png", true),
         ("a.txt", false),
     ] {
-        assert_eq!(chosen.takes(path, false), expected, "{path}");
+        assert_eq!(chosen.verdict(path, false) == Verdict::Taken, expected, "{path}");
     }
     assert_eq!(Selection::new(&[], &[], "a\n/\n").unwrap_err().0, 2);
+}
+
+#[test]
+fn what_looks_like_a_secret_is_told_apart() {
+    let usual = Selection::new(&[], &[], "").unwrap();
+    let asked = Selection::new(&[], &[], "!.env.local\nid_rsa\n").unwrap();
+    let included = Selection::new(&[Glob::new("**").unwrap()], &[], "").unwrap();
+    for (path, of_usual, of_asked, of_included) in [
+        (".env", Verdict::Secret, Verdict::Secret, Verdict::Secret),
+        (".env.local", Verdict::Secret, Verdict::Taken, Verdict::Secret),
+        ("web/.env.production", Verdict::Secret, Verdict::Secret, Verdict::Secret),
+        (".env.example", Verdict::Taken, Verdict::Taken, Verdict::Taken),
+        // Who leaves it out need not be told.
+        ("keys/id_rsa", Verdict::Secret, Verdict::LeftOut, Verdict::Secret),
+        ("environment.py", Verdict::Taken, Verdict::Taken, Verdict::Taken),
+    ] {
+        assert_eq!(usual.verdict(path, false), of_usual, "{path}");
+        assert_eq!(asked.verdict(path, false), of_asked, "{path}");
+        assert_eq!(included.verdict(path, false), of_included, "{path}");
+    }
+    assert!(asked.is_wanted(".env.local") && !asked.is_wanted("id_rsa") && !usual.is_wanted(".env.example"));
+    let narrow = Selection::new(&[Glob::new("*.py").unwrap()], &[], "").unwrap();
+    assert_eq!(narrow.verdict(".env", false), Verdict::LeftOut);
 }
 
 proptest! {

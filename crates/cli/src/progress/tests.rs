@@ -2,12 +2,23 @@
 
 use super::*;
 
+fn text(told: Told, seconds: u64) -> String {
+    evaluation_text(told, Duration::from_secs(seconds))
+}
+
 #[test]
 fn a_loop_is_shown_to_run() {
-    assert_eq!(evaluation_text(0, 0), "1 running");
-    assert_eq!(evaluation_text(12_000, 0), "12,000 applied, 1 running");
-    assert_eq!(evaluation_text(0, 3), "3 waiting");
-    assert_eq!(evaluation_text(5, 3), "5 applied, 3 waiting");
+    assert_eq!(text(Told::default(), 3), "1 running");
+    assert_eq!(text(Told { waiting: 3, ..Told::default() }, 0), "3 waiting");
+}
+
+#[test]
+fn what_is_done_of_what_is_known_is_shown_with_its_rate() {
+    let told = Told { applied: 12_000, waiting: 3, known: 20_480, done: 12_010, memo_hits: 14 };
+    assert_eq!(text(told, 4), "12,010 of 20,480 done, 12,000 applied (3,000/s), 14 remembered, 3 waiting");
+    // Of less than a second, and of less than one a second, no rate is told.
+    assert_eq!(text(Told { applied: 5, ..Told::default() }, 0), "5 applied, 1 running");
+    assert_eq!(text(Told { applied: 5, ..Told::default() }, 9), "5 applied, 1 running");
 }
 
 #[test]

@@ -251,3 +251,82 @@ fn a_node_that_ends_leaves_no_instance_behind() {
     assert_eq!(groups(), 0);
     assert!(!home.path().join("layers").exists());
 }
+
+#[test]
+fn secrets_reach_functions_and_are_written_nowhere() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let set = |value: &str| {
+        let mut command = node.command(&["secret", "set", "DB_URL"]);
+        let mut child =
+            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), value.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
+    };
+    let source = "import os\ndef handler(event, context):\n    return {'url': os.environ['DB_URL']}\n";
+    let folder = node.python("keeper", "secrets = [\"DB_URL\"]\n", source);
+    let refused = node.run(&["deploy", folder.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && errors.contains("sinew secret set DB_URL"), "{errors}");
+    set("hunter2-of-the-first\n");
+    node.deploy(&folder);
+    let url = || node.call("keeper", &json!({})).1["url"].clone();
+    assert_eq!(url(), "hunter2-of-the-first");
+    set("hunter2-of-the-second");
+    assert_eq!(url(), "hunter2-of-the-second", "an instance that knows the old value serves no more");
+    assert!(node.ok(&["secret", "list"]).contains("keeper"));
+    assert_ne!(node.code(&["secret", "rm", "DB_URL"]), 0, "it is needed");
+    let told = [
+        node.ok(&["describe", "keeper", "-o", "json"]),
+        node.ok(&["logs", "keeper"]),
+        node.ok(&["secret", "list", "-o", "json"]),
+    ];
+    assert!(told.iter().all(|told| !told.contains("hunter2")), "{told:?}");
+    assert_eq!(node.terminate(), 0);
+    let mut folders = vec![home.path().to_owned()];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if let Ok(bytes) = std::fs::read(entry.path()) {
+                seen += 1;
+                assert!(!bytes.windows(7).any(|part| part == b"hunter2"), "{}", entry.path().display());
+            }
+        }
+    }
+    assert!(seen > 3, "the test can see files");
+    let node = Node::start(home.path());
+    assert_eq!(node.call("keeper", &json!({})).1["url"], "hunter2-of-the-second", "also after a restart");
+}
+
+#[test]
+fn a_call_whose_client_left_ends_and_frees_its_place() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source =
+        "import time\ndef handler(event, context):\n    time.sleep(event['s'])\n    return 'awake'\n";
+    let folder = node.python("sleepy", "concurrency = 1\ntimeout = \"300s\"\n", source);
+    node.deploy(&folder);
+    let mut stream = std::net::TcpStream::connect(&node.address).unwrap();
+    let body = r#"{"s": 250}"#;
+    let head = format!(
+        "POST /function/sleepy HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+    let described =
+        || serde_json::from_str::<Value>(&node.ok(&["describe", "sleepy", "-o", "json"])).unwrap();
+    while described()["instances"]["busy"] != 1 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(stream);
+    // There is one instance; only its end lets this one in.
+    assert_eq!(node.call("sleepy", &json!({"s": 0})), (200, "awake".into()));
+}

@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod dashboard;
+mod dev;
+mod executables;
 mod functions;
+mod lambda;
+mod requirements;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -72,17 +76,7 @@ impl Node {
 
     /// Sends a request and returns the whole answer. The connection is closed after it.
     fn http(&self, request: &str, body: &[u8]) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let head = format!(
-            "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
+        http(&self.address, request, body)
     }
 
     fn kill(mut self) {
@@ -91,7 +85,7 @@ impl Node {
     }
 
     fn terminate(mut self) -> i32 {
-        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        signal(&self.child, "TERM");
         self.child.wait().unwrap().code().unwrap()
     }
 }
@@ -101,6 +95,25 @@ impl Drop for Node {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn http(address: &str, request: &str, body: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
 }
 
 fn home() -> tempfile::TempDir {

@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::api::{self, Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Rule};
-use objects::{Application, Failure, Handle, TreeBuilder, TreeView};
+use super::api::{self, Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
+use objects::{Application, Failure, Handle, Limits, TreeBuilder, TreeView};
 
 use super::procedures::{self, Call};
 
@@ -41,6 +41,8 @@ pub(super) struct World {
     changed: Condvar,
     /// Before every application, what nobody holds is made remote.
     evicts: AtomicBool,
+    /// Procedures whose code has been made.
+    compiled: Mutex<HashSet<Handle>>,
 }
 
 type Remote = (Arc<[u8]>, Distance);
@@ -55,6 +57,7 @@ enum Mail {
     Arrival(Handle, JobId),
     Loss(Handle, JobId),
     Outcome(JobId, Outcome),
+    Code(Handle, JobId),
 }
 
 /// What happened so far.
@@ -237,6 +240,10 @@ impl World {
             }
             Mail::Loss(object, job) => scheduler.resume(job, Event::Missing(object)),
             Mail::Outcome(job, outcome) => scheduler.resume(job, Event::Applied(outcome)),
+            Mail::Code(procedure, job) => {
+                lock(&self.compiled).insert(procedure);
+                scheduler.resume(job, Event::Arrived);
+            }
         }
         true
     }
@@ -439,15 +446,33 @@ impl Host for FakeHost {
         self.end_claim(thunk, None);
     }
 
+    fn is_prepared(&mut self, _limits: &Limits, procedure: Handle) -> bool {
+        let name = procedures::name(&self.world, procedure);
+        !name.starts_with("compiled ") || lock(&self.world.compiled).contains(&procedure)
+    }
+
+    fn prepare(
+        &mut self,
+        _limits: &Limits,
+        procedure: Handle,
+        waiter: JobId,
+        _request: &Arc<Request>,
+    ) -> Fetch {
+        lock(&self.world.mail).push_back(Mail::Code(procedure, waiter));
+        Fetch::Coming
+    }
+
     fn apply(
         &mut self,
         thunk: Handle,
-        application: &Application<'_>,
-        data: &Arc<[u8]>,
+        limits: Limits,
+        procedure: Handle,
+        data: Arc<[u8]>,
         job: JobId,
     ) -> Applied {
+        let application = &Application::from_tree(TreeView::from_bytes(&data).unwrap()).unwrap();
         assert_eq!(thunk, application.tree.handle().application().unwrap());
-        assert_eq!(&data[..], application.tree.as_bytes());
+        assert_eq!((limits, procedure), (application.limits, application.procedure));
         if self.world.evicts.load(Ordering::Relaxed) {
             self.world.evict_all(Distance::Near);
         }
@@ -457,6 +482,7 @@ impl Host for FakeHost {
         let name = procedures::name(&self.world, application.procedure);
         self.world.note_run(thunk, &name);
         let outcome = self.world.run(thunk, application);
+        let name = name.strip_prefix("compiled ").unwrap_or(&name);
         if name.starts_with("early ") {
             self.scheduler.resume(job, Event::Applied(outcome));
             return Applied::Pending;

@@ -267,3 +267,38 @@ fn missing_data_is_named_and_asked_for_again() {
         }
     }
 }
+
+#[test]
+fn memory_is_reserved_and_the_step_claimed_only_when_the_code_is_there() {
+    let mut machine = Machine::new();
+    let input = machine.world.blob(&[1; 60]);
+    machine.world.send_away(input, Distance::Far);
+    let thunk = wanting(&machine, "compiled remote return", POOL_BYTES, input);
+    submit(&machine, thunk);
+    for waiting_for in ["the input", "the code"] {
+        assert_eq!(machine.work_off().len(), 0);
+        assert_eq!((free(&machine), machine.world.claims()), (POOL_BYTES, 0), "waiting for {waiting_for}");
+        assert!(machine.world.deliver(&machine.scheduler));
+    }
+    machine.work_off();
+    assert_eq!((free(&machine), machine.world.claims()), (0, 1), "now it runs");
+    assert!(machine.world.deliver(&machine.scheduler));
+    assert_eq!(machine.work_off().len(), 1);
+    assert_eq!((free(&machine), machine.world.claims()), (POOL_BYTES, 0));
+}
+
+#[test]
+fn who_waits_for_code_is_stopped_at_once_and_the_code_is_there_for_the_next() {
+    let mut machine = Machine::new();
+    let thunk = machine.world.application("compiled return", &[Handle::u64(7)]);
+    let request = submit(&machine, thunk);
+    assert_eq!(machine.work_off().len(), 0);
+    machine.scheduler.stop(&request, Stop::Deadline);
+    let ended = machine.work_off();
+    check_failed(&machine, ended[0].1, FailureCode::Deadline, thunk);
+    assert!(machine.world.deliver(&machine.scheduler), "the code comes nevertheless");
+    assert_eq!(machine.work_off().len(), 0);
+    submit(&machine, thunk);
+    assert_eq!(machine.work_off()[0].1, Handle::u64(7), "without waiting");
+    assert!(!machine.world.deliver(&machine.scheduler));
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use objects::{FailureCode, Handle};
 
-use super::api::{Event, JobId, Priority, Progress, Request, Stop};
+use super::api::{Event, JobId, Priority, Progress, Request, Stop, Tally};
 use super::host::Distance;
 use super::machine::{Machine, scheduler};
 
@@ -395,4 +395,21 @@ fn what_sparks_apply_counts_for_their_request() {
     let goal = strict(machine.world.application("tree", &[&[first], &calls[..]].concat()));
     assert!(matches!(machine.begin(&private, goal), Progress::SetAside));
     assert_eq!((shared.runnable(), private.applied()), (0, 1), "it offers nothing");
+}
+
+#[test]
+fn a_request_tells_what_is_known_and_done() {
+    let mut machine = Machine::new();
+    let call = |name: &str, number| strict(machine.world.application(name, &[Handle::u64(number)]));
+    let calls = [call("inc", 1), call("remote inc", 2), call("inc", 3)];
+    let goal = strict(machine.world.application("tree", &calls));
+    machine.submit(calls[0]);
+    machine.work_off();
+    let request = machine.submit(goal);
+    machine.work_off();
+    let tally = request.tally();
+    assert_eq!((tally.found, tally.settled, tally.remembered), (3, 1, 1), "the second runs");
+    assert!(machine.world.deliver(&machine.scheduler));
+    machine.work_off();
+    assert_eq!(request.tally(), Tally { applied: 3, found: 3, settled: 3, remembered: 1 });
 }

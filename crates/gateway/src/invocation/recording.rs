@@ -58,6 +58,11 @@ impl Recording {
         }
     }
 
+    /// What it printed, once it has run.
+    pub(super) fn log(&self) -> &[u8] {
+        self.report.as_ref().map_or(&[], |report| &report.log)
+    }
+
     /// Records the end, and says what it took as browsers read it.
     pub(super) fn end(mut self, status: StatusCode, failure: Option<String>) -> HeaderValue {
         let record = self.record(status.as_u16(), failure);

@@ -69,13 +69,20 @@ fn the_document_is_whole() {
             assert!(operation["summary"].is_string() && operation["responses"]["default"].is_object());
             let described = operation["parameters"].to_string();
             for name in path.split(['{', '}']).skip(1).step_by(2) {
-                let shared =
-                    ["Handle", "LabelName", "FunctionName", "FunctionPath", "AliasName", "DashboardFile"]
-                        .iter()
-                        .any(|component| {
-                            described.contains(&format!("#/components/parameters/{component}"))
-                                && document["components"]["parameters"][component]["name"] == name
-                        });
+                let shared = [
+                    "Handle",
+                    "LabelName",
+                    "FunctionName",
+                    "FunctionPath",
+                    "AliasName",
+                    "SecretName",
+                    "DashboardFile",
+                ]
+                .iter()
+                .any(|component| {
+                    described.contains(&format!("#/components/parameters/{component}"))
+                        && document["components"]["parameters"][component]["name"] == name
+                });
                 assert!(shared, "{method} {path} does not describe {name}");
             }
         }

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use super::functions::{no_functions, not_found, unknown};
 use crate::admission::{Permit, permit};
 use crate::body::buffered;
+use crate::cloud_event;
 use crate::functions::{RouteError, Routed, Served};
 use crate::invocation::{Invocation, SERVER_TIMING};
 use crate::problem::Problem;
@@ -148,9 +149,15 @@ async fn serve(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let body = buffered(shared, headers, body, shared.options.call_max_bytes).await?;
+    let mut body = buffered(shared, headers, body, shared.options.call_max_bytes).await?;
+    // Few requests are events: only theirs are written anew.
+    let mut unpacked = cloud_event::is_any(headers).then(|| headers.clone());
+    if let Some(headers) = &mut unpacked {
+        cloud_event::unpack(headers, &mut body.bytes)?;
+    }
+    let (headers, source) = unpacked.as_ref().map_or((headers, "http"), |headers| (headers, "event"));
     let (method, query) = (method.as_str(), query.unwrap_or_default());
-    let invocation = Invocation { served, id, method, path, query, headers, routed, source: "http" };
+    let invocation = Invocation { served, id, method, path, query, headers, routed, source };
     let ended = invocation.run(shared, permit, body).await;
     match ended.answer {
         Ok(answer) => {

@@ -184,7 +184,10 @@ fn lines(
             Some(end) => (last_line(&context.0, end, &context.2).await, Stage::Ended),
             None => {
                 let now = evaluation.progress();
-                let line = json!({"event": "progress", "applied": now.applied, "waiting": now.waiting});
+                let line = json!({
+                    "event": "progress", "applied": now.applied, "waiting": now.waiting,
+                    "known": now.known, "done": now.done, "memo_hits": now.memo_hits,
+                });
                 (line, Stage::Running(evaluation, interval))
             }
         };

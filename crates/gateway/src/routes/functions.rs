@@ -205,7 +205,7 @@ pub(crate) async fn logs(
 }
 
 /// Does something off the event loop.
-async fn change<T: Send + 'static>(
+pub(super) async fn change<T: Send + 'static>(
     shared: Arc<Shared>,
     act: impl FnOnce(&dyn Functions) -> Result<T, FunctionError> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -215,6 +215,7 @@ async fn change<T: Send + 'static>(
         FunctionError::Invalid(why) => Problem::bad_request("bad-deployment", why)
             .suggest("nothing has changed; docs/spec/functions.md says what a deployment is"),
         FunctionError::Store(error) => Problem::store(&error),
+        FunctionError::Failed(why) => Problem::internal("node", why),
     })
 }
 

@@ -11,8 +11,10 @@ pub(crate) mod evaluate;
 pub(crate) mod explain;
 pub(crate) mod functions;
 pub(crate) mod labels;
+pub(crate) mod lambda;
 pub(crate) mod objects;
 pub(crate) mod operations;
+pub(crate) mod secrets;
 pub(crate) mod trees;
 
 use ::objects::Handle;

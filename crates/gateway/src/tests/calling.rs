@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
+use objects::FailureCode;
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -139,4 +140,85 @@ async fn metrics_tell_versions_apart() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
     }
+}
+
+#[tokio::test]
+async fn secrets_come_in_and_never_go_out() {
+    let house = house();
+    let put = |name: &str, value: Vec<u8>| {
+        house.send(Request::put(format!("/v1/secrets/{name}")).body(Body::from(value)).unwrap())
+    };
+    assert_eq!(put("DB", b"hunter2".to_vec()).await.json()["changed"], true);
+    assert_eq!(house.fake.functions.secrets.lock().unwrap()["DB"], "hunter2");
+    let listed = house.get("/v1/secrets").await;
+    assert_eq!(listed.json(), json!({"secrets": [{"name": "DB", "used_by": ["hello"]}]}));
+    assert_eq!(put("DB", vec![0xff]).await.problem(400), "bad-secret");
+    assert_eq!(put("DB", vec![b'x'; (64 << 10) + 1]).await.problem(413), "body-too-large");
+    assert_eq!(put("broken", b"hunter2".to_vec()).await.problem(400), "bad-deployment");
+    assert_eq!(house.get("/v1/secrets/DB").await.problem(405), "method-not-allowed");
+    let delete = || house.send(Request::delete("/v1/secrets/DB").body(Body::empty()).unwrap());
+    assert_eq!(delete().await.status, 204);
+    assert_eq!(delete().await.status, 404);
+}
+
+#[tokio::test]
+async fn clients_of_lambda_are_answered_in_its_words() {
+    let house = house();
+    *house.fake.functions.log.lock().unwrap() = [vec![b'x'; 5000], b"end".to_vec()].concat();
+    let path = "/2015-03-31/functions/hello%3A1/invocations";
+    let request = Request::post(path).header("x-amz-log-type", "Tail").header("authorization", "AWS4 secret");
+    let answer = house.send(request.body(Body::from("{\"a\":1}")).unwrap()).await;
+    assert_eq!((answer.status.as_u16(), answer.body.as_slice()), (200, &b"body"[..]), "as it is");
+    assert_eq!((answer.header("x-amz-executed-version"), answer.header("x-amz-function-error")), ("1", ""));
+    let log = crate::base64::decoded(answer.header("x-amz-log-result")).unwrap();
+    assert!(log.len() == 4096 && log.ends_with(b"end"));
+    let (head, body) = house.fake.last_call();
+    assert_eq!((&head["source"], body.as_slice()), (&json!("lambda"), &b"{\"a\":1}"[..]));
+    assert!(!head.to_string().contains("secret"), "{head}");
+    let dry = Request::post(path).header("x-amz-invocation-type", "DryRun").body(Body::empty()).unwrap();
+    assert_eq!(house.send(dry).await.status, 204);
+    let missing = house.post_json("/2015-03-31/functions/nobody/invocations", "{}").await;
+    assert_eq!(missing.status, 404);
+    assert_eq!(missing.header("x-amzn-errortype"), "ResourceNotFoundException");
+    for (code, status, error) in [
+        (FailureCode::Trap, 200, "Unhandled"),
+        (FailureCode::Deadline, 200, "Unhandled"),
+        (FailureCode::Resources, 429, ""),
+    ] {
+        *house.fake.otherwise.lock().unwrap() = Some(Script::Fails(code));
+        let answer = house.post_json(path, "{}").await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.header("x-amz-function-error")),
+            (status, error),
+            "{code}"
+        );
+        if status == 200 {
+            assert_eq!(answer.json()["errorMessage"], "why");
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_reach_functions_in_one_form() {
+    let house = house();
+    let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"x":1}}"#;
+    assert_eq!(house.post("/function/hello", "application/cloudevents+json", event).await.status, 201);
+    let structured = house.fake.last_call();
+    let binary = Request::post("/function/hello").header("content-type", "application/json");
+    let binary = [("specversion", "1.0"), ("id", "1"), ("source", "/s"), ("type", "t")]
+        .iter()
+        .fold(binary, |request, (name, value)| request.header(format!("ce-{name}"), *value));
+    assert_eq!(house.send(binary.body(Body::from(r#"{"x":1}"#)).unwrap()).await.status, 201);
+    let told = house.fake.last_call();
+    for (head, body) in [structured, told] {
+        assert_eq!((&head["source"], body.as_slice()), (&json!("event"), &br#"{"x":1}"#[..]));
+        let headers = head["headers"].as_array().unwrap();
+        for header in [json!(["ce-type", "t"]), json!(["content-type", "application/json"])] {
+            assert!(headers.contains(&header), "{head}");
+        }
+    }
+    let wrong = house.post("/function/hello", "application/cloudevents+json", "{}").await;
+    assert_eq!(wrong.problem(400), "bad-event");
+    let batch = house.post("/function/hello", "application/cloudevents-batch+json", "[]").await;
+    assert_eq!(batch.problem(415), "unsupported-media-type");
 }

@@ -15,6 +15,7 @@ pub(super) struct FakeFunctions {
     served: Mutex<BTreeMap<String, Vec<Arc<Served>>>>,
     pub(super) routes: Mutex<Vec<(String, Routed)>>,
     pub(super) log: Mutex<Vec<u8>>,
+    pub(super) secrets: Mutex<BTreeMap<String, String>>,
 }
 
 impl FakeFunctions {
@@ -104,6 +105,23 @@ impl Functions for FakeFunctions {
 
     fn remove_alias(&self, _: &str, _: &str) -> Result<(), FunctionError> {
         nothing()
+    }
+
+    fn secrets(&self) -> Vec<(String, Vec<String>)> {
+        let secrets = self.secrets.lock().unwrap();
+        secrets.keys().map(|name| (name.clone(), vec!["hello".to_owned()])).collect()
+    }
+
+    fn set_secret(&self, name: &str, value: &str) -> Result<bool, FunctionError> {
+        if name == "broken" {
+            return Err(FunctionError::Invalid("the test wants it so".to_owned()));
+        }
+        let mut secrets = self.secrets.lock().unwrap();
+        Ok(secrets.insert(name.to_owned(), value.to_owned()).as_deref() != Some(value))
+    }
+
+    fn remove_secret(&self, name: &str) -> Result<(), FunctionError> {
+        self.secrets.lock().unwrap().remove(name).map(drop).ok_or_else(|| nothing::<()>().unwrap_err())
     }
 
     fn remove(&self, _: &str) -> Result<(), FunctionError> {

@@ -4,7 +4,7 @@
 
 use std::io::ErrorKind;
 
-use super::{available_cpus, current_cpu, pin_to_cpu};
+use super::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
 
 #[test]
 fn a_pinned_thread_runs_on_that_cpu_only() {
@@ -24,4 +24,16 @@ fn an_absent_cpu_is_refused() {
     for cpu in [1023, 1024, usize::MAX] {
         assert_eq!(pin_to_cpu(cpu).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
+}
+
+#[test]
+fn a_thread_lowers_its_own_priority_and_no_other_s() {
+    let niceness = || rustix::process::nice(0).unwrap();
+    let before = niceness();
+    let lowered = std::thread::spawn(move || {
+        lower_priority(3).unwrap();
+        niceness()
+    });
+    assert_eq!(lowered.join().unwrap(), (before + 3).min(19));
+    assert_eq!(niceness(), before);
 }

@@ -47,6 +47,7 @@ fn reason<T: std::fmt::Debug>(result: Result<T, FunctionError>) -> String {
     match result.unwrap_err() {
         FunctionError::Invalid(reason) | FunctionError::NotFound(reason) => reason,
         FunctionError::Store(error) => panic!("{error}"),
+        FunctionError::Failed(error) => panic!("{error}"),
     }
 }
 
@@ -241,4 +242,20 @@ fn routes_of_two_functions_are_not_in_each_others_way() {
     functions.remove("people").unwrap();
     functions.roll_back("users", None).unwrap();
     assert_eq!(functions.route("GET", "/users/7").unwrap().function, "users");
+}
+
+#[test]
+fn a_function_without_its_secret_is_refused_with_what_to_do() {
+    let node = node(None);
+    let functions = &node.deployments;
+    let python = Handle::literal(b"sinew:python").unwrap();
+    let empty = tree(&node, &[]);
+    let image = tree(&node, &[python, empty, empty, pairs(&node, &[("secret.DB", "DB_URL")])]);
+    let said = reason(functions.deploy("needy", deployment(&node, image, &[]), true));
+    assert!(said.contains("sinew secret set DB_URL"), "{said}");
+    assert!(functions.set_secret("DB_URL", "x").unwrap() && !functions.set_secret("DB_URL", "x").unwrap());
+    assert_eq!(functions.secrets(), [("DB_URL".to_owned(), Vec::new())]);
+    assert!(reason(functions.set_secret("not a name", "x").map(drop)).contains("no name"));
+    functions.remove_secret("DB_URL").unwrap();
+    assert!(reason(functions.remove_secret("DB_URL")).contains("no secret"));
 }

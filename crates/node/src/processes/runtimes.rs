@@ -19,6 +19,8 @@ use sandbox::process::{
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 
+use crate::secrets::Secrets;
+
 /// How long a runtime that could not be begun is not tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// The longest time that a function may ask for.
@@ -40,6 +42,10 @@ pub(crate) struct RuntimesOptions {
     pub(crate) layers_bytes: u64,
     /// Watches instances.
     pub(crate) reactor: Option<Arc<dyn Reactor>>,
+    /// The interpreter of each language.
+    pub(crate) interpreters: Vec<(Language, PathBuf)>,
+    /// What functions get of them.
+    pub(crate) secrets: Arc<Secrets>,
 }
 
 /// All runtimes, those that were not begun included.
@@ -118,8 +124,12 @@ impl Runtimes {
     }
 
     fn begin(&self, language: Language) -> Result<Functions, String> {
+        let mut interpreters = self.options.interpreters.iter();
+        let told = interpreters.find(|(of, _)| *of == language).map(|(_, program)| program.clone());
         let options = FunctionsOptions {
+            interpreter: told.unwrap_or_else(|| language.interpreter().into()),
             layers: Some(self.layers()?),
+            secrets: Some(Arc::clone(&self.options.secrets) as _),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,
             call_timeout: CALL_MAX,

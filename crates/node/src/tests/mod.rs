@@ -317,3 +317,81 @@ fn the_doctor_finds_this_machine_fit() {
     let checks = crate::doctor(&nowhere);
     assert!(checks.iter().any(|check| check.name == "home" && !check.is_ok));
 }
+
+/// A module of more than a megabyte, all of it code.
+fn large_module() -> Vec<u8> {
+    use std::fmt::Write as _;
+    let mut text = String::from("(module ");
+    for function in 0..300 {
+        text.push_str("(func (param i32) (result i32) ");
+        for round in 0..400 {
+            let factor = function * 1_000 + round + 100_000;
+            let _ = write!(
+                text,
+                "(local.set 0 (i32.xor (i32.mul (local.get 0) (i32.const {factor})) (i32.const {round})))"
+            );
+        }
+        text.push_str("(local.get 0))");
+    }
+    text.push_str("(func (export \"apply\") (param i32) (result i32) (i32.const 3)))");
+    wat::parse_str(text).unwrap()
+}
+
+#[test]
+fn who_waits_for_a_large_module_can_leave_and_holds_up_nobody() {
+    let node = start(None);
+    let module = large_module();
+    assert!(module.len() > 1 << 20, "{} bytes", module.len());
+    let large = node.store().put_blob(&module).unwrap();
+    let thunk = apply(&node, Limits::default(), large, &[byte(5)]);
+    // Longer than both workers could serve, if they compiled.
+    for _ in 0..3 {
+        let ended = evaluate_within(&node, thunk, Some(Duration::from_millis(5)));
+        assert_eq!(ended.failure.unwrap().code, FailureCode::Deadline);
+    }
+    let add = codelet(&node, ADD);
+    let sum = apply(&node, Limits::default(), add, &[byte(3), byte(4)]);
+    assert_eq!(evaluate(&node, sum).result, byte(7));
+    assert!(node.codelets.compilation(large).is_none(), "it was compiled too fast to show anything");
+    // What has begun goes on, and is there for the next one.
+    wait_until("the module is compiled", || node.codelets.coming() == 0);
+    assert!(node.codelets.compilation(large).is_some());
+    let ended = evaluate(&node, thunk);
+    assert_eq!((ended.result, ended.applied), (byte(5), 1));
+}
+
+#[test]
+fn a_node_without_a_disk_refuses_what_has_no_room_and_forgets_what_it_can_make_again() {
+    let options =
+        Options { home: None, workers: Some(1), memory_bytes: Some(256 << 20), ..Options::default() };
+    let node = Node::start(&options).unwrap();
+    let add = codelet(&node, ADD);
+    let sums = [1, 2].map(|number| apply(&node, Limits::default(), add, &[byte(number), byte(4)]));
+    assert_eq!(evaluate(&node, sums[0]).result, byte(5));
+    let store = node.store();
+    // Between two rounds of the reclaimer, which would find this unused.
+    let mut number = 0_u64;
+    while !store.is_full() {
+        store.keep_blob(&number.to_le_bytes().repeat(8 << 10));
+        number += 1;
+    }
+    let backend = NodeBackend(Arc::clone(&node));
+    let request =
+        EvaluateRequest { goal: sums[1], deadline: None, priority: Priority::Normal, is_repeatable: true };
+    let refused = backend.evaluate(request).err().unwrap();
+    assert!(refused.contains("--home"), "{refused}");
+    assert!(backend.keep_many(&[]).is_err());
+    // What was under way when the memory was used up ends, with the reason.
+    let (mut evaluator, mut executor) = node.private_worker();
+    let private = node.scheduler().private_request(sums[1], evaluator::Priority::Normal);
+    executor.begin(&private);
+    let goal = sums[1].strict().unwrap();
+    let evaluator::Progress::Finished(failure) = evaluator.evaluate(&mut executor, &private, goal) else {
+        panic!("it has nothing to wait for");
+    };
+    let failure = objects::Failure::from_tree(store.local(failure).unwrap().as_tree()).unwrap();
+    assert_eq!((failure.code, failure.application), (FailureCode::Resources, sums[1]));
+    assert!(store.relations().get(sums[1]).is_none());
+    wait_until("there is room again", || !store.is_full());
+    assert_eq!(evaluate(&node, sums[1]).result, byte(6));
+}

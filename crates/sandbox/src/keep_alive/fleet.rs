@@ -342,11 +342,21 @@ impl Fleet {
     /// No further calls of this procedure are expected: its instances end, each
     /// after the call that it runs.
     pub fn retire(&self, procedure: Handle) {
+        self.each_function(procedure, Policy::retire);
+    }
+
+    /// What instances of this procedure were made with has changed: the next
+    /// calls get new ones.
+    pub fn renew(&self, procedure: Handle) {
+        self.each_function(procedure, Policy::renew);
+    }
+
+    fn each_function(&self, procedure: Handle, tell: fn(&mut Policy, u64, FunctionId) -> Vec<Decision>) {
         let mut state = self.shared.state.lock();
         let ids: Vec<FunctionId> =
             state.ids.iter().filter(|(spec, _)| spec.procedure == procedure).map(|(_, id)| *id).collect();
         for id in ids {
-            let decisions = state.policy.retire(self.shared.now(), id);
+            let decisions = tell(&mut state.policy, self.shared.now(), id);
             self.shared.act(&mut state, decisions);
         }
     }

@@ -69,6 +69,8 @@ struct Instance {
     /// It was made ahead, and no call has come yet.
     is_ahead: bool,
     is_new: bool,
+    /// It was made with what has changed since.
+    is_outdated: bool,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -21,6 +21,8 @@ use super::template::{Ended, Unforkable, Watch};
 
 /// The native core is given as standard output.
 const CORE_FD: i32 = 1;
+/// And what it runs as standard error; both are `/dev/null` afterwards.
+const SOURCE_FD: i32 = 2;
 /// How often the thread that waits for an end looks whether there is one; the
 /// end itself wakes it.
 const HEARTBEAT: Duration = Duration::from_secs(600);
@@ -32,7 +34,19 @@ pub(crate) struct Cold {
     unforkable: Unforkable,
 }
 
+/// Why executables are not forked.
+const EXECUTED: &str = "an executable is started, not forked";
+
 impl Cold {
+    /// What is started for an executable: no interpreter, but its adapter.
+    pub(crate) fn adapter() -> Self {
+        let mut program = Program::adapter();
+        program.directory = "/".into();
+        let unforkable =
+            Unforkable { reason: EXECUTED.to_owned(), interpreter: PathBuf::new(), prefixes: Vec::new() };
+        Self { language: Language::Executable, program, unforkable }
+    }
+
     pub(crate) fn new(
         language: Language,
         unforkable: Unforkable,
@@ -40,7 +54,7 @@ impl Cold {
         imports: &[String],
     ) -> Self {
         let mut program = Program::new(&unforkable.interpreter);
-        program.arguments = language.arguments(Role::Instance, CORE_FD, imports);
+        program.arguments = language.arguments(Role::Instance, CORE_FD, SOURCE_FD, imports);
         program.environment = language.environment(Role::Instance, CORE_FD, packages);
         program.environment.extend([("HOME".into(), "/tmp".into()), ("TMPDIR".into(), "/tmp".into())]);
         program.directory = "/".into();
@@ -65,9 +79,9 @@ impl Cold {
     ) -> Result<(), String> {
         let core = linux::memory_file("template", self.language.core());
         let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
-        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
-        let null = null.map_err(|error| format!("/dev/null: {error}"))?;
-        let process = place.run(&self.program, [OwnedFd::from(channel), core, null.into()])?;
+        let source = linux::memory_file("source", self.language.source().as_bytes());
+        let source = source.map_err(|error| format!("no memory for its source: {error}"))?;
+        let process = place.run(&self.program, [OwnedFd::from(channel), core, source])?;
         let watch = watch.clone();
         let waiting = std::thread::Builder::new().name("cold instance".to_owned());
         let waiting = waiting.spawn(move || watch.end(wait(process)));

@@ -36,6 +36,17 @@ pub struct Program {
 }
 
 impl Program {
+    /// What stands between the node and an executable (`adapter`): no file, but
+    /// the init's own code, in a process of its own, with its channel as
+    /// standard input.
+    pub fn adapter() -> Self {
+        Self { path: PathBuf::new(), ..Self::new("") }
+    }
+
+    pub(super) fn is_adapter(&self) -> bool {
+        self.path.as_os_str().is_empty()
+    }
+
     /// A program without arguments, in `/tmp`, with a path to look for others.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -135,7 +146,8 @@ impl Container {
     /// [`Process`] tells.
     pub fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, Error> {
         let is_long = program.arguments.len().max(program.environment.len()) > STRINGS_MAX;
-        if !program.path.is_absolute() || !program.directory.is_absolute() || is_long {
+        let is_file = program.path.is_absolute() || program.is_adapter();
+        if !is_file || !program.directory.is_absolute() || is_long {
             return Err(Error::Invalid("a program needs absolute paths and few arguments".to_owned()));
         }
         let (status, theirs) = linux::message_pair().map_err(Error::kernel("make a socket"))?;

@@ -30,6 +30,7 @@ use super::channel::Bounds;
 use super::cold::Cold;
 use super::contained::Containers;
 use super::instance::{CallEnd, Instance, Terms};
+use super::language::Language;
 use super::options::{FunctionsOptions, Room};
 use super::place::Places;
 use super::recipe::{self, Recipe};
@@ -69,6 +70,9 @@ impl Starter {
     /// Starts the template. If it cannot fork, each instance is started, but
     /// where forking is demanded.
     fn new(options: &FunctionsOptions) -> Result<Self, String> {
+        if options.language == Language::Executable {
+            return Ok(Self::Cold(Box::new(Cold::adapter())));
+        }
         let template = TemplateOptions {
             language: options.language,
             interpreter: options.interpreter.clone(),
@@ -255,7 +259,14 @@ impl Functions {
     fn instance(&self, seat: &Seat) -> Result<Instance, Fault> {
         let Self { options, store, .. } = self;
         let layers = options.layers.as_deref();
-        let recipe = Recipe::of(seat.procedure, seat.limits, options.language, store, layers)?;
+        let recipe = Recipe::of(
+            seat.procedure,
+            seat.limits,
+            options.language,
+            store,
+            layers,
+            options.secrets.as_deref(),
+        )?;
         let mut room = options.room(seat.limits.memory_bytes);
         if let Some(image) = &recipe.image {
             room.cpu_percent = image.settings.cpu_percent;

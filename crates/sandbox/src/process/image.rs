@@ -9,6 +9,8 @@ use std::time::Duration;
 use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
+use super::language::Language;
+use super::secrets::SecretSource;
 use crate::Fault;
 
 /// What the name of every runtime begins with.
@@ -34,8 +36,10 @@ pub struct Image {
 /// What a function's procedure says about how to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `module.name`; `None`: the runtime's usual one.
+    /// `module.name`, or the path of an executable; `None`: the runtime's usual one.
     pub handler: Option<String>,
+    /// How an executable is asked, `http` or `stdin`; `None` for all others.
+    pub mode: Option<String>,
     /// Of one call.
     pub timeout: Duration,
     /// Of one processor.
@@ -46,17 +50,21 @@ pub struct Settings {
     pub tmp_bytes: u64,
     /// Variables of the environment.
     pub environment: BTreeMap<String, String>,
+    /// Variables whose values are secrets, and how these are called.
+    pub secrets: BTreeMap<String, String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             handler: None,
+            mode: None,
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
             calls_at_once: 1,
             tmp_bytes: 16 << 20,
             environment: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         }
     }
 }
@@ -102,12 +110,52 @@ impl Image {
                 format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
             return Err(bad(why));
         }
+        if settings.mode.is_some() && runtime != Language::Executable.runtime() {
+            return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
+        }
         Ok(Self { runtime, code, layers, settings })
+    }
+
+    /// What an executable's adapter is loaded with.
+    ///
+    /// # Errors
+    /// `resources` if a secret is not set.
+    pub(super) fn executable_source(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<u8>, Fault> {
+        let Settings { handler, mode, .. } = &self.settings;
+        let own = [("handler", handler), ("mode", mode)];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let variables = self.variables(secrets)?;
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Ok(adapter::Settings::encode(own.chain(variables)))
+    }
+
+    /// The variables of the environment, secrets included, as `env.NAME`.
+    fn variables(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<(String, String)>, Fault> {
+        let plain = self.settings.environment.iter();
+        let mut all: Vec<(String, String)> =
+            plain.map(|(name, value)| (format!("env.{name}"), value.clone())).collect();
+        for (variable, name) in &self.settings.secrets {
+            let value = secrets.and_then(|secrets| secrets.secret(name));
+            let value = value.ok_or_else(|| {
+                let why = format!("the secret {name} is not set on this node: `sinew secret set {name}`");
+                Fault::new(FailureCode::Resources, why)
+            })?;
+            all.push((format!("env.{variable}"), value));
+        }
+        Ok(all)
     }
 
     /// A line of source that says to a runtime's adapter what the function is:
     /// an object of strings, in a form that Python and JavaScript share.
-    pub(super) fn settings_line(&self, limits: Limits) -> String {
+    /// Secrets are looked up now, and are nowhere but in the line.
+    ///
+    /// # Errors
+    /// `resources` if one is not set.
+    pub(super) fn settings_line(
+        &self,
+        limits: Limits,
+        secrets: Option<&dyn SecretSource>,
+    ) -> Result<String, Fault> {
         let mut line = String::from("SETTINGS = {");
         let mut add = |name: &str, value: &str| {
             push_quoted(&mut line, name);
@@ -121,11 +169,11 @@ impl Image {
         add("layers", &self.layers.len().to_string());
         add("memory-bytes", &limits.memory_bytes.to_string());
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
-        for (name, value) in &self.settings.environment {
-            add(&format!("env.{name}"), value);
+        for (name, value) in self.variables(secrets)? {
+            add(&name, &value);
         }
         line.push_str("}\n");
-        line
+        Ok(line)
     }
 }
 
@@ -172,6 +220,7 @@ impl Settings {
             let text = std::str::from_utf8(value);
             let text = text.map_err(|_| bad(format!("the setting {name} is not UTF-8")))?;
             match name {
+                "mode" if matches!(text, "http" | "stdin") => settings.mode = Some(text.to_owned()),
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
                 "cpu-percent" => {
@@ -181,6 +230,13 @@ impl Settings {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);
                 }
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
+                _ if name.starts_with("secret.") => {
+                    let variable = &name["secret.".len()..];
+                    if !is_variable(variable) || !is_variable(text) {
+                        return Err(bad(format!("{name:?} is {text:?}, which names no secret")));
+                    }
+                    settings.secrets.insert(variable.to_owned(), text.to_owned());
+                }
                 _ => match name.strip_prefix("env.") {
                     Some(variable) if is_variable(variable) && !text.contains('\0') => {
                         settings.environment.insert(variable.to_owned(), text.to_owned());
@@ -189,7 +245,10 @@ impl Settings {
                 },
             }
         }
-        Ok(settings)
+        match settings.secrets.keys().find(|variable| settings.environment.contains_key(*variable)) {
+            Some(twice) => Err(bad(format!("the variable {twice} is a secret and a setting"))),
+            None => Ok(settings),
+        }
     }
 }
 

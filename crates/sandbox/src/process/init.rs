@@ -74,6 +74,9 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
     }
     linux::unshare(namespaces(plan.weakness)).map_err(step("make namespaces"))?;
     linux::make_mounts_private().map_err(step("make mounts private"))?;
+    if !plan.weakness.has(Weakness::HOST_NETWORK) {
+        linux::bring_up_loopback().map_err(step("have a loopback"))?;
+    }
     match linux::fork(true).map_err(step("fork"))? {
         Forked::Parent(pid) => {
             let pidfd = linux::open_process(pid)?;
@@ -169,12 +172,40 @@ impl Init {
                 Ok(pidfd)
             }
             Forked::Child => {
-                let error = become_program(order, [stdin, stdout, stderr], joins);
+                let error = match order.program.is_adapter() {
+                    true => become_adapter(order, stdin, joins),
+                    false => become_program(order, [stdin, stdout, stderr], joins),
+                };
                 fail(status.as_fd(), &error);
                 // Nothing of pid 1's may run here a second time.
                 std::process::exit(127)
             }
         }
+    }
+}
+
+/// Confines this process and serves the node as the adapter of an executable.
+/// Nothing is executed, so this process, unlike what it starts, can never be
+/// looked into. Returns only why it did not begin.
+#[allow(unsafe_code)]
+fn become_adapter(order: Order, channel: OwnedFd, joins: Vec<OwnedFd>) -> io::Error {
+    let serve = || -> io::Result<()> {
+        for join in joins {
+            File::from(join).write_all(b"0").map_err(step("join the control groups"))?;
+        }
+        std::env::set_current_dir(&order.program.directory)?;
+        // SAFETY: this process only serves, over its standard input, and then
+        // exits without dropping what it inherited from pid 1.
+        unsafe { linux::keep_only_as_stdin(channel) }.map_err(step("close what is pid 1's"))?;
+        order.confinement.apply()?;
+        let channel = io::stdin().as_fd().try_clone_to_owned()?;
+        // The channel's end is the end of all; its errors are heard by nobody.
+        let served = adapter::run(channel.into());
+        std::process::exit(i32::from(served.is_err()))
+    };
+    match serve() {
+        Ok(()) => io::ErrorKind::Other.into(),
+        Err(error) => error,
     }
 }
 

@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use super::template::{Refusal, Template, TemplateOptions};
 
-/// What functions are written in.
+/// What functions are written in, or that it does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Language {
     /// Python, by CPython 3.11 or later.
     Python,
     /// JavaScript, by Node.js 20 or later.
     Node,
+    /// Anything: a program that serves HTTP, or reads its standard input.
+    Executable,
 }
 
 /// What an interpreter is started to become.
@@ -54,7 +56,22 @@ const NODE_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-node
 const HEAP: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=16777216";
 /// Not -I: it would ignore the fixed hash seed. The environment holds nothing
 /// else of Python's, and the template empties it.
-const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", PYTHON_SOURCE];
+const PYTHON_FLAGS: [&str; 7] = ["-s", "-P", "-B", "-X", "frozen_modules=on", "-c", PYTHON_LOADER];
+/// What is run is read from a descriptor: arguments are for everybody to see,
+/// and twenty thousand bytes of them hide the rest of the list of processes.
+const PYTHON_LOADER: &str = "\
+import os, sys
+fd = int(sys.argv.pop(1))
+source = compile(os.pread(fd, 1 << 24, 0), '<template>', 'exec')
+if fd > 2: os.close(fd)
+exec(source)
+";
+const NODE_LOADER: &str = "{
+  const fs = require('fs'), fd = Number(process.argv.splice(1, 1)[0]);
+  const source = fs.readFileSync(`/proc/self/fd/${fd}`, 'utf8');
+  if (fd > 2) fs.closeSync(fd);
+  require('vm').runInThisContext(source, { filename: '<template>' });
+}";
 /// Without work for threads of the engine's own (it makes one at least, which
 /// the template ends), and with the same seeds at each start. An instance draws
 /// its own.
@@ -66,17 +83,20 @@ const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
 ];
-const NODE_FLAGS: [&str; 3] = ["-e", NODE_SOURCE, "--"];
+const NODE_FLAGS: [&str; 3] = ["-e", NODE_LOADER, "--"];
 
 impl Language {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Python, Self::Node];
+    pub const ALL: [Self; 3] = [Self::Python, Self::Node, Self::Executable];
+    /// Those that an interpreter has to be there for.
+    pub const INTERPRETED: [Self; 2] = [Self::Python, Self::Node];
 
     /// Its name, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Python => "Python",
             Self::Node => "Node",
+            Self::Executable => "executable",
         }
     }
 
@@ -85,6 +105,7 @@ impl Language {
         match self {
             Self::Python => "python",
             Self::Node => "node",
+            Self::Executable => "executable",
         }
     }
 
@@ -94,12 +115,14 @@ impl Language {
         match self {
             Self::Python => PYTHON_ADAPTER,
             Self::Node => NODE_ADAPTER,
+            // It is in the init.
+            Self::Executable => "",
         }
     }
 
     pub(crate) const fn settings_prefix(self) -> &'static str {
         match self {
-            Self::Python => "",
+            Self::Python | Self::Executable => "",
             Self::Node => "const ",
         }
     }
@@ -109,6 +132,7 @@ impl Language {
         match self {
             Self::Python => "python3",
             Self::Node => "node",
+            Self::Executable => "",
         }
     }
 
@@ -117,6 +141,7 @@ impl Language {
         match self {
             Self::Python => "Python 3.11 or later",
             Self::Node => "Node.js 20 or later",
+            Self::Executable => "nothing",
         }
     }
 
@@ -125,6 +150,7 @@ impl Language {
         match self {
             Self::Python => "<python>",
             Self::Node => "<node>",
+            Self::Executable => "<executable>",
         }
     }
 
@@ -133,6 +159,7 @@ impl Language {
         match self {
             Self::Python => kind == "MemoryError",
             Self::Node => kind == "RangeError" && message == "Array buffer allocation failed",
+            Self::Executable => false,
         }
     }
 
@@ -141,10 +168,10 @@ impl Language {
     ///
     /// # Errors
     /// What is missing, for people.
-    pub fn probe(self) -> Result<String, String> {
+    pub fn probe(self, interpreter: &Path) -> Result<String, String> {
         let options = TemplateOptions {
             language: self,
-            interpreter: self.interpreter().into(),
+            interpreter: interpreter.to_owned(),
             packages: Vec::new(),
             imports: Vec::new(),
             start_timeout: PROBE_TIMEOUT,
@@ -156,12 +183,24 @@ impl Language {
         match self {
             Self::Python => CORE,
             Self::Node => NODE_CORE,
+            Self::Executable => &[],
         }
     }
 
-    /// The interpreter's arguments; `core` is the descriptor of the core.
-    pub(crate) fn arguments(self, role: Role, core: i32, imports: &[String]) -> Vec<OsString> {
+    /// What the interpreter runs.
+    pub(crate) const fn source(self) -> &'static str {
+        match self {
+            Self::Python => PYTHON_SOURCE,
+            Self::Node => NODE_SOURCE,
+            Self::Executable => "",
+        }
+    }
+
+    /// The interpreter's arguments; `core` and `source` are the descriptors of
+    /// [`Self::core`] and [`Self::source`].
+    pub(crate) fn arguments(self, role: Role, core: i32, source: i32, imports: &[String]) -> Vec<OsString> {
         let (first, flags): (&[&str], &[&str]) = match (self, role) {
+            (Self::Executable, _) => return Vec::new(),
             (Self::Python, _) => (&[], &PYTHON_FLAGS),
             (Self::Node, Role::Template) => (&NODE_TEMPLATE_FLAGS, &NODE_FLAGS),
             (Self::Node, Role::Instance) => (&[], &NODE_FLAGS),
@@ -171,7 +210,7 @@ impl Language {
             Role::Instance => "instance",
         };
         let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
-        arguments.extend([role.into(), core.to_string().into()]);
+        arguments.extend([source.to_string().into(), role.into(), core.to_string().into()]);
         arguments.extend(imports.iter().map(OsString::from));
         arguments
     }
@@ -199,6 +238,7 @@ impl Language {
                 ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{core}"))])
             }
             Self::Node => ("NODE_PATH", Vec::new()),
+            Self::Executable => ("", Vec::new()),
         };
         all.extend(more.into_iter().map(|(name, value)| (name.into(), value.into())));
         if !packages.is_empty() {

@@ -15,6 +15,7 @@
 
 mod blanks;
 mod bounds;
+pub mod bundle;
 mod channel;
 mod cold;
 mod confinement;
@@ -37,6 +38,7 @@ mod recipe;
 mod rootfs;
 mod runtime;
 mod seat;
+mod secrets;
 mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};
@@ -53,3 +55,4 @@ pub use pool::Pool;
 pub use reactor::{Reactor, Ready};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
+pub use secrets::SecretSource;

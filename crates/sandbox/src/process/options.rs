@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::language::Language;
 use super::layers::Layers;
 use super::reactor::Reactor;
+use super::secrets::SecretSource;
 use crate::Error;
 
 /// What functions of one language get on this node.
@@ -53,6 +54,8 @@ pub struct FunctionsOptions {
     /// Where the files of functions that are images are written out; without
     /// it there can be none.
     pub layers: Option<Arc<Layers>>,
+    /// Who knows the secrets that functions name; without it there are none.
+    pub secrets: Option<Arc<dyn SecretSource>>,
     /// The memory limit of functions for which containers and instances are
     /// kept ready.
     pub usual_memory_bytes: u64,
@@ -89,10 +92,11 @@ impl FunctionsOptions {
             files: 256,
             tmp_bytes: 16 << 20,
             layers: None,
+            secrets: None,
             usual_memory_bytes: objects::MEMORY_DEFAULT_BYTES,
             ready: 4,
             blanks: match language {
-                Language::Python => 0,
+                Language::Python | Language::Executable => 0,
                 // A fork of Node takes most of the time of a start.
                 Language::Node => 2,
             },

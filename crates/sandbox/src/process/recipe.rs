@@ -13,10 +13,13 @@ use super::image::Image;
 use super::language::Language;
 use super::layers::{Layer, Layers};
 use super::rootfs::Bind;
+use super::secrets::SecretSource;
 use crate::{Call, Fault};
 
 /// Where a function finds its code.
 const CODE_PLACE: &str = "/app";
+/// Where ES modules of Node look for packages, above the code.
+const MODULES_PLACE: &str = "/node_modules";
 /// Arguments of an application begin here, if its procedure is a blob.
 const BLOB_ARGUMENTS: usize = 2;
 /// The same, if it is an image of four entries.
@@ -29,7 +32,9 @@ pub(super) fn layer_place(number: usize) -> String {
 
 /// The places that containers of functions keep for code and layers.
 pub(super) fn places() -> impl Iterator<Item = String> {
-    std::iter::once(CODE_PLACE.to_owned()).chain((0..super::image::LAYERS_MAX).map(layer_place))
+    let code_and_layers =
+        std::iter::once(CODE_PLACE.to_owned()).chain((0..super::image::LAYERS_MAX).map(layer_place));
+    code_and_layers.chain(std::iter::once(MODULES_PLACE.to_owned()))
 }
 
 /// The entry of an application with which the arguments of a function begin.
@@ -76,6 +81,7 @@ impl Recipe {
         language: Language,
         store: &Store,
         layers: Option<&Layers>,
+        secrets: Option<&dyn SecretSource>,
     ) -> Result<Self, Fault> {
         let missing = || Fault::new(FailureCode::MissingData, "the procedure is not an object that is here");
         if !procedure.is_object() {
@@ -86,7 +92,7 @@ impl Recipe {
         let bytes = found.ok_or_else(missing)?;
         if procedure.names_tree() {
             let image = Image::read(store, bytes.as_tree())?;
-            return Self::of_image(image, limits, language, layers);
+            return Self::of_image(image, limits, language, layers, secrets);
         }
         if bytes.bytes().len() > SOURCE_LEN_MAX {
             let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", bytes.bytes().len());
@@ -100,6 +106,7 @@ impl Recipe {
         limits: Limits,
         language: Language,
         layers: Option<&Layers>,
+        secrets: Option<&dyn SecretSource>,
     ) -> Result<Self, Fault> {
         if image.runtime != language.runtime() {
             let why = format!("a function for {} cannot run in {}", image.runtime, language.runtime());
@@ -112,7 +119,18 @@ impl Recipe {
         let held = trees.map(|tree| layers.get(tree)).collect::<Result<Vec<_>, _>>()?;
         let binds = held.iter().zip(places());
         let binds = binds.map(|(layer, guest)| Bind { host: layer.path().to_owned(), guest: guest.into() });
-        let source = [language.settings_prefix(), &image.settings_line(limits), language.adapter()].concat();
-        Ok(Self { source: source.into_bytes(), binds: binds.collect(), layers: held, image: Some(image) })
+        let mut binds: Vec<Bind> = binds.collect();
+        if language == Language::Node {
+            let modules = held.iter().skip(1).map(|layer| layer.path().join("node_modules"));
+            let first = modules.into_iter().find(|path| path.is_dir());
+            binds.extend(first.map(|host| Bind { host, guest: MODULES_PLACE.into() }));
+        }
+        let source = match language {
+            Language::Executable => image.executable_source(secrets)?,
+            _ => [language.settings_prefix(), &image.settings_line(limits, secrets)?, language.adapter()]
+                .concat()
+                .into_bytes(),
+        };
+        Ok(Self { source, binds, layers: held, image: Some(image) })
     }
 }

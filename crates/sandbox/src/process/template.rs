@@ -188,7 +188,9 @@ impl Template {
         linux::limit_sending(&socket, FORK_TIMEOUT).map_err(no_socket)?;
         let core = linux::memory_file("template", options.language.core());
         let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
-        let mut child = command(options, core)
+        let source = linux::memory_file("source", options.language.source().as_bytes());
+        let source = source.map_err(|error| format!("no memory for its source: {error}"))?;
+        let mut child = command(options, core, source)
             .stdin(Stdio::from(other))
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", options.interpreter.display()))?;
@@ -325,22 +327,23 @@ impl Orders {
 }
 
 /// The interpreter, about to become a template. Its addresses are the same at
-/// each start, and it has the core open.
+/// each start, and it has the core and its source open.
 #[expect(clippy::disallowed_methods, reason = "this is where the template's process is started")]
 #[allow(unsafe_code)]
-fn command(options: &TemplateOptions, core: OwnedFd) -> Command {
+fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command {
     let (language, fd) = (options.language, core.as_raw_fd());
     let mut command = Command::new(&options.interpreter);
-    command.args(language.arguments(Role::Template, fd, &options.imports));
+    command.args(language.arguments(Role::Template, fd, source.as_raw_fd(), &options.imports));
     command.env_clear().envs(language.environment(Role::Template, fd, &options.packages));
     command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: both are single calls of the kernel, which neither allocate nor
-    // take a lock; the closure owns the descriptor, so that it is open there.
+    // SAFETY: all are single calls of the kernel, which neither allocate nor
+    // take a lock; the closure owns the descriptors, so that they are open there.
     unsafe {
         command.pre_exec(move || {
             // Without fixed addresses it serves as well; its digest differs.
             _ = linux::fix_addresses();
-            linux::keep_on_exec(core.as_fd())
+            linux::keep_on_exec(core.as_fd())?;
+            linux::keep_on_exec(source.as_fd())
         });
     }
     command

@@ -16,7 +16,7 @@ use store::Store;
 use super::engine::Options;
 use super::interrupt::{Interrupt, Ticket};
 use super::invoker::Invoker;
-use super::library::{Compilation, Library};
+use super::library::{Awaiting, Compilation, Library};
 use crate::{Call, Error, Fault, Invoked, Origin, Phase, Sandbox, SandboxId, Spec, State};
 
 /// The engines, the compiled modules and the sandboxes of a node.
@@ -61,12 +61,23 @@ impl Codelets {
     }
 
     /// Loads a procedure, compiling it if nobody has, without running it.
+    /// Blocks until it is ready, which takes seconds for megabytes of code.
     /// `counted` asks for the variant that counts fuel.
     ///
     /// # Errors
     /// `bad-procedure` or `missing-data`, as an application of it would fail.
     pub fn prepare(&self, procedure: Handle, counted: bool) -> Result<Compilation, Fault> {
         self.library.load(procedure, counted).map(|loaded| loaded.compilation)
+    }
+
+    /// Has a procedure made ready without waiting for it: `waiter` is told.
+    pub fn await_ready(&self, procedure: Handle, counted: bool, waiter: Box<dyn Awaiting>) {
+        self.library.await_ready((procedure, counted), waiter);
+    }
+
+    /// Procedures that are being compiled, or wait for it.
+    pub fn coming(&self) -> usize {
+        self.library.coming()
     }
 
     /// How a procedure was made ready: the variant without fuel counting if

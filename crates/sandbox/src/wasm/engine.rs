@@ -60,6 +60,10 @@ pub struct Options {
     pub sandboxes_max: usize,
     /// Stack of a guest, in bytes. The threads that invoke need 512 KiB more.
     pub stack_bytes: usize,
+    /// The negative control of the isolation tests: modules are treated as
+    /// stateless whatever they are.
+    #[cfg(test)]
+    pub(crate) is_unsound: bool,
 }
 
 impl Default for Options {
@@ -73,6 +77,8 @@ impl Default for Options {
             instances_max: 64,
             sandboxes_max: 1 << 16,
             stack_bytes: 1 << 20,
+            #[cfg(test)]
+            is_unsound: false,
         }
     }
 }

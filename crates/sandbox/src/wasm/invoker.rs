@@ -15,12 +15,11 @@ use wasmtime::Trap;
 
 use super::call::CallState;
 use super::codelets::Codelets;
+use super::compiler::Key;
 use super::interrupt::{Flags, Interrupt, Ticket};
 use super::library::{Library, Loaded};
 use super::live::Live;
 use crate::{Call, Fault, Outcome};
-
-type Key = (Handle, bool);
 
 /// A module and, unless each application gets a new one, its instance.
 struct Slot {
@@ -94,6 +93,18 @@ impl Invoker {
     /// [`Interrupt::raise_for`](Interrupt::raise_for).
     pub fn next_ticket(&self) -> Ticket {
         Ticket(self.ticket)
+    }
+
+    /// Whether a procedure can be applied without waiting for its code.
+    #[inline]
+    pub fn is_ready(&self, procedure: Handle, counted: bool) -> bool {
+        let key = (procedure, counted);
+        self.slots.get(self.last).is_some_and(|slot| slot.key == key) || self.is_known(key)
+    }
+
+    #[inline(never)]
+    fn is_known(&self, key: Key) -> bool {
+        self.slot_by_key.contains_key(&key) || self.library.is_ready(key)
     }
 
     /// Applies a procedure, in an instance without a trace of earlier ones.

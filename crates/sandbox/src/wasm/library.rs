@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The compiled modules that all threads share.
 //!
-//! A module is compiled once per content and variant: the first thread that
-//! needs it compiles, the others wait for it. Loaded modules are bounded by
-//! number and by bytes of code; the least recently asked for goes first, and
-//! lives on in the invokers that still use it.
+//! A module is compiled once per content and variant, by the [`Compiler`]'s
+//! threads; whoever needs it meanwhile is told when it is ready. Loaded modules
+//! are bounded by number and by bytes of code; the least recently asked for
+//! goes first, and lives on in the invokers that still use it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use objects::{FailureCode, Handle, Kind};
@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use store::Store;
 use wasmtime::{Engine, InstancePre, Linker, Module, ModuleExport};
 
-use super::artefact::{Artefacts, Facts, Key};
+use super::artefact::{self, Artefacts, Facts};
 use super::call::CallState;
+use super::compiler::{Compiler, Key, Lane, is_large};
 use super::engine::{self, MODULE_BYTES_MAX, Options};
 use super::host;
 use super::interrupt::Pacemaker;
@@ -64,16 +65,53 @@ pub(crate) struct Loaded {
 }
 
 type Result<T> = std::result::Result<T, Fault>;
-type Cell = Arc<OnceLock<Result<Arc<Loaded>>>>;
+
+/// Somebody who waits for a procedure to be made ready.
+pub trait Awaiting: Send {
+    /// Whether it still does. What nobody waits for is not begun; what has
+    /// begun is finished and kept.
+    fn is_wanted(&self) -> bool;
+
+    /// The procedure is ready, or why it never will be.
+    fn done(self: Box<Self>, ready: std::result::Result<(), &Fault>);
+}
+
+enum Waiter {
+    Thread(mpsc::SyncSender<Result<Arc<Loaded>>>),
+    Other(Box<dyn Awaiting>),
+}
+
+impl Waiter {
+    fn is_wanted(&self) -> bool {
+        match self {
+            Self::Thread(_) => true,
+            Self::Other(waiter) => waiter.is_wanted(),
+        }
+    }
+
+    fn done(self, loaded: &Result<Arc<Loaded>>) {
+        match self {
+            // It waits, so that it is there to receive.
+            Self::Thread(waiter) => _ = waiter.send(loaded.clone()),
+            Self::Other(waiter) => waiter.done(loaded.as_ref().map(drop)),
+        }
+    }
+}
+
+enum State {
+    /// In line, or being compiled; with those to be told.
+    Coming(Vec<Waiter>),
+    Ready(Result<Arc<Loaded>>),
+}
 
 struct Entry {
-    cell: Cell,
+    state: State,
     last_used: u64,
 }
 
 #[derive(Default)]
 struct Modules {
-    entries: HashMap<(Handle, bool), Entry>,
+    entries: HashMap<Key, Entry>,
     clock: u64,
 }
 
@@ -99,6 +137,7 @@ pub(crate) struct Library {
     counting: Runtime,
     artefacts: Option<Artefacts>,
     modules: Mutex<Modules>,
+    compiler: Compiler,
     pub(crate) pacemaker: Arc<Pacemaker>,
 }
 
@@ -117,6 +156,7 @@ impl Library {
             pacemaker: Arc::new(pacemaker),
             artefacts,
             modules: Mutex::default(),
+            compiler: Compiler::start(options.workers.max(1))?,
             store,
             options,
         })
@@ -126,45 +166,135 @@ impl Library {
         if counted { &self.counting } else { &self.plain }
     }
 
-    /// The compiled module; compiles it, or waits for who does.
-    pub(crate) fn load(&self, procedure: Handle, counted: bool) -> Result<Arc<Loaded>> {
-        let key = (procedure, counted);
-        let cell = self.cell(key);
-        let loaded = cell.get_or_init(|| self.prepare(procedure, counted));
-        match loaded {
-            Ok(_) => self.enforce_bounds(key),
-            // What is wrong with the bytes stays wrong; anything else may pass.
-            Err(fault) if fault.code != FailureCode::BadProcedure => self.forget(key, &cell),
-            Err(_) => self.enforce_bounds(key),
+    /// The compiled module; blocks until it is ready.
+    pub(crate) fn load(self: &Arc<Self>, procedure: Handle, counted: bool) -> Result<Arc<Loaded>> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        if let Some(ready) = self.request((procedure, counted), Waiter::Thread(sender)) {
+            return ready;
         }
-        loaded.clone()
+        let never = || Fault::new(FailureCode::Cancelled, "the node is shutting down");
+        receiver.recv().unwrap_or_else(|_| Err(never()))
+    }
+
+    /// Has the module made ready and tells `waiter`. Blocks for nothing.
+    pub(crate) fn await_ready(self: &Arc<Self>, key: Key, waiter: Box<dyn Awaiting>) {
+        let waiter = Waiter::Other(waiter);
+        let mut waiter = Some(waiter);
+        let ready = self.request_with(key, || waiter.take());
+        if let (Some(ready), Some(waiter)) = (ready, waiter) {
+            waiter.done(&ready);
+        }
+    }
+
+    /// Whether the module is ready, or known to be no module.
+    pub(crate) fn is_ready(&self, key: Key) -> bool {
+        let modules = self.modules.lock();
+        modules.entries.get(&key).is_some_and(|entry| matches!(entry.state, State::Ready(_)))
+    }
+
+    /// Modules that are in line, or being compiled.
+    pub(crate) fn coming(&self) -> usize {
+        let modules = self.modules.lock();
+        modules.entries.values().filter(|entry| matches!(entry.state, State::Coming(_))).count()
+    }
+
+    fn request(self: &Arc<Self>, key: Key, waiter: Waiter) -> Option<Result<Arc<Loaded>>> {
+        let mut waiter = Some(waiter);
+        self.request_with(key, || waiter.take())
+    }
+
+    /// The module if it is ready; else `waiter` is asked for, and told later.
+    fn request_with(
+        self: &Arc<Self>,
+        key: Key,
+        waiter: impl FnOnce() -> Option<Waiter>,
+    ) -> Option<Result<Arc<Loaded>>> {
+        let mut modules = self.modules.lock();
+        modules.clock += 1;
+        let last_used = modules.clock;
+        if let Some(entry) = modules.entries.get_mut(&key) {
+            entry.last_used = last_used;
+            match &mut entry.state {
+                State::Ready(ready) => return Some(ready.clone()),
+                State::Coming(waiters) => waiters.extend(waiter()),
+            }
+            return None;
+        }
+        let state = State::Coming(waiter().into_iter().collect());
+        modules.entries.insert(key, Entry { state, last_used });
+        drop(modules);
+        self.submit(&self.compiler.quick, key, Self::load_or_pass_on);
+        None
+    }
+
+    fn submit(self: &Arc<Self>, lane: &Lane, key: Key, act: fn(&Arc<Self>, Key)) {
+        let library = Arc::clone(self);
+        let is_large_lane = std::ptr::eq(lane, &self.compiler.large);
+        let work = move || {
+            let lane = if is_large_lane { &library.compiler.large } else { &library.compiler.quick };
+            while let Some(key) = lane.next() {
+                if library.is_wanted(key) {
+                    act(&library, key);
+                }
+            }
+        };
+        lane.submit(key, |key| self.is_wanted(key), work);
+    }
+
+    /// Whether anybody waits for a module that is in line; else it is not any more.
+    fn is_wanted(&self, key: Key) -> bool {
+        let mut modules = self.modules.lock();
+        let Some(Entry { state: State::Coming(waiters), .. }) = modules.entries.get_mut(&key) else {
+            return false;
+        };
+        waiters.retain(Waiter::is_wanted);
+        let is_wanted = !waiters.is_empty();
+        if !is_wanted {
+            modules.entries.remove(&key);
+        }
+        is_wanted
+    }
+
+    /// In the quick lane: reads what was compiled before, compiles what is small.
+    fn load_or_pass_on(self: &Arc<Self>, key: Key) {
+        match self.read(key) {
+            Some(loaded) => self.finish(key, loaded),
+            None if is_large(key.0) => self.submit(&self.compiler.large, key, Self::compile_and_tell),
+            None => self.compile_and_tell(key),
+        }
+    }
+
+    fn compile_and_tell(self: &Arc<Self>, key: Key) {
+        self.finish(key, self.compile(key));
+    }
+
+    /// Tells all who wait.
+    fn finish(&self, key: Key, loaded: Result<Arc<Loaded>>) {
+        let mut modules = self.modules.lock();
+        // What is wrong with the bytes stays wrong; anything else may pass.
+        let is_kept = loaded.as_ref().err().is_none_or(|fault| fault.code == FailureCode::BadProcedure);
+        let state = match modules.entries.get_mut(&key) {
+            Some(entry) if is_kept => Some(std::mem::replace(&mut entry.state, State::Ready(loaded.clone()))),
+            _ => modules.entries.remove(&key).map(|entry| entry.state),
+        };
+        drop(modules);
+        self.enforce_bounds(key);
+        if let Some(State::Coming(waiters)) = state {
+            waiters.into_iter().for_each(|waiter| waiter.done(&loaded));
+        }
     }
 
     /// How a loaded procedure was made ready, by variant.
     pub(crate) fn compilation(&self, procedure: Handle, counted: bool) -> Option<Compilation> {
-        let cell = self.modules.lock().entries.get(&(procedure, counted)).map(|entry| entry.cell.clone())?;
-        cell.get()?.as_ref().ok().map(|loaded| loaded.compilation)
-    }
-
-    fn cell(&self, key: (Handle, bool)) -> Cell {
-        let mut modules = self.modules.lock();
-        modules.clock += 1;
-        let last_used = modules.clock;
-        let entry = modules.entries.entry(key).or_insert_with(|| Entry { cell: Cell::default(), last_used });
-        entry.last_used = last_used;
-        entry.cell.clone()
-    }
-
-    fn forget(&self, key: (Handle, bool), cell: &Cell) {
-        let mut modules = self.modules.lock();
-        if modules.entries.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.cell, cell)) {
-            modules.entries.remove(&key);
+        match &self.modules.lock().entries.get(&(procedure, counted))?.state {
+            State::Ready(Ok(loaded)) => Some(loaded.compilation),
+            _ => None,
         }
     }
 
     /// Drops the least recently used modules, but never `current` and none
     /// that is still being compiled.
-    fn enforce_bounds(&self, current: (Handle, bool)) {
+    fn enforce_bounds(&self, current: Key) {
         let mut modules = self.modules.lock();
         loop {
             let bytes: u64 = modules.entries.values().map(|entry| entry.code_bytes()).sum();
@@ -180,7 +310,17 @@ impl Library {
         }
     }
 
-    fn prepare(&self, procedure: Handle, counted: bool) -> Result<Arc<Loaded>> {
+    /// The module as it was compiled before, from the disk.
+    fn read(&self, (procedure, counted): Key) -> Option<Result<Arc<Loaded>>> {
+        let started = Instant::now();
+        let runtime = self.runtime(counted);
+        let key = artefact::Key::new(procedure, &runtime.engine, counted);
+        let artefact = self.artefacts.as_ref()?.read(&key)?;
+        let module = deserialize(&runtime.engine, artefact.code())?;
+        Some(self.loaded((procedure, counted), &module, artefact.facts, Origin::Disk, started))
+    }
+
+    fn compile(&self, (procedure, counted): Key) -> Result<Arc<Loaded>> {
         let started = Instant::now();
         if procedure.kind() != Kind::Blob {
             return Err(bad_procedure("it is not a blob"));
@@ -189,14 +329,19 @@ impl Library {
             return Err(bad_procedure(format_args!("it has more than {MODULE_BYTES_MAX} bytes")));
         }
         let runtime = self.runtime(counted);
-        let key = Key::new(procedure, &runtime.engine, counted);
-        let (module, facts, origin) = match self.read_artefact(runtime, &key) {
-            Some((module, facts)) => (module, facts, Origin::Disk),
-            None => {
-                let (module, facts) = self.compile(runtime, &key, procedure)?;
-                (module, facts, Origin::Compiled)
-            }
-        };
+        let key = artefact::Key::new(procedure, &runtime.engine, counted);
+        let (module, facts) = self.translate(runtime, &key, procedure)?;
+        self.loaded((procedure, counted), &module, facts, Origin::Compiled, started)
+    }
+
+    fn loaded(
+        &self,
+        (procedure, counted): Key,
+        module: &Module,
+        facts: Facts,
+        origin: Origin,
+        started: Instant,
+    ) -> Result<Arc<Loaded>> {
         let image = module.image_range();
         let compilation = Compilation {
             procedure,
@@ -206,19 +351,18 @@ impl Library {
             origin,
             class: facts.class,
         };
-        let instance = runtime.linker.instantiate_pre(&module).map_err(unusable)?;
+        let instance = self.runtime(counted).linker.instantiate_pre(module).map_err(unusable)?;
         let entry = module.get_export_index(ENTRY).ok_or_else(|| bad_procedure("it has no entry"))?;
         let memory = module.get_export_index(host::MEMORY);
         Ok(Arc::new(Loaded { instance, entry, memory, facts, compilation }))
     }
 
-    fn read_artefact(&self, runtime: &Runtime, key: &Key) -> Option<(Module, Facts)> {
-        let artefact = self.artefacts.as_ref()?.read(key)?;
-        let module = deserialize(&runtime.engine, artefact.code())?;
-        Some((module, artefact.facts))
-    }
-
-    fn compile(&self, runtime: &Runtime, key: &Key, procedure: Handle) -> Result<(Module, Facts)> {
+    fn translate(
+        &self,
+        runtime: &Runtime,
+        key: &artefact::Key,
+        procedure: Handle,
+    ) -> Result<(Module, Facts)> {
         let object;
         let bytes = match procedure.literal_bytes() {
             Some(bytes) => bytes,
@@ -228,8 +372,11 @@ impl Library {
             }
         };
         let scan = Scan::of(bytes).map_err(bad_procedure)?;
-        let facts =
-            Facts { class: scan.class(), initial_bytes: scan.initial_bytes, memory_bytes: scan.memory_bytes };
+        let facts = Facts {
+            class: self.class_of(&scan),
+            initial_bytes: scan.initial_bytes,
+            memory_bytes: scan.memory_bytes,
+        };
         let rewritten;
         let bytes = if facts.class == Class::Restored {
             rewritten = rewrite::export_state(bytes, &scan).map_err(bad_procedure)?;
@@ -251,6 +398,14 @@ impl Library {
         Ok((module, facts))
     }
 
+    fn class_of(&self, scan: &Scan) -> Class {
+        #[cfg(test)]
+        if self.options.is_unsound {
+            return Class::Stateless;
+        }
+        scan.class()
+    }
+
     fn object(&self, procedure: Handle) -> Result<store::Object> {
         if let Some(object) = self.store.local(procedure) {
             return Ok(object);
@@ -268,12 +423,12 @@ impl Library {
 
 impl Entry {
     fn is_ready(&self) -> bool {
-        self.cell.get().is_some()
+        matches!(self.state, State::Ready(_))
     }
 
     fn code_bytes(&self) -> u64 {
-        match self.cell.get() {
-            Some(Ok(loaded)) => loaded.compilation.code_bytes,
+        match &self.state {
+            State::Ready(Ok(loaded)) => loaded.compilation.code_bytes,
             _ => 0,
         }
     }

@@ -93,10 +93,6 @@ impl Scan {
 
     /// How instances of the module are to be treated.
     pub(crate) fn class(&self) -> Class {
-        #[cfg(test)]
-        if super::tests::unsound_reset() {
-            return Class::Stateless;
-        }
         if self.other_state || self.mutable_references || self.mutable_globals.len() > RESTORED_GLOBALS_MAX {
             return Class::Fresh;
         }

@@ -7,13 +7,13 @@
 
 mod abi;
 mod cache;
+mod compiling;
 mod determinism;
 mod hostile;
 mod isolation;
 mod lifecycle;
 mod toolchains;
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use objects::{FailureCode, Handle, Limits, TreeBuilder};
@@ -21,24 +21,6 @@ use store::Store;
 
 use super::{Codelets, Invoker, Options};
 use crate::{Call, Outcome};
-
-thread_local! {
-    static UNSOUND: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The negative control of the isolation tests: whether modules are to be
-/// treated as stateless whatever they are.
-pub(super) fn unsound_reset() -> bool {
-    UNSOUND.get()
-}
-
-/// Runs `work` with the reset switched off.
-fn with_unsound_reset<T>(work: impl FnOnce() -> T) -> T {
-    UNSOUND.set(true);
-    let result = work();
-    UNSOUND.set(false);
-    result
-}
 
 /// Every import that needs no memory.
 const IMPORTS: &str = r#"

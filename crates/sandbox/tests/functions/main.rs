@@ -11,9 +11,11 @@
 
 #[path = "../containers/host.rs"]
 mod host;
+mod network;
 mod node;
 mod ordinary;
 mod python;
+mod versions;
 mod warm;
 mod world;
 
@@ -31,11 +33,24 @@ pub(crate) type Case = (&'static str, fn(Language));
 type Named = (String, fn(Language), Language);
 
 fn cases() -> Vec<Named> {
-    let all = Language::ALL.into_iter().flat_map(|language| {
+    let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
-        let own: [(&str, &[Case]); 3] = match language {
-            Language::Python => [("hostile::", python::HOSTILE), ("", python::CASES), ("", warm::CASES)],
-            Language::Node => [("hostile::", node::HOSTILE), ("", node::CASES), ("", &[])],
+        let own: [(&str, &[Case]); 5] = match language {
+            Language::Python => [
+                ("hostile::", python::HOSTILE),
+                ("hostile::", network::HOSTILE),
+                ("", python::CASES),
+                ("", warm::CASES),
+                ("", versions::PYTHON),
+            ],
+            Language::Node => [
+                ("hostile::", node::HOSTILE),
+                ("hostile::", network::HOSTILE),
+                ("", node::CASES),
+                ("", versions::NODE),
+                ("", &[]),
+            ],
+            Language::Executable => [("", &[]); 5],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();

@@ -274,7 +274,7 @@ fn stacks_name_the_functions_own_lines(language: Language) {
     let fault = world.run("exports.apply = (x) => {\n  return JSON.parse('{');\n};\n").unwrap_err();
     assert!(fault.detail.contains("SyntaxError: "), "{fault}");
     assert!(fault.detail.contains("at exports.apply (function.js:2:15)"), "{fault}");
-    for word in ["[eval]", "/usr/bin", "Instance.", "node:internal"] {
+    for word in ["[eval]", "<template>", "/usr/bin", "Instance.", "node:internal"] {
         assert!(!fault.detail.contains(word), "{word}: {fault}");
     }
     let again = world.run("exports.apply = (x) => {\n  return JSON.parse('{');\n};\n").unwrap_err();
@@ -343,6 +343,10 @@ fn process_bomb(language: Language) {
     let count = "const { spawn } = require('child_process'); let n = 0;\nfor (let i = 0; i < 100; i++) { const c = spawn('/bin/sleep', ['100'], { stdio: 'ignore' }); c.on('error', () => {}); if (c.pid) n++; }\nreturn say([n])";
     let started: Vec<u32> = read_numbers(&says(&world, &apply(count)));
     assert!(started[0] < 64, "{started:?} processes");
+    // The control: with more room for processes, all of them start.
+    let wide = World::with(FunctionsOptions { processes: 400, ..options(language) }, Weakness::NONE);
+    assert_eq!(says(&wide, &apply(count)), "[100]");
+    drop(wide);
     world.assert_others_are_served();
 }
 
@@ -368,6 +372,10 @@ fn filling_tmp(language: Language) {
     let fill = "let n = 0; try { for (; n < 100; n++) fs.writeFileSync(`/tmp/${n}`, Buffer.alloc(1 << 20)); } catch {} return say([n])";
     let written = read_numbers(&says(&world, &apply(fill)));
     assert!((8..=16).contains(&written[0]), "{written:?} MiB");
+    // Without the quota the memory of the container is what ends it.
+    let unbounded = World::with(options(language), Weakness::NO_QUOTA);
+    let said = says(&unbounded, &apply(&fill.replace("n < 100", "n < 24")));
+    assert!(said == "[24]" || said.starts_with("fault memory"), "without the quota: {said}");
     for path in ["/x", "/usr/x", "/dev/x", "/proc/x"] {
         let said = says(&world, &attempt(&format!("fs.writeFileSync('{path}', '')")));
         assert!(said.starts_with("refused"), "{path}: {said}");
@@ -427,7 +435,15 @@ fn no_network(language: Language) {
             "await new Promise((done, fail) => require('net').connect(9, '{host}').on('connect', done).on('error', fail))"
         ))
     };
+    // Where there is somebody to reach, with the wall down.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = connect("127.0.0.1")
+        .replace("connect(9,", &format!("connect({},", listener.local_addr().unwrap().port()));
+    let said = says(&World::with(options(language), Weakness::HOST_NETWORK), &local);
+    assert_eq!(said, "done", "without the wall");
     let world = World::new(language);
+    let said = says(&world, &local);
+    assert!(said.starts_with("refused"), "{said}");
     let said = says(&world, &connect("192.0.2.1"));
     assert!(said.starts_with("refused ENETUNREACH"), "{said}");
 }
@@ -459,8 +475,13 @@ fn signals_reach_nobody_else(language: Language) {
         assert_eq!(world.functions.template_pid().unwrap(), pid, "the template was hit");
         world.assert_others_are_served();
     }
-    let said = says(&world, &attempt(&format!("process.kill({pid}, 9)")));
+    let signal = attempt(&format!("process.kill({pid}, 0)"));
+    let said = says(&world, &signal);
     assert!(said.starts_with("refused ESRCH"), "{said}");
+    // The control: among the host's processes the same number is somebody, who
+    // belongs to another user.
+    let said = says(&World::with(options(language), Weakness::HOST_PROCESSES), &signal);
+    assert!(said.starts_with("refused EPERM"), "without the wall: {said}");
 }
 
 fn lies_on_the_channel(language: Language) {

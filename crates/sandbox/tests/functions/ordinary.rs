@@ -134,6 +134,7 @@ fn threading(language: Language) -> Packages {
             "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
         ),
         Language::Node => Packages::new("imported.js", "require('fs').promises.stat('/');\n"),
+        Language::Executable => panic!("an executable imports nothing"),
     }
 }
 
@@ -171,6 +172,7 @@ fn a_cold_instance_is_confined_and_replaced(language: Language) {
             "exports.apply = (x) => { if (String(x) === 'die') process.exit(3); return x; };\n",
             "exports.apply = () => { require('child_process').spawn('/bin/sleep', ['1000'], { stdio: ['ignore', 'ignore', 'ignore', 3] }); process.exit(0); };\n",
         ),
+        Language::Executable => panic!("an executable has no source"),
     };
     let said = String::from_utf8(world.run(status).unwrap()).unwrap();
     for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {

@@ -72,6 +72,8 @@ fn sources(language: Language) -> Sources {
             malformed: "exports.apply = (",
             slow: "exports.apply = () => new Promise((done) => setTimeout(done, 500, Buffer.from('ok')));\n",
         },
+        // It has files, and no source.
+        Language::Executable => Sources { echo: "", raising: "", endless: "", malformed: "", slow: "" },
     }
 }
 

@@ -50,12 +50,19 @@ impl Slots {
         self.words.capacity() * size_of::<u64>()
     }
 
+    /// Where the words lie, and how homes are read off tags: what
+    /// [`Place::prefetch`] needs to know.
+    #[inline]
+    pub(super) fn place(&self) -> (usize, u32) {
+        (self.words.as_ptr().addr(), self.shift)
+    }
+
     /// The slot whose position `is_wanted`; else the slot where a word with
     /// this hash belongs.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_wanted: impl Fn(usize) -> bool) -> Result<usize, usize> {
         let tag = tag_of(hash);
-        let mut slot = (tag >> 32 >> self.shift) as usize;
+        let mut slot = home_of(tag, self.shift);
         while let Some(&word) = self.words.get(slot) {
             if word == 0 || word >> 32 > tag >> 32 {
                 break;
@@ -137,9 +144,15 @@ impl Slots {
     }
 }
 
+/// Where a search for a tag begins.
+#[inline]
+pub(super) fn home_of(tag: u64, shift: u32) -> usize {
+    (tag >> 32 >> shift) as usize
+}
+
 /// The tag, where a word has it.
 #[inline]
-fn tag_of(hash: u64) -> u64 {
+pub(super) fn tag_of(hash: u64) -> u64 {
     hash << 32
 }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -34,42 +34,67 @@ impl Drop for Running {
     }
 }
 
+/// How a program ended, and the last of what it printed, if it did not succeed.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) printed: String,
+}
+
 /// Runs a build to its end.
-pub(super) async fn run(name: &str, build: &Build, folder: &Path, output: &Output) -> anyhow::Result<()> {
+pub(in crate::commands) async fn run(
+    name: &str,
+    build: &Build,
+    folder: &Path,
+    output: &Output,
+) -> anyhow::Result<()> {
     let begun = Instant::now();
     output.say(&format!("building {name}: {}", build.command));
-    let (mut printed, writer) = std::io::pipe().context("a pipe for the build's output")?;
-    let mut running = start(build, folder, writer)?;
+    let Ended { status, printed } = run_to_end(shell(build, folder), &format!("the build of {name}")).await?;
+    if status.success() {
+        output.say(&format!("built {name} in {}", human_time(begun.elapsed())));
+        return Ok(());
+    }
+    let message = format!("the build of {name} failed ({status}): {}\n{}", build.command, printed.trim_end());
+    let advice = format!("correct it, and try it by hand in {}; nothing was deployed", folder.display());
+    Err(Stop::new(Code::Failed, message).suggest(advice).into())
+}
+
+/// Runs a program that makes something, without input, for as long as a build may take.
+pub(crate) async fn run_to_end(mut command: Command, what: &str) -> anyhow::Result<Ended> {
+    let begun = Instant::now();
+    let (mut printed, writer) = std::io::pipe().context("a pipe for a program's output")?;
+    command.stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
+    let child = command.spawn();
+    let shown = command.get_program().to_string_lossy().into_owned();
+    // Its ends of the pipe are closed with it.
+    drop(command);
+    let mut running = Running(child.with_context(|| format!("{what}: `{shown}` cannot be started"))?);
     let tail = tokio::task::spawn_blocking(move || tail(&mut printed));
     let status = loop {
         if let Some(status) = running.0.try_wait()? {
             break status;
         }
         if begun.elapsed() > TIME_MAX {
-            let message = format!("the build of {name} was ended after {}", human_time(TIME_MAX));
+            let message = format!("{what} was ended after {}", human_time(TIME_MAX));
             return Err(Stop::new(Code::Deadline, message).suggest("run its command by hand").into());
         }
         tokio::time::sleep(INTERVAL).await;
     };
     if status.success() {
-        output.say(&format!("built {name} in {}", human_time(begun.elapsed())));
-        return Ok(());
+        return Ok(Ended { status, printed: String::new() });
     }
     let printed = tokio::time::timeout(AFTERMATH, tail).await;
-    let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
-    let message = format!("the build of {name} failed ({status}): {}\n{}", build.command, printed.trim_end());
-    let advice = format!("correct it, and try it by hand in {}; nothing was deployed", folder.display());
-    Err(Stop::new(Code::Failed, message).suggest(advice).into())
+    Ok(Ended { status, printed: printed.ok().and_then(Result::ok).unwrap_or_default() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the manifest's own command is what the user asked to be run")]
-fn start(build: &Build, folder: &Path, writer: std::io::PipeWriter) -> anyhow::Result<Running> {
+fn shell(build: &Build, folder: &Path) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &build.command]).stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
+    command.args(["-c", &build.command]);
     if !folder.as_os_str().is_empty() {
         command.current_dir(folder);
     }
-    command.spawn().map(Running).context("the shell `sh` cannot be started for the build")
+    command
 }
 
 /// The end of what comes.

@@ -3,13 +3,10 @@
 
 use super::*;
 
-fn arguments(paths: &[&Path], functions: &[&str]) -> Arguments {
-    Arguments {
-        paths: paths.iter().map(|&path| path.to_owned()).collect(),
-        functions: functions.iter().map(|&name| name.to_owned()).collect(),
-        no_traffic: false,
-        progress: false,
-    }
+fn wanted(paths: &[&Path], functions: &[&str]) -> anyhow::Result<Vec<Wanted>> {
+    let paths: Vec<PathBuf> = paths.iter().map(|&path| path.to_owned()).collect();
+    let functions: Vec<String> = functions.iter().map(|&name| name.to_owned()).collect();
+    super::wanted(&paths, &functions)
 }
 
 fn code(result: anyhow::Result<Vec<Wanted>>) -> (Code, String) {
@@ -30,19 +27,18 @@ fn manifests_are_found_and_functions_picked() {
         std::fs::write(folder.join("sinew.toml"), text).unwrap();
     }
     let names = |paths: &[&Path], functions: &[&str]| -> Vec<String> {
-        let wanted = wanted(&arguments(paths, functions)).unwrap();
-        wanted.into_iter().map(|wanted| wanted.function.name).collect()
+        wanted(paths, functions).unwrap().into_iter().map(|wanted| wanted.function.name).collect()
     };
     assert_eq!(names(&[&a, &b], &[]), ["one", "two", "three"]);
     assert_eq!(names(&[&b.join("sinew.toml")], &[]), ["three"]);
     assert_eq!(names(&[&a, &b], &["two", "three"]), ["two", "three"]);
-    let (kind, told) = code(wanted(&arguments(&[&a], &["on"])));
+    let (kind, told) = code(wanted(&[&a], &["on"]));
     assert_eq!(kind, Code::NotFound);
     assert!(told.contains("did you mean one?"), "{told}");
-    assert_eq!(code(wanted(&arguments(&[&a, &a], &[]))).0, Code::Usage);
-    assert_eq!(code(wanted(&arguments(&[root.path()], &[]))).0, Code::NotFound);
+    assert_eq!(code(wanted(&[&a, &a], &[])).0, Code::Usage);
+    assert_eq!(code(wanted(&[root.path()], &[])).0, Code::NotFound);
     std::fs::write(b.join("sinew.toml"), "[functions.three]\nruntime = \"wsm\"\n").unwrap();
-    let (kind, told) = code(wanted(&arguments(&[&b], &[])));
+    let (kind, told) = code(wanted(&[&b], &[]));
     assert_eq!(kind, Code::Usage);
     assert!(told.contains("sinew.toml:2:11: unknown runtime `wsm`"), "{told}");
 }

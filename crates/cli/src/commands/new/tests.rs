@@ -6,13 +6,38 @@ use crate::manifest;
 
 #[test]
 fn what_is_written_is_a_function_of_that_name() {
-    for (templates, runtime) in [(PYTHON, "python"), (NODE, "node"), (WASM, "wasm")] {
-        let [(file, text), (source, code), _] = templates;
-        let functions = manifest::parse(&personal(file, text, "greet"), &|_| None).unwrap();
-        assert_eq!((functions[0].name.as_str(), functions[0].runtime.name()), ("greet", runtime));
-        assert!(!personal(source, code, "greet").contains("SPDX"));
+    for language in Language::value_variants() {
+        let files = files(*language, "greet");
+        let text = |wanted: &str| files.iter().find(|(name, _)| *name == wanted).unwrap().1.clone();
+        let functions = manifest::parse(&text("sinew.toml"), &|_| None).unwrap();
+        let function = &functions[0];
+        let expected = match language {
+            Language::Python => "python",
+            Language::Node => "node",
+            Language::Wasm => "wasm",
+            _ => "executable",
+        };
+        assert_eq!((function.name.as_str(), function.runtime.name()), ("greet", expected));
+        assert!(files.iter().all(|(_, text)| !text.contains("SPDX")), "{language:?}");
+        assert!(text(".gitignore").starts_with(".sinew/\n"));
+        assert!(text("README.md").contains("sinew dev"));
+        // What a build writes is not what it watches.
+        if let Some(build) = &function.build {
+            assert!(!build.watch.is_empty() && build.output.is_some(), "{language:?}");
+        }
     }
-    assert!(readme("greet").contains("sinew invoke greet -d '{\"name\": \"Ada\"}'"));
+}
+
+#[test]
+fn scripts_are_programs() {
+    let root = tempfile::tempdir().unwrap();
+    let mode = |name: &str, text: &str| {
+        let path = root.path().join(name);
+        write_new(&path, text).unwrap();
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode("a", "#!/bin/sh\n"), 0o755);
+    assert_eq!(mode("b", "text"), 0o644);
 }
 
 #[test]

@@ -424,3 +424,22 @@ fn a_retired_function_ends_after_its_last_call() {
     assert_eq!(world.good(1).kind, StartKind::Warm, "the other one is kept");
     world.end();
 }
+
+#[test]
+fn a_renewed_function_gets_new_instances_also_under_load() {
+    let slow = Behaviour { call: 50 * MS, ..Behaviour::default() };
+    let world = World::new(options(100 * MIB), &[slow]);
+    world.good(0);
+    world.fleet.renew(Handle::u64(0));
+    assert_eq!(world.good(0).kind, StartKind::Forked, "the idle one is gone");
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| world.call(0, 1, Duration::from_secs(20), None).unwrap().1);
+        until(|| world.fleet.report().functions[0].stats.busy == 1);
+        let waiting = scope.spawn(|| world.call(0, 1, Duration::from_secs(20), None).unwrap().1);
+        until(|| world.fleet.report().waiting == 1);
+        world.fleet.renew(Handle::u64(0));
+        assert_eq!(busy.join().unwrap().kind, StartKind::Warm, "what runs comes to its end");
+        assert_eq!(waiting.join().unwrap().kind, StartKind::Forked, "who waits gets a new one");
+    });
+    world.end();
+}

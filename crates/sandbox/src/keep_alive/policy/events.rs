@@ -234,6 +234,21 @@ impl Policy {
         out
     }
 
+    /// What the instances of a function were made with has changed: those that
+    /// there are serve nobody any more but the calls that they run.
+    pub fn renew(&mut self, now: u64, id: FunctionId) -> Vec<Decision> {
+        let mut out = Vec::new();
+        for instance in self.instances.values_mut().filter(|instance| instance.function == id) {
+            instance.is_outdated = true;
+        }
+        let idle = self.functions.get(&id).map(|function| function.idle.clone()).unwrap_or_default();
+        for instance in idle {
+            self.stop(instance, StopReason::Expired, &mut out);
+        }
+        self.grow(now, &mut out);
+        out
+    }
+
     /// An idle instance turned out to be dead.
     pub fn died(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
         let mut out = Vec::new();
@@ -250,6 +265,8 @@ impl Policy {
         let (function, is_ahead) = (instance.function, instance.is_ahead);
         if self.is_draining {
             self.stop(id, StopReason::Drained, out);
+        } else if instance.is_outdated {
+            self.stop(id, StopReason::Expired, out);
         } else if !self.wanting.contains(&function) {
             let known = self.functions.get(&function);
             let own = known.and_then(|it| it.settings.idle_max).unwrap_or(self.options.idle_max);

@@ -98,8 +98,15 @@ impl Policy {
         self.used_bytes += bytes;
         self.last_instance += 1;
         let instance = InstanceId(self.last_instance);
-        let made =
-            Instance { function: id, state: State::Starting, bytes, ready_at: 0, is_ahead, is_new: true };
+        let made = Instance {
+            function: id,
+            state: State::Starting,
+            bytes,
+            ready_at: 0,
+            is_ahead,
+            is_new: true,
+            is_outdated: false,
+        };
         self.instances.insert(instance, made);
         out.push(Decision::Start { function: id, instance });
     }

@@ -103,3 +103,32 @@ fn runtimes_are_literals_with_a_prefix() {
     assert_eq!(runtime_of(Handle::blob(&[b's'; 64])), None);
     assert_eq!(runtime_of(literal("sinew:node").application().unwrap_or(Handle::blob(&[1; 40]))), None);
 }
+
+#[derive(Debug)]
+struct Known;
+
+impl SecretSource for Known {
+    fn secret(&self, name: &str) -> Option<String> {
+        (name == "DB").then(|| "quoted \" value".to_owned())
+    }
+}
+
+#[test]
+fn secrets_are_variables_whose_values_are_looked_up() {
+    let image = |settings| Image {
+        runtime: "python".to_owned(),
+        code: Handle::blob(b""),
+        layers: Vec::new(),
+        settings,
+    };
+    let known = image(settings(&[("secret.DB_URL", "DB")]).unwrap());
+    let line = known.settings_line(Limits::default(), Some(&Known)).unwrap();
+    assert!(line.contains(r#""env.DB_URL":"quoted \" value""#), "{line}");
+    for source in [None, Some(&Known as &dyn SecretSource)] {
+        let unknown = image(settings(&[("secret.A", "OTHER")]).unwrap());
+        let fault = unknown.settings_line(Limits::default(), source).unwrap_err();
+        assert!(fault.detail.contains("sinew secret set OTHER"), "{fault}");
+    }
+    assert!(settings(&[("secret.1", "A")]).is_err() && settings(&[("secret.A", "a b")]).is_err());
+    assert!(settings(&[("secret.A", "A"), ("env.A", "x")]).is_err());
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::http::Reading;
+use crate::program::Program;
+
+/// What the node hears.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Loaded,
+    Result(u16, String, Vec<u8>),
+    Raised(String),
+    BadResult(String),
+}
+
+/// The node's end, with a program behind the other one.
+struct Node {
+    stream: UnixStream,
+    log: String,
+    /// Of the last call.
+    turn: u32,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    /// A script as the program, of which all that is in the container is in `folder`.
+    fn with(script: &str, mode: Mode, result_max: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("main");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let (stream, theirs) = UnixStream::pair().unwrap();
+        let settings = Settings {
+            program,
+            mode,
+            environment: vec![("WHO".to_owned(), "Ada".to_owned())],
+            directory: folder.path().to_owned(),
+            folder: folder.path().to_owned(),
+        };
+        let thread = std::thread::spawn(move || serve(theirs, settings));
+        let mut node = Self { stream, log: String::new(), turn: 0, thread: Some(thread), folder };
+        assert_eq!(node.frame().0, 1, "hello");
+        let mut load = Vec::new();
+        load.extend(result_max.to_le_bytes());
+        load.extend(1000_u64.to_le_bytes());
+        load.extend(1_u16.to_le_bytes());
+        load.extend(0_u16.to_le_bytes());
+        node.send(2, &load);
+        node
+    }
+
+    fn send(&mut self, kind: u8, payload: &[u8]) {
+        self.stream.write_all(&(payload.len() as u32).to_le_bytes()).unwrap();
+        self.stream.write_all(&[kind]).unwrap();
+        self.stream.write_all(&self.turn.to_le_bytes()).unwrap();
+        self.stream.write_all(payload).unwrap();
+    }
+
+    fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut header = [0; 9];
+        self.stream.read_exact(&mut header).unwrap();
+        let len = u32::from_le_bytes(header[..4].try_into().unwrap());
+        let turn = u32::from_le_bytes(header[5..].try_into().unwrap());
+        // Answers are those of their call; logs also of what is between calls.
+        assert!(turn == self.turn || (header[4] == 8 && turn == 0), "{turn} {}", self.turn);
+        let mut payload = vec![0; len as usize];
+        self.stream.read_exact(&mut payload).unwrap();
+        (header[4], payload)
+    }
+
+    fn hear(&mut self) -> Heard {
+        loop {
+            let (kind, payload) = self.frame();
+            match kind {
+                8 => self.log.push_str(std::str::from_utf8(&payload[1..]).unwrap()),
+                3 => return Heard::Loaded,
+                5 => {
+                    let len = u32::from_le_bytes(payload[..4].try_into().unwrap()) as usize;
+                    let head: serde_json::Value = serde_json::from_slice(&payload[4..4 + len]).unwrap();
+                    let status = head["status"].as_u64().unwrap() as u16;
+                    return Heard::Result(status, head["headers"].to_string(), payload[4 + len..].to_vec());
+                }
+                6 => return Heard::Raised(String::from_utf8_lossy(&payload).replace('\0', "")),
+                7 => return Heard::BadResult(String::from_utf8(payload).unwrap()),
+                other => panic!("frame {other}"),
+            }
+        }
+    }
+
+    fn call(&mut self, head: &str, body: &[u8]) -> Heard {
+        let mut payload = 3_u32.to_le_bytes().to_vec();
+        for len in [1, head.len(), body.len()] {
+            payload.extend((len as u32).to_le_bytes());
+        }
+        payload.extend([b"i", head.as_bytes(), body].concat());
+        self.turn += 1;
+        self.send(4, &payload);
+        self.hear()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        _ = self.stream.shutdown(std::net::Shutdown::Both);
+        // What ends the channel ends the adapter.
+        _ = self.thread.take().unwrap().join();
+    }
+}
+
+/// [`run`], with settings of the test's own and a socket instead of the port.
+fn serve(channel: UnixStream, settings: Settings) -> io::Result<()> {
+    let mut channel = Channel::open(channel)?;
+    channel.next_order()?;
+    serve_program(channel, Program::with_port(settings, 1)?)
+}
+
+const HEAD: &str = r#"{"method":"PUT","path":"/a b","query":"q=1","headers":[["content-type","text/x"],["x-y","z"],
+    ["proxy","evil"]],"request_id":"r1","function":"f","version":7,"deadline_ms":5,"source":"http"}"#;
+
+#[test]
+fn a_program_that_is_run_each_time_reads_and_prints() {
+    let script = "#!/bin/sh\nread line\necho \"$REQUEST_METHOD $PATH_INFO $QUERY_STRING $CONTENT_TYPE $HTTP_X_Y\
+        [$HTTP_PROXY] $SINEW_REQUEST_ID $CONTENT_LENGTH $WHO $line\"\necho told >&2\n";
+    let mut node = Node::with(script, Mode::Standard, 1000);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let said = b"PUT /a b q=1 text/x z[] r1 5 Ada hello\n".to_vec();
+    let kind = r#"[["content-type","text/plain; charset=utf-8"]]"#.to_owned();
+    assert_eq!(node.call(HEAD, b"hello"), Heard::Result(200, kind, said));
+    assert_eq!(node.log, "told\n");
+}
+
+#[test]
+fn a_program_that_reads_nothing_and_one_that_prints_much_do_not_hang() {
+    let mut node = Node::with("#!/bin/sh\necho '{}'\n", Mode::Standard, 1000);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let large = vec![b'x'; 4 << 20];
+    let json = r#"[["content-type","application/json"]]"#.to_owned();
+    assert_eq!(node.call(HEAD, &large), Heard::Result(200, json, b"{}\n".to_vec()));
+    // A pipe takes less than this in either direction.
+    let mut echo =
+        Node::with("#!/bin/sh\ncat; cat /dev/zero | head -c 300000 >&2\n", Mode::Standard, 8 << 20);
+    assert_eq!(echo.hear(), Heard::Loaded);
+    let Heard::Result(200, _, body) = echo.call(HEAD, &large) else { panic!() };
+    assert_eq!(body.len(), large.len());
+    assert!(echo.log.len() < 1100 && echo.log.contains("output over 1000 bytes was dropped"));
+}
+
+#[test]
+fn what_is_wrong_with_a_program_is_told() {
+    let mut node = Node::with("#!/bin/sh\necho why >&2\nexit 3\n", Mode::Standard, 10);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let Heard::Raised(told) = node.call(HEAD, b"") else { panic!() };
+    assert!(told.contains("ended with status 3") && told.contains("why"), "{told}");
+    let mut node = Node::with("#!/bin/sh\nkill -9 $$\n", Mode::Standard, 10);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let Heard::Raised(told) = node.call(HEAD, b"") else { panic!() };
+    assert!(told.contains("signal 9"), "{told}");
+    let mut node = Node::with("#!/bin/sh\ncat /dev/zero\n", Mode::Standard, 10);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let Heard::BadResult(told) = node.call(HEAD, b"") else { panic!() };
+    assert!(told.contains("more than 10 bytes"), "{told}");
+    // It serves on, whatever went wrong.
+    let Heard::BadResult(_) = node.call(HEAD, b"") else { panic!() };
+}
+
+#[test]
+fn what_cannot_be_run_is_told_when_it_is_loaded() {
+    let mut node = Node::with("no program", Mode::Http, 10);
+    let Heard::Raised(told) = node.hear() else { panic!() };
+    assert!(told.contains("is no program for this machine"), "{told}");
+    let mut node = Node::with("#!/no/such/interpreter\n", Mode::Http, 10);
+    let Heard::Raised(told) = node.hear() else { panic!() };
+    assert!(told.contains("its interpreter or loader is not in the container"), "{told}");
+    let mut node = Node::with("#!/bin/sh\necho oh >&2; exit 4\n", Mode::Http, 10);
+    let Heard::Raised(told) = node.hear() else { panic!() };
+    assert!(told.contains("ended with status 4 before it listened") && told.contains("oh"), "{told}");
+}
+
+/// A server in Python on the socket, with a path for each way to misbehave.
+const SERVER: &str = r#"#!/usr/bin/python3
+import http.server, os, socketserver, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def address_string(self): return "-"
+    def do_PUT(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        path = self.path.split("?")[0]
+        if path == "/exit": os._exit(5)
+        if path == "/close": return self.connection.close()
+        if path == "/junk": return self.wfile.write(b"not http at all\r\n\r\n")
+        if path == "/endless":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            try:
+                while True: self.wfile.write(b"x" * 65536)
+            except OSError: self.close_connection = True; return
+        print("served", self.path, self.headers["x-y"], self.headers["x-request-id"], flush=True)
+        self.send_response_only(201)
+        self.send_header("X-A", "1")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"3\r\nabc\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+class Server(socketserver.UnixStreamServer): pass
+Server(os.environ["SINEW_SOCKET"], Handler).serve_forever()
+"#;
+
+#[test]
+fn a_server_is_asked_and_its_misdeeds_are_told() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return eprintln!("skipped: there is no /usr/bin/python3");
+    }
+    let mut node = Node::with(SERVER, Mode::Http, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let at = |path: &str| HEAD.replace("/a b", path);
+    let answer = node.call(&at("/x"), b"body");
+    assert_eq!(answer, Heard::Result(201, r#"[["x-a","1"]]"#.to_owned(), b"abcbody".to_vec()));
+    assert_eq!(node.log, "served /x?q=1 z r1\n");
+    let Heard::BadResult(told) = node.call(&at("/junk"), b"b") else { panic!() };
+    assert!(told.contains("does not answer with HTTP/1.1"), "{told}");
+    let Heard::BadResult(told) = node.call(&at("/endless"), b"b") else { panic!() };
+    assert!(told.contains("more than 1048576 bytes"), "{told}");
+    let Heard::Raised(told) = node.call(&at("/close"), b"b") else { panic!() };
+    assert!(told.contains("closed the connection without an answer"), "{told}");
+    let Heard::Raised(told) = node.call(&at("/exit"), b"b") else { panic!() };
+    assert!(told.contains("ended with status 5 during the call"), "{told}");
+    // It is started again.
+    assert!(matches!(node.call(&at("/x"), b""), Heard::Result(201, ..)));
+    assert!(node.folder.path().join("http.sock").exists());
+}
+
+fn read(pieces: &[&[u8]], is_head_only: bool, most: usize) -> Result<Vec<u8>, String> {
+    let mut reading = Reading::new(is_head_only, most);
+    for piece in pieces {
+        reading.take(piece)?;
+    }
+    if !reading.is_whole {
+        reading.end()?;
+    }
+    reading.result()
+}
+
+#[test]
+fn answers_are_read_however_they_come() {
+    let whole = |body: &str| {
+        let head = r#"{"status":200,"headers":[["a","b"]]}"#;
+        [&(head.len() as u32).to_le_bytes(), head.as_bytes(), body.as_bytes()].concat()
+    };
+    let counted = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 3\r\n\r\nabcd";
+    let chunked =
+        b"HTTP/1.1 200 OK\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+    let closed = b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nabc";
+    for bytes in [&counted[..], chunked, closed] {
+        assert_eq!(read(&[bytes], false, 3), Ok(whole("abc")));
+        let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(read(&pieces, false, 3), Ok(whole("abc")));
+        assert!(read(&[bytes], false, 2).unwrap_err().contains("more than 2 bytes"));
+    }
+    assert_eq!(read(&[b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 9\r\n\r\n"], true, 3), Ok(whole("")));
+}
+
+#[test]
+fn what_is_no_answer_is_told() {
+    for (bytes, why) in [
+        (&b"HTTP/2 200\r\n\r\n"[..], "HTTP/1.1"),
+        (b"HTTP/1.1 20\r\n\r\n", "HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nnothing\r\n\r\n", "no header"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "before its end"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "no length"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "more than 9 bytes"),
+        (b"", "before its end"),
+    ] {
+        let told = read(&[bytes], false, 9).unwrap_err();
+        assert!(told.contains(why), "{told}");
+    }
+    assert!(read(&[&vec![b'a'; 70_000]], false, 9).unwrap_err().contains("head"));
+    let endless =
+        [&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..], &vec![b'1'; 70_000]].concat();
+    assert!(read(&[&endless], false, 9).unwrap_err().contains("no end"));
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The instance's end of the wire to the node. The node's end, and the frames,
+//! are in `sandbox/src/process/channel.rs`.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+const VERSION: u16 = 3;
+const HELLO: u8 = 1;
+const LOAD: u8 = 2;
+const LOADED: u8 = 3;
+const CALL: u8 = 4;
+const RESULT: u8 = 5;
+const RAISED: u8 = 6;
+const BAD_RESULT: u8 = 7;
+const LOG: u8 = 8;
+
+/// Bytes of each of the texts of a failure.
+const TEXT_LEN_MAX: usize = 4096;
+/// Bytes of one log frame.
+const LOG_PIECE_MAX: usize = 32 << 10;
+/// What may be logged between two calls.
+const BETWEEN_CALLS: u64 = 32 << 10;
+
+/// The turn of what happens outside of calls.
+const OUTSIDE: u32 = 0;
+
+/// What the node wants.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// To load a function of this source.
+    Load(Vec<u8>),
+    /// To call it with these.
+    Call(Vec<Vec<u8>>),
+}
+
+/// The socket to the node.
+pub(crate) struct Channel {
+    stream: UnixStream,
+    result_max: u64,
+    log_max: u64,
+    log_left: u64,
+    /// The call that runs, as the node names it.
+    turn: u32,
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Channel {
+    /// Says hello.
+    pub(crate) fn open(stream: UnixStream) -> io::Result<Self> {
+        let mut channel = Self { stream, result_max: 0, log_max: 0, log_left: 0, turn: OUTSIDE };
+        let mut hello = b"SNWP".to_vec();
+        hello.extend(VERSION.to_le_bytes());
+        hello.extend(std::process::id().to_le_bytes());
+        channel.send(HELLO, &[&hello])?;
+        Ok(channel)
+    }
+
+    /// Bytes that a result may have.
+    pub(crate) fn result_max(&self) -> usize {
+        usize::try_from(self.result_max).unwrap_or(usize::MAX)
+    }
+
+    /// Waits for an order; `None` when the node has closed the channel.
+    pub(crate) fn next_order(&mut self) -> io::Result<Option<Order>> {
+        let mut header = [0; 9];
+        match self.stream.read_exact(&mut header) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            done => done?,
+        }
+        let [a, b, c, d, kind, turn @ ..] = header;
+        // The node sends what it was asked for; it would not profit from a lie.
+        let mut payload = vec![0; u32::from_le_bytes([a, b, c, d]) as usize];
+        self.stream.read_exact(&mut payload)?;
+        let order = match kind {
+            LOAD => self.loading(&payload).map(Order::Load),
+            CALL => {
+                self.log_left = self.log_max;
+                self.turn = u32::from_le_bytes(turn);
+                arguments(&payload).map(Order::Call)
+            }
+            _ => None,
+        };
+        order.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The source; the bounds are noted.
+    fn loading(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
+        let (result_max, rest) = payload.split_first_chunk()?;
+        let (log_max, rest) = rest.split_first_chunk()?;
+        // One call at a time: whatever else is asked for is not for executables.
+        let (_calls_at_once, rest) = rest.split_first_chunk::<2>()?;
+        let (name_len, rest) = rest.split_first_chunk()?;
+        self.result_max = u64::from_le_bytes(*result_max);
+        self.log_max = u64::from_le_bytes(*log_max);
+        self.log_left = self.log_max;
+        rest.get(u16::from_le_bytes(*name_len) as usize..).map(<[u8]>::to_vec)
+    }
+
+    pub(crate) fn loaded(&mut self) -> io::Result<()> {
+        self.answer(LOADED, &[])
+    }
+
+    pub(crate) fn result(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.answer(RESULT, &[bytes])
+    }
+
+    pub(crate) fn bad_result(&mut self, why: &str) -> io::Result<()> {
+        self.answer(BAD_RESULT, &[cut(why).as_bytes()])
+    }
+
+    pub(crate) fn raise(&mut self, kind: &str, message: &str, trace: &str) -> io::Result<()> {
+        let mut payload = Vec::new();
+        for text in [kind, message, trace].map(cut) {
+            payload.extend((text.len() as u32).to_le_bytes());
+            payload.extend(text.as_bytes());
+        }
+        self.answer(RAISED, &[&payload])
+    }
+
+    /// Passes on what was printed, as far as the budget goes.
+    pub(crate) fn log(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(LOG_PIECE_MAX) {
+            if self.log_left == 0 {
+                return Ok(());
+            }
+            let room = usize::try_from(self.log_left).unwrap_or(usize::MAX).min(piece.len());
+            self.log_left -= room as u64;
+            self.send(LOG, &[b"\x01", &piece[..room]])?;
+            if self.log_left == 0 {
+                let note = format!("\n[output over {} bytes was dropped]\n", self.log_max);
+                self.send(LOG, &[b"\x02", note.as_bytes()])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of a call, or of loading; what is printed from now on is of none.
+    fn answer(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<()> {
+        self.log_left = self.log_left.min(BETWEEN_CALLS);
+        let sent = self.send(kind, parts);
+        self.turn = OUTSIDE;
+        sent
+    }
+
+    fn send(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let len = u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut frame = len.to_le_bytes().to_vec();
+        frame.push(kind);
+        frame.extend(self.turn.to_le_bytes());
+        if frame.len() + len as usize > LOG_PIECE_MAX {
+            self.stream.write_all(&frame)?;
+            return parts.iter().try_for_each(|part| self.stream.write_all(part));
+        }
+        // What is short is sent at once, and read at once.
+        parts.iter().for_each(|part| frame.extend_from_slice(part));
+        self.stream.write_all(&frame)
+    }
+}
+
+fn arguments(payload: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (count, mut rest) = payload.split_first_chunk()?;
+    let count = u32::from_le_bytes(*count) as usize;
+    let mut lens = Vec::new();
+    for _ in 0..count {
+        let (len, after) = rest.split_first_chunk()?;
+        lens.push(u32::from_le_bytes(*len) as usize);
+        rest = after;
+    }
+    let mut arguments = Vec::new();
+    for len in lens {
+        let (argument, after) = rest.split_at_checked(len)?;
+        arguments.push(argument.to_vec());
+        rest = after;
+    }
+    rest.is_empty().then_some(arguments)
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_LEN_MAX)]
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which functions there are, and what of them serves.
+//!
+//! After every change all functions are looked at: one whose deployment is
+//! another than before is switched. Their files are not read again unless
+//! they changed, and only what the node was not sent before is sent.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use objects::Handle;
+use serde_json::json;
+
+use super::watch::Changes;
+use crate::address::Address;
+use crate::commands::deploy::{Wanted, build, not_deployed, url_of, wanted};
+use crate::deployment;
+use crate::exit::{self, Stop};
+use crate::manifest::Function;
+use crate::node_api::Node;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::quantity::human_time;
+use crate::upload::{Remembered, Uplink};
+
+/// The functions of a manifest, and the node that serves them.
+pub(super) struct Session<'a> {
+    manifest: PathBuf,
+    only: Vec<String>,
+    node: Node,
+    output: &'a Output,
+    remembered: Remembered,
+    known: BTreeMap<String, Known>,
+    /// What serves was told once, all together.
+    has_begun: bool,
+}
+
+/// What became of a function so far.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    runtime: &'static str,
+    /// The last deployment that was tried, whether it serves or not.
+    tried: Option<Handle>,
+    /// Where it answers, if it does.
+    url: Option<String>,
+    /// What its build said, the last time: without one there is nothing to deploy.
+    is_built: bool,
+}
+
+/// How long the parts of a reload took.
+#[derive(Debug, Clone, Copy)]
+struct Took {
+    upload: Duration,
+    switch: Duration,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(manifest: PathBuf, only: Vec<String>, address: Address, output: &'a Output) -> Self {
+        let node = Node::new(address);
+        let (remembered, known) = (Remembered::default(), BTreeMap::new());
+        Self { manifest, only, node, output, remembered, known, has_begun: false }
+    }
+
+    /// Deploys everything, before anything is watched.
+    pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
+        self.reload(&Changes::everything()).await?;
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// Name, runtime and address of what serves.
+    pub(super) fn serving(&self) -> Vec<(&str, &'static str, &str)> {
+        let served = self.known.iter();
+        served
+            .filter_map(|(name, known)| Some((name.as_str(), known.runtime, known.url.as_deref()?)))
+            .collect()
+    }
+
+    /// Deploys what has changed. Whatever is wrong with functions is told, and
+    /// no error; an error is that nothing can be told any more.
+    pub(super) async fn reload(&mut self, changes: &Changes) -> anyhow::Result<()> {
+        let all = match wanted(std::slice::from_ref(&self.manifest), &self.only) {
+            Ok(all) => all,
+            Err(error) => return self.wrong(None, &error),
+        };
+        self.remove_others(&all).await?;
+        for wanted in all {
+            let name = wanted.function.name.clone();
+            if let Err(error) = self.function(&wanted, changes).await {
+                if exit::is_broken_pipe(&error) {
+                    return Err(error);
+                }
+                self.wrong(Some(&name), &error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Functions that the manifest does not have any more.
+    async fn remove_others(&mut self, all: &[Wanted]) -> anyhow::Result<()> {
+        let names: HashSet<&str> = all.iter().map(|wanted| wanted.function.name.as_str()).collect();
+        let gone: Vec<String> =
+            self.known.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+        for name in gone {
+            self.known.remove(&name);
+            match self.node.delete_function(&name).await {
+                Ok(()) if self.output.is_json() => {
+                    self.output.json(&json!({"event": "removed", "function": name}))?;
+                }
+                Ok(()) => self.output.line(&format!("removed {name}"))?,
+                Err(error) => self.wrong(Some(&name), &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds, uploads and switches a function, as far as that is needed.
+    async fn function(&mut self, wanted: &Wanted, changes: &Changes) -> anyhow::Result<()> {
+        let Wanted { folder, function } = wanted;
+        let runtime = function.runtime.name();
+        let known = self.known.entry(function.name.clone()).or_default();
+        known.runtime = runtime;
+        if let Some(build) = &function.build
+            && (!known.is_built || changes.concern(build))
+        {
+            known.is_built = false;
+            build::run(&function.name, build, folder, self.output).await?;
+            known.is_built = true;
+        }
+        let begun = Instant::now();
+        let deployment = match self.upload(function, folder).await {
+            Ok(deployment) => deployment,
+            Err(error) => {
+                // It is not known what of it has arrived.
+                self.remembered = Remembered::default();
+                return Err(error);
+            }
+        };
+        let upload = begun.elapsed();
+        let known = self.known.entry(function.name.clone()).or_default();
+        if known.tried == Some(deployment) {
+            return Ok(());
+        }
+        known.tried = Some(deployment);
+        let begun = Instant::now();
+        let deployed = self.node.deploy(&function.name, deployment, true).await;
+        let deployed = match deployed {
+            Ok(deployed) => deployed,
+            Err(error) => {
+                let known = self.known.entry(function.name.clone()).or_default();
+                // What the node did not judge is tried again.
+                known.tried = known.tried.filter(|_| is_judged(&error));
+                return Err(not_deployed(&function.name, error));
+            }
+        };
+        let took = Took { upload, switch: begun.elapsed() };
+        let url = url_of(&function.name, &mut self.node).await;
+        let known = self.known.entry(function.name.clone()).or_default();
+        let is_new = known.url.replace(url.clone()).is_none();
+        if !self.output.is_json() {
+            if !self.has_begun {
+                return Ok(());
+            }
+            if is_new {
+                return self.output.line(&format!("{} ({runtime})  {url}", function.name));
+            }
+        }
+        self.reloaded(&function.name, runtime, deployed.version, took, changes)
+    }
+
+    async fn upload(&mut self, function: &Function, folder: &Path) -> anyhow::Result<Handle> {
+        let progress = Progress::bytes(self.output, "uploading", None, false);
+        let uplink = Uplink::new(&mut self.node, self.output, progress);
+        let mut uplink = uplink.remembering(&mut self.remembered);
+        let uploaded = deployment::upload(function, folder, &mut uplink).await?;
+        uplink.flush().await?;
+        Ok(uploaded.deployment)
+    }
+
+    fn reloaded(
+        &self,
+        name: &str,
+        runtime: &str,
+        version: u64,
+        took: Took,
+        changes: &Changes,
+    ) -> anyhow::Result<()> {
+        let whole = changes.since.elapsed();
+        let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
+        if self.output.is_json() {
+            return self.output.json(&json!({
+                "event": "reloaded", "function": name, "runtime": runtime, "version": version, "ms": ms(whole),
+                "upload_ms": ms(took.upload), "switch_ms": ms(took.switch),
+            }));
+        }
+        let parts = match self.output.is_verbose() {
+            true => format!(" (upload {}, load {})", human_time(took.upload), human_time(took.switch)),
+            false => String::new(),
+        };
+        self.output.line(&format!("reloaded {name} ({runtime}) in {} ms{parts}", whole.as_millis()))
+    }
+
+    /// Says what is wrong; what served before still does.
+    fn wrong(&self, name: Option<&str>, error: &anyhow::Error) -> anyhow::Result<()> {
+        if self.output.is_json() {
+            return self.output.json(&json!({
+                "event": "failed", "function": name, "error": places(&error.to_string()),
+            }));
+        }
+        if name.and_then(|name| self.known.get(name)).is_some_and(|known| known.url.is_some()) {
+            let told = error.to_string();
+            self.output
+                .say(&format!("error: {}\n  the version before still serves", places(told.trim_end())));
+        } else {
+            self.output.say(&places(&exit::human(error, false)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the node has found something wrong with a deployment, which will not go away by itself.
+fn is_judged(error: &anyhow::Error) -> bool {
+    let problem = error.downcast_ref::<Stop>().and_then(|stop| stop.problem.as_ref());
+    problem.is_some_and(|problem| problem["type"] == "urn:sinew:problem:bad-deployment")
+}
+
+/// Files of a function as they are called outside of its container.
+pub(super) fn places(text: &str) -> String {
+    text.replace("file:///app/", "").replace("/app/", "")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn places_in_the_container_are_those_of_the_source() {
+        let told = super::places("  File \"/app/main.py\", line 3\n    at file:///app/lib/a.mjs:4:2");
+        assert_eq!(told, "  File \"main.py\", line 3\n    at lib/a.mjs:4:2");
+    }
+}

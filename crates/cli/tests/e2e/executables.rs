@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Executables as functions, through a node: servers and programs that are run
+//! for each request, well-behaved and hostile.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use super::functions::is_root;
+use super::{Node, home};
+
+impl Node {
+    /// A script as a function.
+    fn script(&self, name: &str, settings: &str, script: &str) -> PathBuf {
+        let folder = self.home.join(format!("source-{name}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let manifest = format!("[functions.{name}]\nruntime = \"executable\"\n{settings}");
+        std::fs::write(folder.join("sinew.toml"), manifest).unwrap();
+        let program = folder.join("main");
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    }
+
+    /// Why it is not deployed.
+    fn refused(&self, folder: &Path) -> String {
+        let refused = self.run(&["deploy", folder.to_str().unwrap()]);
+        assert!(!refused.status.success());
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    }
+}
+
+/// A server in Python, which stands for any: on the port, and a path for each way to misbehave.
+const SERVER: &str = r#"#!/usr/bin/python3
+import http.server, os, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    count = 0
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path == "/exit": os._exit(5)
+        if self.path == "/sleep": time.sleep(60)
+        if self.path == "/much":
+            self.send_response(200); self.end_headers()
+            piece = b"x" * (1 << 20)
+            while True: self.wfile.write(piece)
+        if self.path == "/eat": bytearray(1 << 30)
+        Handler.count += 1
+        print("asked", self.headers["x-request-id"] is not None, flush=True)
+        self.send_response(201)
+        self.send_header("content-type", "text/plain")
+        self.end_headers()
+        self.wfile.write(b"%d %s %s" % (Handler.count, self.path.encode(), body))
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+#[test]
+fn a_server_stays_warm_and_its_misdeeds_hurt_nobody() {
+    if !is_root() {
+        return;
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        return eprintln!("skipped: there is no /usr/bin/python3");
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = node.script("server", "timeout = \"3s\"\nconcurrency = 1\nmemory = \"128MiB\"\n", SERVER);
+    assert_eq!(node.deploy(&folder)["version"], 1);
+    let call = |path: &str| {
+        let answer = node.http(&format!("POST /function/server{path}"), b"body");
+        let status: u16 = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    };
+    assert_eq!(call("/a?b=c"), (201, "1 /a?b=c body".to_owned()));
+    assert_eq!(call("/"), (201, "2 / body".to_owned()), "the same instance");
+    let logs = node.ok(&["logs", "server", "-n", "1", "-o", "json"]);
+    assert!(logs.contains("asked True") && logs.contains("\"warm\""), "{logs}");
+    for (path, status, said) in [
+        ("/exit", 500, "ended with status 5"),
+        ("/sleep", 504, "took too long"),
+        ("/much", 500, "more than"),
+        ("/eat", 500, "function server"),
+    ] {
+        let (found, problem) = call(path);
+        assert!(found == status && problem.contains(said), "{path}: {found} {problem}");
+        assert_eq!(call("/").0, 201, "after {path}");
+    }
+}
+
+#[test]
+fn programs_that_are_run_each_time_answer() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    for (language, expected) in [("shell", "Hello, Ada!\n"), ("c", "Hello, Ada!\n")] {
+        if language == "c" && Command::new("cc").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no C compiler");
+            continue;
+        }
+        let folder = home.path().join(language);
+        node.ok(&["new", "hello", "-l", language, "--to", folder.to_str().unwrap()]);
+        node.deploy(&folder);
+        for _ in 0..2 {
+            assert_eq!(node.ok(&["invoke", "hello", "-d", "Ada"]), expected.trim_end());
+        }
+    }
+    let loud = "#!/bin/sh\ncat >/dev/null\necho 'what it says' >&2\nexit 3\n";
+    node.deploy(&node.script("loud", "mode = \"stdin\"\n", loud));
+    let (status, problem) = node.call("loud", &json!({}));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(status == 500 && detail.contains("status 3") && detail.contains("what it says"), "{problem}");
+    // No network, no files but its own, nobody else's processes.
+    let nosy = "#!/bin/sh\nls /root /home /etc/shadow 2>&1 | grep -vc 'No such file'\n\
+        ls /proc | grep -c '^[0-9]'\necho x > /app/main; echo $?\nid -u\n";
+    node.deploy(&node.script("nosy", "mode = \"stdin\"\n", nosy));
+    let (status, seen) = node.call("nosy", &json!({}));
+    let seen = seen.as_str().unwrap();
+    let lines: Vec<&str> = seen.lines().collect();
+    assert!(status == 200 && lines[0] == "0" && lines.last() != Some(&"0"), "{seen}");
+    assert!(lines.iter().rev().nth(1) != Some(&"0"), "the code was written to: {seen}");
+}
+
+#[test]
+fn what_cannot_be_run_is_not_deployed() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let told = node.refused(&node.script("a", "", "#!/bin/sh\necho oh no >&2\nexit 4\n"));
+    assert!(told.contains("ended with status 4 before it listened") && told.contains("oh no"), "{told}");
+    let told = node.refused(&node.script("a", "handler = \"other\"\n", "#!/bin/sh\n"));
+    assert!(told.contains("has no file other"), "{told}");
+    let folder = node.script("a", "", "#!/bin/sh\n");
+    std::fs::set_permissions(folder.join("main"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(node.refused(&folder).contains("chmod +x"));
+    let told = node.refused(&node.script("b", "", "no program"));
+    assert!(told.contains("is no program for this machine"), "{told}");
+}
+
+#[test]
+fn a_go_server_is_built_and_answers() {
+    if !is_root() {
+        return;
+    }
+    if Command::new("go").arg("version").output().is_err() {
+        return eprintln!("skipped: there is no Go");
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = home.path().join("go");
+    node.ok(&["new", "hello", "-l", "go", "--to", folder.to_str().unwrap()]);
+    node.deploy(&folder);
+    for _ in 0..2 {
+        assert_eq!(node.call("hello", &json!({"name": "Ada"})), (200, json!({"message": "Hello, Ada!"})));
+    }
+    assert!(node.ok(&["logs", "hello"]).contains("greeting Ada for request"));
+}
