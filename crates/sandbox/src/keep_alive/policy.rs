@@ -149,6 +149,13 @@ impl Policy {
         self.functions.get(&function).is_some_and(|function| !function.idle.is_empty())
     }
 
+    /// Whether an instance in use may serve further calls, as far as the policy
+    /// goes: not one that is outdated, and none when all come to their end.
+    pub fn takes_more(&self, instance: InstanceId) -> bool {
+        let is_outdated = self.instances.get(&instance).is_none_or(|instance| instance.is_outdated);
+        !self.is_draining && !is_outdated
+    }
+
     /// Whether calls of other functions wait.
     pub fn others_wait(&self, function: FunctionId) -> bool {
         self.wanting.iter().any(|other| *other != function)

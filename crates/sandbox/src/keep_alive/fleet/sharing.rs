@@ -4,7 +4,7 @@
 //! For the policy such an instance is in use from its first call to the last
 //! that is under way. Meanwhile calls join it, the least busy one of their
 //! function, up to the number that the function allows; an instance that does
-//! nothing goes before it. Where others wait for memory, none joins an instance
+//! nothing goes before it. None joins an instance that is outdated. Where others wait for memory, none joins an instance
 //! that has been in use for too long, so that it comes to rest and may give way.
 
 use std::collections::HashMap;
@@ -94,7 +94,10 @@ impl State {
             return None;
         }
         let others_wait = self.policy.others_wait(function);
-        let open = used.iter().copied().filter(|id| self.sharing.has_place(now, *id, others_wait));
+        let open = used
+            .iter()
+            .copied()
+            .filter(|id| self.sharing.has_place(now, *id, others_wait) && self.policy.takes_more(*id));
         open.min_by_key(|id| self.sharing.instances.get(id).map(|used| used.calls))
     }
 
@@ -112,6 +115,7 @@ impl State {
     pub(super) fn fill(&mut self, now: u64, instance: InstanceId) {
         let Some(function) = self.sharing.instances.get(&instance).map(|used| used.function) else { return };
         while self.sharing.has_place(now, instance, self.policy.others_wait(function))
+            && self.policy.takes_more(instance)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
             self.join(now, ticket, instance);

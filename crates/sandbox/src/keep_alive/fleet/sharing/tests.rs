@@ -134,7 +134,7 @@ impl World {
     }
 
     fn begin_many(&self, count: usize) {
-        (0..count).for_each(|_| drop(self.begin(Duration::from_secs(20))));
+        (0..count).for_each(|_| _ = self.begin(Duration::from_secs(20)));
     }
 
     fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
@@ -205,4 +205,42 @@ fn who_waits_too_long_or_leaves_is_told() {
     assert!(matches!(world.ended.lock()[..], [_, Err(Error::Cancelled)]));
     world.sandbox.end(world.sandbox.id(0), true);
     assert_eq!(world.ended.lock().len(), 3);
+}
+
+#[test]
+fn none_joins_an_instance_that_is_outdated() {
+    let world = World::new(1, 3);
+    world.begin_many(1);
+    world.until("it runs", |world| world.sandbox.loads() == [1]);
+    world.fleet.renew(world.function.spec.procedure);
+    world.begin_many(2);
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 2));
+    world.sandbox.end(world.sandbox.id(0), true);
+    world.until("they run in a new one", |world| world.sandbox.loads() == [0, 2]);
+    for _ in 0..2 {
+        world.sandbox.end(world.sandbox.id(1), true);
+    }
+    assert_eq!(world.ended.lock().len(), 3);
+}
+
+#[test]
+fn none_joins_when_all_come_to_their_end() {
+    let world = World::new(1, 3);
+    world.begin_many(4);
+    world.until("three run", |world| world.sandbox.loads() == [3]);
+    let refused = |world: &World| {
+        let ended = world.ended.lock();
+        ended.iter().filter(|end| matches!(end, Err(Error::Draining))).count()
+    };
+    std::thread::scope(|scope| {
+        let drained = scope.spawn(|| world.fleet.drain(Duration::from_secs(20)));
+        world.until("who waits is refused", |world| refused(world) == 1);
+        world.sandbox.end(world.sandbox.id(0), true);
+        world.begin_many(1);
+        assert_eq!((world.sandbox.loads(), refused(&world)), (vec![2], 2), "although there is a place");
+        for _ in 0..2 {
+            world.sandbox.end(world.sandbox.id(0), true);
+        }
+        assert!(drained.join().unwrap());
+    });
 }
