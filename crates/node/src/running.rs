@@ -93,19 +93,7 @@ impl Node {
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());
-        let executor = || {
-            let executor = Executor::new(
-                Arc::clone(&store),
-                Arc::clone(&scheduler),
-                Arc::clone(&fetcher),
-                Arc::clone(&codelets),
-                Arc::clone(&processes),
-            );
-            (Evaluator::new(Arc::clone(&scheduler)), executor)
-        };
-        let pairs: Vec<(Evaluator, Executor)> = (0..VISITORS).map(|_| executor()).collect();
-        let states = pairs.iter().map(|(_, executor)| executor.state()).collect();
-        let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests), pairs));
+        let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
         processes.welcome(&visitors);
         let mut node = Self {
             budgets,
@@ -118,7 +106,7 @@ impl Node {
             processes,
             deployments,
             visitors,
-            states,
+            states: Vec::new(),
             threads,
         };
         node.start_threads(options.home.is_some())
@@ -130,6 +118,11 @@ impl Node {
         self.threads.lock().extend(self.fetcher.start()?);
         if !has_disk {
             self.threads.lock().push(self.reclaimer.start()?);
+        }
+        for _ in 0..VISITORS {
+            let executor = self.executor();
+            self.states.push(executor.state());
+            self.visitors.admit(Evaluator::new(Arc::clone(&self.scheduler)), executor);
         }
         for number in 0..self.budgets.workers {
             let mut executor = self.executor();

@@ -31,8 +31,14 @@ pub(crate) struct Visitors {
 }
 
 impl Visitors {
-    pub(crate) fn new(scheduler: Arc<Scheduler>, requests: Arc<Requests>, free: Vec<Pair>) -> Self {
-        Self { scheduler, requests, free: Mutex::new(free) }
+    /// None so far: everything is left to the workers.
+    pub(crate) fn new(scheduler: Arc<Scheduler>, requests: Arc<Requests>) -> Self {
+        Self { scheduler, requests, free: Mutex::default() }
+    }
+
+    /// One more thread may walk at the same time, with these.
+    pub(crate) fn admit(&self, evaluator: Evaluator, executor: Executor) {
+        self.free.lock().push((evaluator, executor));
     }
 
     /// Takes a request and walks it as far as it goes without waiting; `None`
