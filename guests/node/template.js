@@ -34,6 +34,9 @@
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
+  /* What is read at once, and what is written at once of several pieces. */
+  const READ_BYTES = 64 << 10;
+  const WRITE_BYTES = 64 << 10;
   /* What is kept of what timers print between two calls. */
   const LOG_IDLE_BYTES = 32 << 10;
   /* After so many milliseconds without a function, an instance is one that waits. */
@@ -223,7 +226,7 @@
     const streams = replaceStreams();
     const why = importAll(imports);
     if (why) {
-      sendFrame(core, UNCONFINED, OUTSIDE, [cut(Buffer.from(why))]);
+      write(core, frame(UNCONFINED, OUTSIDE, [cut(Buffer.from(why))]));
       return core.end(0);
     }
     settle();
@@ -231,7 +234,7 @@
   }
 
   function listen(core, streams) {
-    const instance = new Instance((kind, turn, parts) => sendFrame(core, kind, turn, parts));
+    const instance = new Instance((pieces) => write(core, pieces));
     streams.attach(instance);
     // What Node does at its end waits for threads that a child does not have.
     process.reallyExit = (code) => core.end(code ?? 0);
@@ -247,10 +250,15 @@
     instance.send(HELLO, OUTSIDE, [head]);
   }
 
-  /* Gives the instance what comes over the channel, until its end. */
+  /* Gives the instance what comes over the channel, until its end. One buffer
+   * for all reads: else each would have a new one, of which little is used. */
   function attend(fd, instance, end) {
-    const socket = new net.Socket({ fd, readable: true, writable: false });
-    socket.on('data', (data) => instance.receive(data));
+    const buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+    const callback = (length) => {
+      instance.receive(Buffer.from(buffer.subarray(0, length)));
+      return true;
+    };
+    const socket = new net.Socket({ fd, readable: true, writable: false, onread: { buffer, callback } });
     socket.on('error', () => {});
     socket.on('close', end);
   }
@@ -264,17 +272,25 @@
   }
 
   /* Frames: length of the rest as u32, kind as u8, turn as u32, the rest. */
-  function sendFrame(core, kind, turn, parts) {
+  function frame(kind, turn, parts) {
     const length = parts.reduce((sum, part) => sum + part.length, 0);
-    const head = frameHead(kind, turn, length);
-    if (length <= LOG_PIECE_BYTES) return core.send(Buffer.concat([head, ...parts]));
-    core.send(head);
-    for (const part of parts) core.send(part);
+    return [frameHead(kind, turn, length), ...parts];
+  }
+
+  /* What is short is sent at once: each piece would wake who reads. */
+  function write(core, pieces) {
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    if (length <= WRITE_BYTES) return core.send(Buffer.concat(pieces, length));
+    for (const piece of pieces) core.send(piece);
   }
 
   class Instance {
-    constructor(send) {
-      this.send = send;
+    constructor(write) {
+      this.write = write;
+      // Pieces that are to be written together.
+      this.together = null;
+      // Calls that have ended in this turn of the loop, with their results.
+      this.ended = [];
       this.pieces = [];
       this.held = 0;
       this.apply = null;
@@ -288,6 +304,12 @@
       this.turns = new Set();
       // Whose turn it is, where several calls run at once.
       this.whose = null;
+    }
+
+    send(kind, turn, parts) {
+      const pieces = frame(kind, turn, parts);
+      if (this.together) this.together.push(...pieces);
+      else this.write(pieces);
     }
 
     receive(data) {
@@ -358,7 +380,18 @@
         return this.raised(turn, error);
       }
       // What was rejected and not caught is known after this turn of the loop.
-      setImmediate(returned, this, turn, result);
+      if (this.ended.push([turn, result]) === 1) setImmediate(tellEnded, this);
+    }
+
+    /* Answers all calls that have ended, with one write. */
+    tellEnded() {
+      const ended = this.ended;
+      this.ended = [];
+      this.together = [];
+      for (const [turn, result] of ended) this.returned(turn, result);
+      const pieces = this.together;
+      this.together = null;
+      this.write(pieces);
     }
 
     returned(turn, result) {
@@ -435,8 +468,8 @@
     }
   }
 
-  function returned(instance, turn, result) {
-    instance.returned(turn, result);
+  function tellEnded(instance) {
+    instance.tellEnded();
   }
 
   /* What a CommonJS module with this source exports: the function `apply`, and

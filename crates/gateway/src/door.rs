@@ -8,14 +8,10 @@
 //! its permissions are one.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
 use crate::problem::Problem;
 use crate::text::shortened;
@@ -41,7 +37,7 @@ impl Door {
         Self::Checked { hosts: Vec::new(), origins: Vec::new() }
     }
 
-    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let Self::Checked { hosts, origins } = self else { return Ok(()) };
         let host = requested_host(uri, headers)?;
         let name = host.host().to_ascii_lowercase();
@@ -86,14 +82,6 @@ fn is_loopback(name: &str) -> bool {
     match address.parse::<IpAddr>() {
         Ok(address) => address.is_loopback(),
         Err(_) => name == "localhost" || name.ends_with(".localhost"),
-    }
-}
-
-/// The middleware: refuses, or lets pass.
-pub(crate) async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
-    match door.check(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
     }
 }
 

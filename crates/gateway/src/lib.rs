@@ -9,8 +9,9 @@
 //! Invariants: no body is held in memory beyond [`Options`]' limits; nothing
 //! is stored of a body that did not arrive whole; an evaluation whose client
 //! left is dropped; blocking calls never run on the event loop. A request
-//! passes `envelope.rs` (id, metrics, panics), `door.rs` (who may knock),
-//! `admission.rs` (limits), then one file of `routes/`.
+//! passes `front.rs` (whether it is for a function, checks), `envelope.rs` (id,
+//! metrics, panics), `door.rs` (who may knock), `admission.rs` (limits), then
+//! one file of `routes/`.
 
 mod admission;
 mod backend;
@@ -21,6 +22,7 @@ mod connections;
 mod counts;
 mod door;
 mod envelope;
+mod front;
 mod functions;
 mod invocation;
 mod journal;
@@ -43,6 +45,7 @@ pub use backend::{
 pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use door::Door;
+pub use front::Front;
 pub use functions::{
     CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
     VersionCounts,

@@ -13,8 +13,7 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::Response;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -22,13 +21,14 @@ use tokio::task::JoinSet;
 use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
 use crate::connections::Connections;
-use crate::door::{self, Door};
+use crate::door::Door;
+use crate::front::{Checks, Front};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
 use crate::text::shortened;
-use crate::{admission, envelope, openapi, routes};
+use crate::{admission, envelope, front, openapi, routes};
 
 /// What all requests share.
 pub(crate) struct Shared {
@@ -133,9 +133,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Put, "/v1/secrets/{name}", Quick, secrets::put),
         Endpoint::new(Delete, "/v1/secrets/{name}", Quick, secrets::remove),
         Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
-        Endpoint::new(Any, "/function/{name}", Long, call::call),
-        Endpoint::new(Any, "/function/{name}/", Long, call::call),
-        Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
+        Endpoint::new(Any, "/function/{name}", Long, call::matched),
+        Endpoint::new(Any, "/function/{name}/", Long, call::matched),
+        Endpoint::new(Any, "/function/{name}/{*path}", Long, call::matched),
         Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
@@ -180,8 +180,9 @@ impl Gateway {
     }
 
     /// The service for one listener, which answers only to what `door` lets in.
-    pub fn router(&self, door: Door) -> Router {
+    pub fn router(&self, door: Door) -> Front {
         let shared = &self.shared;
+        let checks = Arc::new(Checks::new(door));
         let mut router = Router::new();
         for Endpoint { path, pace, handler, .. } in endpoints() {
             let counted = || from_fn_with_state(shared.clone(), admission::counted);
@@ -193,31 +194,22 @@ impl Gateway {
             };
             router = router.route(path, handler);
         }
-        router
+        // No further layers here: requests for functions do not pass the router,
+        // so that what all must satisfy is in `front::Checks`.
+        let router = router
             .fallback(routes::call::routed)
             .method_not_allowed_fallback(method_not_allowed)
-            .layer(from_fn_with_state(Arc::new(door), door::guard))
-            .layer(from_fn(bounded_path))
+            .layer(from_fn_with_state(checks.clone(), front::checked))
             .layer(from_fn_with_state(shared.clone(), envelope::envelope))
-            .with_state(shared.clone())
+            .with_state(shared.clone());
+        Front::new(shared.clone(), checks, router)
     }
 }
 
 /// A gateway with one listener, whose door is `options.door`.
-pub fn router(backend: Arc<dyn Backend>, options: Options) -> Router {
+pub fn router(backend: Arc<dyn Backend>, options: Options) -> Front {
     let door = options.door.clone();
     Gateway::new(backend, options).router(door)
-}
-
-/// No path of ours is long; what is goes into logs and answers nowhere.
-async fn bounded_path(request: Request, next: Next) -> Result<Response, Problem> {
-    const URI_BYTES_MAX: usize = 8 << 10;
-    let length = request.uri().path().len() + request.uri().query().map_or(0, str::len);
-    if length <= URI_BYTES_MAX {
-        return Ok(next.run(request).await);
-    }
-    let detail = format!("the path and query have {length} bytes; {URI_BYTES_MAX} is the limit");
-    Err(Problem::new(StatusCode::URI_TOO_LONG, "uri-too-long", "The address is too long", "gateway", detail))
 }
 
 async fn method_not_allowed(request: Request) -> Problem {

@@ -17,20 +17,19 @@ mod operations;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
-use crate::{Options, router};
+use crate::{Front, Options, router};
 use fake::Fake;
 
 /// A fake node and the gateway before it.
 struct House {
     fake: Arc<Fake>,
-    router: Router,
+    router: Front,
 }
 
 impl House {

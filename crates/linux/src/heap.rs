@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Huge pages for the process's heap.
+//! How the process's heap is set up: in huge pages, with large caches.
 //!
 //! A node's tables and objects are millions of small allocations. In pages of
 //! 4 KiB the first touch of each page is a fault, and every look-up misses
 //! the address translation cache. The C library asks the kernel for huge
 //! pages if told to before the process starts; hence the second start.
+//!
+//! And a node's event loop takes many requests in turn, so that it frees as
+//! many blocks of one size at once. A thread's cache takes 7 of each unless
+//! told otherwise; the slow way of the rest was a fifth of a request's time.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

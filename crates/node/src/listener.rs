@@ -9,19 +9,19 @@
 
 mod watch;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::response::Response;
 use gateway::{Connections, Open};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as signal};
@@ -68,6 +68,20 @@ impl Listener for UnixListener {
     }
 }
 
+/// What answers the requests.
+pub(crate) trait Answers:
+    Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
 /// What a listener grants.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
@@ -83,7 +97,7 @@ pub(crate) struct Terms {
 /// when the requests under way are answered. Dropping the future ends all.
 pub(crate) async fn serve<L: Listener>(
     mut listener: L,
-    router: Router,
+    front: impl Answers,
     terms: Terms,
     stopping: signal::Receiver<bool>,
 ) {
@@ -101,7 +115,7 @@ pub(crate) async fn serve<L: Listener>(
             }
         };
         let guards = (place, terms.connections.opened());
-        attended.spawn(attend(stream, router.clone(), terms.clone(), stopping.clone(), guards));
+        attended.spawn(attend(stream, front.clone(), terms.clone(), stopping.clone(), guards));
     }
     // Whoever connects from now on is refused, not left waiting.
     drop(listener);
@@ -150,18 +164,17 @@ async fn next<L: Listener>(
 /// Serves one connection to its end.
 async fn attend(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Router,
+    front: impl Answers,
     terms: Terms,
     stopping: signal::Receiver<bool>,
     _guards: (OwnedSemaphorePermit, Open),
 ) {
     let watch = Arc::new(Watch::new());
-    let router = TowerToHyperService::new(router);
     let service = {
         let watch = Arc::clone(&watch);
         service_fn(move |request: Request<Incoming>| {
             let busy = watch.begin();
-            let answer = router.call(request);
+            let answer = front.call(request);
             async move { answer.await.map(|response| response.map(|body| Answer::new(body, busy))) }
         })
     };

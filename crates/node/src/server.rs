@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -52,7 +53,7 @@ pub fn run_until(
     on_ready: impl FnOnce(&Running),
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(event_threads())
         .thread_name("sinew-http")
         .enable_all()
         .build()
@@ -71,6 +72,13 @@ pub fn run_until(
     runtime.shutdown_timeout(Duration::from_secs(1));
     node.shut_down();
     served
+}
+
+/// Threads of the event loop. Half of the processors are for what functions
+/// do; more threads than that would wait for each other's locks.
+fn event_threads() -> usize {
+    const MOST: usize = 16;
+    (linux::available_cpus().map_or(1, |cpus| cpus.len()) / 2).clamp(1, MOST)
 }
 
 async fn serve(
@@ -99,16 +107,16 @@ async fn serve(
         let path = home.join(SOCKET_NAME);
         let listener = bind_socket(&path)?;
         let terms = Terms { patience: terms.patience.with_owner(), ..terms.clone() };
-        let router = gateway.router(gateway::Door::Private);
-        servers.spawn(listener::serve(listener, router, terms, stopping.clone()));
+        let front = TowerToHyperService::new(gateway.router(gateway::Door::Private));
+        servers.spawn(listener::serve(listener, front, terms, stopping.clone()));
         running.socket = Some(path);
     }
     if let Some(address) = options.listen {
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
-        let router = gateway.router(gateway::Door::loopback());
-        servers.spawn(listener::serve(listener, router, terms, stopping));
+        let front = TowerToHyperService::new(gateway.router(gateway::Door::loopback()));
+        servers.spawn(listener::serve(listener, front, terms, stopping));
     }
     // Before anybody is told that the node is ready: a signal from then on
     // lets it end in order.

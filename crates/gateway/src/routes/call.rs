@@ -5,11 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, ALLOW};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::functions::{no_functions, not_found, unknown};
@@ -24,24 +23,30 @@ use crate::router::Shared;
 use crate::text::shortened;
 
 /// Where functions answer.
-const PREFIX: &str = "/function/";
+pub(crate) const PREFIX: &str = "/function/";
 /// Requests with the same value get the same version of an alias.
 const VERSION_KEY: HeaderName = HeaderName::from_static("x-sinew-version-key");
 const LOTS: u64 = 10_000;
 
-pub(crate) async fn call(
-    State(shared): State<Arc<Shared>>,
-    Extension(permit): Extension<Permit>,
-    Extension(id): Extension<RequestId>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let rest = uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
-    let served = served(&shared, target, &headers)?;
-    serve(&shared, permit, &id, served, &method, (path, uri.query(), None), &headers, body).await
+/// The same for what comes by the router: what the front leaves to it.
+pub(crate) async fn matched(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    call(&shared, request).await
+}
+
+/// A request to a function by its name.
+pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let answer = async {
+        let permit = parts.extensions.get::<Permit>().cloned().map_or_else(|| permit(shared), Ok)?;
+        let id = parts.extensions.get::<RequestId>();
+        let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
+        let rest = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
+        let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
+        let served = served(shared, target, &parts.headers)?;
+        let target = (path, parts.uri.query(), None);
+        serve(shared, permit, id, served, &parts.method, target, &parts.headers, body).await
+    };
+    answer.await.into_response()
 }
 
 /// What no endpoint of the gateway's own answers: it may be a function's.

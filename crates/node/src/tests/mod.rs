@@ -75,6 +75,8 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// As many endless loops as there are workers: nothing else could run.
 fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>> {
     let backend = NodeBackend(Arc::clone(node));
+    // What waits for its code is nowhere in a queue, and occupies nobody.
+    node.prepare(forever, &Limits::default()).unwrap();
     let begin = |number| {
         let goal = apply(node, Limits::default(), forever, &[byte(number)]);
         backend

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The service of one listener.
+//!
+//! Requests for functions are most of what a node gets, and need none of what
+//! a router does: they are told by their path here, and answered at once. The
+//! rest goes to the router. Both pass the same envelope and the same
+//! [`Checks`]; what every request must satisfy belongs there and nowhere else.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tower::{Service, ServiceExt};
+
+use crate::door::Door;
+use crate::envelope;
+use crate::problem::Problem;
+use crate::router::Shared;
+use crate::routes::call;
+
+/// What answers the requests of one listener. Cheap to clone.
+#[derive(Clone)]
+pub struct Front {
+    shared: Arc<Shared>,
+    checks: Arc<Checks>,
+    router: Router,
+}
+
+/// What every request must satisfy, whatever it asks for.
+pub(crate) struct Checks {
+    door: Door,
+}
+
+impl Checks {
+    pub(crate) fn new(door: Door) -> Self {
+        Self { door }
+    }
+
+    fn pass(&self, request: &Request) -> Result<(), Problem> {
+        bounded_path(request)?;
+        self.door.check(request.uri(), request.headers())
+    }
+}
+
+/// The middleware of what the router answers.
+pub(crate) async fn checked(State(checks): State<Arc<Checks>>, request: Request, next: Next) -> Response {
+    match checks.pass(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// No path of ours is long; what is goes into logs and answers nowhere.
+fn bounded_path(request: &Request) -> Result<(), Problem> {
+    const URI_BYTES_MAX: usize = 8 << 10;
+    let length = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+    if length <= URI_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("the path and query have {length} bytes; {URI_BYTES_MAX} is the limit");
+    Err(Problem::new(StatusCode::URI_TOO_LONG, "uri-too-long", "The address is too long", "gateway", detail))
+}
+
+impl Front {
+    pub(crate) fn new(shared: Arc<Shared>, checks: Arc<Checks>, router: Router) -> Self {
+        Self { shared, checks, router }
+    }
+
+    async fn answer(self, request: Request) -> Response {
+        let Some(route) = function_route(&request) else {
+            // A router is always ready, and has no errors.
+            return self.router.oneshot(request).await.unwrap_or_else(|error| match error {});
+        };
+        let Self { shared, checks, .. } = self;
+        let answer = |request: Request| {
+            let (shared, checks) = (shared.clone(), checks);
+            async move {
+                match checks.pass(&request) {
+                    Ok(()) => call::call(&shared, request).await,
+                    Err(problem) => problem.into_response(),
+                }
+            }
+        };
+        envelope::surround(&shared, route.to_owned(), request, answer).await
+    }
+}
+
+/// The router's pattern that a function's request fits. `None`: the router is
+/// to say what becomes of it.
+fn function_route(request: &Request) -> Option<&'static str> {
+    const METHODS: [Method; 6] =
+        [Method::POST, Method::GET, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+    let rest = request.uri().path().strip_prefix(call::PREFIX)?;
+    let (name, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    if name.is_empty() || !METHODS.contains(request.method()) {
+        return None;
+    }
+    Some(match path {
+        "" => "/function/{name}",
+        "/" => "/function/{name}/",
+        _ => "/function/{name}/{*path}",
+    })
+}
+
+impl<B> Service<Request<B>> for Front
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let front = self.clone();
+        let request = request.map(Body::new);
+        Box::pin(async move { Ok(front.answer(request).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_is_a_functions_is_told_as_the_router_tells_it() {
+        let route = |method: Method, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            function_route(&request)
+        };
+        assert_eq!(route(Method::POST, "/function/hello?x=/"), Some("/function/{name}"));
+        assert_eq!(route(Method::GET, "/function/hello:3/"), Some("/function/{name}/"));
+        assert_eq!(route(Method::PUT, "/function/hello//a/b"), Some("/function/{name}/{*path}"));
+        for path in ["/function", "/function/", "/function//x", "/functions/hello", "/v1/function/hello"] {
+            assert_eq!(route(Method::POST, path), None, "{path}");
+        }
+        for method in [Method::HEAD, Method::TRACE, Method::CONNECT, Method::from_bytes(b"BREW").unwrap()] {
+            assert_eq!(route(method.clone(), "/function/hello"), None, "{method}");
+        }
+    }
+}
