@@ -48,14 +48,24 @@ impl Checks {
         bounded_path(request)?;
         self.door.check(request.uri(), request.headers())
     }
+
+    /// Has a request answered that satisfies them. The one way to an answer:
+    /// for functions, and for all that the router answers.
+    async fn guarded<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        answer: impl FnOnce(Request) -> F,
+    ) -> Response {
+        match self.pass(&request) {
+            Ok(()) => answer(request).await,
+            Err(problem) => problem.into_response(),
+        }
+    }
 }
 
 /// The middleware of what the router answers.
 pub(crate) async fn checked(State(checks): State<Arc<Checks>>, request: Request, next: Next) -> Response {
-    match checks.pass(&request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
+    checks.guarded(request, |request| next.run(request)).await
 }
 
 /// No path of ours is long; what is goes into logs and answers nowhere.
@@ -80,15 +90,7 @@ impl Front {
             return self.router.oneshot(request).await.unwrap_or_else(|error| match error {});
         };
         let Self { shared, checks, .. } = self;
-        let answer = |request: Request| {
-            let (shared, checks) = (shared.clone(), checks);
-            async move {
-                match checks.pass(&request) {
-                    Ok(()) => call::call(&shared, request).await,
-                    Err(problem) => problem.into_response(),
-                }
-            }
-        };
+        let answer = |request| checks.guarded(request, |request| call::call(&shared, request));
         envelope::surround(&shared, route.to_owned(), request, answer).await
     }
 }

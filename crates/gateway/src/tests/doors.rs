@@ -41,7 +41,9 @@ async fn only_names_of_this_node_are_answered() {
         let answer = house.get_with("/v1/status", headers).await;
         assert_eq!(answer.problem(*status), *kind, "{headers:?}");
         // Not even whether a path exists is told.
-        assert_eq!(house.get_with("/nowhere", headers).await.problem(*status), *kind);
+        for path in ["/nowhere", "/function/nobody", "/function/nobody/x"] {
+            assert_eq!(house.get_with(path, headers).await.problem(*status), *kind, "{path}");
+        }
     }
 }
 
@@ -54,7 +56,7 @@ async fn a_private_door_asks_nothing() {
 #[tokio::test]
 async fn request_ids_are_echoed_if_sane_and_made_if_not() {
     let house = House::new();
-    for path in ["/healthz", "/nowhere", "/v1/labels/none"] {
+    for path in ["/healthz", "/nowhere", "/v1/labels/none", "/function/nobody"] {
         let answer = house.get_with(path, &[("x-request-id", "Abc-1.2_3")]).await;
         assert_eq!(answer.header("x-request-id"), "Abc-1.2_3", "{path}");
         let long = "x".repeat(65);

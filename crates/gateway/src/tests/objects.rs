@@ -223,6 +223,7 @@ async fn bad_handles_and_bad_trees() {
         (format!("/v1/objects/{}", thunk.strict().unwrap()), 400, "not-data"),
         (format!("/v1/objects/{absent}?offset=x"), 400, "bad-query"),
         (format!("/v1/objects/{}", "a".repeat(9000)), 414, "uri-too-long"),
+        (format!("/function/{}", "a".repeat(9000)), 414, "uri-too-long"),
     ];
     for (path, status, kind) in gets {
         assert_eq!(house.get(&path).await.problem(status), kind, "{path}");
