@@ -16,7 +16,12 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_attempts: 3, max_age_ms: 6 * 60 * 60 * 1000, min_backoff_ms: 1000, max_backoff_ms: 300_000 }
+        Self {
+            max_attempts: 3,
+            max_age_ms: 6 * 60 * 60 * 1000,
+            min_backoff_ms: 1000,
+            max_backoff_ms: 300_000,
+        }
     }
 }
 
@@ -58,14 +63,12 @@ mod tests {
     fn waits_double_up_to_a_bound_and_are_spread() {
         let policy = Policy { max_attempts: 100, max_age_ms: u64::MAX, ..Policy::default() };
         let least: Vec<u64> = (1..12).map(|n| policy.next(0, n, 0, 0).unwrap()).collect();
-        assert_eq!(
-            least,
-            [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 150_000, 150_000]
-        );
+        assert_eq!(least, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 150_000, 150_000]);
         let spread = (0..5000).map(|random| policy.next(0, 1, 0, random).unwrap());
         assert_eq!((spread.clone().min(), spread.max()), (Some(500), Some(1000)));
         assert!(policy.next(0, u32::MAX - 1, 0, u64::MAX).is_err(), "past the attempts");
-        let endless = Policy { max_attempts: u32::MAX, min_backoff_ms: u64::MAX, max_backoff_ms: u64::MAX, ..policy };
+        let endless =
+            Policy { max_attempts: u32::MAX, min_backoff_ms: u64::MAX, max_backoff_ms: u64::MAX, ..policy };
         assert!(endless.next(0, 99, u64::MAX, u64::MAX).is_ok(), "no overflow");
     }
 

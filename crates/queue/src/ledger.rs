@@ -312,6 +312,11 @@ impl Ledger {
             dead: lane.dead.len(),
             oldest_ms: oldest(lane),
         });
-        Stats { lanes: lanes.collect(), bytes: self.bytes, outcomes: self.outcomes.len(), ..self.counts.clone() }
+        Stats {
+            lanes: lanes.collect(),
+            bytes: self.bytes,
+            outcomes: self.outcomes.len(),
+            ..self.counts.clone()
+        }
     }
 }

@@ -105,7 +105,10 @@ fn lanes_take_turns_and_keep_to_their_limits() {
         for _ in 0..5 {
             lanes.push(claim(&*queue, 1).unwrap().lane);
         }
-        assert!(lanes[..3].contains(&"lone".to_owned()) && lanes[..3].contains(&"other".to_owned()), "{lanes:?}");
+        assert!(
+            lanes[..3].contains(&"lone".to_owned()) && lanes[..3].contains(&"other".to_owned()),
+            "{lanes:?}"
+        );
         let limit = |lane: &str| if lane == "crowd" { 3 } else { 9 };
         assert_eq!(queue.claim(1, &limit).unwrap(), None, "three of them are under way");
         let stats = queue.stats();
@@ -163,10 +166,10 @@ fn what_follows_comes_with_the_end_whatever_the_bounds() {
 fn messages_and_bytes_are_bounded_in_all_and_by_lane() {
     let options = Options { messages_max: 10, lane_percent: 50, ..Options::default() };
     each(options, |queue| {
-        (0..5).for_each(|number| drop(queue.push(message(number, "a"), 0).unwrap()));
+        (0..5).for_each(|number| _ = queue.push(message(number, "a"), 0).unwrap());
         let refused = queue.push(message(5, "a"), 0).unwrap_err();
         assert!(matches!(refused, Error::LaneFull { messages: 5, .. }), "{refused}");
-        (10..15).for_each(|number| drop(queue.push(message(number, "b"), 0).unwrap()));
+        (10..15).for_each(|number| _ = queue.push(message(number, "b"), 0).unwrap());
         assert!(matches!(queue.push(message(15, "c"), 0), Err(Error::Full { messages: 10, .. })));
         // Dead letters take room until they are purged; what has succeeded takes none.
         queue.end(claim(&*queue, 0).unwrap().id, die(), None, 1).unwrap();
@@ -228,7 +231,12 @@ fn names_are_written_as_uuids() {
     let id = Id(0x0193_0000_0000_7000_8000_0000_0000_00ff);
     assert_eq!(id.to_string(), "01930000-0000-7000-8000-0000000000ff");
     assert_eq!(id.to_string().parse(), Ok(id));
-    for wrong in ["", "01930000-0000-7000-8000-0000000000fF", "0193000000007000800000000000000000ff", "+1930000-0000-7000-8000-0000000000ff"] {
+    for wrong in [
+        "",
+        "01930000-0000-7000-8000-0000000000fF",
+        "0193000000007000800000000000000000ff",
+        "+1930000-0000-7000-8000-0000000000ff",
+    ] {
         assert_eq!(wrong.parse::<Id>(), Err(()), "{wrong}");
     }
 }

@@ -104,7 +104,7 @@ fn kill_one(home: &Path, round: u64, words: u64, said: &mut Said) {
     thread::sleep(Duration::from_micros(round * 137 % 3000));
     child.kill().unwrap();
     child.wait().unwrap();
-    lines.for_each(|line| drop(said.hear(&line.unwrap_or_default())));
+    lines.for_each(|line| _ = said.hear(&line.unwrap_or_default()));
 }
 
 #[test]
