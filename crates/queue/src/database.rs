@@ -14,7 +14,7 @@ use redb::{
 };
 
 use crate::record::{self, Entry, Key};
-use crate::{Error, Id};
+use crate::{Error, Id, Payload};
 
 const ENTRIES: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("entries");
 const PAYLOADS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("payloads");
@@ -125,7 +125,7 @@ impl Database {
     }
 
     /// Head and body of a message.
-    pub(crate) fn payload(&self, id: Id) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    pub(crate) fn payload(&self, id: Id) -> Result<Option<Payload>, Error> {
         let row = self.read(|transaction| {
             let table = transaction.open_table(PAYLOADS)?;
             Ok(table.get(id.0)?.map(|row| record::parted(row.value())))

@@ -17,7 +17,7 @@ use crate::database::{Batch, Database, Opener};
 use crate::ledger::Ledger;
 use crate::message::{Claimed, End, Pushed, State, Stats, Status};
 use crate::record::{Entry, joined};
-use crate::{Error, Id, Message, Options, Queue};
+use crate::{Error, Id, Message, Options, Payload, Queue};
 
 /// Pages that the database keeps in memory.
 const CACHE_BYTES: usize = 16 << 20;
@@ -303,7 +303,7 @@ impl Queue for Embedded {
         self.database.outcome(id)
     }
 
-    fn payload(&self, id: Id) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    fn payload(&self, id: Id) -> Result<Option<Payload>, Error> {
         self.database.payload(id)
     }
 

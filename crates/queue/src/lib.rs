@@ -29,7 +29,7 @@ mod record;
 pub use backoff::Policy;
 pub use embedded::Embedded;
 pub use error::Error;
-pub use message::{Claimed, Dedup, End, Id, LaneStats, Message, Pushed, State, Stats, Status};
+pub use message::{Claimed, Dedup, End, Id, LaneStats, Message, Payload, Pushed, State, Stats, Status};
 pub use options::Options;
 
 /// A driver. Methods block, on the disk or on somebody far away.
@@ -72,7 +72,7 @@ pub trait Queue: Send + Sync {
     ///
     /// # Errors
     /// If the disk fails.
-    fn payload(&self, id: Id) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error>;
+    fn payload(&self, id: Id) -> Result<Option<Payload>, Error>;
 
     /// Dead letters, of all lanes or of one, in the order of their ids, after
     /// one of them.

@@ -69,6 +69,9 @@ impl Message {
     }
 }
 
+/// Head and body of a message.
+pub type Payload = (Vec<u8>, Vec<u8>);
+
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {

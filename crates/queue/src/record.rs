@@ -5,7 +5,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::message::State;
+use crate::message::{Payload, State};
 
 const VERSION: u8 = 1;
 const CHECK_LEN: usize = 8;
@@ -69,7 +69,7 @@ pub(crate) fn joined(head: &[u8], body: &[u8]) -> Vec<u8> {
 }
 
 /// What [`joined`] joined.
-pub(crate) fn parted(row: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn parted(row: &[u8]) -> Option<Payload> {
     let (len, rest) = content(row)?.split_first_chunk()?;
     let (head, body) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     Some((head.to_vec(), body.to_vec()))
