@@ -174,7 +174,7 @@ fn what_was_acknowledged_survives_a_power_cut() {
         let random = |position: usize| {
             blake3::hash(&(cut << 32 | position as u64).to_le_bytes()).as_bytes()[0] & 1 == 0
         };
-        for survives in [&|_| false as bool, &|_| true, &random] as [&dyn Fn(usize) -> bool; 3] {
+        for survives in [&|_| false, &|_| true, &random] as [&dyn Fn(usize) -> bool; 3] {
             promises.check(&disk.after_power_cut(survives).queue().unwrap());
         }
     }
