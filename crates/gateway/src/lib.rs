@@ -11,7 +11,8 @@
 //! left is dropped; blocking calls never run on the event loop. A request
 //! passes `front.rs` (whether it is for a function, checks), `envelope.rs` (id,
 //! metrics, panics), `door.rs` (who may knock), `admission.rs` (limits), then
-//! one file of `routes/`.
+//! one file of `routes/`. Calls that are made later wait in a queue
+//! (`deferred.rs`) and go the same way as the others from there.
 
 mod admission;
 mod backend;
@@ -20,6 +21,7 @@ mod body;
 mod cloud_event;
 mod connections;
 mod counts;
+mod deferred;
 mod door;
 mod envelope;
 mod front;
