@@ -11,7 +11,7 @@ use gateway::{
     Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
-use sandbox::wasm::{Compilation, Origin};
+use sandbox::wasm::{Class, Compilation, Origin};
 use store::{BlobWriter, Object, Record, Rule};
 use tokio::sync::oneshot;
 
@@ -162,12 +162,15 @@ fn describe(compilation: Compilation) -> Vec<(String, String)> {
         Origin::Disk => "read from the cache on disk",
     };
     let variant = if compilation.counted { "counts fuel" } else { "counts no fuel" };
+    let instance = match compilation.class {
+        Class::Stateless => "stateless: one serves all applications",
+        Class::Restored => "restored to its first state after each application",
+        Class::Fresh => "a new one for each application",
+    };
     let lines = [
-        ("origin", origin.to_owned()),
-        ("variant", variant.to_owned()),
-        ("class", format!("{:?}", compilation.class)),
-        ("ready after", format!("{:.1} ms", compilation.nanos as f64 / 1e6)),
-        ("machine code", format!("{} bytes", compilation.code_bytes)),
+        ("code", format!("{} bytes, {origin}, {variant}", compilation.code_bytes)),
+        ("instance", instance.to_owned()),
+        ("ready in", format!("{:.1} ms", compilation.nanos as f64 / 1e6)),
     ];
     lines.map(|(what, value)| (what.to_owned(), value)).into()
 }
