@@ -12,7 +12,7 @@ use gateway::{
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use sandbox::wasm::{Class, Compilation, Origin};
-use store::{BlobWriter, Object, Record, Rule};
+use store::{BlobWriter, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
 use crate::reclaimer::full_text;
@@ -181,21 +181,23 @@ const MAKERS_MAX: usize = 16;
 impl NodeBackend {
     /// Follows the remembered steps from a thunk or encode. The goal's own
     /// result, where it is recorded, comes last.
-    fn steps(&self, handle: Handle) -> Vec<(Handle, Record)> {
+    fn steps(&self, handle: Handle) -> Vec<Remembered> {
         let relations = self.0.store.relations();
         let mut steps = Vec::new();
         let mut at = handle;
         while steps.len() < EXPLAIN_STEPS_MAX
             && let Some(thunk) = at.thunk()
-            && let Some(record) = relations.get(thunk)
+            && let Some(step) = relations.look(thunk)
         {
-            steps.push((thunk, record));
-            at = record.result;
+            steps.push(step);
+            at = step.record.result;
         }
-        if handle.is_encode()
-            && let Some(record) = relations.get(handle)
-        {
-            steps.push((handle, record));
+        let goal = goal_of(handle).and_then(|goal| relations.look(goal));
+        if handle.is_encode() {
+            steps.extend(goal);
+        } else if let Some(last) = steps.last_mut() {
+            // Whoever asks for a thunk again finds its goal's result before its steps.
+            last.was_hit |= goal.is_some_and(|goal| goal.was_hit);
         }
         steps
     }
