@@ -11,6 +11,7 @@ use gateway::{
     Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
+use queue::Queue;
 use sandbox::wasm::{Class, Compilation, Origin};
 use store::{BlobWriter, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
@@ -94,7 +95,13 @@ impl Backend for NodeBackend {
             Priority::Normal => evaluator::Priority::Normal,
             Priority::Low => evaluator::Priority::Low,
         };
-        match evaluation.node.requests.submit(goal, priority) {
+        // What is asked for once is a function's request: a process has it soon.
+        let submitted = if request.is_repeatable {
+            evaluation.node.requests.submit(goal, priority)
+        } else {
+            evaluation.node.visitors.submit(goal, priority)
+        };
+        match submitted {
             Some(submitted) => evaluation.submitted = Some(submitted),
             None => {
                 let max = evaluation.node.budgets.requests_max;
@@ -141,6 +148,10 @@ impl Backend for NodeBackend {
 
     fn functions(&self) -> Option<&dyn Functions> {
         Some(&*self.0.deployments)
+    }
+
+    fn queue(&self) -> Option<Arc<dyn Queue>> {
+        Some(self.0.queue.clone())
     }
 
     fn ready(&self) -> Result<(), String> {

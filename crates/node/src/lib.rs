@@ -13,11 +13,13 @@ mod fetcher;
 mod functions;
 mod listener;
 mod processes;
+mod reactor;
 mod reclaimer;
 mod requests;
 mod running;
 mod secrets;
 mod server;
+mod visitors;
 mod workers;
 
 use std::net::SocketAddr;
@@ -92,6 +94,9 @@ pub enum Error {
     /// The secrets cannot be read.
     #[error(transparent)]
     Secrets(#[from] SecretError),
+    /// The queue of calls that are made later cannot be read.
+    #[error(transparent)]
+    Queue(#[from] queue::Error),
     /// The sandboxes cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),

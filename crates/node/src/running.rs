@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
+use queue::Embedded;
 use sandbox::Fault;
 use sandbox::process::Language;
 use sandbox::wasm::{Codelets, Invoker};
@@ -20,9 +21,11 @@ use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
+use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 use crate::secrets::Secrets;
+use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
 
 /// Store, sandboxes, scheduler and workers, running.
@@ -36,6 +39,8 @@ pub struct Node {
     reclaimer: Arc<Reclaimer>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
+    pub(crate) queue: Arc<Embedded>,
+    pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -86,10 +91,16 @@ impl Node {
             Arc::clone(&codelets),
             secrets,
         )?);
+        let queue = Arc::new(match &options.home {
+            Some(home) => Embedded::open(&home.join("queue.redb"), queue::Options::default())?,
+            None => Embedded::in_memory(queue::Options::in_memory())?,
+        });
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());
+        let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
+        processes.welcome(&visitors);
         let mut node = Self {
             budgets,
             store,
@@ -100,6 +111,8 @@ impl Node {
             reclaimer,
             processes,
             deployments,
+            queue,
+            visitors,
             states: Vec::new(),
             threads,
         };
@@ -112,6 +125,11 @@ impl Node {
         self.threads.lock().extend(self.fetcher.start()?);
         if !has_disk {
             self.threads.lock().push(self.reclaimer.start()?);
+        }
+        for _ in 0..VISITORS {
+            let executor = self.executor();
+            self.states.push(executor.state());
+            self.visitors.admit(Evaluator::new(Arc::clone(&self.scheduler)), executor);
         }
         for number in 0..self.budgets.workers {
             let mut executor = self.executor();
@@ -228,6 +246,9 @@ impl Node {
     }
 }
 
+/// Threads of the event loop, and some that bring the ends of calls.
+const VISITORS: usize = 4;
+
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
@@ -238,6 +259,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
+        reactor: EventLoop::current().map(|it| Arc::new(it) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
     };

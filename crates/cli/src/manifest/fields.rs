@@ -13,6 +13,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("timeout", &["string", "number"]),
     ("tmp", &["string", "integer"]),
     ("concurrency", &["integer"]),
+    ("requests-per-instance", &["integer"]),
     ("waiting", &["integer"]),
     ("keep-alive", &["string", "number"]),
     ("environment", &["object"]),
@@ -22,6 +23,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("pure", &["boolean"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
+    ("async", &["object"]),
     ("build", &["object"]),
     ("include", &["array"]),
     ("exclude", &["array"]),
@@ -30,6 +32,14 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
 /// Fields of a function's `build`.
 pub(super) const BUILD: &[(&str, &[&str])] =
     &[("command", &["string"]), ("watch", &["array"]), ("output", &["string"])];
+
+/// Fields of a function's `async`.
+pub(super) const ASYNC: &[(&str, &[&str])] = &[
+    ("max-attempts", &["integer"]),
+    ("max-age", &["string", "number"]),
+    ("min-backoff", &["string", "number"]),
+    ("max-backoff", &["string", "number"]),
+];
 
 /// The names alone.
 pub(super) fn names(fields: &[(&'static str, &[&str])]) -> Vec<&'static str> {
