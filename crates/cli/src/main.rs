@@ -36,7 +36,10 @@ use node_api::Node;
 use output::Output;
 
 fn main() -> ExitCode {
-    let Arguments { global, command } = Arguments::parse();
+    let Arguments { global, command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return arguments::refused(&error),
+    };
     let output = Output::new(&global);
     match dispatch(&global, command, &output) {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 use store::Object;
 
-pub use config::{Budgets, Options, Patience};
+pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use keys::KeysError;

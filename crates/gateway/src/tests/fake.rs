@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
-use store::{BlobWriter, Object, Record, Rule, Store};
+use store::{BlobWriter, Object, Record, Remembered, Rule, Store};
 use tokio::time::Instant;
 
 use super::functions::FakeFunctions;
@@ -195,8 +195,8 @@ impl Backend for Fake {
         Ok(Explanation {
             handle,
             place: Place::Memory,
-            steps: vec![(handle, record)],
-            made_by: vec![(thunk, record)],
+            steps: vec![Remembered { key: handle, record, was_hit: false }],
+            made_by: vec![Remembered { key: thunk, record, was_hit: true }],
             compilation: vec![("compiler".to_owned(), "fake".to_owned())],
         })
     }
