@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -22,6 +22,7 @@ use tower::{Service, ServiceExt};
 
 use crate::door::Door;
 use crate::envelope;
+use crate::keys::{self, Access};
 use crate::problem::Problem;
 use crate::router::Shared;
 use crate::routes::call;
@@ -37,11 +38,12 @@ pub struct Front {
 /// What every request must satisfy, whatever it asks for.
 pub(crate) struct Checks {
     door: Door,
+    access: Access,
 }
 
 impl Checks {
-    pub(crate) fn new(door: Door) -> Self {
-        Self { door }
+    pub(crate) fn new(door: Door, access: Access) -> Self {
+        Self { door, access }
     }
 
     fn pass(&self, request: &Request) -> Result<(), Problem> {
@@ -53,19 +55,27 @@ impl Checks {
     /// for functions, and for all that the router answers.
     async fn guarded<F: Future<Output = Response>>(
         &self,
+        shared: &Arc<Shared>,
+        route: Option<&str>,
         request: Request,
         answer: impl FnOnce(Request) -> F,
     ) -> Response {
         match self.pass(&request) {
-            Ok(()) => answer(request).await,
+            Ok(()) => keys::guard(shared, self.access, route, request, answer).await,
             Err(problem) => problem.into_response(),
         }
     }
 }
 
 /// The middleware of what the router answers.
-pub(crate) async fn checked(State(checks): State<Arc<Checks>>, request: Request, next: Next) -> Response {
-    checks.guarded(request, |request| next.run(request)).await
+pub(crate) async fn checked(
+    State((shared, checks)): State<(Arc<Shared>, Arc<Checks>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let route = matched.as_ref().map(MatchedPath::as_str);
+    checks.guarded(&shared, route, request, |request| next.run(request)).await
 }
 
 /// No path of ours is long; what is goes into logs and answers nowhere.
@@ -90,7 +100,8 @@ impl Front {
             return self.router.oneshot(request).await.unwrap_or_else(|error| match error {});
         };
         let Self { shared, checks, .. } = self;
-        let answer = |request| checks.guarded(request, |request| call::call(&shared, request));
+        let answer =
+            |request| checks.guarded(&shared, Some(route), request, |request| call::call(&shared, request));
         envelope::surround(&shared, route.to_owned(), request, answer).await
     }
 }

@@ -10,13 +10,12 @@
 //! is stored of a body that did not arrive whole; an evaluation whose client
 //! left is dropped; blocking calls never run on the event loop. A request
 //! passes `front.rs` (whether it is for a function, checks), `envelope.rs` (id,
-//! metrics, panics), `door.rs` (who may knock), `admission.rs` (limits), then
-//! one file of `routes/`. Calls that are made later wait in a queue
+//! metrics, panics), `door.rs` (who may knock), `keys.rs` (who may do what),
+//! `admission.rs` (limits), then one file of `routes/`. Calls that are made later wait in a queue
 //! (`deferred.rs`) and go the same way as the others from there.
 
 mod admission;
 mod backend;
-mod base64;
 mod body;
 mod cloud_event;
 mod connections;
@@ -28,6 +27,7 @@ mod front;
 mod functions;
 mod invocation;
 mod journal;
+mod keys;
 mod metrics;
 mod openapi;
 mod options;
@@ -52,6 +52,7 @@ pub use functions::{
     CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
     VersionCounts,
 };
+pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use options::Options;
 pub use router::{Gateway, router};
 
