@@ -67,7 +67,11 @@ impl Containers {
         let pool = Pool::new(runtime.clone(), rootfs.clone(), bounds(usual), ready);
         let ready = Arc::new(Ready { pool, wanted: Mutex::new((true, false)), changed: Condvar::new() });
         let filling = ready.clone();
-        let filler = std::thread::Builder::new().name("containers".to_owned()).spawn(move || filling.fill());
+        let making = runtime.clone();
+        let filler = std::thread::Builder::new().name("containers".to_owned()).spawn(move || {
+            making.give_way();
+            filling.fill();
+        });
         let filler = Some(filler.map_err(|error| format!("no thread to prepare containers: {error}"))?);
         Ok(Self { runtime, rootfs, usual, ready, filler })
     }

@@ -100,6 +100,10 @@ fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
     linux::leave_session_keyring().map_err(step("leave the session's keyring"))?;
     linux::forbid_dumping()?;
+    // Whoever prepares in advance gives way to others; what runs here does not.
+    if linux::niceness()? != plan.niceness {
+        linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;
+    }
     if !plan.weakness.has(Weakness::ROOT) {
         linux::keep_capabilities(CAPABILITIES_KEPT).map_err(step("drop capabilities"))?;
     }
