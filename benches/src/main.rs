@@ -20,13 +20,14 @@ mod hostile;
 mod invoke;
 mod ray;
 mod relay;
+mod warm;
 
 use figures::Report;
 
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -34,6 +35,7 @@ const BENCHES: [Bench; 8] = [
     ("density", density::run),
     ("apps", apps::run),
     ("hostile", hostile::run),
+    ("warm", warm::run),
     ("loop", dev_loop::run),
 ];
 

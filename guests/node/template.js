@@ -28,8 +28,9 @@
   const vm = require('vm');
   const { Module, builtinModules } = require('module');
   const { Writable } = require('stream');
+  const { AsyncLocalStorage } = require('async_hooks');
 
-  const VERSION = 2;
+  const VERSION = 3;
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
@@ -39,7 +40,10 @@
   const WAITING_MS = 20;
   const STACK_LINES_MAX = 24;
   const CAUSES_MAX = 4;
-  const HEADER_BYTES = 5;
+  const HEADER_BYTES = 9;
+  const LOAD_HEAD_BYTES = 20;
+  /* The turn of what happens outside of calls. */
+  const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
@@ -181,13 +185,14 @@
   /* The frames of a function that fails to load, and of one that is called. */
   function rehearsal() {
     const load = (source) => {
-      const head = Buffer.alloc(18);
-      head.writeUInt16LE(4, 16);
+      const head = Buffer.alloc(LOAD_HEAD_BYTES);
+      head.writeUInt16LE(2, 16);
+      head.writeUInt16LE(4, 18);
       const payload = Buffer.concat([head, Buffer.from(`warm${source}`)]);
-      return Buffer.concat([frameHead(LOAD, payload.length), payload]);
+      return Buffer.concat([frameHead(LOAD, OUTSIDE, payload.length), payload]);
     };
     const one = Buffer.from([1, 0, 0, 0, 1, 0, 0, 0, 7]);
-    const call = Buffer.concat([frameHead(CALL, one.length), one]);
+    const call = Buffer.concat([frameHead(CALL, 1, one.length), one]);
     const good = load('exports.apply = (x) => { console.log("warm"); console.error("warm"); return x; };');
     return { bad: load('throw new TypeError("warm");'), good: Buffer.concat([good, call]) };
   }
@@ -218,7 +223,7 @@
     const streams = replaceStreams();
     const why = importAll(imports);
     if (why) {
-      sendFrame(core, UNCONFINED, [cut(Buffer.from(why))]);
+      sendFrame(core, UNCONFINED, OUTSIDE, [cut(Buffer.from(why))]);
       return core.end(0);
     }
     settle();
@@ -226,7 +231,7 @@
   }
 
   function listen(core, streams) {
-    const instance = new Instance((kind, parts) => sendFrame(core, kind, parts));
+    const instance = new Instance((kind, turn, parts) => sendFrame(core, kind, turn, parts));
     streams.attach(instance);
     // What Node does at its end waits for threads that a child does not have.
     process.reallyExit = (code) => core.end(code ?? 0);
@@ -239,7 +244,7 @@
     head.write('SNWP');
     head.writeUInt16LE(VERSION, 4);
     head.writeUInt32LE(process.pid, 6);
-    instance.send(HELLO, [head]);
+    instance.send(HELLO, OUTSIDE, [head]);
   }
 
   /* Gives the instance what comes over the channel, until its end. */
@@ -250,17 +255,18 @@
     socket.on('close', end);
   }
 
-  function frameHead(kind, length) {
-    const head = Buffer.alloc(HEADER_BYTES);
+  function frameHead(kind, turn, length) {
+    const head = Buffer.allocUnsafe(HEADER_BYTES);
     head.writeUInt32LE(length, 0);
     head[4] = kind;
+    head.writeUInt32LE(turn, 5);
     return head;
   }
 
-  /* Frames: length of the rest as u32, kind as u8, the rest. */
-  function sendFrame(core, kind, parts) {
+  /* Frames: length of the rest as u32, kind as u8, turn as u32, the rest. */
+  function sendFrame(core, kind, turn, parts) {
     const length = parts.reduce((sum, part) => sum + part.length, 0);
-    const head = frameHead(kind, length);
+    const head = frameHead(kind, turn, length);
     if (length <= LOG_PIECE_BYTES) return core.send(Buffer.concat([head, ...parts]));
     core.send(head);
     for (const part of parts) core.send(part);
@@ -276,9 +282,12 @@
       this.onFirst = () => {};
       this.resultMax = 0;
       this.logMax = 0;
-      this.logLeft = 0;
-      // What is being answered; nothing between two calls.
-      this.current = null;
+      // What may be printed while no call runs.
+      this.outside = { number: OUTSIDE, logLeft: 0 };
+      // What is being answered: loading, and calls.
+      this.turns = new Set();
+      // Whose turn it is, where several calls run at once.
+      this.whose = null;
     }
 
     receive(data) {
@@ -293,7 +302,7 @@
         const rest = all.subarray(HEADER_BYTES + length);
         this.pieces = rest.length > 0 ? [rest] : [];
         this.held = rest.length;
-        this.act(all[4], all.subarray(HEADER_BYTES, HEADER_BYTES + length));
+        this.act(all[4], all.readUInt32LE(5), all.subarray(HEADER_BYTES, HEADER_BYTES + length));
       }
     }
 
@@ -301,19 +310,20 @@
       if (this.pieces.length > 1) this.pieces = [Buffer.concat(this.pieces)];
     }
 
-    act(kind, payload) {
+    act(kind, number, payload) {
       if (kind === LOAD) this.load(payload);
-      else if (kind === CALL) this.call(payload);
+      else if (kind === CALL) this.call(number, payload);
     }
 
     load(payload) {
       this.onFirst();
       this.resultMax = Number(payload.readBigUInt64LE(0));
       this.logMax = Number(payload.readBigUInt64LE(8));
-      this.logLeft = this.logMax;
-      const nameEnd = 18 + payload.readUInt16LE(16);
-      const name = payload.toString('utf8', 18, nameEnd);
-      const turn = this.begin();
+      // It costs every promise something, so that only those have it who need it.
+      if (payload.readUInt16LE(16) > 1) this.whose = new AsyncLocalStorage();
+      const nameEnd = LOAD_HEAD_BYTES + payload.readUInt16LE(18);
+      const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
+      const turn = this.begin(OUTSIDE);
       try {
         const { apply, ready } = compile(name, payload.toString('utf8', nameEnd));
         this.apply = apply;
@@ -327,7 +337,7 @@
       }
     }
 
-    async call(payload) {
+    call(number, payload) {
       const count = payload.readUInt32LE(0);
       let at = 4 + 4 * count;
       const given = [];
@@ -335,15 +345,20 @@
         const length = payload.readUInt32LE(4 + 4 * index);
         given.push(payload.subarray(at, (at += length)));
       }
-      this.logLeft = this.logMax;
-      const turn = this.begin();
+      const turn = this.begin(number);
+      if (this.whose) this.whose.run(turn, () => this.run(turn, given));
+      else this.run(turn, given);
+    }
+
+    async run(turn, given) {
       let result;
       try {
         result = await this.apply(...given);
       } catch (error) {
         return this.raised(turn, error);
       }
-      setImmediate(() => this.returned(turn, result));
+      // What was rejected and not caught is known after this turn of the loop.
+      setImmediate(returned, this, turn, result);
     }
 
     returned(turn, result) {
@@ -358,17 +373,24 @@
       this.answer(turn, RESULT, [bytes]);
     }
 
-    begin() {
-      this.current = {};
-      return this.current;
+    begin(number) {
+      const turn = { number, logLeft: this.logMax };
+      this.turns.add(turn);
+      return turn;
+    }
+
+    /* The call that runs now; none between two calls. */
+    current() {
+      const turn = this.whose?.getStore();
+      if (turn) return this.turns.has(turn) ? turn : null;
+      return this.turns.size === 1 ? this.turns.values().next().value : null;
     }
 
     /* One answer to each question; what comes later is too late. */
     answer(turn, kind, parts) {
-      if (this.current !== turn) return;
-      this.current = null;
-      this.logLeft = Math.min(this.logLeft, LOG_IDLE_BYTES);
-      this.send(kind, parts);
+      if (!this.turns.delete(turn)) return;
+      this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
+      this.send(kind, turn.number, parts);
     }
 
     raised(turn, error) {
@@ -388,25 +410,33 @@
       this.answer(turn, RAISED, parts);
     }
 
-    /* During a call it is the call's; else it ends the process, as in Node. A
-     * function that listens itself is left to it. */
+    /* During a call it is the call's; else it ends the process, as in Node. If it
+     * cannot be said which call's it is, it is that of all. A function that
+     * listens itself is left to it. */
     uncaught(core, event, error) {
       if (process.listenerCount(event) > 1) return;
-      if (this.current) return this.raised(this.current, error);
-      core.end(1);
+      const turn = this.current();
+      const turns = turn ? [turn] : [...this.turns];
+      if (turns.length === 0) core.end(1);
+      for (const one of turns) this.raised(one, error);
     }
 
     /* Output: what is over the budget of a call is dropped. */
     log(number, data) {
-      for (let at = 0; at < data.length && this.logLeft > 0; at += LOG_PIECE_BYTES) {
-        const piece = data.subarray(at, at + Math.min(LOG_PIECE_BYTES, this.logLeft));
-        this.logLeft -= piece.length;
-        this.send(LOG, [Buffer.from([number]), piece]);
-        if (this.logLeft === 0) {
-          this.send(LOG, [Buffer.from(`\x02\n[output over ${this.logMax} bytes was dropped]\n`)]);
+      const turn = this.current() ?? this.outside;
+      for (let at = 0; at < data.length && turn.logLeft > 0; at += LOG_PIECE_BYTES) {
+        const piece = data.subarray(at, at + Math.min(LOG_PIECE_BYTES, turn.logLeft));
+        turn.logLeft -= piece.length;
+        this.send(LOG, turn.number, [Buffer.from([number]), piece]);
+        if (turn.logLeft === 0) {
+          this.send(LOG, turn.number, [Buffer.from(`\x02\n[output over ${this.logMax} bytes was dropped]\n`)]);
         }
       }
     }
+  }
+
+  function returned(instance, turn, result) {
+    instance.returned(turn, result);
   }
 
   /* What a CommonJS module with this source exports: the function `apply`, and

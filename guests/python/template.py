@@ -30,16 +30,20 @@ import threading
 import traceback
 import types
 
-VERSION = 2
+VERSION = 3
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
+BUFFER_BYTES = 64 << 10
+FRAME_HEAD = struct.Struct("<IBI")
 CHANNEL = 3
 OWN_FILE = sys._getframe().f_code.co_filename
 # The node puts the text of `function.py` before this one: functions that are
 # loaded with it find it compiled.
 ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noqa: F821
 
+# The turn of what happens outside of calls.
+OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED = range(1, 10)
 
 
@@ -166,7 +170,7 @@ def start_instance(core, imports):
     channel = Channel(socket.socket(fileno=CHANNEL))
     why = import_all(imports)
     if why:
-        return channel.send(UNCONFINED, why)
+        return channel.send(UNCONFINED, OUTSIDE, why)
     settle()
     Instance(channel).serve()
 
@@ -187,28 +191,39 @@ def forget_the_template():
 
 
 class Channel:
-    """Frames: length of the rest as u32, kind as u8, the rest."""
+    """Frames: length of the rest as u32, kind as u8, turn as u32, the rest."""
 
     def __init__(self, stream):
         self.stream = stream
         self.lock = threading.Lock()
+        # What was received, and how much of it is used.
+        self.data, self.at = b"", 0
 
     def receive(self, size):
         """Exactly `size` bytes, in one object."""
-        data = self.stream.recv(size, socket.MSG_WAITALL) if size else b""
-        if len(data) == size:
-            return data
-        pieces = [data]
-        while sum(map(len, pieces)) < size:
-            pieces.append(self.stream.recv(size - sum(map(len, pieces)), socket.MSG_WAITALL))
+        if self.at + size > len(self.data):
+            self.fill(size)
+        start = self.at
+        self.at = start + size
+        return self.data[start : self.at]
+
+    def fill(self, size):
+        """Receives until there are `size` bytes that are not used."""
+        pieces, have = [self.data[self.at :]], len(self.data) - self.at
+        while have < size:
+            # Of what is long no more than that, so that it need not be copied.
+            most, flags = (BUFFER_BYTES, 0) if size - have < BUFFER_BYTES else (size - have, socket.MSG_WAITALL)
+            pieces.append(self.stream.recv(most, flags))
             if not pieces[-1]:
                 os._exit(0)
-        return b"".join(pieces)
+            have += len(pieces[-1])
+        self.data, self.at = b"".join(filter(None, pieces)), 0
 
-    def send(self, kind, *parts):
-        head = struct.pack("<IB", sum(map(len, parts)), kind)
+    def send(self, kind, turn, *parts):
+        size = sum(map(len, parts))
+        head = FRAME_HEAD.pack(size, kind, turn)
         with self.lock:
-            if sum(map(len, parts)) <= LOG_PIECE_BYTES:
+            if size <= LOG_PIECE_BYTES:
                 return self.stream.sendall(b"".join((head, *parts)))
             self.stream.sendall(head)
             for part in parts:
@@ -239,6 +254,8 @@ class Instance:
         self.log_max = 0
         self.apply = None
         self.result_max = 0
+        # Of the call that runs.
+        self.turn = OUTSIDE
         sys.stdout, sys.stderr = (
             io.TextIOWrapper(
                 io.BufferedWriter(Log(self, number), 8192), "utf-8", "backslashreplace", line_buffering=True
@@ -262,28 +279,29 @@ class Instance:
             return False
         cut = data[: self.log_left]
         self.log_left -= len(cut)
-        self.channel.send(LOG, bytes([number]), cut)
+        self.channel.send(LOG, self.turn, bytes([number]), cut)
         if self.log_left == 0:
-            self.channel.send(LOG, b"\x02", b"\n[output over %d bytes was dropped]\n" % self.log_max)
+            self.channel.send(LOG, self.turn, b"\x02", b"\n[output over %d bytes was dropped]\n" % self.log_max)
         return True
 
     def serve(self):
-        self.channel.send(HELLO, struct.pack("<4sHI", b"SNWP", VERSION, os.getpid()))
+        self.channel.send(HELLO, OUTSIDE, struct.pack("<4sHI", b"SNWP", VERSION, os.getpid()))
         while True:
-            length, kind = struct.unpack("<IB", self.channel.receive(5))
+            length, kind, turn = FRAME_HEAD.unpack(self.channel.receive(FRAME_HEAD.size))
             if kind == LOAD:
                 self.load(self.channel.receive(length))
             elif kind == CALL:
-                self.call()
+                self.call(turn)
             else:
                 return
 
     def load(self, message):
-        self.result_max, self.log_max, name_len = struct.unpack_from("<QQH", message)
+        # Calls come one at a time.
+        self.result_max, self.log_max, _, name_len = struct.unpack_from("<QQHH", message)
         self.log_left = self.log_max
-        name = message[18 : 18 + name_len].decode()
+        name = message[20 : 20 + name_len].decode()
         file = f"{name}.py"
-        source = message[18 + name_len :]
+        source = message[20 + name_len :]
         try:
             module = types.ModuleType(name)
             module.__file__ = file
@@ -303,28 +321,33 @@ class Instance:
             self.flush()
             return self.raised(error)
         self.flush()
-        self.channel.send(LOADED)
+        self.channel.send(LOADED, OUTSIDE)
 
-    def call(self):
+    def call(self, turn):
         (count,) = struct.unpack("<I", self.channel.receive(4))
         sizes = struct.unpack(f"<{count}I", self.channel.receive(4 * count))
         arguments = [self.channel.receive(size) for size in sizes]
-        self.log_left = self.log_max
+        self.log_left, self.turn = self.log_max, turn
         try:
             result = self.apply(*arguments)
         except BaseException as error:
             self.flush()
-            return self.raised(error)
-        self.flush()
+            self.raised(error)
+        else:
+            self.flush()
+            self.answer(result)
         # What threads print between two calls is of no call.
-        self.log_left = min(self.log_left, BETWEEN_CALLS_BYTES)
+        self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
+
+    def answer(self, result):
         if not isinstance(result, (bytes, bytearray, memoryview)):
-            return self.channel.send(BAD_RESULT, f"apply returned {kind_name(type(result))}, not bytes".encode())
+            why = f"apply returned {kind_name(type(result))}, not bytes"
+            return self.channel.send(BAD_RESULT, self.turn, why.encode())
         view = memoryview(result)
         if view.nbytes > self.result_max:
-            text = f"apply returned {view.nbytes} bytes, more than the {self.result_max} that are allowed"
-            return self.channel.send(BAD_RESULT, text.encode())
-        self.channel.send(RESULT, result if isinstance(result, bytes) else bytes(view))
+            why = f"apply returned {view.nbytes} bytes, more than the {self.result_max} that are allowed"
+            return self.channel.send(BAD_RESULT, self.turn, why.encode())
+        self.channel.send(RESULT, self.turn, result if isinstance(result, bytes) else bytes(view))
 
     def flush(self):
         for stream in (sys.stdout, sys.stderr):
@@ -340,7 +363,7 @@ class Instance:
             parts = ["Exception", "an exception that cannot be described", ""]
         texts = [part.encode("utf-8", "backslashreplace")[:TEXT_BYTES_MAX] for part in parts]
         # What is cut may end inside a character; the other side replaces it.
-        self.channel.send(RAISED, *(piece for text in texts for piece in (struct.pack("<I", len(text)), text)))
+        self.channel.send(RAISED, self.turn, *(piece for text in texts for piece in (struct.pack("<I", len(text)), text)))
 
 
 def kind_name(kind):

@@ -27,6 +27,8 @@
 #define CAPABILITIES_MAX 64
 /* The kind of the channel's frame that says why there is no instance. */
 #define FRAME_UNCONFINED 9
+/* Length, kind and turn of a frame. */
+#define FRAME_HEAD_BYTES 9
 /* The same numbers on every processor; headers older than the kernel lack them. */
 #define CALL_CLOSE_RANGE 436
 #define CALL_LANDLOCK_CREATE 444
@@ -63,14 +65,15 @@ int send_all(int fd, const void *bytes, size_t length) {
 static int channel = -1;
 
 static void fail(const char *what) {
-    char frame[5 + REASON_BYTES_MAX];
+    /* Its turn, which is that of no call, is zero. */
+    char frame[FRAME_HEAD_BYTES + REASON_BYTES_MAX] = { 0 };
     int error = errno;
-    int length = snprintf(frame + 5, sizeof frame - 5, "cannot %s: %s", what, strerror(error));
+    int length = snprintf(frame + FRAME_HEAD_BYTES, REASON_BYTES_MAX, "cannot %s: %s", what, strerror(error));
     uint32_t told = length < REASON_BYTES_MAX ? (uint32_t)length : REASON_BYTES_MAX - 1;
 
     memcpy(frame, &told, 4);
     frame[4] = FRAME_UNCONFINED;
-    (void)send_all(channel, frame, 5 + told);
+    (void)send_all(channel, frame, FRAME_HEAD_BYTES + told);
     _exit(STATUS_UNCONFINED);
 }
 

@@ -24,6 +24,8 @@ enum Heard {
 struct Node {
     stream: UnixStream,
     log: String,
+    /// Of the last call.
+    turn: u32,
     thread: Option<JoinHandle<io::Result<()>>>,
     folder: tempfile::TempDir,
 }
@@ -44,11 +46,12 @@ impl Node {
             folder: folder.path().to_owned(),
         };
         let thread = std::thread::spawn(move || serve(theirs, settings));
-        let mut node = Self { stream, log: String::new(), thread: Some(thread), folder };
+        let mut node = Self { stream, log: String::new(), turn: 0, thread: Some(thread), folder };
         assert_eq!(node.frame().0, 1, "hello");
         let mut load = Vec::new();
         load.extend(result_max.to_le_bytes());
         load.extend(1000_u64.to_le_bytes());
+        load.extend(1_u16.to_le_bytes());
         load.extend(0_u16.to_le_bytes());
         node.send(2, &load);
         node
@@ -57,13 +60,17 @@ impl Node {
     fn send(&mut self, kind: u8, payload: &[u8]) {
         self.stream.write_all(&(payload.len() as u32).to_le_bytes()).unwrap();
         self.stream.write_all(&[kind]).unwrap();
+        self.stream.write_all(&self.turn.to_le_bytes()).unwrap();
         self.stream.write_all(payload).unwrap();
     }
 
     fn frame(&mut self) -> (u8, Vec<u8>) {
-        let mut header = [0; 5];
+        let mut header = [0; 9];
         self.stream.read_exact(&mut header).unwrap();
         let len = u32::from_le_bytes(header[..4].try_into().unwrap());
+        let turn = u32::from_le_bytes(header[5..].try_into().unwrap());
+        // Answers are those of their call; logs also of what is between calls.
+        assert!(turn == self.turn || (header[4] == 8 && turn == 0), "{turn} {}", self.turn);
         let mut payload = vec![0; len as usize];
         self.stream.read_exact(&mut payload).unwrap();
         (header[4], payload)
@@ -94,6 +101,7 @@ impl Node {
             payload.extend((len as u32).to_le_bytes());
         }
         payload.extend([b"i", head.as_bytes(), body].concat());
+        self.turn += 1;
         self.send(4, &payload);
         self.hear()
     }

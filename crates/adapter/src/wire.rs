@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const HELLO: u8 = 1;
 const LOAD: u8 = 2;
 const LOADED: u8 = 3;
@@ -23,6 +23,9 @@ const LOG_PIECE_MAX: usize = 32 << 10;
 /// What may be logged between two calls.
 const BETWEEN_CALLS: u64 = 32 << 10;
 
+/// The turn of what happens outside of calls.
+const OUTSIDE: u32 = 0;
+
 /// What the node wants.
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -38,6 +41,8 @@ pub(crate) struct Channel {
     result_max: u64,
     log_max: u64,
     log_left: u64,
+    /// The call that runs, as the node names it.
+    turn: u32,
 }
 
 impl AsFd for Channel {
@@ -49,7 +54,7 @@ impl AsFd for Channel {
 impl Channel {
     /// Says hello.
     pub(crate) fn open(stream: UnixStream) -> io::Result<Self> {
-        let mut channel = Self { stream, result_max: 0, log_max: 0, log_left: 0 };
+        let mut channel = Self { stream, result_max: 0, log_max: 0, log_left: 0, turn: OUTSIDE };
         let mut hello = b"SNWP".to_vec();
         hello.extend(VERSION.to_le_bytes());
         hello.extend(std::process::id().to_le_bytes());
@@ -64,12 +69,12 @@ impl Channel {
 
     /// Waits for an order; `None` when the node has closed the channel.
     pub(crate) fn next_order(&mut self) -> io::Result<Option<Order>> {
-        let mut header = [0; 5];
+        let mut header = [0; 9];
         match self.stream.read_exact(&mut header) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             done => done?,
         }
-        let [a, b, c, d, kind] = header;
+        let [a, b, c, d, kind, turn @ ..] = header;
         // The node sends what it was asked for; it would not profit from a lie.
         let mut payload = vec![0; u32::from_le_bytes([a, b, c, d]) as usize];
         self.stream.read_exact(&mut payload)?;
@@ -77,6 +82,7 @@ impl Channel {
             LOAD => self.loading(&payload).map(Order::Load),
             CALL => {
                 self.log_left = self.log_max;
+                self.turn = u32::from_le_bytes(turn);
                 arguments(&payload).map(Order::Call)
             }
             _ => None,
@@ -88,6 +94,8 @@ impl Channel {
     fn loading(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
         let (result_max, rest) = payload.split_first_chunk()?;
         let (log_max, rest) = rest.split_first_chunk()?;
+        // One call at a time: whatever else is asked for is not for executables.
+        let (_calls_at_once, rest) = rest.split_first_chunk::<2>()?;
         let (name_len, rest) = rest.split_first_chunk()?;
         self.result_max = u64::from_le_bytes(*result_max);
         self.log_max = u64::from_le_bytes(*log_max);
@@ -96,28 +104,24 @@ impl Channel {
     }
 
     pub(crate) fn loaded(&mut self) -> io::Result<()> {
-        self.log_left = self.log_left.min(BETWEEN_CALLS);
-        self.send(LOADED, &[])
+        self.answer(LOADED, &[])
     }
 
     pub(crate) fn result(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.log_left = self.log_left.min(BETWEEN_CALLS);
-        self.send(RESULT, &[bytes])
+        self.answer(RESULT, &[bytes])
     }
 
     pub(crate) fn bad_result(&mut self, why: &str) -> io::Result<()> {
-        self.log_left = self.log_left.min(BETWEEN_CALLS);
-        self.send(BAD_RESULT, &[cut(why).as_bytes()])
+        self.answer(BAD_RESULT, &[cut(why).as_bytes()])
     }
 
     pub(crate) fn raise(&mut self, kind: &str, message: &str, trace: &str) -> io::Result<()> {
-        self.log_left = self.log_left.min(BETWEEN_CALLS);
         let mut payload = Vec::new();
         for text in [kind, message, trace].map(cut) {
             payload.extend((text.len() as u32).to_le_bytes());
             payload.extend(text.as_bytes());
         }
-        self.send(RAISED, &[&payload])
+        self.answer(RAISED, &[&payload])
     }
 
     /// Passes on what was printed, as far as the budget goes.
@@ -137,13 +141,27 @@ impl Channel {
         Ok(())
     }
 
+    /// The end of a call, or of loading; what is printed from now on is of none.
+    fn answer(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<()> {
+        self.log_left = self.log_left.min(BETWEEN_CALLS);
+        let sent = self.send(kind, parts);
+        self.turn = OUTSIDE;
+        sent
+    }
+
     fn send(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let len = u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut head = len.to_le_bytes().to_vec();
-        head.push(kind);
-        self.stream.write_all(&head)?;
-        parts.iter().try_for_each(|part| self.stream.write_all(part))
+        let mut frame = len.to_le_bytes().to_vec();
+        frame.push(kind);
+        frame.extend(self.turn.to_le_bytes());
+        if frame.len() + len as usize > LOG_PIECE_MAX {
+            self.stream.write_all(&frame)?;
+            return parts.iter().try_for_each(|part| self.stream.write_all(part));
+        }
+        // What is short is sent at once, and read at once.
+        parts.iter().for_each(|part| frame.extend_from_slice(part));
+        self.stream.write_all(&frame)
     }
 }
 

@@ -102,6 +102,12 @@ impl Request {
         }
     }
 
+    /// It takes a place, though its caller walks it.
+    pub(crate) fn with_place(mut self) -> Self {
+        self.has_place = AtomicBool::new(true);
+        self
+    }
+
     #[inline]
     pub(crate) fn is_private(&self) -> bool {
         self.is_private

@@ -182,15 +182,35 @@ impl<D> Scheduler<D> {
         Arc::new(Request::new(self.new_id(), goal, priority, true))
     }
 
+    /// A request that takes a place like any other, and is begun by its caller
+    /// ([`crate::Evaluator::evaluate`]) instead of a worker. When its job has
+    /// waited, [`Scheduler::deliver`] gives it to whoever brings the event.
+    /// `None` if there are too many, or the scheduler is closed.
+    pub fn take_request(&self, goal: Handle, priority: Priority) -> Option<Arc<Request>> {
+        if !self.take_place() {
+            return None;
+        }
+        Some(Arc::new(Request::new(self.new_id(), goal, priority, true).with_place()))
+    }
+
+    /// Takes one of the places for requests.
+    fn take_place(&self) -> bool {
+        if self.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        let is_free = self.requests.fetch_add(1, Ordering::AcqRel) < self.options.requests_max;
+        if !is_free {
+            self.requests.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_free
+    }
+
     /// Queues a request for the workers. `None` if there are too many, or the
     /// scheduler is closed.
     pub fn submit(&self, goal: Handle, priority: Priority) -> Option<Arc<Request>> {
         let mut queues = self.queues.lock();
         // Under the lock: workers leave a closed scheduler once it is empty.
-        if self.closed.load(Ordering::Acquire)
-            || self.requests.fetch_add(1, Ordering::AcqRel) >= self.options.requests_max
-        {
-            self.requests.fetch_sub(1, Ordering::AcqRel);
+        if !self.take_place() {
             return None;
         }
         let request = Arc::new(Request::new(self.new_id(), goal, priority, false));
@@ -293,32 +313,46 @@ impl<D> Scheduler<D> {
 
     /// Delivers an event. Events for jobs that were stopped are ignored.
     pub fn resume(&self, id: JobId, event: Event) {
-        let ready = {
-            let mut parked = self.parked.lock();
-            // The end of an application may come before its job has parked;
-            // every other event was announced.
-            let entry = match event {
-                Event::Applied(_) => Some(parked.entry(id).or_insert_with(|| Parked::new(1))),
-                _ => parked.get_mut(&id),
-            };
-            let Some(entry) = entry else {
-                drop(parked);
-                return self.return_unclaimed(event);
-            };
-            entry.awaiting = entry.awaiting.saturating_sub(1);
-            match (event, entry.event) {
-                (Event::Admitted(bytes), _) => entry.reserved_bytes += bytes,
-                (Event::Room(bytes), _) => entry.room_bytes += bytes,
-                (Event::Applied(_), _) => entry.event = Some(event),
-                (_, Some(Event::Applied(_) | Event::Missing(_))) => {}
-                _ => entry.event = Some(event),
-            }
-            let is_ready = entry.awaiting == 0 && entry.job.is_some();
-            if is_ready { parked.remove(&id) } else { None }
-        };
-        if let Some(entry) = ready {
+        if let Some(entry) = self.note(id, event) {
             self.requeue_parked(entry);
         }
+    }
+
+    /// Delivers an event. A job that can go on by it, and whose request no
+    /// worker has begun, is given to the caller, who has to run it.
+    pub fn deliver(&self, id: JobId, event: Event) -> Option<Box<Job<D>>> {
+        let entry = self.note(id, event)?;
+        if entry.job.as_ref().is_some_and(|job| job.request.is_private()) {
+            return entry.into_job();
+        }
+        self.requeue_parked(entry);
+        None
+    }
+
+    /// Notes an event; the job, if it awaits nothing more.
+    fn note(&self, id: JobId, event: Event) -> Option<Parked<D>> {
+        let mut parked = self.parked.lock();
+        // The end of an application may come before its job has parked;
+        // every other event was announced.
+        let entry = match event {
+            Event::Applied(_) => Some(parked.entry(id).or_insert_with(|| Parked::new(1))),
+            _ => parked.get_mut(&id),
+        };
+        let Some(entry) = entry else {
+            drop(parked);
+            self.return_unclaimed(event);
+            return None;
+        };
+        entry.awaiting = entry.awaiting.saturating_sub(1);
+        match (event, entry.event) {
+            (Event::Admitted(bytes), _) => entry.reserved_bytes += bytes,
+            (Event::Room(bytes), _) => entry.room_bytes += bytes,
+            (Event::Applied(_), _) => entry.event = Some(event),
+            (_, Some(Event::Applied(_) | Event::Missing(_))) => {}
+            _ => entry.event = Some(event),
+        }
+        let is_ready = entry.awaiting == 0 && entry.job.is_some();
+        if is_ready { parked.remove(&id) } else { None }
     }
 
     /// An admission for a job that was stopped in between goes to the next.
@@ -328,6 +362,11 @@ impl<D> Scheduler<D> {
             Event::Room(bytes) => self.give_room_back(bytes),
             _ => {}
         }
+    }
+
+    /// Has a job that was delivered go on with the workers after all.
+    pub fn queue(&self, job: Box<Job<D>>) {
+        self.requeue(job);
     }
 
     fn requeue_parked(&self, entry: Parked<D>) {

@@ -94,7 +94,13 @@ impl Backend for NodeBackend {
             Priority::Normal => evaluator::Priority::Normal,
             Priority::Low => evaluator::Priority::Low,
         };
-        match evaluation.node.requests.submit(goal, priority) {
+        // What is asked for once is a function's request: a process has it soon.
+        let submitted = if request.is_repeatable {
+            evaluation.node.requests.submit(goal, priority)
+        } else {
+            evaluation.node.visitors.submit(goal, priority)
+        };
+        match submitted {
             Some(submitted) => evaluation.submitted = Some(submitted),
             None => {
                 let max = evaluation.node.budgets.requests_max;

@@ -13,11 +13,13 @@ mod fetcher;
 mod functions;
 mod listener;
 mod processes;
+mod reactor;
 mod reclaimer;
 mod requests;
 mod running;
 mod secrets;
 mod server;
+mod visitors;
 mod workers;
 
 use std::net::SocketAddr;

@@ -1,39 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applications whose procedures run in processes of their own.
 //!
-//! A worker hands such an application over and goes on; a thread of this pool
-//! waits for an instance and for its answer, and resumes the job. One fleet has
-//! the instances of all runtimes; it is begun when it is first needed.
+//! Whoever walks hands such an application over and goes on. It is given to an
+//! instance at once, or waits for one in the fleet; its end resumes the job, on
+//! the thread that reads the instance's answer. One fleet has the instances of
+//! all runtimes; it is begun when it is first needed.
 
 mod reports;
 mod runtimes;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evaluator::{Cost, Event, JobId, Outcome, Request};
 use gateway::{CallReport, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
-use parking_lot::{Condvar, Mutex, RwLock};
-use sandbox::keep_alive::{self, Cancel, Fleet, FleetOptions, Function, PolicyOptions, StartKind};
+use parking_lot::{Mutex, RwLock};
+use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
 use sandbox::process::{Image, runtime_of};
-use sandbox::{Call, Fault, Invoked, Sandbox, Spec};
+use sandbox::{Call, Fault, Sandbox, Spec};
 use store::{Object, Store};
 
 use crate::Scheduler;
-use crate::workers::AbortOnPanic;
+use crate::visitors::{Visiting, Visitors};
 use reports::Reports;
 use runtimes::Runtimes;
 pub(crate) use runtimes::RuntimesOptions;
 
-/// Applications under way at once; more wait here.
-const THREADS_MAX: usize = 1024;
 /// Applications of one function under way at once, those that wait for an
-/// instance included, so that no function takes all threads from the others.
-const UNDER_WAY_MAX: usize = 256;
-const STACK_BYTES: usize = 512 << 10;
+/// instance included.
+const UNDER_WAY_MAX: usize = 4096;
 /// Procedures that serve no more, of which is known that nobody expects them.
 const RETIRED_MAX: usize = 1024;
 /// The longest wait for the memory of an instance that is only to be loaded.
@@ -66,8 +63,8 @@ pub(crate) struct Processes {
     fleet: Mutex<Begun>,
     expected: RwLock<Expectations>,
     reports: Mutex<Reports>,
-    queue: Mutex<Queue>,
-    changed: Condvar,
+    under_way: Mutex<UnderWay>,
+    visiting: Visiting,
 }
 
 /// What a deployment says of its procedure.
@@ -79,11 +76,15 @@ pub(crate) struct Expected {
     pub(crate) waiting: u32,
     /// How long an idle instance is kept.
     pub(crate) idle: Option<Duration>,
+    /// Requests that one instance serves at once.
+    pub(crate) calls_at_once: u32,
+    /// Of one call, waiting included; `None`: as its settings say.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { concurrency: 16, waiting: 256, idle: None }
+        Self { concurrency: 16, waiting: 256, idle: None, calls_at_once: 1, timeout: None }
     }
 }
 
@@ -105,16 +106,20 @@ enum Begun {
     Over,
 }
 
+/// Applications that were taken over, and have not ended.
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Application>,
-    /// By procedure, those that run included.
-    under_way: HashMap<Handle, usize>,
-    /// Those that a thread has taken, to be ended by their request's end.
-    taken: HashMap<JobId, (u64, Cancel)>,
-    idle: usize,
-    threads: Vec<JoinHandle<()>>,
+struct UnderWay {
+    by_job: HashMap<JobId, Taken>,
+    by_procedure: HashMap<Handle, usize>,
     is_over: bool,
+}
+
+/// One that can be stopped.
+struct Taken {
+    request: Option<u64>,
+    /// Where it waits or runs, once that is known.
+    ticket: Option<(Arc<Fleet>, Ticket)>,
+    is_stopped: bool,
 }
 
 /// An application that a worker handed over.
@@ -128,7 +133,6 @@ struct Application {
     procedure: Handle,
     /// For whom it is; nobody can stop it if there is none.
     request: Option<Arc<Request>>,
-    cancel: Cancel,
 }
 
 impl Application {
@@ -153,9 +157,14 @@ impl Processes {
             fleet: Mutex::default(),
             expected: RwLock::default(),
             reports: Mutex::default(),
-            queue: Mutex::default(),
-            changed: Condvar::new(),
+            under_way: Mutex::default(),
+            visiting: Visiting::default(),
         })
+    }
+
+    /// Those who walk on their own threads hear of ends here.
+    pub(crate) fn welcome(&self, visitors: &Arc<Visitors>) {
+        self.visiting.set(visitors);
     }
 
     /// Memory of all instances.
@@ -243,109 +252,52 @@ impl Processes {
             begun: Instant::now(),
             procedure,
             request: request.cloned(),
-            cancel: Cancel::default(),
         };
-        let mut queue = self.queue.lock();
-        let refused = if queue.is_over {
-            Some(Fault::new(FailureCode::Cancelled, "the node is shutting down"))
-        } else if let Some(code) = application.stopped() {
-            // Whoever stopped it looked here before it came.
-            Some(Fault::new(code, STOPPED))
-        } else {
-            self.crowded(&queue, procedure)
-        };
-        if let Some(fault) = refused {
-            drop(queue);
-            self.end(&application, Err(fault), false);
-            return true;
+        match self.enter(&application) {
+            Ok(()) => self.begin(application),
+            Err(fault) => self.end(&application, Err(fault), false),
         }
-        *queue.under_way.entry(procedure).or_default() += 1;
-        queue.waiting.push_back(application);
-        if queue.idle < queue.waiting.len() && queue.threads.len() < THREADS_MAX {
-            match self.spawn(queue.threads.len()) {
-                Ok(thread) => queue.threads.push(thread),
-                Err(error) if queue.threads.is_empty() => {
-                    let application = queue.waiting.pop_back();
-                    queue.under_way.remove(&procedure);
-                    drop(queue);
-                    let fault =
-                        Fault::new(FailureCode::Resources, format!("no thread for a function: {error}"));
-                    application
-                        .iter()
-                        .for_each(|application| self.end(application, Err(fault.clone()), false));
-                    return true;
-                }
-                Err(error) => tracing::warn!(%error, "no thread for a function; it waits for another one"),
-            }
-        }
-        drop(queue);
-        self.changed.notify_one();
         true
+    }
+
+    /// Counts an application that comes, or says why it may not.
+    fn enter(&self, application: &Application) -> Result<(), Fault> {
+        let procedure = application.procedure;
+        let mut under_way = self.under_way.lock();
+        if under_way.is_over {
+            return Err(Fault::new(FailureCode::Cancelled, "the node is shutting down"));
+        }
+        if let Some(code) = application.stopped() {
+            // Whoever stopped it looked here before it came.
+            return Err(Fault::new(code, STOPPED));
+        }
+        let expected = self.expected(procedure);
+        let places = expected.concurrency as usize * expected.calls_at_once as usize;
+        let most = (places + expected.waiting as usize).min(UNDER_WAY_MAX);
+        let now = under_way.by_procedure.entry(procedure).or_default();
+        if *now >= most {
+            let why = format!("{now} requests of this function run or wait already; try again later");
+            return Err(Fault::new(FailureCode::Resources, why));
+        }
+        *now += 1;
+        let taken = Taken { request: application.request_id(), ticket: None, is_stopped: false };
+        under_way.by_job.insert(application.job, taken);
+        Ok(())
     }
 
     /// Ends what runs or waits here for a request, which was marked as stopped
     /// before.
     pub(crate) fn stop(&self, request: u64) {
-        let mut queue = self.queue.lock();
-        let is_its = |application: &Application| application.request_id() == Some(request);
-        let (stopped, others): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut queue.waiting).into_iter().partition(is_its);
-        queue.waiting = others;
-        for application in &stopped {
-            queue.leave(application.procedure);
-        }
-        let taken = queue.taken.values().filter(|(id, _)| *id == request);
-        let taken: Vec<Cancel> = taken.map(|(_, cancel)| cancel.clone()).collect();
-        drop(queue);
-        for application in stopped {
-            let code = application.stopped().unwrap_or(FailureCode::Cancelled);
-            self.end(&application, Err(Fault::new(code, STOPPED)), false);
-        }
-        for cancel in taken {
-            cancel.cancel();
-        }
-    }
-
-    /// Why no more applications of a procedure are taken, if so.
-    fn crowded(&self, queue: &Queue, procedure: Handle) -> Option<Fault> {
-        let expected = self.expected(procedure);
-        let most = (expected.concurrency as usize + expected.waiting as usize).min(UNDER_WAY_MAX);
-        let now = queue.under_way.get(&procedure).copied().unwrap_or(0);
-        (now >= most).then(|| {
-            let why = format!("{now} requests of this function run or wait already; try again later");
-            Fault::new(FailureCode::Resources, why)
-        })
-    }
-
-    fn spawn(self: &Arc<Self>, number: usize) -> std::io::Result<JoinHandle<()>> {
-        let processes = Arc::clone(self);
-        let name = format!("sinew-call-{number}");
-        std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || processes.serve())
-    }
-
-    fn serve(&self) {
-        let _guard = AbortOnPanic;
-        let mut queue = self.queue.lock();
-        loop {
-            if let Some(application) = queue.waiting.pop_front() {
-                if let Some(request) = application.request_id() {
-                    queue.taken.insert(application.job, (request, application.cancel.clone()));
-                }
-                drop(queue);
-                let (result, is_lasting) = self.run(&application);
-                let mut ended = self.queue.lock();
-                ended.taken.remove(&application.job);
-                ended.leave(application.procedure);
-                drop(ended);
-                self.end(&application, result, is_lasting);
-                queue = self.queue.lock();
-            } else if queue.is_over {
-                return;
-            } else {
-                queue.idle += 1;
-                self.changed.wait(&mut queue);
-                queue.idle -= 1;
-            }
+        let mut under_way = self.under_way.lock();
+        let its = under_way.by_job.values_mut().filter(|taken| taken.request == Some(request));
+        let tickets = its.filter_map(|taken| {
+            taken.is_stopped = true;
+            taken.ticket.clone()
+        });
+        let tickets: Vec<(Arc<Fleet>, Ticket)> = tickets.collect();
+        drop(under_way);
+        for (fleet, ticket) in tickets {
+            fleet.cancel(ticket);
         }
     }
 
@@ -359,22 +311,70 @@ impl Processes {
             self.store.pass_tree(tree.view());
             failure
         });
-        self.scheduler.resume(application.job, Event::Applied(Outcome { result, cost, is_lasting }));
+        let event = Event::Applied(Outcome { result, cost, is_lasting });
+        self.visiting.deliver(&self.scheduler, application.job, event);
     }
 
-    /// Runs it, and tells whether every later run must end the same way. A
-    /// process sees clocks and random numbers: even what a pure one fails of,
-    /// or says to be a passing answer, may go away.
-    fn run(&self, application: &Application) -> (Result<Handle, Fault>, bool) {
+    /// Has it run; its end comes later.
+    fn begin(self: &Arc<Self>, application: Application) {
+        let prepared = self.prepared(&application);
+        let (fleet, function, call, deadline) = match prepared {
+            Ok(prepared) => prepared,
+            Err(fault) => return self.leave(&application, Err(fault)),
+        };
+        let (processes, job) = (Arc::clone(self), application.job);
+        let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
+            let result = match ended {
+                Ok((outcome, start)) => {
+                    processes.report(&application, start, outcome.log);
+                    outcome.result
+                }
+                Err(error) => Err(fault_of(error)),
+            };
+            processes.leave(&application, result);
+        });
+        let ticket = fleet.begin(&function, call, deadline, told);
+        let mut under_way = self.under_way.lock();
+        // It may have ended, or been stopped, by now.
+        let Some(taken) = under_way.by_job.get_mut(&job) else { return };
+        taken.ticket = Some((Arc::clone(&fleet), ticket));
+        let is_stopped = taken.is_stopped;
+        drop(under_way);
+        if is_stopped {
+            fleet.cancel(ticket);
+        }
+    }
+
+    /// An application has ended. What every later run must end with as well is
+    /// told: a process sees clocks and random numbers, and even what a pure one
+    /// fails of, or says to be a passing answer, may go away.
+    fn leave(&self, application: &Application, result: Result<Handle, Fault>) {
+        {
+            let mut under_way = self.under_way.lock();
+            under_way.by_job.remove(&application.job);
+            under_way.leave(application.procedure);
+        }
         let tree = TreeView::from_checked(&application.data);
         let is_pure = tree.get(REQUEST_INDEX).and_then(|id| id.literal_bytes().map(<[u8]>::is_empty));
-        let result = self.call(application, tree).map_err(|fault| match application.stopped() {
+        let result = result.map_err(|fault| match application.stopped() {
             Some(code) if fault.code == FailureCode::Cancelled => Fault { code, ..fault },
             _ => fault,
         });
         let is_lasting =
             is_pure == Some(true) && result.as_ref().is_ok_and(|&result| !self.is_passing(result));
-        (result, is_lasting)
+        self.end(application, result, is_lasting);
+    }
+
+    /// Keeps how it ran, for whoever asks.
+    fn report(&self, application: &Application, start: Start, log: Vec<u8>) {
+        let report = CallReport {
+            start: start_word(start.kind),
+            queued: Duration::from_nanos(start.queued_ns),
+            starting: Duration::from_nanos(start.start_ns),
+            whole: application.begun.elapsed(),
+            log,
+        };
+        self.reports.lock().keep(application.thunk, report);
     }
 
     /// Whether an answer says of itself that it is not to be remembered.
@@ -386,21 +386,15 @@ impl Processes {
         }
     }
 
-    fn call(&self, application: &Application, tree: TreeView<'_>) -> Result<Handle, Fault> {
-        let Some(image) = tree.range(1, REQUEST_INDEX) else {
-            let why = "a function is [limits, runtime, code, layers, settings, argument…]";
-            return Err(Fault::new(FailureCode::BadProcedure, why));
-        };
-        let procedure = self.store.keep_tree(image);
-        let image = Image::read(&self.store, image)?;
+    /// All that it takes to have it run.
+    fn prepared(&self, application: &Application) -> Result<(Arc<Fleet>, Function, Call, Instant), Fault> {
+        let (procedure, limits) = (application.procedure, application.limits);
         // One for waiting and running together.
-        let deadline = application.begun + image.settings.timeout;
+        let deadline = application.begun + self.timeout(application)?;
         if Instant::now() >= deadline {
             let why = "it waited for longer than its timeout; it did not run";
             return Err(Fault::new(FailureCode::Deadline, why));
         }
-        let fleet = self.fleet()?;
-        let limits = application.limits;
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),
@@ -408,27 +402,26 @@ impl Processes {
             procedure,
             deadline: Some(deadline),
         };
-        let function = self.function(procedure, limits);
-        match fleet.invoke(&function, call, deadline, Some(&application.cancel)) {
-            Ok((Invoked::Done(outcome), start)) => {
-                let report = CallReport {
-                    start: start_word(start.kind),
-                    queued: Duration::from_nanos(start.queued_ns),
-                    starting: Duration::from_nanos(start.start_ns),
-                    whole: application.begun.elapsed(),
-                    log: outcome.log,
-                };
-                self.reports.lock().keep(application.thunk, report);
-                outcome.result
-            }
-            Err(error) => Err(fault_of(error)),
+        Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
+    }
+
+    /// What its deployment says; what was not deployed is looked at.
+    fn timeout(&self, application: &Application) -> Result<Duration, Fault> {
+        if let Some(timeout) = self.expected(application.procedure).timeout {
+            return Ok(timeout);
         }
+        let Some(image) = TreeView::from_checked(&application.data).range(1, REQUEST_INDEX) else {
+            let why = "a function is [limits, runtime, code, layers, settings, argument…]";
+            return Err(Fault::new(FailureCode::BadProcedure, why));
+        };
+        self.store.keep_tree(image);
+        Ok(Image::read(&self.store, image)?.settings.timeout)
     }
 
     fn function(&self, procedure: Handle, limits: Limits) -> Function {
         let expected = self.expected(procedure);
         let function = Function::new(Spec { procedure, limits }, expected.concurrency);
-        Function { idle_max: expected.idle, ..function }
+        Function { idle_max: expected.idle, calls_at_once: expected.calls_at_once, ..function }
     }
 
     /// Whether a function can be loaded: an instance is made, within the memory
@@ -476,16 +469,7 @@ impl Processes {
 
     /// Takes no more applications, ends those that wait, and all instances.
     pub(crate) fn close(&self) {
-        let (waiting, threads) = {
-            let mut queue = self.queue.lock();
-            queue.is_over = true;
-            (std::mem::take(&mut queue.waiting), std::mem::take(&mut queue.threads))
-        };
-        self.changed.notify_all();
-        for application in waiting {
-            let fault = Fault::new(FailureCode::Cancelled, "the node is shutting down");
-            self.end(&application, Err(fault), false);
-        }
+        self.under_way.lock().is_over = true;
         let fleet = std::mem::replace(&mut *self.fleet.lock(), Begun::Over);
         if let Begun::Yes(fleet) = fleet
             && !fleet.drain(DRAIN_PATIENCE)
@@ -493,20 +477,16 @@ impl Processes {
             tracing::warn!("some instances could not be ended");
         }
         self.runtimes.close();
-        for thread in threads {
-            // What it may have panicked about is told there.
-            _ = thread.join();
-        }
     }
 }
 
-impl Queue {
+impl UnderWay {
     /// An application of this procedure has ended.
     fn leave(&mut self, procedure: Handle) {
-        if let Some(count) = self.under_way.get_mut(&procedure) {
+        if let Some(count) = self.by_procedure.get_mut(&procedure) {
             *count -= 1;
             if *count == 0 {
-                self.under_way.remove(&procedure);
+                self.by_procedure.remove(&procedure);
             }
         }
     }

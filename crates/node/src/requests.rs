@@ -44,6 +44,19 @@ impl Requests {
         Some((request, receiver))
     }
 
+    /// Takes a request that the caller begins itself; `None` if the node has too
+    /// many.
+    pub(crate) fn take(
+        &self,
+        goal: Handle,
+        priority: Priority,
+    ) -> Option<(Arc<Request>, oneshot::Receiver<Handle>)> {
+        let (sender, receiver) = oneshot::channel();
+        let request = self.scheduler.take_request(goal, priority)?;
+        self.waiters.lock().insert(request.id(), Waiter { request: Arc::clone(&request), sender });
+        Some((request, receiver))
+    }
+
     /// All that were not answered yet.
     pub(crate) fn under_way(&self) -> Vec<Arc<Request>> {
         self.waiters.lock().values().map(|waiter| Arc::clone(&waiter.request)).collect()

@@ -20,9 +20,11 @@ use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
+use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
 use crate::requests::Requests;
 use crate::secrets::Secrets;
+use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
 
 /// Store, sandboxes, scheduler and workers, running.
@@ -36,6 +38,7 @@ pub struct Node {
     reclaimer: Arc<Reclaimer>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
+    pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -90,6 +93,8 @@ impl Node {
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let threads = Mutex::new(Vec::new());
+        let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
+        processes.welcome(&visitors);
         let mut node = Self {
             budgets,
             store,
@@ -100,6 +105,7 @@ impl Node {
             reclaimer,
             processes,
             deployments,
+            visitors,
             states: Vec::new(),
             threads,
         };
@@ -112,6 +118,11 @@ impl Node {
         self.threads.lock().extend(self.fetcher.start()?);
         if !has_disk {
             self.threads.lock().push(self.reclaimer.start()?);
+        }
+        for _ in 0..VISITORS {
+            let executor = self.executor();
+            self.states.push(executor.state());
+            self.visitors.admit(Evaluator::new(Arc::clone(&self.scheduler)), executor);
         }
         for number in 0..self.budgets.workers {
             let mut executor = self.executor();
@@ -228,6 +239,9 @@ impl Node {
     }
 }
 
+/// Threads of the event loop, and some that bring the ends of calls.
+const VISITORS: usize = 4;
+
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
@@ -238,6 +252,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
+        reactor: EventLoop::current().map(|it| Arc::new(it) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
     };

@@ -62,7 +62,11 @@ pub fn run_until(
     {
         return Err(Error::Exposed { address });
     }
-    let node = Node::start(options)?;
+    let node = {
+        // Instances are watched by the event loop.
+        let _entered = runtime.enter();
+        Node::start(options)?
+    };
     let served = runtime.block_on(serve(options, &node, stop, on_ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     node.shut_down();

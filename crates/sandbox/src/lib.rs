@@ -19,4 +19,5 @@ pub mod wasm;
 
 pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
+    Then,
 };

@@ -196,6 +196,9 @@ pub enum Error {
     },
 }
 
+/// Hears the outcome of a call that was begun, or why there is none.
+pub type Then = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
+
 /// Many sandboxes of one kind. Answers stand in the order of the questions.
 pub trait Sandbox: Send + Sync {
     /// Prepares a sandbox for each spec. May take as long as compiling does.
@@ -245,4 +248,12 @@ pub trait Sandbox: Send + Sync {
     /// [`Error::WrongProcedure`]. What the guest does wrong is no error but
     /// an [`Outcome`].
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error>;
+
+    /// Begins a call in a started sandbox; what [`Sandbox::invoke`] would return
+    /// is told to `then`, once, by any thread, maybe before this returns. A
+    /// sandbox that was made so may have several calls under way. One that can
+    /// do without does not block here; what this default does is to wait.
+    fn begin(&self, id: SandboxId, call: Call, then: Then) {
+        then(self.invoke(id, call).map(|Invoked::Done(outcome)| outcome));
+    }
 }

@@ -32,6 +32,7 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     }
     number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
+    number(&mut pairs, "requests-per-instance", function.requests_per_instance, 1);
     number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);
     for (name, value) in &function.environment {
         pairs.insert(format!("env.{name}"), value.clone());

@@ -13,6 +13,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("timeout", &["string", "number"]),
     ("tmp", &["string", "integer"]),
     ("concurrency", &["integer"]),
+    ("requests-per-instance", &["integer"]),
     ("waiting", &["integer"]),
     ("keep-alive", &["string", "number"]),
     ("environment", &["object"]),

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
-use sandbox::process::{Functions, FunctionsOptions, Language, Layers, Runtime, RuntimeOptions, runtime_of};
-use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State};
+use sandbox::process::{
+    Functions, FunctionsOptions, Language, Layers, Reactor, Runtime, RuntimeOptions, runtime_of,
+};
+use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 
 use crate::secrets::Secrets;
@@ -38,6 +40,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) layers: PathBuf,
     /// Bytes of layers that nobody uses.
     pub(crate) layers_bytes: u64,
+    /// Watches instances.
+    pub(crate) reactor: Option<Arc<dyn Reactor>>,
     /// The interpreter of each language.
     pub(crate) interpreters: Vec<(Language, PathBuf)>,
     /// What functions get of them.
@@ -129,6 +133,7 @@ impl Runtimes {
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,
             call_timeout: CALL_MAX,
+            reactor: self.options.reactor.clone(),
             ..FunctionsOptions::new(language)
         };
         let functions = Functions::new(options, self.containers()?, Arc::clone(&self.store));
@@ -174,19 +179,21 @@ impl Runtimes {
         ids.iter().map(|&id| self.ask(id, |functions, inner| ask(functions, inner).pop())).collect()
     }
 
+    /// The runtime of a sandbox.
+    fn of(&self, id: SandboxId) -> Result<Arc<Functions>, Error> {
+        let begun = self.begun.get((id.0 % LANGUAGES) as usize).map(|cell| cell.lock());
+        match begun.as_deref() {
+            Some(Begun::Yes(functions)) => Ok(Arc::clone(functions)),
+            Some(Begun::No | Begun::Failed(..) | Begun::Over) | None => Err(Error::Unknown(id)),
+        }
+    }
+
     fn ask<T>(
         &self,
         id: SandboxId,
         ask: impl FnOnce(&Functions, SandboxId) -> Option<Result<T, Error>>,
     ) -> Result<T, Error> {
-        let functions = match self.begun.get((id.0 % LANGUAGES) as usize).map(|cell| cell.lock()) {
-            Some(begun) => match &*begun {
-                Begun::Yes(functions) => Some(Arc::clone(functions)),
-                Begun::No | Begun::Failed(..) | Begun::Over => None,
-            },
-            None => None,
-        };
-        let functions = functions.ok_or(Error::Unknown(id))?;
+        let functions = self.of(id)?;
         let answer = ask(&functions, SandboxId(id.0 / LANGUAGES)).unwrap_or(Err(Error::Unknown(id)));
         answer.map_err(|error| named(error, id))
     }
@@ -250,6 +257,16 @@ impl Sandbox for Runtimes {
 
     fn delete(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {
         self.each(ids, |functions, id| functions.delete(&[id]))
+    }
+
+    fn begin(&self, id: SandboxId, call: Call, then: Then) {
+        match self.of(id) {
+            Ok(functions) => {
+                let then = move |ended: Result<_, _>| then(ended.map_err(|error| named(error, id)));
+                functions.begin(SandboxId(id.0 / LANGUAGES), call, Box::new(then));
+            }
+            Err(error) => then(Err(error)),
+        }
     }
 
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error> {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Serves calls with the instances that the policy keeps.
 //!
-//! A call runs on the thread that brings it. Threads of the fleet's own make
+//! A call runs on the thread that brings it ([`Fleet::invoke`]), or on nobody's
+//! until its end is told ([`Fleet::begin`]). Threads of the fleet's own make
 //! and end instances, several at once where several are wanted, and a further
 //! one lets time pass: it measures, expires, evicts and pre-warms.
+//!
+//! The policy knows of an instance only that it is in use. Where it may serve
+//! several calls at once, the fleet lets further ones join (`sharing.rs`).
 //!
 //! One lock guards the policy and what belongs to it. No instance is made,
 //! ended, measured or called under it; only a kill happens there, so that it
@@ -22,11 +26,13 @@ use super::decision::{
 };
 use super::error::Error;
 use super::policy::Policy;
-use crate::{Call, Invoked, Origin, Sandbox, SandboxId, Spec};
+use crate::{Call, Invoked, Origin, Outcome, Sandbox, SandboxId, Spec};
+use sharing::Sharing;
 
 pub use cancel::Cancel;
 
 mod cancel;
+mod sharing;
 mod threads;
 
 /// After this, what was killed counts as lost and is no longer waited for.
@@ -58,6 +64,8 @@ pub struct Function {
     pub spec: Spec,
     /// Instances that it may have at once; at least one.
     pub instances_max: u32,
+    /// Calls that one instance may serve at once; at least one.
+    pub calls_at_once: u32,
     /// How long an idle instance is kept; `None`: as for all functions.
     pub idle_max: Option<Duration>,
     /// What an instance will hold, until one has been measured; the limit of
@@ -68,7 +76,7 @@ pub struct Function {
 impl Function {
     /// One that may have this many instances.
     pub fn new(spec: Spec, instances_max: u32) -> Self {
-        Self { spec, instances_max, idle_max: None, size_hint_bytes: None }
+        Self { spec, instances_max, calls_at_once: 1, idle_max: None, size_hint_bytes: None }
     }
 
     fn settings(&self) -> Settings {
@@ -157,6 +165,10 @@ struct State {
     stops: VecDeque<InstanceId>,
     /// Vectors that threads are making or ending.
     under_way: usize,
+    /// Instances that may serve several calls, while they serve any.
+    sharing: Sharing,
+    /// What is to be done as soon as the lock is free.
+    due: Vec<Due>,
     /// Ran since their memory was last measured.
     unmeasured: BTreeSet<InstanceId>,
     is_over: bool,
@@ -169,10 +181,28 @@ struct Live {
     start_ns: u64,
 }
 
+/// Hears how a call ended that was begun.
+pub type Told = Box<dyn FnOnce(Result<(Outcome, Start), Error>) + Send>;
+
+/// Who hears what becomes of a call.
+enum Bringer {
+    /// A thread that waits.
+    Thread(Arc<Condvar>),
+    /// Nobody waits; the call is begun when there is an instance, unless it is
+    /// too late then.
+    Nobody(Option<(Call, Told)>, Instant),
+}
+
+/// What is done without the lock.
+enum Due {
+    Begin { ticket: Ticket, instance: InstanceId, sandbox: SandboxId, start: Start, call: Call, told: Told },
+    Refuse(Told, Error),
+}
+
 /// A call that waits or runs.
 struct Turn {
     said: Said,
-    changed: Arc<Condvar>,
+    bringer: Bringer,
     arrived: u64,
 }
 
@@ -202,6 +232,8 @@ impl Fleet {
             last_ticket: 0,
             live: HashMap::new(),
             turns: HashMap::new(),
+            sharing: Sharing::default(),
+            due: Vec::new(),
             starts: VecDeque::new(),
             stops: VecDeque::new(),
             under_way: 0,
@@ -224,7 +256,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Shared)) -> Result<(), Error> {
+    fn spawn(&mut self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), Error> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared));
         self.threads.push(thread.map_err(Error::Thread)?);
@@ -249,7 +281,8 @@ impl Fleet {
         if cancel.is_some_and(Cancel::is_cancelled) {
             return Err(Error::Cancelled);
         }
-        let (ticket, changed) = shared.arrive(function);
+        let changed = Arc::new(Condvar::new());
+        let ticket = shared.arrive(function, Bringer::Thread(changed.clone()));
         let _bound = cancel.map(|cancel| cancel.bind(shared, ticket));
         let (instance, sandbox, start) = shared.wait(ticket, &changed, deadline)?;
         // Whatever happens in the sandbox, the instance is given back.
@@ -267,6 +300,19 @@ impl Fleet {
         }
     }
 
+    /// Begins a call in an instance that is there, or else as soon as there is
+    /// one, until the deadline. Its end is told once, by any thread, maybe
+    /// before this returns: how it ran, or why it did not.
+    pub fn begin(&self, function: &Function, call: Call, deadline: Instant, told: Told) -> Ticket {
+        self.shared.arrive(function, Bringer::Nobody(Some((call, told)), deadline))
+    }
+
+    /// Ends a call that was begun, whether it waits or runs. One that runs with
+    /// others in its instance runs on, for their sake.
+    pub fn cancel(&self, ticket: Ticket) {
+        self.shared.cancel(ticket);
+    }
+
     /// Makes an instance as for a call, and keeps it for the first one: whether
     /// the function can be loaded. Waits for memory until the deadline.
     ///
@@ -274,7 +320,8 @@ impl Fleet {
     /// As [`Fleet::invoke`]; [`Error::Start`] if it cannot be loaded.
     pub fn load(&self, function: &Function, deadline: Instant) -> Result<(), Error> {
         let shared = &self.shared;
-        let (ticket, changed) = shared.arrive(function);
+        let changed = Arc::new(Condvar::new());
+        let ticket = shared.arrive(function, Bringer::Thread(changed.clone()));
         let (instance, _, start) = shared.wait(ticket, &changed, deadline)?;
         let mut state = shared.state.lock();
         let is_killed = state.turns.remove(&ticket).is_some_and(|turn| turn.is_killed());
@@ -283,10 +330,10 @@ impl Fleet {
             StartKind::Prewarmed => Found::Prewarmed,
             StartKind::Forked | StartKind::Cold => Found::New,
         };
-        let decisions = if is_killed {
-            state.policy.ended(shared.now(), instance, false)
-        } else {
-            state.policy.unused(shared.now(), instance, found)
+        let decisions = match state.sharing.leave(instance, !is_killed) {
+            Some(true) => state.policy.unused(shared.now(), instance, found),
+            Some(false) => state.policy.ended(shared.now(), instance, false),
+            None => Vec::new(),
         };
         shared.act(&mut state, decisions);
         Ok(())
@@ -366,7 +413,7 @@ impl Drop for Fleet {
 
 /// The time that a call spends in an instance.
 struct Stay<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     ticket: Ticket,
     instance: InstanceId,
     is_alive: bool,
@@ -380,13 +427,7 @@ impl Stay<'_> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        let turn = state.turns.remove(&self.ticket);
-        let is_killed = turn.is_some_and(|turn| turn.is_killed());
-        state.unmeasured.insert(self.instance);
-        let is_alive = self.is_alive && !is_killed;
-        let decisions = state.policy.ended(self.shared.now(), self.instance, is_alive);
-        self.shared.act(&mut state, decisions);
+        _ = self.shared.over(self.ticket, self.instance, self.is_alive);
     }
 }
 
@@ -405,8 +446,8 @@ impl Shared {
         _ = self.sandbox.kill(&[sandbox]);
     }
 
-    /// Tells the policy of a call.
-    fn arrive(&self, function: &Function) -> (Ticket, Arc<Condvar>) {
+    /// Tells the policy of a call, unless an instance in use can serve it too.
+    fn arrive(self: &Arc<Self>, function: &Function, bringer: Bringer) -> Ticket {
         let mut state = self.state.lock();
         let id = match state.ids.get(&function.spec) {
             Some(id) => *id,
@@ -419,20 +460,45 @@ impl Shared {
             }
         };
         state.last_ticket += 1;
-        let (ticket, changed, arrived) = (Ticket(state.last_ticket), Arc::new(Condvar::new()), self.now());
-        let turn = Turn { said: Said::Nothing, changed: changed.clone(), arrived };
-        state.turns.insert(ticket, turn);
-        let decisions = state.policy.arrive(arrived, id, function.settings(), ticket);
+        let (ticket, arrived) = (Ticket(state.last_ticket), self.now());
+        state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived });
+        state.sharing.allow(id, function.calls_at_once);
+        let decisions = match state.joinable(arrived, id) {
+            Some(instance) => {
+                state.policy.joined(arrived, id);
+                state.join(arrived, ticket, instance);
+                Vec::new()
+            }
+            None => state.policy.arrive(arrived, id, function.settings(), ticket),
+        };
         self.act(&mut state, decisions);
         if !state.policy.knows(id) {
             state.forget(id);
         }
-        (ticket, changed)
+        ticket
+    }
+
+    /// A call has left its instance. Whether it was killed.
+    fn over(self: &Arc<Self>, ticket: Ticket, instance: InstanceId, is_alive: bool) -> bool {
+        let mut state = self.state.lock();
+        let is_killed = state.turns.remove(&ticket).is_some_and(|turn| turn.is_killed());
+        let is_alive = is_alive && !is_killed;
+        state.unmeasured.insert(instance);
+        let now = self.now();
+        let decisions = match state.sharing.leave(instance, is_alive) {
+            Some(is_alive) => state.policy.ended(now, instance, is_alive),
+            None => {
+                state.fill(now, instance);
+                Vec::new()
+            }
+        };
+        self.act(&mut state, decisions);
+        is_killed
     }
 
     /// Waits until it is said what becomes of a call.
     fn wait(
-        &self,
+        self: &Arc<Self>,
         ticket: Ticket,
         changed: &Condvar,
         deadline: Instant,
@@ -459,32 +525,33 @@ impl Shared {
     }
 
     /// Takes a call out of the waiting ones; false if it does not wait.
-    fn give_up(&self, state: &mut MutexGuard<'_, State>, ticket: Ticket, why: Error) -> bool {
-        let Some(turn) = state.turns.get_mut(&ticket) else { return false };
-        if !matches!(turn.said, Said::Nothing) {
+    fn give_up(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, ticket: Ticket, why: Error) -> bool {
+        if !state.turns.get(&ticket).is_some_and(|turn| matches!(turn.said, Said::Nothing)) {
             return false;
         }
-        turn.said = Said::Refused(why);
-        turn.changed.notify_all();
+        state.refuse(ticket, why);
         let decisions = state.policy.cancel(self.now(), ticket);
         self.act(state, decisions);
         true
     }
 
     /// Ends a call, whether it waits or runs.
-    fn cancel(&self, ticket: Ticket) {
+    fn cancel(self: &Arc<Self>, ticket: Ticket) {
         let mut state = self.state.lock();
         if self.give_up(&mut state, ticket, Error::Cancelled) {
             return;
         }
-        if let Some(Turn { said: Said::Run { live, is_killed, .. }, .. }) = state.turns.get_mut(&ticket) {
+        let State { turns, sharing, .. } = &mut *state;
+        if let Some(Turn { said: Said::Run { live, instance, is_killed, .. }, .. }) = turns.get_mut(&ticket)
+            && !sharing.has_others(*instance)
+        {
             *is_killed = true;
             self.kill(live.sandbox);
         }
     }
 
     /// Hands decisions to those who carry them out.
-    fn act(&self, state: &mut MutexGuard<'_, State>, decisions: Vec<Decision>) {
+    fn act(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, decisions: Vec<Decision>) {
         let now = self.now();
         for decision in decisions {
             match decision {
@@ -499,6 +566,33 @@ impl Shared {
                 }
                 Decision::Refuse { ticket, reason } => state.refuse(ticket, Error::refused(reason, None)),
                 Decision::Forget(function) => state.forget(function),
+            }
+        }
+        while !state.due.is_empty() {
+            let due = std::mem::take(&mut state.due);
+            MutexGuard::unlocked(state, || due.into_iter().for_each(|due| self.carry_out(due)));
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, due: Due) {
+        match due {
+            Due::Refuse(told, error) => told(Err(error)),
+            Due::Begin { ticket, instance, sandbox, start, call, told } => {
+                let shared = self.clone();
+                let then = Box::new(move |outcome: Result<Outcome, crate::Error>| {
+                    let is_alive = match &outcome {
+                        Ok(outcome) if outcome.result.is_ok() => true,
+                        _ => shared.is_alive(sandbox),
+                    };
+                    let is_killed = shared.over(ticket, instance, is_alive);
+                    told(match outcome {
+                        Ok(outcome) => Ok((outcome, start)),
+                        // It was killed before it got to run.
+                        Err(_) if is_killed => Err(Error::Cancelled),
+                        Err(error) => Err(Error::Invoke(error)),
+                    });
+                });
+                self.sandbox.begin(sandbox, call, then);
             }
         }
     }
@@ -526,17 +620,45 @@ impl State {
             (Found::New, Origin::Cold) => (StartKind::Cold, live.start_ns.min(waited)),
         };
         let start = Start { kind, queued_ns: waited - start_ns, start_ns };
+        self.grant(ticket, instance, live, start);
+        if let Some(function) = self.policy.function_of(instance) {
+            self.sharing.begin(now, function, instance);
+            self.fill(now, instance);
+        }
+    }
+
+    /// Says to a call where it runs.
+    fn grant(&mut self, ticket: Ticket, instance: InstanceId, live: Live, start: Start) {
+        let Some(turn) = self.turns.get_mut(&ticket) else { return };
         turn.said = Said::Run { instance, live, start, is_killed: false };
-        turn.changed.notify_all();
+        match &mut turn.bringer {
+            Bringer::Thread(changed) => drop(changed.notify_all()),
+            Bringer::Nobody(brought, _) => {
+                if let Some((call, told)) = brought.take() {
+                    let sandbox = live.sandbox;
+                    self.due.push(Due::Begin { ticket, instance, sandbox, start, call, told });
+                }
+            }
+        }
     }
 
     fn refuse(&mut self, ticket: Ticket, why: Error) {
         let Some(turn) = self.turns.get_mut(&ticket) else { return };
-        turn.said = Said::Refused(why);
-        turn.changed.notify_all();
+        match &mut turn.bringer {
+            Bringer::Thread(changed) => {
+                changed.notify_all();
+                turn.said = Said::Refused(why);
+            }
+            Bringer::Nobody(brought, _) => {
+                let brought = brought.take();
+                self.turns.remove(&ticket);
+                self.due.extend(brought.map(|(_, told)| Due::Refuse(told, why)));
+            }
+        }
     }
 
     fn forget(&mut self, id: FunctionId) {
+        self.sharing.forget(id);
         if let Some(spec) = self.specs.remove(&id) {
             self.ids.remove(&spec);
         }

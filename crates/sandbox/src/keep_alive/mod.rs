@@ -11,8 +11,8 @@
 //! it, and *cold* if the call had to wait for it to be made.
 //!
 //! Invariants: no instance is made while what all are charged, with it, is
-//! more than the budget; an instance runs one call at a time, of its own
-//! function; whoever waits gets an instance or an error, in bounded time as
+//! more than the budget; an instance runs one call at a time, or as many as its
+//! function allows, of its own function; whoever waits gets an instance or an error, in bounded time as
 //! long as calls and starts end; a decision depends on the events alone.
 
 mod arrivals;
@@ -28,6 +28,6 @@ pub use decision::{
     StopReason, Ticket,
 };
 pub use error::Error;
-pub use fleet::{Cancel, Fleet, FleetOptions, Function, FunctionReport, Report, Start, StartKind};
+pub use fleet::{Cancel, Fleet, FleetOptions, Function, FunctionReport, Report, Start, StartKind, Told};
 pub use function::Counts;
 pub use policy::Policy;

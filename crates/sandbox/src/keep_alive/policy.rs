@@ -139,6 +139,28 @@ impl Policy {
         self.functions.contains_key(&function)
     }
 
+    /// Whose instance this is.
+    pub fn function_of(&self, instance: InstanceId) -> Option<FunctionId> {
+        self.instances.get(&instance).map(|instance| instance.function)
+    }
+
+    /// Whether a function has an instance that does nothing.
+    pub fn has_idle(&self, function: FunctionId) -> bool {
+        self.functions.get(&function).is_some_and(|function| !function.idle.is_empty())
+    }
+
+    /// Whether an instance in use may serve further calls, as far as the policy
+    /// goes: not one that is outdated, and none when all come to their end.
+    pub fn takes_more(&self, instance: InstanceId) -> bool {
+        let is_outdated = self.instances.get(&instance).is_none_or(|instance| instance.is_outdated);
+        !self.is_draining && !is_outdated
+    }
+
+    /// Whether calls of other functions wait.
+    pub fn others_wait(&self, function: FunctionId) -> bool {
+        self.wanting.iter().any(|other| *other != function)
+    }
+
     /// The idle instances, the least worth first.
     pub fn idle(&self) -> impl Iterator<Item = InstanceId> {
         self.idle.iter().map(|(_, id)| *id)

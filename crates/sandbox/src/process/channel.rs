@@ -5,11 +5,12 @@
 //! that goes over it is frames, integers little-endian:
 //!
 //! ```text
-//!  0        4      5
-//!  ├ length ┼ kind ┼ payload of that length
+//!  0        4      5      9
+//!  ├ length ┼ kind ┼ turn ┼ payload of that length
 //!
 //!  1 hello       ←  "SNWP", version u16, pid u32       the first frame
-//!  2 load        →  result max u64, log max u64, name length u16, name, source
+//!  2 load        →  result max u64, log max u64, calls at once u16,
+//!                   name length u16, name, source
 //!  3 loaded      ←                                      or 6 raised
 //!  4 call        →  count u32, that many lengths u32, the arguments
 //!  5 result      ←  the bytes                           or 6, or 7
@@ -19,18 +20,26 @@
 //!  9 unconfined  ←  why there is no instance, UTF-8     instead of 1
 //! ```
 //!
+//! A *turn* names a call from its beginning to its answer. Turns are given out
+//! by the node, never twice; turn 0 is whatever happens outside of calls.
+//!
 //! The function runs in the process at the other end and can write to the
 //! descriptor itself. So every length is checked against what its kind may
 //! have before anything is allocated, memory grows with what has arrived and
 //! not with what was announced, each wait ends at the caller's deadline, and
 //! a frame out of turn is a [`Broken::Lie`], after which the instance dies.
+//!
+//! Nothing here blocks but [`Channel::answer`], which waits by `poll`: what
+//! arrives is taken with one system call for many frames, and what cannot be
+//! written at once is kept until the other end has read.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Of this wire; the template says the same number.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Bytes of each of the texts of an exception.
 pub(crate) const TEXT_LEN_MAX: usize = 4096;
 /// The longest source of a function.
@@ -43,8 +52,10 @@ const LOAD_LOG_KEPT: usize = 16 << 10;
 const LOG_PIECE_MAX: usize = (32 << 10) + 1;
 /// What is read at once of a frame whose length is only a promise.
 const READ_PIECE: usize = 1 << 20;
+/// What is read at once while no long frame is under way.
+const BUFFER_LEN: usize = 64 << 10;
 
-const HEADER_LEN: usize = 5;
+const HEADER_LEN: usize = 9;
 const HELLO_LEN: usize = 10;
 const HELLO: u8 = 1;
 const LOAD: u8 = 2;
@@ -77,15 +88,26 @@ pub(crate) struct Raised {
     pub(crate) traceback: String,
 }
 
+/// Names a call on its instance.
+pub(crate) type Turn = u32;
+/// The turn of what happens outside of calls.
+pub(crate) const OUTSIDE: Turn = 0;
+
+/// How a call ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Result(Vec<u8>),
+    Raised(Raised),
+    BadResult(String),
+}
+
 /// What an instance says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     Hello { version: u16 },
     Loaded,
-    Result(Vec<u8>),
-    Raised(Raised),
-    BadResult(String),
-    Log { error: bool, bytes: Vec<u8> },
+    Answer(Turn, Answer),
+    Log(Turn, Vec<u8>),
     Unconfined(String),
 }
 
@@ -98,18 +120,47 @@ pub(crate) struct Bounds {
     pub(crate) log_bytes_max: u64,
 }
 
+impl Bounds {
+    /// What may come as the log of one call, or between calls.
+    pub(crate) fn log_let_in(&self) -> u64 {
+        self.log_bytes_max.saturating_add(LOG_SLACK_BYTES)
+    }
+}
+
 /// The node's end.
 pub(crate) struct Channel {
     stream: UnixStream,
     bounds: Bounds,
-    /// What was logged and not taken: by the call that runs, and before it since
-    /// the last one.
+    incoming: Incoming,
+    /// What waits until it can be written, from `written` on.
+    outgoing: Vec<u8>,
+    written: usize,
+    /// What was logged while no call ran, and not taken.
     log: Vec<u8>,
 }
 
+/// What has arrived and is not yet a frame.
+#[derive(Default)]
+struct Incoming {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// A frame whose payload has not come whole.
+    long: Option<(Head, Vec<u8>)>,
+    /// The last read got all that there was.
+    is_drained: bool,
+}
+
 impl Channel {
-    pub(crate) fn new(stream: UnixStream, bounds: Bounds) -> Self {
-        Self { stream, bounds, log: Vec::new() }
+    pub(crate) fn new(stream: UnixStream, bounds: Bounds) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let (incoming, outgoing, log) = (Incoming::default(), Vec::new(), Vec::new());
+        Ok(Self { stream, bounds, incoming, outgoing, written: 0, log })
+    }
+
+    /// The descriptor, to be watched.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Waits for the first frame.
@@ -122,174 +173,286 @@ impl Channel {
         }
     }
 
-    /// Has a function loaded.
+    /// Has a function loaded, which may be called so many times at once.
     pub(crate) fn load(
         &mut self,
         name: &str,
         source: &[u8],
+        calls_at_once: u16,
         deadline: Instant,
     ) -> Result<Result<(), Raised>, Broken> {
         let mut head = Vec::with_capacity(64);
         head.extend(self.bounds.result_bytes_max.to_le_bytes());
         head.extend(self.bounds.log_bytes_max.to_le_bytes());
+        head.extend(calls_at_once.to_le_bytes());
         head.extend((name.len() as u16).to_le_bytes());
         head.extend(name.as_bytes());
-        self.send(LOAD, &[&head, source], deadline)?;
+        self.queue(LOAD, OUTSIDE, &[&head, source])?;
+        self.flush()?;
         let answer = self.answer(deadline)?;
-        // Loading has a budget of its own; the first call tells its end.
+        // Loading has a budget of its own.
         let excess = self.log.len().saturating_sub(LOAD_LOG_KEPT);
         self.log.drain(..excess);
         match answer {
             Frame::Loaded => Ok(Ok(())),
-            Frame::Raised(raised) => Ok(Err(raised)),
+            Frame::Answer(OUTSIDE, Answer::Raised(raised)) => Ok(Err(raised)),
             _ => Err(Broken::Lie("an answer that is none to loading")),
         }
     }
 
-    /// Calls the function and gives what it answers: a result, an exception
-    /// or a bad result.
-    pub(crate) fn call(&mut self, arguments: &[&[u8]], deadline: Instant) -> Result<Frame, Broken> {
-        let mut head = Vec::with_capacity(4 + 4 * arguments.len());
-        head.extend((arguments.len() as u32).to_le_bytes());
-        for argument in arguments {
-            head.extend((argument.len() as u32).to_le_bytes());
+    /// Queues a call; [`Channel::flush`] sends it.
+    pub(crate) fn call(&mut self, turn: Turn, arguments: &[&[u8]]) -> Result<(), Broken> {
+        let mut head = [0; 64];
+        let head_len = 4 + 4 * arguments.len();
+        let Some(head) = head.get_mut(..head_len) else {
+            return Err(Broken::Lie("our own call has too many arguments"));
+        };
+        let lengths = arguments.iter().map(|argument| argument.len() as u32);
+        let words = std::iter::once(arguments.len() as u32).chain(lengths);
+        for (at, word) in head.chunks_exact_mut(4).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
         }
         let mut parts = Vec::with_capacity(1 + arguments.len());
-        parts.push(head.as_slice());
+        parts.push(&*head);
         parts.extend(arguments);
-        self.send(CALL, &parts, deadline)?;
-        match self.answer(deadline)? {
-            answer @ (Frame::Result(_) | Frame::Raised(_) | Frame::BadResult(_)) => Ok(answer),
-            _ => Err(Broken::Lie("an answer that is none to a call")),
-        }
+        self.queue(CALL, turn, &parts)
     }
 
-    /// What was logged since it was last taken, both streams as they came.
+    /// What was logged while no call ran.
     pub(crate) fn take_log(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.log)
     }
 
-    /// What was logged and not taken.
+    /// Keeps what was logged while no call runs, for the next one: a little, so
+    /// that nobody is kept busy by reading it.
+    pub(crate) fn keep_idle_log(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        self.keep_log(bytes, LOG_SLACK_BYTES)
+    }
+
+    fn keep_log(&mut self, bytes: &[u8], most: u64) -> Result<(), Broken> {
+        if (self.log.len() + bytes.len()) as u64 > most {
+            return Err(Broken::Lie("more log than it is allowed to send"));
+        }
+        self.log.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The same, left where it is.
     pub(crate) fn log(&self) -> &[u8] {
         &self.log
     }
 
-    /// The next frame that is no log line.
+    /// Waits for the next frame that is no log line.
     fn answer(&mut self, deadline: Instant) -> Result<Frame, Broken> {
         loop {
-            let mut header = [0; HEADER_LEN];
-            self.fill(&mut header, deadline)?;
-            let (kind, len) = checked_header(header, self.bounds)?;
-            let mut payload = Vec::with_capacity(len.min(READ_PIECE));
-            while payload.len() < len {
-                let have = payload.len();
-                payload.resize(len.min(have + READ_PIECE), 0);
-                self.fill(&mut payload[have..], deadline)?;
-            }
-            match decode(kind, payload)? {
-                Frame::Log { bytes, .. } => {
-                    let most = self.bounds.log_bytes_max.saturating_add(LOG_SLACK_BYTES);
-                    if (self.log.len() + bytes.len()) as u64 > most {
-                        return Err(Broken::Lie("more log than it is allowed to send"));
-                    }
-                    self.log.extend(bytes);
-                }
-                frame => return Ok(frame),
+            match self.read()? {
+                Some(Frame::Log(_, bytes)) => self.keep_log(&bytes, self.bounds.log_let_in())?,
+                Some(frame) => return Ok(frame),
+                None => self.wait(deadline)?,
             }
         }
     }
 
-    fn fill(&mut self, mut buffer: &mut [u8], deadline: Instant) -> Result<(), Broken> {
-        while !buffer.is_empty() {
-            self.stream.set_read_timeout(Some(remaining(deadline)?)).map_err(|_| Broken::Closed)?;
-            match self.stream.read(buffer) {
-                Ok(0) => return Err(Broken::Closed),
-                Ok(read) => buffer = &mut buffer[read..],
-                Err(error) => pass_over(&error)?,
-            }
+    /// Waits until something can be read, or written if something waits.
+    pub(crate) fn wait(&mut self, deadline: Instant) -> Result<(), Broken> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Broken::Late);
         }
+        let is_writing = !self.flush()?;
+        linux::wait_ready(&self.stream, is_writing, left).map_err(|_| Broken::Closed)?;
+        self.incoming.is_drained = false;
         Ok(())
     }
 
-    fn send(&mut self, kind: u8, parts: &[&[u8]], deadline: Instant) -> Result<(), Broken> {
+    /// Something may have come since [`Channel::read`] found nothing.
+    pub(crate) fn may_read(&mut self) {
+        self.incoming.is_drained = false;
+    }
+
+    /// The next frame, if one has come whole.
+    pub(crate) fn read(&mut self) -> Result<Option<Frame>, Broken> {
+        loop {
+            if let Some((head, payload)) = self.incoming.next(self.bounds)? {
+                return head.decode(payload).map(Some);
+            }
+            if self.incoming.is_drained || !self.receive()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes what has arrived; false if that is nothing.
+    fn receive(&mut self) -> Result<bool, Broken> {
+        let space = self.incoming.space();
+        let wanted = space.len();
+        match self.stream.read(space) {
+            Ok(0) => Err(Broken::Closed),
+            Ok(read) => {
+                self.incoming.took(read, wanted);
+                Ok(true)
+            }
+            Err(error) => {
+                self.incoming.took(0, wanted);
+                match error.kind() {
+                    io::ErrorKind::Interrupted => {
+                        self.incoming.is_drained = false;
+                        Ok(true)
+                    }
+                    io::ErrorKind::WouldBlock => Ok(false),
+                    _ => Err(Broken::Closed),
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, kind: u8, turn: Turn, parts: &[&[u8]]) -> Result<(), Broken> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let Ok(len) = u32::try_from(len) else { return Err(Broken::Lie("our own frame is too long")) };
-        let mut header = Vec::with_capacity(HEADER_LEN);
-        header.extend(len.to_le_bytes());
-        header.push(kind);
-        for mut bytes in std::iter::once(header.as_slice()).chain(parts.iter().copied()) {
-            while !bytes.is_empty() {
-                self.stream.set_write_timeout(Some(remaining(deadline)?)).map_err(|_| Broken::Closed)?;
-                match self.stream.write(bytes) {
-                    Ok(written) => bytes = &bytes[written..],
-                    Err(error) => pass_over(&error)?,
-                }
-            }
-        }
+        self.outgoing.extend(len.to_le_bytes());
+        self.outgoing.push(kind);
+        self.outgoing.extend(turn.to_le_bytes());
+        parts.iter().for_each(|part| self.outgoing.extend_from_slice(part));
         Ok(())
     }
-}
 
-/// Time left, at least a millisecond: zero would mean for ever.
-fn remaining(deadline: Instant) -> Result<Duration, Broken> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(Broken::Late) } else { Ok(left.max(Duration::from_millis(1))) }
-}
-
-/// Errors after which it is tried again, until the deadline.
-fn pass_over(error: &io::Error) -> Result<(), Broken> {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(()),
-        _ => Err(Broken::Closed),
+    /// Whether something that is queued could not be written yet.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.written < self.outgoing.len()
     }
-}
 
-/// Kind and length of a frame, if a frame of this kind may be so long.
-fn checked_header(header: [u8; HEADER_LEN], bounds: Bounds) -> Result<(u8, usize), Broken> {
-    let [a, b, c, d, kind] = header;
-    let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    let fits = match kind {
-        HELLO => len == HELLO_LEN,
-        LOADED => len == 0,
-        RESULT => len as u64 <= bounds.result_bytes_max,
-        RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
-        BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
-        LOG => (1..=LOG_PIECE_MAX).contains(&len),
-        _ => return Err(Broken::Lie("a frame of no known kind")),
-    };
-    if fits { Ok((kind, len)) } else { Err(Broken::Lie("a frame of a length that its kind does not have")) }
-}
-
-fn decode(kind: u8, payload: Vec<u8>) -> Result<Frame, Broken> {
-    match kind {
-        HELLO => match payload.as_slice() {
-            [b'S', b'N', b'W', b'P', low, high, ..] => {
-                Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) })
+    /// Writes what is queued, as far as the other end has room; whether that
+    /// was all of it.
+    pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
+        while self.written < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => return Ok(false),
+                    _ => return Err(Broken::Closed),
+                },
             }
-            _ => Err(Broken::Lie("a hello of something else")),
-        },
-        LOADED => Ok(Frame::Loaded),
-        RESULT => Ok(Frame::Result(payload)),
-        RAISED => {
-            let mut rest = payload.as_slice();
-            let mut text = || {
-                let (len, after) = rest.split_first_chunk().ok_or(Broken::Lie("half an exception"))?;
-                let len = u32::from_le_bytes(*len) as usize;
-                let bytes = after.get(..len).filter(|bytes| bytes.len() <= TEXT_LEN_MAX);
-                let bytes = bytes.ok_or(Broken::Lie("half an exception"))?;
-                rest = &after[len..];
-                Ok(String::from_utf8_lossy(bytes).into_owned())
-            };
-            Ok(Frame::Raised(Raised { kind: text()?, message: text()?, traceback: text()? }))
         }
-        BAD_RESULT => Ok(Frame::BadResult(String::from_utf8_lossy(&payload).into_owned())),
-        UNCONFINED => Ok(Frame::Unconfined(String::from_utf8_lossy(&payload).into_owned())),
-        LOG => match payload.split_first() {
-            Some((stream, bytes)) => Ok(Frame::Log { error: *stream == 2, bytes: bytes.to_vec() }),
-            None => Err(Broken::Lie("an empty log line")),
-        },
-        _ => Err(Broken::Lie("a frame of no known kind")),
+        self.written = 0;
+        if self.outgoing.capacity() > BUFFER_LEN {
+            self.outgoing = Vec::new();
+        } else {
+            self.outgoing.clear();
+        }
+        Ok(true)
     }
+}
+
+impl Incoming {
+    /// Where the next bytes belong.
+    fn space(&mut self) -> &mut [u8] {
+        if let Some((head, payload)) = &mut self.long {
+            let have = payload.len();
+            payload.resize(head.len.min(have + READ_PIECE), 0);
+            return &mut payload[have..];
+        }
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; BUFFER_LEN];
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        &mut self.buffer[self.end..]
+    }
+
+    /// So many bytes came into the space.
+    fn took(&mut self, read: usize, wanted: usize) {
+        self.is_drained = read < wanted;
+        match &mut self.long {
+            Some((_, payload)) => payload.truncate(payload.len() - (wanted - read)),
+            None => self.end += read,
+        }
+    }
+
+    /// The next frame that is whole.
+    fn next(&mut self, bounds: Bounds) -> Result<Option<(Head, Vec<u8>)>, Broken> {
+        if let Some((head, payload)) = &self.long
+            && payload.len() < head.len
+        {
+            return Ok(None);
+        }
+        if let Some(whole) = self.long.take() {
+            return Ok(Some(whole));
+        }
+        let here = &self.buffer[self.start..self.end];
+        let Some((header, rest)) = here.split_first_chunk() else { return Ok(None) };
+        let head = Head::checked(*header, bounds)?;
+        self.start += HEADER_LEN + head.len.min(rest.len());
+        if let Some(payload) = rest.get(..head.len) {
+            return Ok(Some((head, payload.to_vec())));
+        }
+        let mut payload = Vec::with_capacity(head.len.min(READ_PIECE));
+        payload.extend_from_slice(rest);
+        self.long = Some((head, payload));
+        Ok(None)
+    }
+}
+
+/// The head of a frame.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    kind: u8,
+    turn: Turn,
+    len: usize,
+}
+
+impl Head {
+    /// The head of a frame, if a frame of its kind may be so long.
+    fn checked(header: [u8; HEADER_LEN], bounds: Bounds) -> Result<Self, Broken> {
+        let [a, b, c, d, kind, turn @ ..] = header;
+        let len = u32::from_le_bytes([a, b, c, d]) as usize;
+        let fits = match kind {
+            HELLO => len == HELLO_LEN,
+            LOADED => len == 0,
+            RESULT => len as u64 <= bounds.result_bytes_max,
+            RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
+            BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
+            LOG => (1..=LOG_PIECE_MAX).contains(&len),
+            _ => return Err(Broken::Lie("a frame of no known kind")),
+        };
+        let head = Self { kind, turn: Turn::from_le_bytes(turn), len };
+        if fits { Ok(head) } else { Err(Broken::Lie("a frame of a length that its kind does not have")) }
+    }
+
+    fn decode(self, mut payload: Vec<u8>) -> Result<Frame, Broken> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self.kind {
+            HELLO => match payload.as_slice() {
+                [b'S', b'N', b'W', b'P', low, high, ..] => {
+                    Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) })
+                }
+                _ => Err(Broken::Lie("a hello of something else")),
+            },
+            LOADED => Ok(Frame::Loaded),
+            RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
+            RAISED => Ok(Frame::Answer(self.turn, Answer::Raised(raised(&payload)?))),
+            BAD_RESULT => Ok(Frame::Answer(self.turn, Answer::BadResult(text(&payload)))),
+            UNCONFINED => Ok(Frame::Unconfined(text(&payload))),
+            LOG => {
+                // Both streams go into one log.
+                payload.remove(0);
+                Ok(Frame::Log(self.turn, payload))
+            }
+            _ => Err(Broken::Lie("a frame of no known kind")),
+        }
+    }
+}
+
+fn raised(mut rest: &[u8]) -> Result<Raised, Broken> {
+    let mut text = || {
+        let (len, after) = rest.split_first_chunk().ok_or(Broken::Lie("half an exception"))?;
+        let len = u32::from_le_bytes(*len) as usize;
+        let bytes = after.get(..len).filter(|bytes| bytes.len() <= TEXT_LEN_MAX);
+        let bytes = bytes.ok_or(Broken::Lie("half an exception"))?;
+        rest = &after[len..];
+        Ok(String::from_utf8_lossy(bytes).into_owned())
+    };
+    Ok(Raised { kind: text()?, message: text()?, traceback: text()? })
 }
 
 #[cfg(test)]

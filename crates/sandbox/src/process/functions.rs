@@ -12,14 +12,16 @@
 //! Trees are not yet, and fail with `bad-handle`. Fuel is not counted, so a
 //! procedure with a fuel limit cannot be created.
 //!
-//! One call runs at a time; others wait in no particular order, a bounded
-//! number of them, and beyond that fail with `resources`.
+//! A call is invoked, and waited for by its thread: one at a time, while others
+//! wait in no particular order, a bounded number of them, and beyond that fail
+//! with `resources`. Or it is begun, and its end is told to whoever is to hear
+//! it; then as many run at once as the function says.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
-use objects::{FailureCode, Handle, Limits};
+use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use store::{Object, Store};
 
@@ -27,14 +29,15 @@ use super::blanks::Blanks;
 use super::channel::Bounds;
 use super::cold::Cold;
 use super::contained::Containers;
-use super::instance::{Instance, Life, Terms};
+use super::instance::{CallEnd, Instance, Terms};
 use super::language::Language;
 use super::options::{FunctionsOptions, Room};
 use super::place::Places;
 use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
+use super::seat::{Control, Deadlines, Seat};
 use super::template::{Nursery, Refusal, TemplateOptions};
-use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State};
+use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
 /// Where instances cannot be forked, at least so many are kept started.
 const COLD_BLANKS_MIN: usize = 2;
@@ -47,6 +50,7 @@ pub struct Functions {
     blanks: Blanks,
     maker: Arc<Maker>,
     sandboxes: Mutex<Sandboxes>,
+    deadlines: Arc<Deadlines>,
 }
 
 /// What it takes to make an instance.
@@ -124,22 +128,6 @@ struct Sandboxes {
     last_id: u64,
 }
 
-/// One sandbox.
-struct Seat {
-    procedure: Handle,
-    limits: Limits,
-    control: Mutex<Control>,
-    /// Held while a call runs.
-    instance: Mutex<Option<Instance>>,
-    log: Mutex<Vec<u8>>,
-}
-
-struct Control {
-    state: State,
-    /// The instance, to be ended by a kill while a call holds it.
-    life: Option<Arc<Life>>,
-}
-
 impl Functions {
     /// Starts the template, and begins to prepare containers.
     ///
@@ -201,7 +189,8 @@ impl Functions {
         let usual = options.room(options.usual_memory_bytes);
         let make = Box::new(move || making.make(usual));
         let blanks = Blanks::new(most, make).map_err(failed)?;
-        Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default() })
+        let deadlines = Deadlines::new().map_err(failed)?;
+        Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default(), deadlines })
     }
 
     /// What the function printed during the last call that has ended.
@@ -244,11 +233,11 @@ impl Functions {
         let seat = seat.map_err(|fault| Error::Procedure { procedure: spec.procedure, fault })?;
         sandboxes.last_id += 1;
         let id = SandboxId(sandboxes.last_id);
-        sandboxes.by_id.insert(id, Arc::new(seat));
+        sandboxes.by_id.insert(id, seat);
         Ok(id)
     }
 
-    fn new_seat(&self, spec: &Spec) -> Result<Seat, Fault> {
+    fn new_seat(&self, spec: &Spec) -> Result<Arc<Seat>, Fault> {
         if spec.limits.fuel > 0 {
             let language = self.options.language.name();
             let why = format!(
@@ -256,20 +245,13 @@ impl Functions {
             );
             return Err(Fault::new(FailureCode::Resources, why));
         }
-        let phase = Phase::Created;
         let origin = match self.maker.starter {
             Starter::Template(_) => Origin::Forked,
             Starter::Cold(_) => Origin::Cold,
         };
-        let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
-        let seat = Seat {
-            procedure: spec.procedure,
-            limits: spec.limits,
-            control: Mutex::new(Control { state, life: None }),
-            instance: Mutex::default(),
-            log: Mutex::default(),
-        };
-        *seat.instance.lock() = Some(self.instance(&seat)?);
+        let seat = Arc::new(Seat::new(spec, origin));
+        let instance = self.instance(&seat)?;
+        seat.take(instance, self.options.reactor.as_deref());
         Ok(seat)
     }
 
@@ -299,6 +281,7 @@ impl Functions {
         if let Some(timeout) = recipe.timeout() {
             instance.limit_calls(timeout);
         }
+        let calls_at_once = recipe.calls_at_once();
         instance.attach(&recipe.binds, recipe.layers)?;
         {
             let mut control = seat.control.lock();
@@ -307,7 +290,7 @@ impl Functions {
                 return Err(Fault::new(FailureCode::Cancelled, "the sandbox was killed"));
             }
         }
-        instance.load(&recipe.source)?;
+        instance.load(&recipe.source, calls_at_once)?;
         Ok(instance)
     }
 
@@ -343,36 +326,46 @@ impl Functions {
         Ok(arguments)
     }
 
-    /// Runs an admitted call.
-    fn run(&self, seat: &Seat, call: &Call, log: &mut Vec<u8>) -> Result<Handle, Fault> {
+    /// Runs an admitted call, and waits for its end.
+    fn run(&self, seat: &Arc<Seat>, call: &Call) -> Result<CallEnd, Fault> {
         let arguments = self.arguments(call)?;
         let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
-        let mut instance = seat.instance.lock();
-        if seat.control.lock().state.phase != Phase::Running {
-            return Err(Fault::new(FailureCode::Cancelled, "the sandbox was killed"));
+        self.ensure_instance(seat)?;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // Whoever waits has not left.
+        let done = Box::new(move |ended| drop(sender.send(ended)));
+        seat.begin(&slices, call.deadline, done, self.options.reactor.as_deref())
+            .map_err(|(fault, _)| fault)?;
+        if self.options.reactor.is_none() {
+            seat.drive();
         }
-        if instance.as_ref().is_some_and(|instance| !instance.is_alive()) {
-            *instance = None;
+        receiver.recv().map_err(|_| Fault::new(FailureCode::Cancelled, "the sandbox was killed"))
+    }
+
+    /// Makes an instance if the seat has none that lives.
+    fn ensure_instance(&self, seat: &Arc<Seat>) -> Result<(), Fault> {
+        if seat.is_killed() {
+            return Err(seat.gone());
         }
-        let live = match &mut *instance {
-            Some(live) => live,
-            none => none.insert(self.instance(seat)?),
+        // Others wait until it is made.
+        let _making = seat.making.lock();
+        if !seat.has_instance() {
+            let instance = self.instance(seat)?;
+            seat.take(instance, self.options.reactor.as_deref());
+        }
+        Ok(())
+    }
+
+    /// The end of a call as its outcome.
+    fn concluded(store: &Store, seat: &Seat, ended: Result<CallEnd, Fault>, is_asked_once: bool) -> Outcome {
+        let (result, log) = match ended {
+            Ok(CallEnd { result, log }) => (result, log),
+            Err(fault) => (Err(fault), Vec::new()),
         };
-        let (result, usable) = live.call(&slices, call.deadline);
-        *log = live.take_log();
-        seat.log.lock().clone_from(log);
-        if !usable {
-            *instance = None;
-            // Taking a container down takes a while.
-            let ended = seat.control.lock().life.take();
-            drop(ended);
-        }
-        let result = result?;
-        Ok(if recipe::is_asked_once(call) {
-            self.store.pass_blob_vec(result)
-        } else {
-            self.store.keep_blob_vec(result)
-        })
+        seat.leave(result.is_ok(), &log);
+        let keep =
+            |bytes| if is_asked_once { store.pass_blob_vec(bytes) } else { store.keep_blob_vec(bytes) };
+        Outcome { result: result.map(keep), fuel: 0, log }
     }
 
     fn enter(&self, id: SandboxId, call: &Call) -> Result<Result<Arc<Seat>, Fault>, Error> {
@@ -420,12 +413,6 @@ impl Functions {
         // Taking a container down takes a while.
         drop(seat);
         Ok(())
-    }
-}
-
-impl Control {
-    fn wrong_phase(&self, id: SandboxId, request: &'static str) -> Error {
-        Error::WrongPhase { id, phase: self.state.phase, request }
     }
 }
 
@@ -504,17 +491,34 @@ impl Sandbox for Functions {
             Ok(seat) => seat,
             Err(fault) => return Ok(Invoked::Done(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
         };
-        let mut log = Vec::new();
-        let result = self.run(&seat, &call, &mut log);
-        let mut control = seat.control.lock();
-        control.state.running -= 1;
-        if result.is_ok() {
-            control.state.succeeded += 1;
-        } else {
-            control.state.failed += 1;
+        let _turn = seat.turns.lock();
+        let ended = self.run(&seat, &call);
+        Ok(Invoked::Done(Self::concluded(&self.store, &seat, ended, recipe::is_asked_once(&call))))
+    }
+
+    fn begin(&self, id: SandboxId, call: Call, then: Then) {
+        let Some(reactor) = self.options.reactor.as_deref() else {
+            return then(self.invoke(id, call).map(|Invoked::Done(outcome)| outcome));
+        };
+        let seat = match self.enter(id, &call) {
+            Ok(Ok(seat)) => seat,
+            Ok(Err(fault)) => return then(Ok(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
+            Err(error) => return then(Err(error)),
+        };
+        let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), recipe::is_asked_once(&call));
+        let conclude = move |ended| then(Ok(Self::concluded(&store, &told, ended, is_asked_once)));
+        let arguments = match self.arguments(&call) {
+            Ok(arguments) => arguments,
+            Err(fault) => return conclude(Err(fault)),
+        };
+        // An instance that has ended is not made anew: that takes a while, and is
+        // not for whoever brings calls.
+        let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
+        let done = Box::new(move |ended| conclude(Ok(ended)));
+        match seat.begin(&slices, call.deadline, done, Some(reactor)) {
+            Ok(()) => self.deadlines.watch(&seat),
+            Err((fault, done)) => done(CallEnd { result: Err(fault), log: Vec::new() }),
         }
-        drop(control);
-        Ok(Invoked::Done(Outcome { result, fuel: 0, log }))
     }
 }
 

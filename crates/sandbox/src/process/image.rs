@@ -44,6 +44,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Of one processor.
     pub cpu_percent: u32,
+    /// Calls that one instance serves at the same time.
+    pub calls_at_once: u16,
     /// Room in `/tmp`.
     pub tmp_bytes: u64,
     /// Variables of the environment.
@@ -59,6 +61,7 @@ impl Default for Settings {
             mode: None,
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
+            calls_at_once: 1,
             tmp_bytes: 16 << 20,
             environment: BTreeMap::new(),
             secrets: BTreeMap::new(),
@@ -102,6 +105,11 @@ impl Image {
         });
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
         let settings = Settings::read(&pairs)?;
+        if settings.calls_at_once > 1 && runtime != "node" {
+            let why =
+                format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
+            return Err(bad(why));
+        }
         if settings.mode.is_some() && runtime != Language::Executable.runtime() {
             return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
         }
@@ -217,6 +225,9 @@ impl Settings {
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
                 "cpu-percent" => {
                     settings.cpu_percent = u32::try_from(number(name, text, 1, 6400)?).unwrap_or(u32::MAX);
+                }
+                "requests-per-instance" => {
+                    settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);
                 }
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
                 _ if name.starts_with("secret.") => {

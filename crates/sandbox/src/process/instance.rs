@@ -2,11 +2,15 @@
 //! One instance: a process in a place of its own, with one function loaded. It
 //! is forked from the template, or else an interpreter that was started there.
 //!
-//! It serves one call at a time and keeps the function's globals from one to
-//! the next. After anything but an answer it is ended; nobody else ever gets
-//! the place in which it was.
+//! It serves one call at a time, or as many as the function says, and keeps the
+//! function's globals from one to the next. After anything but an answer it is
+//! ended, with all calls that are under way in it; nobody else ever gets the
+//! place in which it was.
+//!
+//! Whoever holds it hands calls over ([`Instance::begin`]) and looks at what
+//! has come ([`Instance::act`]); nothing of this waits.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use objects::FailureCode;
 
-use super::channel::{Bounds, Broken, Channel, Frame, Raised};
+use super::channel::{Answer, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
 use super::cold::Cold;
 use super::language::Language;
 use super::layers::Layer;
@@ -91,11 +95,34 @@ pub(crate) struct Terms {
     pub(crate) call_timeout: Duration,
 }
 
+/// What is to be done with the end of a call.
+pub(crate) type Done = Box<dyn FnOnce(CallEnd) + Send>;
+
+/// The end of a call.
+pub(crate) struct CallEnd {
+    pub(crate) result: Result<Vec<u8>, Fault>,
+    /// What it printed.
+    pub(crate) log: Vec<u8>,
+}
+
+/// A call that has no answer yet.
+struct UnderWay {
+    turn: Turn,
+    deadline: Instant,
+    log: Vec<u8>,
+    done: Done,
+}
+
 /// A loaded function that can be called.
 pub(crate) struct Instance {
     life: Arc<Life>,
     channel: Channel,
     terms: Terms,
+    /// In the order in which they began.
+    under_way: Vec<UnderWay>,
+    last_turn: Turn,
+    /// Nothing more can be done with it.
+    is_over: bool,
     oom_kills: u64,
     /// Replaced in texts, for they differ from node to node.
     prefixes: Vec<String>,
@@ -144,8 +171,18 @@ impl Instance {
         let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false), template });
         let oom_kills = life.place.oom_kills();
         let channel = Channel::new(own, terms.bounds);
-        let layers = Vec::new();
-        let mut instance = Self { life, channel, terms, oom_kills, prefixes, layers };
+        let channel = channel.map_err(|error| unavailable("its socket", &error.to_string()))?;
+        let mut instance = Self {
+            life,
+            channel,
+            terms,
+            under_way: Vec::new(),
+            last_turn: OUTSIDE,
+            is_over: false,
+            oom_kills,
+            prefixes,
+            layers: Vec::new(),
+        };
         let greeted = instance.channel.greet(deadline);
         greeted.map_err(|broken| instance.unconfined(&broken))?;
         Ok(instance)
@@ -168,10 +205,10 @@ impl Instance {
         self.terms.call_timeout = self.terms.call_timeout.min(timeout);
     }
 
-    /// Loads the function; once.
-    pub(crate) fn load(&mut self, source: &[u8]) -> Result<(), Fault> {
+    /// Loads the function, to be called so many times at once; once.
+    pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
         let deadline = Instant::now() + self.terms.load_timeout;
-        match self.channel.load(NAME, source, deadline) {
+        match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(raised)) => Err(self.with_log(self.raised(&raised, FailureCode::BadProcedure))),
             Err(broken) => Err(self.with_log(self.broken(&broken, "loading the function"))),
@@ -189,31 +226,125 @@ impl Instance {
         Fault::new(fault.code, format!("{}\nIt had printed:\n{end}", fault.detail.trim_end()))
     }
 
-    /// Calls the function. `false` with a fault after which the instance is
-    /// of no use any more.
-    pub(crate) fn call(
+    /// Begins a call. What was to be done is given back if it cannot be told.
+    pub(crate) fn begin(
         &mut self,
         arguments: &[&[u8]],
         deadline: Option<Instant>,
-    ) -> (Result<Vec<u8>, Fault>, bool) {
+        done: Done,
+    ) -> Result<(), (Fault, Done)> {
         let own = Instant::now() + self.terms.call_timeout;
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
-        match self.channel.call(arguments, deadline) {
-            Ok(Frame::Result(bytes)) => (Ok(bytes), true),
-            Ok(Frame::BadResult(why)) => (Err(Fault::new(FailureCode::BadResult, why)), true),
-            Ok(Frame::Raised(raised)) => {
-                let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);
-                let code = if is_memory { FailureCode::Memory } else { FailureCode::Trap };
-                (Err(self.raised(&raised, code)), true)
+        // Turn 0 is nobody's, also after four thousand million calls.
+        self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
+        let turn = self.last_turn;
+        if self.channel.call(turn, arguments).is_err() {
+            return Err((Fault::new(FailureCode::Memory, "the arguments are too long"), done));
+        }
+        // If nothing can be sent any more, whoever reads will find out why.
+        _ = self.channel.flush();
+        let log = self.channel.take_log();
+        self.under_way.push(UnderWay { turn, deadline, log, done });
+        Ok(())
+    }
+
+    /// Sends what waits, and takes what has come; adds the calls that ended by
+    /// it. `Err`: nothing more will come, and [`Instance::give_up`] tells those
+    /// that are left.
+    pub(crate) fn act(&mut self, ended: &mut Vec<(Done, CallEnd)>) -> Result<(), Broken> {
+        self.channel.may_read();
+        loop {
+            // It may have said why before it closed: what it said comes first.
+            let sent = self.channel.flush();
+            match self.channel.read()? {
+                Some(Frame::Answer(turn, answer)) => self.answered(turn, answer, ended)?,
+                Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
+                Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
+                None => return sent.map(drop),
             }
-            Ok(_) => (Err(self.broken(&Broken::Lie("an answer that is none to a call"), "the call")), false),
-            Err(broken) => (Err(self.broken(&broken, "the call")), false),
         }
     }
 
-    /// What the last call printed.
-    pub(crate) fn take_log(&mut self) -> Vec<u8> {
-        self.channel.take_log()
+    fn answered(
+        &mut self,
+        turn: Turn,
+        answer: Answer,
+        ended: &mut Vec<(Done, CallEnd)>,
+    ) -> Result<(), Broken> {
+        let place = self.under_way.iter().position(|call| call.turn == turn);
+        let place = place.ok_or(Broken::Lie("an answer to no call"))?;
+        let call = self.under_way.remove(place);
+        let result = match answer {
+            Answer::Result(bytes) => Ok(bytes),
+            Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
+            Answer::Raised(raised) => {
+                let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);
+                let code = if is_memory { FailureCode::Memory } else { FailureCode::Trap };
+                Err(self.raised(&raised, code))
+            }
+        };
+        ended.push((call.done, CallEnd { result, log: call.log }));
+        Ok(())
+    }
+
+    /// What was printed belongs to its call; what is of no call that runs, to
+    /// the oldest one that does, or else to the next one.
+    fn logged(&mut self, turn: Turn, bytes: &[u8]) -> Result<(), Broken> {
+        let place = self.under_way.iter().position(|call| call.turn == turn).unwrap_or(0);
+        let Some(call) = self.under_way.get_mut(place) else { return self.channel.keep_idle_log(bytes) };
+        if (call.log.len() + bytes.len()) as u64 > self.terms.bounds.log_let_in() {
+            return Err(Broken::Lie("more log than it is allowed to send"));
+        }
+        call.log.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Ends the instance, and all calls in it. It may wait until the process has
+    /// been seen to end.
+    pub(crate) fn give_up(&mut self, broken: &Broken) -> Vec<(Done, CallEnd)> {
+        self.is_over = true;
+        let now = Instant::now();
+        let fault = self.broken(broken, "the call");
+        let is_shared = self.under_way.len() > 1;
+        let calls = std::mem::take(&mut self.under_way).into_iter().map(|call| {
+            let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
+            let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
+            (call.done, CallEnd { result: Err(fault), log: call.log })
+        });
+        calls.collect()
+    }
+
+    /// Whether a call in it has used up its time.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.under_way.iter().any(|call| call.deadline <= now)
+    }
+
+    /// Waits until there is something to act on, or a call has used up its time.
+    pub(crate) fn wait(&mut self) -> Result<(), Broken> {
+        match self.under_way.iter().map(|call| call.deadline).min() {
+            Some(deadline) => self.channel.wait(deadline),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a part of what was to be sent still waits.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.channel.is_sending()
+    }
+
+    /// Whether calls are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Nothing more can be done with it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over || !self.is_alive()
+    }
+
+    /// The descriptor of its channel.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd()
     }
 
     /// Whether its process is there, as far as is known.
@@ -286,6 +417,11 @@ impl Instance {
         }
         Fault::new(code, without_addresses(&text))
     }
+}
+
+fn beside_a_late_one() -> Fault {
+    let why = "its instance was ended because another request in it took too long; try again";
+    Fault::new(FailureCode::Resources, why)
 }
 
 fn unavailable(what: &str, why: &str) -> Fault {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::language::Language;
 use super::layers::Layers;
+use super::reactor::Reactor;
 use super::secrets::SecretSource;
 use crate::Error;
 
@@ -64,6 +65,9 @@ pub struct FunctionsOptions {
     /// Instances without a function that are kept forked, for such functions:
     /// faster still, for some 3 MiB of memory each.
     pub blanks: usize,
+    /// Watches the channels of instances, so that calls can be begun without a
+    /// thread that waits for each; without it every call waits in a thread.
+    pub reactor: Option<Arc<dyn Reactor>>,
 }
 
 impl FunctionsOptions {
@@ -96,6 +100,7 @@ impl FunctionsOptions {
                 // A fork of Node takes most of the time of a start.
                 Language::Node => 2,
             },
+            reactor: None,
         }
     }
 

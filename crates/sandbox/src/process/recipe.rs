@@ -69,6 +69,11 @@ impl Recipe {
         self.image.as_ref().map(|image| image.settings.timeout)
     }
 
+    /// Calls that may run in it at the same time.
+    pub(super) fn calls_at_once(&self) -> u16 {
+        self.image.as_ref().map_or(1, |image| image.settings.calls_at_once)
+    }
+
     /// Looks a procedure up; its layers are written out if they are not there.
     pub(super) fn of(
         procedure: Handle,

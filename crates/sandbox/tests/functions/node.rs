@@ -488,9 +488,11 @@ fn lies_on_the_channel(language: Language) {
     let world = World::new(language);
     for words in [
         "require('crypto').randomBytes(100)",
-        "'\\xff\\xff\\xff\\xff\\x05', 'latin1'",
-        "'\\0\\0\\0\\0\\x09', 'latin1'",
-        "'\\x0a\\0\\0\\0\\x01SNWP\\x02\\0\\0\\0\\0\\0', 'latin1'",
+        "'\\xff\\xff\\xff\\xff\\x05\\x01\\0\\0\\0', 'latin1'",
+        "'\\0\\0\\0\\0\\x09\\0\\0\\0\\0', 'latin1'",
+        "'\\x0a\\0\\0\\0\\x01\\0\\0\\0\\0SNWP\\x03\\0\\0\\0\\0\\0', 'latin1'",
+        // An answer to a call that there is not.
+        "'\\x02\\0\\0\\0\\x05\\x07\\0\\0\\0hi', 'latin1'",
     ] {
         let lines = format!("fs.writeSync(3, Buffer.from({words})); await new Promise(() => {{}})");
         let fault = world.run(&apply(&lines)).unwrap_err();
@@ -500,7 +502,9 @@ fn lies_on_the_channel(language: Language) {
     }
     fails(&world, "fs.closeSync(3); await new Promise(() => {})", FailureCode::Trap);
     // A forged result is the function's own result.
-    let forged = apply("fs.writeSync(3, Buffer.from('\\x02\\0\\0\\0\\x05hi')); await new Promise(() => {})");
+    let forged = apply(
+        "fs.writeSync(3, Buffer.from('\\x02\\0\\0\\0\\x05\\x01\\0\\0\\0hi')); await new Promise(() => {})",
+    );
     assert_eq!(says(&world, &forged), "hi");
 }
 

@@ -257,10 +257,12 @@ fn lies_on_the_channel(language: Language) {
     let world = World::new(language);
     for words in [
         "os.urandom(100)",
-        "b'\\xff\\xff\\xff\\xff\\x05'",
-        "b'\\x00\\x00\\x00\\x00\\x09'",
-        "b'\\x0a\\x00\\x00\\x00\\x01SNWP\\x01\\x00\\x00\\x00\\x00\\x00'",
-        "b'\\x02\\x00\\x00\\x00\\x08\\x01x' * 1_000_000",
+        "b'\\xff\\xff\\xff\\xff\\x05\\x01\\0\\0\\0'",
+        "b'\\0\\0\\0\\0\\x09\\0\\0\\0\\0'",
+        "b'\\x0a\\0\\0\\0\\x01\\0\\0\\0\\0SNWP\\x03\\0\\0\\0\\0\\0'",
+        "b'\\x02\\0\\0\\0\\x08\\x01\\0\\0\\0\\x01x' * 1_000_000",
+        // An answer to a call that there is not.
+        "b'\\x02\\0\\0\\0\\x05\\x07\\0\\0\\0hi'",
     ] {
         let fault = world.run(&apply(&format!("os.write(3, {words})\ntime.sleep(100)"))).unwrap_err();
         // Random bytes may also promise a frame that does not come.
@@ -268,7 +270,7 @@ fn lies_on_the_channel(language: Language) {
         world.assert_others_are_served();
     }
     // A forged result is the function's own result.
-    assert_eq!(world.says("os.write(3, b'\\x02\\x00\\x00\\x00\\x05hi')\ntime.sleep(1)"), "hi");
+    assert_eq!(world.says("os.write(3, b'\\x02\\0\\0\\0\\x05\\x01\\0\\0\\0hi')\ntime.sleep(1)"), "hi");
 }
 
 fn closing_the_channel(language: Language) {
@@ -288,7 +290,7 @@ fn huge_results(language: Language) {
     let fault = fails(&world, "return bytes((1 << 20) + 1)", FailureCode::BadResult);
     assert!(fault.detail.contains("1048577"), "{fault}");
     fails(&world, "return 'text'", FailureCode::BadResult);
-    fails(&world, "os.write(3, b'\\x01\\x00\\x10\\x00\\x05')\ntime.sleep(100)", FailureCode::Trap);
+    fails(&world, "os.write(3, b'\\x01\\0\\x10\\0\\x05\\x01\\0\\0\\0')\ntime.sleep(100)", FailureCode::Trap);
     assert_eq!(world.says("return bytes(1 << 20)").len(), 1 << 20);
 }
 

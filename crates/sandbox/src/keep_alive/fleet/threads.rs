@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What happens beside the calls: instances are made and ended, time passes.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
 
-use super::{Decision, Error, FunctionId, InstanceId, Live, Shared, State};
+use super::{Bringer, Decision, Error, FunctionId, InstanceId, Live, Said, Shared, State, Ticket};
 use crate::{Origin, SandboxId, Spec};
 
 /// Instances whose memory is measured in one look.
@@ -13,7 +14,7 @@ const MEASURED_AT_ONCE: usize = 64;
 
 impl Shared {
     /// Makes and ends instances until all is over.
-    pub(super) fn make_and_end(&self) {
+    pub(super) fn make_and_end(self: &Arc<Self>) {
         let mut state = self.state.lock();
         loop {
             // What is ended may free the memory for what is made.
@@ -34,7 +35,11 @@ impl Shared {
     }
 
     /// Does something that others must know to be under way.
-    fn apart(&self, state: &mut MutexGuard<'_, State>, act: impl FnOnce(&Self, &mut MutexGuard<'_, State>)) {
+    fn apart(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        act: impl FnOnce(&Arc<Self>, &mut MutexGuard<'_, State>),
+    ) {
         state.under_way += 1;
         act(self, state);
         state.under_way -= 1;
@@ -44,7 +49,7 @@ impl Shared {
         }
     }
 
-    fn end(&self, state: &mut MutexGuard<'_, State>, stops: &[InstanceId]) {
+    fn end(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, stops: &[InstanceId]) {
         let live = stops.iter().filter_map(|id| state.live.remove(id));
         let sandboxes: Vec<SandboxId> = live.map(|live| live.sandbox).collect();
         for id in stops {
@@ -63,7 +68,7 @@ impl Shared {
         _ = self.sandbox.delete(sandboxes);
     }
 
-    fn make(&self, state: &mut MutexGuard<'_, State>, starts: &[(FunctionId, InstanceId)]) {
+    fn make(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, starts: &[(FunctionId, InstanceId)]) {
         let specs = starts.iter().map(|(function, _)| state.specs.get(function).copied());
         // A function with an instance is not forgotten.
         let specs: Vec<Spec> = specs.flatten().collect();
@@ -129,19 +134,33 @@ impl Shared {
     }
 
     /// Looks at the instances every now and then until all is over.
-    pub(super) fn pass_time(&self) {
+    pub(super) fn pass_time(self: &Arc<Self>) {
         let mut state = self.state.lock();
         while !state.is_over {
             let next = Instant::now() + self.options.tick;
             while !state.is_over && !self.progress.wait_until(&mut state, next).timed_out() {}
             self.look(&mut state);
+            self.refuse_late(&mut state);
             let decisions = state.policy.tick(self.now());
             self.act(&mut state, decisions);
         }
     }
 
+    /// Calls that were begun, and have waited beyond their deadline.
+    fn refuse_late(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) {
+        let now = Instant::now();
+        let late = state.turns.iter().filter(|(_, turn)| {
+            matches!(turn.said, Said::Nothing)
+                && matches!(turn.bringer, Bringer::Nobody(_, deadline) if deadline <= now)
+        });
+        let late: Vec<Ticket> = late.map(|(ticket, _)| *ticket).collect();
+        for ticket in late {
+            self.give_up(state, ticket, Error::Late);
+        }
+    }
+
     /// Measures what ran, and finds out what died while it was idle.
-    fn look(&self, state: &mut MutexGuard<'_, State>) {
+    fn look(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) {
         let mut ran = Vec::new();
         while let Some(id) = state.unmeasured.pop_first() {
             ran.extend(state.live.get(&id).map(|live| (id, live.sandbox)));

@@ -34,6 +34,25 @@ impl Policy {
         out
     }
 
+    /// A call came, and runs in an instance of its function that is in use.
+    pub fn joined(&mut self, now: u64, id: FunctionId) {
+        if let Some(function) = self.functions.get_mut(&id) {
+            function.counts.arrivals += 1;
+            function.counts.warm += 1;
+            function.pauses.arrived(now);
+        }
+    }
+
+    /// The oldest waiting call of a function, which waits no more: it runs in an
+    /// instance that is in use.
+    pub fn take_waiting(&mut self, id: FunctionId) -> Option<Ticket> {
+        let ticket = self.next_waiting(id)?.ticket;
+        if let Some(function) = self.functions.get_mut(&id) {
+            function.counts.warm += 1;
+        }
+        Some(ticket)
+    }
+
     fn admit(
         &mut self,
         now: u64,

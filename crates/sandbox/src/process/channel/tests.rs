@@ -2,6 +2,8 @@
 //! What the node makes of what an instance may send.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+use std::time::Duration;
+
 use super::*;
 
 const BOUNDS: Bounds = Bounds { result_bytes_max: 1 << 20, log_bytes_max: 1 << 10 };
@@ -11,8 +13,13 @@ fn soon() -> Instant {
 }
 
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    frame_of(kind, 7, payload)
+}
+
+fn frame_of(kind: u8, turn: Turn, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
     bytes.push(kind);
+    bytes.extend(turn.to_le_bytes());
     bytes.extend(payload);
     bytes
 }
@@ -25,7 +32,7 @@ fn heard(words: &[u8]) -> Vec<Result<Frame, Broken>> {
         // It fails when the node has hung up on a liar.
         _ = peer.write_all(&words);
     });
-    let mut channel = Channel::new(own, BOUNDS);
+    let mut channel = Channel::new(own, BOUNDS).unwrap();
     let mut frames = Vec::new();
     loop {
         let answer = channel.answer(soon());
@@ -41,7 +48,7 @@ fn heard(words: &[u8]) -> Vec<Result<Frame, Broken>> {
 
 #[test]
 fn frames_are_told_apart() {
-    let mut words = frame(HELLO, b"SNWP\x02\x00\x00\x00\x00\x00");
+    let mut words = frame(HELLO, b"SNWP\x03\x00\x00\x00\x00\x00");
     words.extend(frame(LOADED, b""));
     words.extend(frame(LOG, b"\x01hello"));
     words.extend(frame(RESULT, b"bytes"));
@@ -51,11 +58,11 @@ fn frames_are_told_apart() {
     assert_eq!(
         heard(&words),
         [
-            Ok(Frame::Hello { version: 2 }),
+            Ok(Frame::Hello { version: 3 }),
             Ok(Frame::Loaded),
-            Ok(Frame::Result(b"bytes".to_vec())),
-            Ok(Frame::Raised(raised)),
-            Ok(Frame::BadResult("why".into())),
+            Ok(Frame::Answer(7, Answer::Result(b"bytes".to_vec()))),
+            Ok(Frame::Answer(7, Answer::Raised(raised))),
+            Ok(Frame::Answer(7, Answer::BadResult("why".into()))),
             Err(Broken::Closed),
         ]
     );
@@ -67,7 +74,7 @@ fn lies_are_noticed_before_anything_is_allocated() {
         [(RESULT, u32::MAX), (RESULT, (1 << 20) + 1), (HELLO, 11), (LOADED, 1), (RAISED, 1 << 20), (LOG, 0)]
     {
         let mut words = len.to_le_bytes().to_vec();
-        words.push(kind);
+        words.extend([kind, 0, 0, 0, 0]);
         assert!(matches!(heard(&words)[..], [Err(Broken::Lie(_))]), "kind {kind}, {len} bytes");
     }
     for words in [frame(0, b""), frame(10, b""), frame(CALL, b"1234"), frame(RAISED, b"\xff\xff\xff\xff")] {
@@ -80,12 +87,72 @@ fn lies_are_noticed_before_anything_is_allocated() {
 #[test]
 fn a_peer_that_stalls_is_late() {
     let (own, mut peer) = UnixStream::pair().unwrap();
-    peer.write_all(&frame(RESULT, b"whole")[..7]).unwrap();
-    let mut channel = Channel::new(own, BOUNDS);
+    peer.write_all(&frame(RESULT, b"whole")[..11]).unwrap();
+    let mut channel = Channel::new(own, BOUNDS).unwrap();
     assert_eq!(channel.answer(Instant::now() + Duration::from_millis(30)), Err(Broken::Late));
     // Nor is one waited for that does not read.
     let big = vec![0; 8 << 20];
-    assert_eq!(channel.call(&[&big], Instant::now() + Duration::from_millis(30)), Err(Broken::Late));
+    channel.call(1, &[&big]).unwrap();
+    assert_eq!(channel.flush(), Ok(false));
+    assert!(channel.is_sending());
+    assert_eq!(channel.answer(Instant::now() + Duration::from_millis(30)), Err(Broken::Late));
+}
+
+#[test]
+fn nothing_waits_for_what_has_not_come() {
+    let (own, mut peer) = UnixStream::pair().unwrap();
+    let mut channel = Channel::new(own, BOUNDS).unwrap();
+    assert_eq!(channel.read(), Ok(None));
+    let long = vec![b'x'; 300_000];
+    let words = [frame_of(LOG, 1, b"\x01a"), frame_of(RESULT, 2, &long), frame_of(RESULT, 1, b"b")].concat();
+    let (sent, rest) = words.split_at(HEADER_LEN + 2 + HEADER_LEN - 1);
+    peer.write_all(sent).unwrap();
+    assert_eq!(channel.read(), Ok(None), "nothing was looked for anew");
+    channel.may_read();
+    assert_eq!(channel.read(), Ok(Some(Frame::Log(1, b"a".to_vec()))));
+    assert_eq!(channel.read(), Ok(None), "half a header");
+    let (sent, rest) = rest.split_at(100_000);
+    peer.write_all(sent).unwrap();
+    channel.may_read();
+    assert_eq!(channel.read(), Ok(None), "half a result");
+    let writer = std::thread::spawn({
+        let rest = rest.to_vec();
+        move || peer.write_all(&rest).unwrap()
+    });
+    let mut frames = Vec::new();
+    while frames.len() < 2 {
+        channel.wait(soon()).unwrap();
+        frames.extend(channel.read().unwrap());
+    }
+    writer.join().unwrap();
+    let results = [(2, long), (1, b"b".to_vec())].map(|(turn, it)| Frame::Answer(turn, Answer::Result(it)));
+    assert_eq!(frames, results);
+}
+
+#[test]
+fn calls_arrive_whole_and_in_order() {
+    let (own, mut peer) = UnixStream::pair().unwrap();
+    let mut channel = Channel::new(own, BOUNDS).unwrap();
+    let big = vec![3; 2 << 20];
+    channel.call(1, &[b"a", &big]).unwrap();
+    channel.call(2, &[b"", b"b"]).unwrap();
+    assert_eq!(channel.flush(), Ok(false));
+    let expected = [
+        frame_of(CALL, 1, &[&[2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 32, 0], b"a".as_slice(), &big].concat()),
+        frame_of(CALL, 2, &[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, b'b']),
+    ]
+    .concat();
+    let reader = std::thread::spawn(move || {
+        let mut came = vec![0; expected.len()];
+        peer.read_exact(&mut came).unwrap();
+        assert!(came == expected);
+    });
+    while !channel.flush().unwrap() {
+        std::thread::yield_now();
+    }
+    reader.join().unwrap();
+    assert_eq!(channel.outgoing.capacity(), 0, "what was long is not kept");
+    assert!(channel.call(3, &[b"".as_slice(); 64]).is_err(), "more arguments than a call has");
 }
 
 /// Pseudo-random, the same on every run.

@@ -2,13 +2,15 @@
 //! Functions keep the contract of sandboxes, and fail as values.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use objects::TreeBuilder;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
-use std::time::Duration;
+use objects::{Limits, TreeBuilder};
 
 use super::*;
 use crate::contract::Fixture;
 use crate::process::language::Language;
+use crate::process::reactor::{Reactor, Ready};
 
 struct World {
     store: Arc<Store>,
@@ -182,4 +184,109 @@ fn bounds_of_requests() {
     let tree = world.store.keep_tree(TreeBuilder::new().view());
     let Invoked::Done(outcome) = world.functions.invoke(id, world.call(ECHO, &[tree])).unwrap();
     assert_eq!(outcome.result.unwrap_err().code, FailureCode::BadHandle);
+}
+
+/// Watches each instance with a thread.
+#[derive(Debug)]
+struct Watchers;
+
+impl Reactor for Watchers {
+    fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
+        std::thread::spawn(
+            move || while linux::wait_readable(&fd, Duration::from_secs(1)).is_ok() && ready.act() {},
+        );
+    }
+
+    fn when_writable(&self, _: OwnedFd, ready: Box<dyn Ready>) {
+        std::thread::spawn(move || while ready.act() {});
+    }
+}
+
+impl World {
+    fn watched(language: Language) -> Self {
+        Self::uncontained(FunctionsOptions {
+            reactor: Some(Arc::new(Watchers)),
+            call_timeout: Duration::from_secs(20),
+            ..FunctionsOptions::new(language)
+        })
+    }
+
+    /// Begins a call; its end comes through the channel.
+    fn begin(&self, id: SandboxId, call: Call) -> mpsc::Receiver<Outcome> {
+        let (sender, receiver) = mpsc::channel();
+        self.functions.begin(id, call, Box::new(move |ended| sender.send(ended.unwrap()).unwrap()));
+        receiver
+    }
+
+    fn begun(&self, id: SandboxId, source: &str, argument: &[u8]) -> mpsc::Receiver<Outcome> {
+        self.begin(id, self.call(source, &[self.store.keep_blob(argument)]))
+    }
+
+    fn text(&self, outcome: &Outcome) -> String {
+        let handle = outcome.result.clone().unwrap();
+        String::from_utf8(self.functions.bytes(handle).unwrap().as_slice().to_vec()).unwrap()
+    }
+}
+
+/// Answers when three calls are there, the last one first.
+const TOGETHER: &str = "const all = [];\nexports.apply = (x) => new Promise((done) => {\n\
+    \x20 all.push(() => done(Buffer.concat([x, Buffer.from(` of ${all.length}`)])));\n\
+    \x20 if (all.length === 3) for (const one of all.reverse()) setImmediate(one);\n});\n";
+
+#[test]
+fn calls_that_are_begun_run_at_once() {
+    let world = World::watched(Language::Node);
+    let id = world.created(TOGETHER);
+    let begun = [b"a", b"b", b"c"].map(|name| world.begun(id, TOGETHER, name));
+    let texts = begun.map(|begun| world.text(&begun.recv_timeout(Duration::from_secs(20)).unwrap()));
+    assert_eq!(texts, ["a of 3", "b of 3", "c of 3"]);
+    // Whoever waits in a thread is served by the same watchers.
+    assert_eq!(world.run("exports.apply = (x) => x;\n", &[b"alone"]).unwrap(), b"alone");
+    let python = World::watched(Language::Python);
+    let source = "n = 0\ndef apply(x):\n    global n\n    n += 1\n    print(n)\n    return b'%d of %d' % (n, len(x))\n";
+    let id = python.created(source);
+    let big = vec![b'x'; 3 << 20];
+    let begun: Vec<_> = (0..3).map(|_| python.begun(id, source, &big)).collect();
+    for (number, begun) in begun.into_iter().enumerate() {
+        let outcome = begun.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(python.text(&outcome), format!("{} of {}", number + 1, 3 << 20));
+        assert_eq!(outcome.log, format!("{}\n", number + 1).into_bytes());
+    }
+}
+
+#[test]
+fn who_shares_an_instance_with_a_late_call_is_told() {
+    let world = World::watched(Language::Node);
+    let source = "exports.apply = () => new Promise(() => {});\n";
+    let id = world.created(source);
+    let soon = Instant::now() + Duration::from_millis(50);
+    let late = world.begin(id, Call { deadline: Some(soon), ..world.call(source, &[]) });
+    let beside = world.begun(id, source, b"");
+    let fault = |begun: mpsc::Receiver<Outcome>| {
+        begun.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err()
+    };
+    assert_eq!(fault(late).code, FailureCode::Deadline);
+    let fault_beside = fault(beside);
+    assert_eq!(fault_beside.code, FailureCode::Resources);
+    assert!(fault_beside.detail.contains("another request in it took too long"), "{fault_beside}");
+    // It is not made anew for a call that was begun.
+    assert!(!world.functions.state(&[id]).pop().unwrap().unwrap().is_alive);
+    assert_eq!(fault(world.begun(id, source, b"")).code, FailureCode::Resources);
+    world.functions.kill(&[id]).pop().unwrap().unwrap();
+    assert!(matches!(world.functions.delete(&[id])[..], [Ok(())]));
+}
+
+#[test]
+fn a_call_ends_with_the_instance_that_it_runs_in() {
+    let world = World::watched(Language::Python);
+    let source = "import os\ndef apply(x): os._exit(3)\n";
+    let id = world.created(source);
+    let outcome = world.begun(id, source, b"").recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(outcome.result.unwrap_err().detail.contains("with status 3"));
+    let source = "import time\ndef apply(x):\n    time.sleep(2)\n";
+    let id = world.created(source);
+    let begun = world.begun(id, source, b"");
+    world.functions.kill(&[id]).pop().unwrap().unwrap();
+    let fault = begun.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err();
+    assert_eq!(fault.code, FailureCode::Cancelled, "{fault}");
 }

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls of warm functions over HTTP: the same handlers behind a node, behind
+//! FastAPI, and in plain Node.
+//!
+//! All servers may use all processors, and so does the load generator: what a
+//! server leaves free is what it can be asked for more. They alternate in
+//! rounds, and each figure is the median over rounds; ratios are of the same
+//! round. Throughput is of 50 connections that are never idle; latencies are
+//! at half of what the slowest plain Node round could do (of FastAPI, for
+//! Python), in an open loop.
+
+mod load;
+mod servers;
+
+use std::time::Duration;
+
+use crate::figures::{Report, median};
+use load::{Exchange, Pace, Seen};
+use servers::{ANSWER, EVENT, Functions, Server};
+
+const CONNECTIONS: usize = 50;
+const ROUNDS: usize = 5;
+const WARMING: Duration = Duration::from_secs(2);
+const SATURATED: Duration = Duration::from_secs(3);
+const OPEN: Duration = Duration::from_secs(4);
+/// The part of its peer's throughput at which latencies are measured.
+const LOAD_SHARE: f64 = 0.5;
+
+/// One server and what it did, round by round.
+struct Subject<'a> {
+    name: &'static str,
+    server: &'a Server,
+    exchange: Exchange,
+    saturated: Vec<Seen>,
+    /// Of the server (of a node: without its instances), by request.
+    cpu_us: Vec<f64>,
+    open: Vec<Seen>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(name: &'static str, server: &'a Server, path: &str) -> Self {
+        let exchange = Exchange::post(path, EVENT, ANSWER);
+        Self { name, server, exchange, saturated: Vec::new(), cpu_us: Vec::new(), open: Vec::new() }
+    }
+
+    fn load(&self, pace: Pace, duration: Duration) -> anyhow::Result<Seen> {
+        load::run(self.server.address, &self.exchange, CONNECTIONS, pace, duration)
+    }
+
+    fn saturate(&mut self) -> anyhow::Result<()> {
+        let before = self.server.family_cpu_s()?;
+        let seen = self.load(Pace::Saturated, SATURATED)?;
+        self.cpu_us.push((self.server.family_cpu_s()? - before) * 1e6 / seen.count() as f64);
+        self.saturated.push(seen);
+        Ok(())
+    }
+
+    fn at(&mut self, rate: f64) -> anyhow::Result<()> {
+        let seen = self.load(Pace::Open(rate), OPEN)?;
+        self.open.push(seen);
+        Ok(())
+    }
+
+    fn per_second(&self, round: usize) -> f64 {
+        self.saturated[round].per_second
+    }
+
+    fn report(&self, report: &mut Report) {
+        let name = self.name;
+        let each = |of: &dyn Fn(&Seen) -> f64, seen: &[Seen]| median(seen.iter().map(of).collect());
+        let per_second = each(&|seen| seen.per_second, &self.saturated);
+        report.add(&format!("{name}_per_s"), per_second, "/s", "saturated", ROUNDS);
+        let cpu = median(self.cpu_us.clone());
+        report.add(&format!("{name}_cpu_us"), cpu, "µs", "of the server, a request, saturated", ROUNDS);
+        for (part, word) in [(0.5, "p50"), (0.99, "p99")] {
+            let value = each(&|seen| seen.percentile_us(part), &self.open);
+            report.add(&format!("{name}_{word}_us"), value, "µs", "open loop", ROUNDS);
+        }
+    }
+}
+
+/// The median over rounds of a ratio within each.
+fn ratio(of: impl Fn(usize) -> f64) -> f64 {
+    median((0..ROUNDS).map(of).collect())
+}
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let processors = linux::available_cpus().map_or(1, |cpus| cpus.len());
+    let functions = Functions::start(processors)?;
+    let node_http = servers::node_http(functions.folder(), processors)?;
+    let fastapi = report.peer("FastAPI", || servers::fastapi(functions.folder(), processors));
+    let node = &functions.node;
+    let mut ours_node = Subject::new("node_function", node, "/function/hello-node");
+    let mut plain_node = Subject::new("node_http", &node_http, "/");
+    let mut ours_python = Subject::new("python_function", node, "/function/hello-python");
+    let mut plain_python = fastapi.as_ref().map(|server| Subject::new("fastapi", server, "/"));
+
+    let mut all = vec![&mut ours_node, &mut plain_node, &mut ours_python];
+    all.extend(&mut plain_python);
+    for subject in &mut all {
+        servers::await_answer(subject.server, |_| subject.load(Pace::Open(100.0), WARMING / 4).map(drop))?;
+        subject.load(Pace::Saturated, WARMING)?;
+    }
+    for _ in 0..ROUNDS {
+        all.iter_mut().try_for_each(|subject| subject.saturate())?;
+    }
+    let slowest = |subject: &Subject<'_>| {
+        LOAD_SHARE * subject.saturated.iter().map(|seen| seen.per_second).fold(f64::INFINITY, f64::min)
+    };
+    let rate_node = slowest(all[1]);
+    let rate_python = slowest(all.get(3).unwrap_or(&all[2]));
+    for _ in 0..ROUNDS {
+        for (at, subject) in all.iter_mut().enumerate() {
+            subject.at(if at < 2 { rate_node } else { rate_python })?;
+        }
+    }
+    all.iter().for_each(|subject| subject.report(report));
+
+    let over_node = ratio(|round| ours_node.per_second(round) / plain_node.per_second(round));
+    report.add("throughput_over_node_http", over_node, "x", "the function / plain Node, clustered", ROUNDS);
+    let p99 = |ours: &Subject<'_>, plain: &Subject<'_>| {
+        ratio(|round| ours.open[round].percentile_us(0.99) / plain.open[round].percentile_us(0.99))
+    };
+    let p99_node = p99(&ours_node, &plain_node);
+    report.add("p99_over_best_plain", p99_node, "x", "the function / plain Node, the same rate", ROUNDS);
+    let cpu = ratio(|round| ours_node.cpu_us[round] / plain_node.cpu_us[round]);
+    report.add("gateway_cpu_over_node_hello", cpu, "x", "the node's process / all of plain Node", ROUNDS);
+    if let Some(plain) = &plain_python {
+        let over = ratio(|round| ours_python.per_second(round) / plain.per_second(round));
+        report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", ROUNDS);
+        let p99 = p99(&ours_python, plain);
+        report.add("python_p99_over_fastapi", p99, "x", "at the same rate", ROUNDS);
+    }
+    report.note(format!(
+        "{CONNECTIONS} keep-alive connections; open loops at {rate_node:.0} requests a second (Node) and \
+         {rate_python:.0} (Python); load generator and servers share {processors} processors"
+    ));
+    Ok(())
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who tells instances that something has come for them.
+//!
+//! The node has an event loop already, for its clients. Channels of instances
+//! are watched by the same one, so that an answer of a function is read by the
+//! very thread that hands it on.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+/// What is to happen when a descriptor is ready. Called by one thread at a
+/// time, and never blocks.
+pub trait Ready: Send + Sync {
+    /// Something can be read or written now. False: no more is wanted.
+    fn act(&self) -> bool;
+}
+
+/// An event loop. Both functions return at once, and take a descriptor of
+/// their own, which they close when no more is wanted.
+pub trait Reactor: Send + Sync + fmt::Debug {
+    /// Calls `ready` whenever bytes have come, until it wants no more. It is
+    /// called again only when further ones come.
+    fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>);
+
+    /// Calls `ready` when there is room for writing, until it wants no more.
+    fn when_writable(&self, fd: OwnedFd, ready: Box<dyn Ready>);
+}

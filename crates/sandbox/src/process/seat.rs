@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One sandbox of a function: its instance, the calls in it, and their time.
+//!
+//! The instance is locked only for as long as it takes to write or read what
+//! is there; a call that runs holds no lock. What takes a while, as finding
+//! out how a process ended and taking its container down, happens in a thread
+//! of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use objects::{FailureCode, Handle, Limits};
+use parking_lot::{Condvar, Mutex};
+
+use super::channel::Broken;
+use super::instance::{CallEnd, Done, Instance, Life};
+use super::reactor::{Reactor, Ready};
+use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
+
+/// How often the time of calls is looked at, while there are any.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// After so many looks without a call a sandbox is not looked at any more.
+const LOOKS_IDLE: u32 = 100;
+
+/// One sandbox.
+pub(super) struct Seat {
+    pub(super) procedure: Handle,
+    pub(super) limits: Limits,
+    pub(super) control: Mutex<Control>,
+    instance: Mutex<Option<Held>>,
+    /// Held while an instance is made in place of one that has ended.
+    pub(super) making: Mutex<()>,
+    /// Held by the one call that its thread waits for.
+    pub(super) turns: Mutex<()>,
+    pub(super) log: Mutex<Vec<u8>>,
+    is_watched: AtomicBool,
+}
+
+/// An instance, and which one it is of those that the seat had.
+struct Held {
+    instance: Instance,
+    number: u64,
+}
+
+pub(super) struct Control {
+    pub(super) state: State,
+    /// The instance, to be ended by a kill while a call holds it.
+    pub(super) life: Option<Arc<Life>>,
+    /// Instances so far.
+    instances: u64,
+}
+
+impl Control {
+    pub(super) fn wrong_phase(&self, id: SandboxId, request: &'static str) -> Error {
+        Error::WrongPhase { id, phase: self.state.phase, request }
+    }
+}
+
+impl Seat {
+    pub(super) fn new(spec: &Spec, origin: Origin) -> Self {
+        let phase = Phase::Created;
+        let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
+        Self {
+            procedure: spec.procedure,
+            limits: spec.limits,
+            control: Mutex::new(Control { state, life: None, instances: 0 }),
+            instance: Mutex::default(),
+            making: Mutex::default(),
+            turns: Mutex::default(),
+            log: Mutex::default(),
+            is_watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Has this instance from now on.
+    pub(super) fn take(self: &Arc<Self>, instance: Instance, reactor: Option<&dyn Reactor>) {
+        let number = {
+            let mut control = self.control.lock();
+            control.instances += 1;
+            control.instances
+        };
+        let watched = reactor.and_then(|reactor| Some((reactor, instance.fd().try_clone_to_owned().ok()?)));
+        let before = self.instance.lock().replace(Held { instance, number });
+        drop(before);
+        if let Some((reactor, fd)) = watched {
+            reactor.watch(fd, Box::new(Watched { seat: Arc::downgrade(self), number }));
+        }
+    }
+
+    pub(super) fn has_instance(&self) -> bool {
+        self.instance.lock().as_ref().is_some_and(|held| !held.instance.is_over())
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        self.control.lock().state.phase != Phase::Running
+    }
+
+    /// Why there is no instance.
+    pub(super) fn gone(&self) -> Fault {
+        if self.is_killed() {
+            return Fault::new(FailureCode::Cancelled, "the sandbox was killed");
+        }
+        Fault::new(FailureCode::Resources, "its instance has ended; try again")
+    }
+
+    /// Begins a call in the instance that is there.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        arguments: &[&[u8]],
+        deadline: Option<Instant>,
+        done: Done,
+        reactor: Option<&dyn Reactor>,
+    ) -> Result<(), (Fault, Done)> {
+        let mut held = self.instance.lock();
+        let Some(Held { instance, number }) = &mut *held else { return Err((self.gone(), done)) };
+        instance.begin(arguments, deadline, done)?;
+        if instance.is_sending()
+            && let Some(reactor) = reactor
+            && let Ok(fd) = instance.fd().try_clone_to_owned()
+        {
+            let ready = Writing(Watched { seat: Arc::downgrade(self), number: *number });
+            drop(held);
+            reactor.when_writable(fd, Box::new(ready));
+        }
+        Ok(())
+    }
+
+    /// Waits until the calls that are under way have ended.
+    pub(super) fn drive(&self) {
+        loop {
+            let mut ended = Vec::new();
+            let mut held = self.instance.lock();
+            let Some(Held { instance, .. }) = &mut *held else { return };
+            let acted = instance.act(&mut ended);
+            let waited = acted.and_then(|()| if ended.is_empty() { instance.wait() } else { Ok(()) });
+            if let Err(broken) = waited {
+                ended.extend(instance.give_up(&broken));
+                let over = held.take();
+                drop(held);
+                self.end_life(over);
+            } else {
+                drop(held);
+            }
+            let is_over = !ended.is_empty();
+            tell(ended);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Acts on what has come for this instance; false if it is over.
+    fn act(self: &Arc<Self>, number: u64) -> bool {
+        let mut ended = Vec::new();
+        let acted = {
+            let mut held = self.instance.lock();
+            match &mut *held {
+                Some(held) if held.number == number => held.instance.act(&mut ended),
+                _ => return false,
+            }
+        };
+        tell(ended);
+        match acted {
+            Ok(()) => true,
+            Err(broken) => {
+                self.give_up(number, broken);
+                false
+            }
+        }
+    }
+
+    /// Ends this instance and the calls in it, in a thread of its own.
+    fn give_up(self: &Arc<Self>, number: u64, broken: Broken) {
+        let mut held = self.instance.lock();
+        if held.as_ref().is_none_or(|held| held.number != number) {
+            return;
+        }
+        let Some(mut over) = held.take() else { return };
+        drop(held);
+        let seat = self.clone();
+        let end = move || {
+            tell(over.instance.give_up(&broken));
+            seat.end_life(Some(over));
+        };
+        // Without a thread it would have been done here; the closure is gone then,
+        // and with it the instance and its calls.
+        _ = std::thread::Builder::new().name("sinew-ending".to_owned()).spawn(end);
+    }
+
+    /// Lets go of an instance that has ended. Taking its container down takes a
+    /// while.
+    fn end_life(&self, over: Option<Held>) {
+        let mut control = self.control.lock();
+        let is_its =
+            |life: &mut Arc<Life>| over.as_ref().is_some_and(|over| Arc::ptr_eq(life, over.instance.life()));
+        let life = control.life.take_if(is_its);
+        drop(control);
+        drop((life, over));
+    }
+
+    /// A call has ended.
+    pub(super) fn leave(&self, has_succeeded: bool, log: &[u8]) {
+        if !log.is_empty() || !self.log.lock().is_empty() {
+            log.clone_into(&mut self.log.lock());
+        }
+        let state = &mut self.control.lock().state;
+        state.running -= 1;
+        if has_succeeded {
+            state.succeeded += 1;
+        } else {
+            state.failed += 1;
+        }
+    }
+
+    /// Ends the instance if a call in it is late; whether calls are under way.
+    fn look(self: &Arc<Self>, now: Instant) -> bool {
+        let late = {
+            let held = self.instance.lock();
+            let Some(Held { instance, number }) = &*held else { return false };
+            if !instance.is_late(now) {
+                return instance.is_busy();
+            }
+            *number
+        };
+        self.give_up(late, Broken::Late);
+        false
+    }
+}
+
+fn tell(ended: Vec<(Done, CallEnd)>) {
+    ended.into_iter().for_each(|(done, ended)| done(ended));
+}
+
+/// An instance that a reactor watches, for as long as its seat has it.
+struct Watched {
+    seat: Weak<Seat>,
+    number: u64,
+}
+
+impl Ready for Watched {
+    fn act(&self) -> bool {
+        self.seat.upgrade().is_some_and(|seat| seat.act(self.number))
+    }
+}
+
+/// The same, until all that waits is written.
+struct Writing(Watched);
+
+impl Ready for Writing {
+    fn act(&self) -> bool {
+        let Some(seat) = self.0.seat.upgrade() else { return false };
+        seat.act(self.0.number)
+            && seat.instance.lock().as_ref().is_some_and(|held| held.instance.is_sending())
+    }
+}
+
+/// Ends calls whose time is over: a thread that looks at the sandboxes with
+/// calls, and sleeps while there are none.
+pub(super) struct Deadlines {
+    /// With how often nothing was found there.
+    looked_at: Mutex<Vec<(Weak<Seat>, u32)>>,
+    changed: Condvar,
+}
+
+impl Deadlines {
+    pub(super) fn new() -> Result<Arc<Self>, String> {
+        let deadlines = Arc::new(Self { looked_at: Mutex::default(), changed: Condvar::new() });
+        let weak = Arc::downgrade(&deadlines);
+        let thread = std::thread::Builder::new().name("sinew-deadlines".to_owned());
+        let spawned = thread.spawn(move || {
+            while let Some(deadlines) = weak.upgrade() {
+                deadlines.look();
+            }
+        });
+        spawned.map_err(|error| format!("no thread for deadlines: {error}"))?;
+        Ok(deadlines)
+    }
+
+    /// A call has begun in this sandbox.
+    pub(super) fn watch(&self, seat: &Arc<Seat>) {
+        if !seat.is_watched.swap(true, Ordering::AcqRel) {
+            self.looked_at.lock().push((Arc::downgrade(seat), 0));
+            self.changed.notify_one();
+        }
+    }
+
+    fn look(&self) {
+        let mut looked_at = self.looked_at.lock();
+        if looked_at.is_empty() {
+            // Not for ever: whoever owns this may have gone.
+            self.changed.wait_for(&mut looked_at, Duration::from_secs(1));
+            return;
+        }
+        let mut seats = std::mem::take(&mut *looked_at);
+        drop(looked_at);
+        std::thread::sleep(LOOK_EVERY);
+        let now = Instant::now();
+        seats.retain_mut(|(seat, idle)| {
+            let Some(seat) = seat.upgrade() else { return false };
+            *idle = if seat.look(now) { 0 } else { *idle + 1 };
+            if *idle < LOOKS_IDLE {
+                return true;
+            }
+            // A call that began just now finds it unwatched, or is seen here.
+            seat.is_watched.store(false, Ordering::Release);
+            seat.look(now) && !seat.is_watched.swap(true, Ordering::AcqRel)
+        });
+        self.looked_at.lock().append(&mut seats);
+    }
+}
