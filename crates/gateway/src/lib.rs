@@ -44,8 +44,8 @@ pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use door::Door;
 pub use functions::{
-    CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
-    VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError, Routed,
+    Served, VersionCounts,
 };
 pub use options::Options;
 pub use router::{Gateway, router};

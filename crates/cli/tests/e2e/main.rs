@@ -5,6 +5,7 @@
 
 mod dashboard;
 mod dev;
+mod egress;
 mod executables;
 mod functions;
 mod lambda;

@@ -4,6 +4,7 @@
 //! A thread of its own replaces what was taken, so that a new instance finds
 //! its container ready; a container serves one instance and no other.
 
+use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -176,6 +177,10 @@ impl Place for Container {
             landlock: !weak(Weakness::NO_LANDLOCK),
             seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
         }
+    }
+
+    fn listen(&self, port: u16) -> Result<TcpListener, String> {
+        self.listen(port).map_err(|error| error.to_string())
     }
 
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {
