@@ -21,7 +21,7 @@
 
   const isOwn = (host) => /^(localhost|\[?::1\]?|127\.0\.0\.1)$/i.test(host ?? "localhost");
 
-  /** Gives a socket to a host through the proxy: done(error, socket). */
+  /** Gives a socket to a host through the proxy, paused: done(error, socket). */
   function tunnel(host, port, done) {
     const target = `${net.isIPv6(host) ? `[${host}]` : host}:${port}`;
     const socket = net.connect(PROXY, "127.0.0.1");
@@ -60,8 +60,17 @@
     });
   }
 
+  /** The same for `http`, which does not expect a socket that waits. */
+  function plainTunnel({ host, port }, done) {
+    tunnel(host, port, (error, socket) => {
+      done(error, socket);
+      // Whoever listens to it does so from the next tick on.
+      if (socket) process.nextTick(() => socket.resume());
+    });
+  }
+
   for (const [Agent, open] of [
-    [http.Agent, (options, done) => tunnel(options.host, options.port, done)],
+    [http.Agent, plainTunnel],
     [https.Agent, secureTunnel],
   ]) {
     const direct = Agent.prototype.createConnection;
