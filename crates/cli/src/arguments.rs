@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Alias(commands::alias::Arguments),
     /// Set, list and remove secrets, which functions get as variables
     Secret(commands::secret::Arguments),
+    /// List, show, redrive and purge dead letters: calls that nobody tries any more
+    Dlq(commands::dlq::Arguments),
     /// Remove a function
     Delete(commands::delete::Arguments),
     /// Store files or stdin; print handles

@@ -23,6 +23,13 @@ pub(crate) struct Permit {
     _held: Arc<OwnedSemaphorePermit>,
 }
 
+impl Permit {
+    /// One of another number than that of the requests.
+    pub(crate) fn of(held: OwnedSemaphorePermit) -> Self {
+        Self { _held: Arc::new(held) }
+    }
+}
+
 /// A permit for one more request.
 ///
 /// # Errors

@@ -6,10 +6,12 @@
 //! trait; tests implement it with a few lines.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::functions::Functions;
 use objects::{BundleRecord, Failure, Handle, TreeView};
+use queue::Queue;
 use store::{BlobWriter, Object, Record};
 
 /// How urgently a request wants cores and memory.
@@ -210,6 +212,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The functions of the node; `None` if it serves none at all.
     fn functions(&self) -> Option<&dyn Functions> {
+        None
+    }
+
+    /// Where calls wait that are made later; `None` if there is no such place.
+    fn queue(&self) -> Option<Arc<dyn Queue>> {
         None
     }
 

@@ -111,6 +111,16 @@ impl Share {
     }
 }
 
+/// A body that is here already, with its share.
+///
+/// # Errors
+/// 503 if the budget is used up.
+pub(crate) fn held(shared: &Shared, bytes: Vec<u8>) -> Result<Buffered, Problem> {
+    let mut share = Share { budget: shared.buffered.clone(), held: None };
+    share.grow_to(bytes.len() as u64)?;
+    Ok(Buffered { bytes, _share: share })
+}
+
 /// Collects a body of at most `limit` bytes.
 pub(crate) async fn buffered(
     shared: &Shared,

@@ -33,6 +33,12 @@ pub struct Served {
     pub timeout: Duration,
     /// Of one instance.
     pub memory_bytes: u64,
+    /// Instances at most.
+    pub concurrency: u32,
+    /// A request may be run again.
+    pub is_idempotent: bool,
+    /// How often and for how long a call that is made later is tried.
+    pub delivery: queue::Policy,
     /// `METHOD /path` of each route.
     pub routes: Vec<String>,
     /// Of all versions of the function since the node started.

@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Bodies up to this are stored without leaving the event loop.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Headers that are about one connection, and no function's matter.
-const HOP_BY_HOP: [HeaderName; 6] = [
+pub(crate) const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
     TE,
     TRANSFER_ENCODING,
@@ -131,11 +131,11 @@ impl Invocation<'_> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "people and functions are told the time of day")]
-fn since_1970() -> Duration {
+pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -10,7 +10,8 @@
 //! is stored of a body that did not arrive whole; an evaluation whose client
 //! left is dropped; blocking calls never run on the event loop. A request
 //! passes `envelope.rs` (id, metrics, panics), `door.rs` (who may knock),
-//! `admission.rs` (limits), then one file of `routes/`.
+//! `admission.rs` (limits), then one file of `routes/`. Calls that are made later
+//! wait in a queue (`deferred.rs`) and go the same way as the others from there.
 
 mod admission;
 mod backend;
@@ -19,6 +20,7 @@ mod body;
 mod cloud_event;
 mod connections;
 mod counts;
+mod deferred;
 mod door;
 mod envelope;
 mod functions;

@@ -22,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::backend::Backend;
 use crate::connections::Connections;
 use crate::counts::{DURATION_BUCKETS_S, Total};
+use crate::deferred::now_ms;
 use crate::functions::{Functions, Served};
 
 /// The media type of the exposition.
@@ -75,6 +76,7 @@ impl Metrics {
         let build = [("version", version.to_owned()), ("commit", commit.to_owned())];
         registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
         registry.register_collector(Box::new(FunctionNumbers(backend.clone())));
+        registry.register_collector(Box::new(QueueNumbers(backend.clone())));
         registry.register_collector(Box::new(BackendNumbers(backend)));
         Self { registry, requests, durations, in_flight, connections }
     }
@@ -210,6 +212,61 @@ impl Collector for BackendNumbers {
                     encoder.encode_descriptor(number.name, number.help, None, gauge.metric_type())?;
                 gauge.encode(metric)?;
             }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    function: String,
+    state: &'static str,
+}
+
+/// What waits in the queue, read when somebody looks. Only functions that were
+/// deployed when they were called have messages, so clients make no labels.
+struct QueueNumbers(Arc<dyn Backend>);
+
+impl fmt::Debug for QueueNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QueueNumbers")
+    }
+}
+
+impl Collector for QueueNumbers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(queue) = self.0.queue() else { return Ok(()) };
+        let stats = queue.stats();
+        let gauge = |number: usize| ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX));
+        let help = "Calls that wait, run or are dead letters";
+        let mut metric = encoder.encode_descriptor("queue_messages", help, None, MetricType::Gauge)?;
+        for lane in &stats.lanes {
+            for (state, number) in [("waiting", lane.waiting), ("running", lane.running), ("dead", lane.dead)]
+            {
+                let labels = QueueLabels { function: lane.lane.clone(), state };
+                gauge(number).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        let (help, unit) = ("Age of the call that is the next of those that wait", Unit::Seconds);
+        let mut metric =
+            encoder.encode_descriptor("queue_oldest_age", help, Some(&unit), MetricType::Gauge)?;
+        for lane in &stats.lanes {
+            let age_ms = lane.oldest_ms.map_or(0, |oldest| now_ms().saturating_sub(oldest));
+            let labels = FunctionLabels { function: lane.lane.clone() };
+            ConstGauge::new(age_ms as f64 / 1000.0).encode(metric.encode_family(&labels)?)?;
+        }
+        let help = "Bytes of calls that wait, run or are dead letters";
+        let mut metric = encoder.encode_descriptor("queue", help, Some(&Unit::Bytes), MetricType::Gauge)?;
+        gauge(usize::try_from(stats.bytes).unwrap_or(usize::MAX)).encode(metric)?;
+        for (name, help, number) in [
+            ("queue_taken", "Calls that were taken to be made later", stats.pushed),
+            ("queue_duplicates", "Calls that were there already, with the same key", stats.duplicates),
+            ("queue_retries", "Attempts after the first", stats.retries),
+            ("queue_died", "Calls that became dead letters", stats.died),
+            ("queue_expired", "Dead letters that were kept for too long", stats.expired),
+        ] {
+            metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(number).encode(metric)?;
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ pub struct Options {
     /// The longest body of a request to a function, in bytes; it is in memory
     /// at once.
     pub call_max_bytes: u64,
+    /// The longest body of a call that is made later, in bytes.
+    pub deferred_max_bytes: u64,
     /// Longest bundle, in bytes. A bundle is held in memory while it is read.
     pub bundle_max_bytes: u64,
     /// Longest JSON body, in bytes.
@@ -49,6 +51,7 @@ impl Default for Options {
         Self {
             body_max_bytes: 64 << 30,
             call_max_bytes: 64 << 20,
+            deferred_max_bytes: 16 << 20,
             bundle_max_bytes: 64 << 20,
             json_max_bytes: 16 << 20,
             buffered_max_bytes: 512 << 20,

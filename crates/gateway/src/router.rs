@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
 use crate::connections::Connections;
+use crate::deferred::{Dispatcher, Wake};
 use crate::door::{self, Door};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) departed: Mutex<JoinSet<()>>,
     /// Drawn by requests to aliases so far.
     pub(crate) lots: AtomicU64,
+    /// Whoever makes calls that wait.
+    pub(crate) wake: Wake,
 }
 
 /// How long an endpoint's answer may take, and whether it counts.
@@ -109,8 +112,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, dashboard, evaluate, explain, functions, labels, lambda, objects, operations,
-        secrets, trees,
+        blobs, bundles, call, dashboard, dead_letters, deferred, evaluate, explain, functions, labels,
+        lambda, objects, operations, secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -136,6 +139,17 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Any, "/function/{name}", Long, call::call),
         Endpoint::new(Any, "/function/{name}/", Long, call::call),
         Endpoint::new(Any, "/function/{name}/{*path}", Long, call::call),
+        Endpoint::new(Post, "/async-function/{name}", Long, deferred::call),
+        Endpoint::new(Post, "/async-function/{name}/", Long, deferred::call),
+        Endpoint::new(Post, "/async-function/{name}/{*path}", Long, deferred::call),
+        Endpoint::new(Get, "/v1/async/{id}", Quick, deferred::status),
+        Endpoint::new(Get, "/v1/async/{id}/result", Quick, deferred::result),
+        Endpoint::new(Get, "/v1/dlq", Quick, dead_letters::list),
+        Endpoint::new(Delete, "/v1/dlq", Long, dead_letters::purge_all),
+        Endpoint::new(Post, "/v1/dlq/redrive", Long, dead_letters::redrive_all),
+        Endpoint::new(Get, "/v1/dlq/{id}", Quick, dead_letters::get),
+        Endpoint::new(Delete, "/v1/dlq/{id}", Quick, dead_letters::purge),
+        Endpoint::new(Post, "/v1/dlq/{id}/redrive", Quick, dead_letters::redrive),
         Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
@@ -169,6 +183,7 @@ impl Gateway {
             buffered: Arc::new(Semaphore::new(units)),
             departed: Mutex::default(),
             lots: AtomicU64::new(0),
+            wake: Wake::default(),
             options,
         };
         Self { shared: Arc::new(shared) }
@@ -177,6 +192,20 @@ impl Gateway {
     /// Where the listeners count their connections, for `/metrics`.
     pub fn connections(&self) -> Connections {
         self.shared.metrics.connections().clone()
+    }
+
+    /// Makes the calls that wait in the backend's queue, until `stop`; returns
+    /// when those under way have ended.
+    pub fn make_calls(
+        &self,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let shared = self.shared.clone();
+        async move {
+            if let Some(queue) = shared.backend.queue() {
+                Dispatcher::new(shared, queue).run(stop).await;
+            }
+        }
     }
 
     /// The service for one listener, which answers only to what `door` lets in.

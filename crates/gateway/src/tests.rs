@@ -5,6 +5,7 @@
 
 mod calling;
 mod dashboard;
+mod deferring;
 mod doors;
 mod evaluating;
 mod explaining;

@@ -11,6 +11,7 @@ use gateway::{
     Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
+use queue::Queue;
 use sandbox::wasm::{Compilation, Origin};
 use store::{BlobWriter, Object, Record, Rule};
 use tokio::sync::oneshot;
@@ -147,6 +148,10 @@ impl Backend for NodeBackend {
 
     fn functions(&self) -> Option<&dyn Functions> {
         Some(&*self.0.deployments)
+    }
+
+    fn queue(&self) -> Option<Arc<dyn Queue>> {
+        Some(self.0.queue.clone())
     }
 
     fn ready(&self) -> Result<(), String> {

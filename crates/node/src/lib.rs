@@ -96,6 +96,9 @@ pub enum Error {
     /// The secrets cannot be read.
     #[error(transparent)]
     Secrets(#[from] SecretError),
+    /// The queue of calls that are made later cannot be read.
+    #[error(transparent)]
+    Queue(#[from] queue::Error),
     /// The sandboxes cannot be prepared.
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
+use queue::Embedded;
 use sandbox::Fault;
 use sandbox::process::Language;
 use sandbox::wasm::{Codelets, Invoker};
@@ -38,6 +39,7 @@ pub struct Node {
     reclaimer: Arc<Reclaimer>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
+    pub(crate) queue: Arc<Embedded>,
     pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -89,6 +91,10 @@ impl Node {
             Arc::clone(&codelets),
             secrets,
         )?);
+        let queue = Arc::new(match &options.home {
+            Some(home) => Embedded::open(&home.join("queue.redb"), queue::Options::default())?,
+            None => Embedded::in_memory(queue::Options::in_memory())?,
+        });
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
@@ -105,6 +111,7 @@ impl Node {
             reclaimer,
             processes,
             deployments,
+            queue,
             visitors,
             states: Vec::new(),
             threads,

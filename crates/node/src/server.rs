@@ -108,8 +108,9 @@ async fn serve(
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
         let router = gateway.router(gateway::Door::loopback());
-        servers.spawn(listener::serve(listener, router, terms, stopping));
+        servers.spawn(listener::serve(listener, router, terms, stopping.clone()));
     }
+    servers.spawn(gateway.make_calls(listener::until(stopping)));
     // Before anybody is told that the node is ready: a signal from then on
     // lets it end in order.
     let start = |source| Error::Start { what: "signal handling", source };

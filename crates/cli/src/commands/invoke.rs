@@ -33,7 +33,8 @@ const REQUEST_ID: &str = "x-request-id";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew invoke hello -d '{\"name\": \"Ada\"}'\n  \
     sinew invoke resize --file photo.jpg > small.jpg\n  echo text | sinew invoke upper\n  \
-    sinew invoke site --method GET --path '/users/7?full=1' -v")]
+    sinew invoke site --method GET --path '/users/7?full=1' -v\n  \
+    sinew invoke report --async -d '{\"month\": 7}'")]
 pub(crate) struct Arguments {
     /// The function
     name: String,
@@ -52,6 +53,9 @@ pub(crate) struct Arguments {
     /// A header; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Have the call made later; print its id
+    #[arg(long = "async")]
+    is_deferred: bool,
 }
 
 fn parse_method(text: &str) -> Result<Method, String> {
@@ -80,6 +84,14 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         let problem = serde_json::from_slice(&body).unwrap_or(Value::Null);
         return Err(failed(&arguments.name, status.as_u16(), problem, node).await);
     }
+    if arguments.is_deferred {
+        let body = collect(response.into_body()).await?;
+        let taken: Value = serde_json::from_slice(&body).context("the node's answer is no JSON")?;
+        if output.is_json() {
+            return output.json(&taken);
+        }
+        return output.line(taken["id"].as_str().context("the node's answer has no id")?);
+    }
     let id = text_of(&response, REQUEST_ID);
     let kind = text_of(&response, CONTENT_TYPE.as_str());
     let bytes = match output.is_json() {
@@ -104,8 +116,9 @@ fn request(arguments: &Arguments) -> anyhow::Result<Request<Outgoing>> {
         path if path.is_empty() || path.starts_with(['/', '?']) => path.to_owned(),
         path => format!("/{path}"),
     };
+    let door = if arguments.is_deferred { "async-function" } else { "function" };
     let mut request =
-        Request::builder().method(arguments.method.clone()).uri(format!("/function/{name}{path}"));
+        Request::builder().method(arguments.method.clone()).uri(format!("/{door}/{name}{path}"));
     let has_type = arguments.headers.iter().any(|(name, _)| name == CONTENT_TYPE);
     for (name, value) in &arguments.headers {
         request = request.header(name, value);

@@ -9,6 +9,7 @@ pub(crate) mod delete;
 pub(crate) mod deploy;
 pub(crate) mod describe;
 pub(crate) mod dev;
+pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;

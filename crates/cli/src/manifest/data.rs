@@ -15,6 +15,10 @@ const TMP_DEFAULT_BYTES: u64 = 16 << 20;
 const CONCURRENCY_DEFAULT: u64 = 16;
 const WAITING_DEFAULT: u64 = 256;
 const IDLE_DEFAULT_MS: u64 = 600_000;
+const ATTEMPTS_DEFAULT: u64 = 3;
+const AGE_DEFAULT_MS: u64 = 6 * 60 * 60 * 1000;
+const MIN_BACKOFF_DEFAULT_MS: u64 = 1000;
+const MAX_BACKOFF_DEFAULT_MS: u64 = 300_000;
 
 /// What changes what the function does.
 pub(crate) fn settings(function: &Function) -> Pairs {
@@ -58,6 +62,11 @@ pub(crate) fn serving(function: &Function) -> Pairs {
         }
     }
     pairs.insert("runtime".to_owned(), function.runtime.name().to_owned());
+    let delivery = &function.delivery;
+    number(&mut pairs, "async.max-attempts", delivery.max_attempts, ATTEMPTS_DEFAULT);
+    number(&mut pairs, "async.max-age-ms", delivery.max_age_ms, AGE_DEFAULT_MS);
+    number(&mut pairs, "async.min-backoff-ms", delivery.min_backoff_ms, MIN_BACKOFF_DEFAULT_MS);
+    number(&mut pairs, "async.max-backoff-ms", delivery.max_backoff_ms, MAX_BACKOFF_DEFAULT_MS);
     for (at, route) in function.routes.iter().enumerate() {
         pairs.insert(format!("route.{at}"), route.clone());
     }

@@ -24,6 +24,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("pure", &["boolean"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
+    ("async", &["object"]),
     ("build", &["object"]),
     ("include", &["array"]),
     ("exclude", &["array"]),
@@ -32,6 +33,14 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
 /// Fields of a function's `build`.
 pub(super) const BUILD: &[(&str, &[&str])] =
     &[("command", &["string"]), ("watch", &["array"]), ("output", &["string"])];
+
+/// Fields of a function's `async`.
+pub(super) const ASYNC: &[(&str, &[&str])] = &[
+    ("max-attempts", &["integer"]),
+    ("max-age", &["string", "number"]),
+    ("min-backoff", &["string", "number"]),
+    ("max-backoff", &["string", "number"]),
+];
 
 /// The names alone.
 pub(super) fn names(fields: &[(&'static str, &[&str])]) -> Vec<&'static str> {

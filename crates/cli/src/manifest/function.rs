@@ -87,6 +87,15 @@ pub(crate) struct Build {
     pub(crate) output: Option<String>,
 }
 
+/// How calls that are made later are tried.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub(crate) max_attempts: Option<u64>,
+    pub(crate) max_age_ms: Option<u64>,
+    pub(crate) min_backoff_ms: Option<u64>,
+    pub(crate) max_backoff_ms: Option<u64>,
+}
+
 /// A function, as its manifest describes it. `None`: the node's default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Function {
@@ -117,6 +126,7 @@ pub(crate) struct Function {
     pub(crate) idempotent: bool,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
+    pub(crate) delivery: Delivery,
     pub(crate) build: Option<Build>,
     pub(crate) include: Vec<Glob>,
     pub(crate) exclude: Vec<Glob>,
@@ -146,6 +156,7 @@ impl Function {
             pure: false,
             idempotent: false,
             routes: Vec::new(),
+            delivery: Delivery::default(),
             build: None,
             include: Vec::new(),
             exclude: Vec::new(),
@@ -217,6 +228,7 @@ fn field(
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "routes" => function.routes = routes(value, reader)?,
+        "async" => function.delivery = delivery(value, reader)?,
         "build" => function.build = Some(build(value, reader)?),
         "include" => function.include = globs(value, reader)?,
         "exclude" => function.exclude = globs(value, reader)?,
@@ -446,6 +458,24 @@ fn globs(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<Gl
         }
     }
     Some(globs)
+}
+
+fn delivery(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Delivery> {
+    let mut delivery = Delivery::default();
+    for (key, inner) in reader.table(value)? {
+        match key.get_ref().as_ref() {
+            "max-attempts" => delivery.max_attempts = reader.count(inner, 1..=100),
+            "max-age" => delivery.max_age_ms = reader.time_ms(inner, 1..=14 * TIMEOUT_MS_MAX),
+            "min-backoff" => delivery.min_backoff_ms = reader.time_ms(inner, 1..=TIMEOUT_MS_MAX),
+            "max-backoff" => delivery.max_backoff_ms = reader.time_ms(inner, 1..=TIMEOUT_MS_MAX),
+            unknown => reader.unknown(unknown, key.span(), "field", &fields::names(fields::ASYNC)),
+        }
+    }
+    let (least, most) = (delivery.min_backoff_ms.unwrap_or(1000), delivery.max_backoff_ms.unwrap_or(300_000));
+    if least > most {
+        return reader.fault(value.span(), "min-backoff is longer than max-backoff");
+    }
+    Some(delivery)
 }
 
 fn build(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Build> {

@@ -184,7 +184,9 @@ fn all_faults_are_told_at_once_in_order() {
 fn the_published_schema_knows_the_same_fields() {
     let schema: Value =
         serde_json::from_str(include_str!("../../../../docs/reference/sinew.schema.json")).unwrap();
-    for (place, fields) in [("function", fields::FUNCTION), ("build", fields::BUILD)] {
+    for (place, fields) in
+        [("function", fields::FUNCTION), ("build", fields::BUILD), ("async", fields::ASYNC)]
+    {
         let definition = &schema["$defs"][place];
         assert_eq!(definition["additionalProperties"], false, "{place}");
         let properties = definition["properties"].as_object().unwrap();

@@ -9,6 +9,7 @@ mod egress;
 mod executables;
 mod functions;
 mod lambda;
+mod later;
 mod requirements;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

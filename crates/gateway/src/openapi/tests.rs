@@ -76,6 +76,7 @@ fn the_document_is_whole() {
                     "FunctionPath",
                     "AliasName",
                     "SecretName",
+                    "CallId",
                     "DashboardFile",
                 ]
                 .iter()

@@ -19,6 +19,7 @@ use super::call::served;
 use crate::admission::Permit;
 use crate::base64;
 use crate::body::buffered;
+use crate::deferred::{Call, Source, take, texts};
 use crate::invocation::{Ended, Invocation};
 use crate::problem::Problem;
 use crate::request_id::RequestId;
@@ -133,18 +134,12 @@ async fn call(
     match word(&INVOCATION_TYPE) {
         "" | "RequestResponse" => {}
         "DryRun" => return Ok(StatusCode::NO_CONTENT.into_response()),
-        "Event" => {
-            return Err(invalid("this node does not run functions later: call them as RequestResponse"));
-        }
+        "Event" => return later(shared, id, target, headers, body).await,
         other => return Err(invalid(format!("the invocation type {other:?} is none"))),
     }
     let body = buffered(shared, headers, body, shared.options.call_max_bytes).await;
     let body = body.map_err(|problem| Refusal::of(&problem))?;
-    let mut told = HeaderMap::new();
-    told.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for name in &TOLD {
-        headers.get(name).into_iter().for_each(|value| _ = told.insert(name, value.clone()));
-    }
+    let told = told(headers);
     let version = HeaderValue::from(served.version);
     let invocation = Invocation {
         served,
@@ -172,6 +167,40 @@ async fn call(
         answered.extend(HeaderValue::from_str(&tail).ok().map(|tail| (LOG_RESULT, tail)));
     }
     Ok(response)
+}
+
+/// What a function is told of a client's headers.
+fn told(headers: &HeaderMap) -> HeaderMap {
+    let mut told = HeaderMap::new();
+    told.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for name in &TOLD {
+        headers.get(name).into_iter().for_each(|value| _ = told.insert(name, value.clone()));
+    }
+    told
+}
+
+/// Takes an event, for which nobody waits.
+async fn later(
+    shared: &Arc<Shared>,
+    id: &RequestId,
+    target: String,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let refused = |problem: Problem| Refusal::of(&problem);
+    let body = buffered(shared, headers, body, shared.options.deferred_max_bytes).await;
+    let mut body = body.map_err(refused)?;
+    let call = Call {
+        target,
+        method: "POST".to_owned(),
+        path: "/".to_owned(),
+        query: String::new(),
+        headers: texts(&told(headers)),
+        request_id: id.0.clone(),
+        source: Source::Lambda,
+    };
+    take(shared, call, headers, std::mem::take(&mut body.bytes)).await.map_err(refused)?;
+    Ok(StatusCode::ACCEPTED.into_response())
 }
 
 /// `name`, `name:qualifier`, or the end of an ARN, as this node names it.

@@ -7,6 +7,8 @@ pub(crate) mod blobs;
 pub(crate) mod bundles;
 pub(crate) mod call;
 pub(crate) mod dashboard;
+pub(crate) mod dead_letters;
+pub(crate) mod deferred;
 pub(crate) mod evaluate;
 pub(crate) mod explain;
 pub(crate) mod functions;

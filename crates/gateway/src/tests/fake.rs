@@ -44,6 +44,7 @@ pub(super) struct Fake {
     /// that could be known before.
     pub(super) otherwise: Mutex<Option<Script>>,
     pub(super) functions: FakeFunctions,
+    pub(super) queue: Option<Arc<dyn queue::Queue>>,
 }
 
 impl Fake {
@@ -57,6 +58,7 @@ impl Fake {
             waiting_for: Mutex::default(),
             otherwise: Mutex::default(),
             functions: FakeFunctions::default(),
+            queue: None,
         }
     }
 
@@ -208,6 +210,10 @@ impl Backend for Fake {
 
     fn functions(&self) -> Option<&dyn Functions> {
         Some(&self.functions)
+    }
+
+    fn queue(&self) -> Option<Arc<dyn queue::Queue>> {
+        self.queue.clone()
     }
 
     fn ready(&self) -> Result<(), String> {

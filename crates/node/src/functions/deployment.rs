@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
+use queue::Policy;
 use sandbox::process::{Image, Language, Settings};
 use store::{Object, Store};
 
@@ -37,6 +38,8 @@ pub(crate) struct Deployment {
     /// Names of secrets that it needs.
     pub(crate) secrets: Vec<String>,
     is_pure: bool,
+    is_idempotent: bool,
+    delivery: Policy,
 }
 
 impl Deployment {
@@ -91,6 +94,8 @@ impl Deployment {
         let route_texts = route_texts(&serving);
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
+        let is_idempotent = is_pure || serving.get("idempotent") == Some(b"true");
+        let delivery = delivery(&serving)?;
         let limits = limits_value;
         Ok(Self {
             runtime,
@@ -105,6 +110,8 @@ impl Deployment {
             route_texts,
             secrets,
             is_pure,
+            is_idempotent,
+            delivery,
         })
     }
 
@@ -122,6 +129,9 @@ impl Deployment {
             is_pure: self.is_pure || is_codelet,
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
+            concurrency: self.expected.concurrency,
+            is_idempotent: self.is_idempotent || is_codelet,
+            delivery: self.delivery,
             routes: self.route_texts.clone(),
             counts: totals,
             version_counts: VersionCounts::default(),
@@ -168,6 +178,35 @@ fn route_texts(serving: &Pairs) -> Vec<String> {
     numbered.into_iter().map(|(_, text)| text).collect()
 }
 
+/// What is said of calls that are made later: a name, the least and the most.
+const ASYNC: [(&str, u64, u64); 4] = [
+    ("async.max-attempts", 1, 100),
+    ("async.max-age-ms", 1, 14 * 86_400_000),
+    ("async.min-backoff-ms", 1, 86_400_000),
+    ("async.max-backoff-ms", 1, 86_400_000),
+];
+
+/// How calls that are made later are tried.
+fn delivery(serving: &Pairs) -> Result<Policy, String> {
+    let mut policy = Policy::default();
+    for (name, least, most) in ASYNC {
+        let Some(value) = serving.get(name) else { continue };
+        let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        let number = number.filter(|number| (least..=most).contains(number));
+        let number = number.ok_or_else(|| format!("{name} is not a number from {least} to {most}"))?;
+        match name {
+            "async.max-attempts" => policy.max_attempts = u32::try_from(number).unwrap_or(u32::MAX),
+            "async.max-age-ms" => policy.max_age_ms = number,
+            "async.min-backoff-ms" => policy.min_backoff_ms = number,
+            _ => policy.max_backoff_ms = number,
+        }
+    }
+    if policy.min_backoff_ms > policy.max_backoff_ms {
+        return Err("async.min-backoff-ms is more than async.max-backoff-ms".to_owned());
+    }
+    Ok(policy)
+}
+
 /// Checks what is said of how requests reach it.
 fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
     let mut expected = Expected::default();
@@ -189,6 +228,7 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
             "runtime" => {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
             }
+            _ if ASYNC.iter().any(|(known, ..)| *known == name) => {}
             _ if name.strip_prefix("route.").is_some_and(|number| number.parse::<u16>().is_ok()) => {}
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }
