@@ -15,7 +15,7 @@ help:
 	@echo "make test-bare       the demo in a bare Debian 12 of its own (root, network, a quarter of an hour)"
 	@echo "make check           format, lints, tidy, unit tests (below two minutes)"
 	@echo "make e2e             the end-to-end tests alone: a real node, the shown commands"
-	@echo "make bench NAME=x    print a promised figure (invoke, chain, count-string)"
+	@echo "make bench NAME=x    print promised figures (invoke, chain, coldstart, loop …: docs/figures.md)"
 	@echo "make fuzz NAME=x     fuzz one target for SECONDS_EACH=60; without NAME all, five seconds each"
 	@echo "make guests          build the codelets into target/guests"
 	@echo "make bless           accept what golden tests print now"

@@ -3,7 +3,9 @@
 //!
 //! In a fenced block marked `console`, a line that begins with `$ ` is a
 //! command for the shell, in the repository's folder; the lines below it are
-//! what it prints on stdout. All of one file run on the same new node.
+//! what it prints on stdout. All of one file run on the same new node. Of the
+//! project's own README, which shows long-running commands too, those that
+//! evaluate are run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,9 +24,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let binary = layout::target().join("debug/sinew");
     let home = layout::target().join("examples-home");
     let mut failed = Vec::new();
-    for file in files(&layout::root().join("examples"))? {
+    let readme = layout::root().join("README.md");
+    for file in files(&layout::root().join("examples"))?.into_iter().chain([readme.clone()]) {
         let name = file.strip_prefix(layout::root()).unwrap_or(&file).display().to_string();
-        let commands = commands(&fs::read_to_string(&file)?).with_context(|| name.clone())?;
+        let mut commands = commands(&fs::read_to_string(&file)?).with_context(|| name.clone())?;
+        if file == readme {
+            commands.retain(|shown| shown.command.starts_with("sinew eval "));
+            anyhow::ensure!(!commands.is_empty(), "{name} shows no evaluation");
+        }
         if commands.is_empty() {
             continue;
         }

@@ -60,7 +60,9 @@ pub(crate) fn parse(text: &str) -> Result<Address, Stop> {
         return Err(wrong("https is not supported yet; put a proxy that speaks it on this machine"));
     }
     let Some(rest) = text.strip_prefix("http://") else {
-        return if text.contains('/') {
+        return if text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains('/')) {
+            Err(wrong("only http is spoken"))
+        } else if text.contains('/') {
             Ok(Address::Unix(PathBuf::from(text)))
         } else {
             Err(wrong("it is neither a URL nor a path"))

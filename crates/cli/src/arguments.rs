@@ -2,9 +2,13 @@
 //! The command line: global flags and the list of commands. Each command's
 //! own arguments are in its file under `commands/`.
 
+use std::ffi::OsStr;
+use std::process::ExitCode;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
+use crate::exit::{self, Code, Stop};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -77,6 +81,8 @@ pub(crate) enum Command {
     Secret(commands::secret::Arguments),
     /// List, show, redrive and purge dead letters: calls that nobody tries any more
     Dlq(commands::dlq::Arguments),
+    /// Make, list and revoke keys of the API
+    Key(commands::key::Arguments),
     /// Remove a function
     Delete(commands::delete::Arguments),
     /// Store files or stdin; print handles
@@ -106,6 +112,43 @@ pub(crate) enum Command {
     Version,
     /// Print a completion script for a shell
     Completion(commands::completion::Arguments),
+}
+
+/// Ends with what is wrong with the command line, for people or for programs;
+/// `--help` and `--version` come this way too.
+pub(crate) fn refused(error: &clap::Error) -> ExitCode {
+    let variable = std::env::var_os("SINEW_OUTPUT");
+    if !error.use_stderr() || !wants_json(std::env::args_os().skip(1), variable.as_deref()) {
+        error.exit();
+    }
+    let told = error.render().to_string();
+    // Behind the first paragraph come usage and hints.
+    let (what, hints) = told.trim().split_once("\n\n").unwrap_or((told.trim(), ""));
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let advice = hints.lines().map(str::trim).find_map(|line| line.strip_prefix("tip: "));
+    let stop = Stop::new(Code::Usage, what).suggest(advice.unwrap_or("sinew --help"));
+    eprintln!("{}", exit::json(&stop.into()));
+    ExitCode::from(Code::Usage as u8)
+}
+
+/// Whether a command line that cannot be parsed asks for JSON.
+fn wants_json<T: AsRef<OsStr>>(arguments: impl Iterator<Item = T>, variable: Option<&OsStr>) -> bool {
+    let mut said = None;
+    let mut is_value = false;
+    for argument in arguments {
+        let Some(text) = argument.as_ref().to_str() else { continue };
+        let value = if is_value {
+            Some(text)
+        } else {
+            ["--output=", "-o=", "-o"]
+                .iter()
+                .find_map(|flag| text.strip_prefix(flag))
+                .filter(|value| !value.is_empty())
+        };
+        is_value = matches!(text, "-o" | "--output");
+        said = value.map(|value| value == "json").or(said);
+    }
+    said.unwrap_or_else(|| variable.is_some_and(|variable| variable == "json"))
 }
 
 #[cfg(test)]

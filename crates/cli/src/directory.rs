@@ -199,6 +199,12 @@ fn list(path: &Path) -> anyhow::Result<Vec<OsString>> {
 pub(crate) fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
     let code = if error.kind() == io::ErrorKind::NotFound { Code::NotFound } else { Code::Failed };
     let stop = Stop::new(code, format!("{}: {error}", path.display()));
+    let stop = match error.kind() {
+        io::ErrorKind::NotFound => stop.suggest("paths are looked up from where the command runs"),
+        io::ErrorKind::PermissionDenied => stop.suggest("read it as its owner, or change its mode"),
+        io::ErrorKind::NotADirectory => stop.suggest("files are put without --tree"),
+        _ => stop,
+    };
     stop.into()
 }
 

@@ -82,6 +82,7 @@ impl Stop {
 /// What to do on the command line where the node's advice is for HTTP clients.
 fn advice(kind: &str) -> Option<&'static str> {
     match kind.rsplit(':').next()? {
+        "label-not-found" => Some("`sinew label` lists all"),
         "object-not-found" => Some("store it with `sinew put`, or evaluate what makes it"),
         "body-too-large" => Some("cut it: `sinew put --shards 64MiB FILE`"),
         "busy" | "answer-timeout" => Some("repeat the command in a moment"),
@@ -104,6 +105,7 @@ fn explain_command(problem: &Value) -> Option<String> {
     let advice = match problem["failure"]["code"].as_str()? {
         "deadline" => "give it longer: --deadline 1m",
         "fuel" => "grant more: {fuel: 1000000000} before the procedure, or none to leave it uncounted",
+        "trap" => "its arguments are below",
         "memory" => "grant more: {mem: 1GiB} before the procedure, or split the input",
         _ => problem["suggestion"].as_str().unwrap_or_default(),
     };

@@ -36,7 +36,10 @@ use node_api::Node;
 use output::Output;
 
 fn main() -> ExitCode {
-    let Arguments { global, command } = Arguments::parse();
+    let Arguments { global, command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return arguments::refused(&error),
+    };
     let output = Output::new(&global);
     match dispatch(&global, command, &output) {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,6 +96,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Rollback(arguments) => commands::rollback::run(&arguments, node, output).await,
         Command::Alias(arguments) => commands::alias::run(&arguments, node, output).await,
         Command::Dlq(arguments) => commands::dlq::run(&arguments, node, output).await,
+        Command::Key(arguments) => commands::key::run(&arguments, node, output).await,
         Command::Secret(arguments) => commands::secret::run(&arguments, node, output).await,
         Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,
         Command::Put(arguments) => commands::put::run(&arguments, node, output).await,

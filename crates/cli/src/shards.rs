@@ -40,6 +40,23 @@ impl<R: Read> Shards<R> {
     }
 }
 
+impl<R: Read> Shards<R> {
+    /// The next shards, together at least a mebibyte unless they end before:
+    /// handing over each small one alone takes longer than reading it.
+    pub(crate) fn batch(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        const BATCH_BYTES: usize = 1 << 20;
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES
+            && let Some(shard) = self.next().transpose()?
+        {
+            bytes += shard.len();
+            batch.push(shard);
+        }
+        Ok(batch)
+    }
+}
+
 impl<R: Read> Iterator for Shards<R> {
     type Item = io::Result<Vec<u8>>;
 

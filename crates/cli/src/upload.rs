@@ -260,7 +260,8 @@ impl<'a> Uplink<'a> {
     /// A planned tree.
     pub(crate) async fn planned(&mut self, plan: &Plan) -> anyhow::Result<Handle> {
         for skipped in &plan.skipped {
-            self.output.say(&format!("left out: {} is neither a file nor a directory", skipped.display()));
+            self.output
+                .say(&format!("left out: {} is no file and no directory of its own", skipped.display()));
         }
         for secret in &plan.secrets {
             let path = secret.display();

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::functions::Functions;
+use crate::keys::Keys;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use queue::Queue;
-use store::{BlobWriter, Object, Record};
+use store::{BlobWriter, Object, Remembered};
 
 /// How urgently a request wants cores and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -99,11 +100,12 @@ pub struct Explanation {
     /// Where its data (or its definition) lies.
     pub place: Place,
     /// The steps that its evaluation took, in order, as far as they are
-    /// remembered: each thunk or encode with what became of it. At most
+    /// remembered: each thunk or encode with what became of it. Finding this
+    /// out counts as no use of them. At most
     /// [`EXPLAIN_STEPS_MAX`].
-    pub steps: Vec<(Handle, Record)>,
+    pub steps: Vec<Remembered>,
     /// The computations that gave it as their result.
-    pub made_by: Vec<(Handle, Record)>,
+    pub made_by: Vec<Remembered>,
     /// For a procedure: how it was compiled, as `(what, value)` lines.
     pub compilation: Vec<(String, String)>,
 }
@@ -212,6 +214,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The functions of the node; `None` if it serves none at all.
     fn functions(&self) -> Option<&dyn Functions> {
+        None
+    }
+
+    /// Who may use the API; `None` if there are no keys at all.
+    fn keys(&self) -> Option<&dyn Keys> {
         None
     }
 

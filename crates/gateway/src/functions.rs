@@ -35,10 +35,12 @@ pub struct Served {
     pub memory_bytes: u64,
     /// Instances at most.
     pub concurrency: u32,
-    /// A request may be run again.
+    /// A request may be run again if its instance ended before it answered.
     pub is_idempotent: bool,
     /// How often and for how long a call that is made later is tried.
     pub delivery: queue::Policy,
+    /// When it is called without anybody asking.
+    pub schedules: Vec<queue::Schedule>,
     /// `METHOD /path` of each route.
     pub routes: Vec<String>,
     /// Of all versions of the function since the node started.

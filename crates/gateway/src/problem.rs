@@ -251,7 +251,7 @@ fn failure_answer(code: FailureCode) -> (StatusCode, &'static str, &'static str)
     let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
     match code {
         FailureCode::Trap => {
-            (unprocessable, "The codelet trapped", "see GET /v1/explain/{handle} for its arguments")
+            (unprocessable, "The codelet trapped", "GET /v1/explain/{application} tells its arguments")
         }
         FailureCode::Fuel => {
             (unprocessable, "The codelet used up its fuel", "raise the fuel in the application's limits")

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop, Tally};
 use gateway::{
-    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Place,
-    Priority, Progress,
+    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Keys,
+    Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
-use sandbox::wasm::{Compilation, Origin};
-use store::{BlobWriter, Object, Record, Rule};
+use sandbox::wasm::{Class, Compilation, Origin};
+use store::{BlobWriter, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
 use crate::reclaimer::full_text;
@@ -150,6 +150,10 @@ impl Backend for NodeBackend {
         Some(&*self.0.deployments)
     }
 
+    fn keys(&self) -> Option<&dyn Keys> {
+        Some(&self.0.keys)
+    }
+
     fn queue(&self) -> Option<Arc<dyn Queue>> {
         Some(self.0.queue.clone())
     }
@@ -173,12 +177,15 @@ fn describe(compilation: Compilation) -> Vec<(String, String)> {
         Origin::Disk => "read from the cache on disk",
     };
     let variant = if compilation.counted { "counts fuel" } else { "counts no fuel" };
+    let instance = match compilation.class {
+        Class::Stateless => "stateless: one serves all applications",
+        Class::Restored => "restored to its first state after each application",
+        Class::Fresh => "a new one for each application",
+    };
     let lines = [
-        ("origin", origin.to_owned()),
-        ("variant", variant.to_owned()),
-        ("class", format!("{:?}", compilation.class)),
-        ("ready after", format!("{:.1} ms", compilation.nanos as f64 / 1e6)),
-        ("machine code", format!("{} bytes", compilation.code_bytes)),
+        ("code", format!("{} bytes, {origin}, {variant}", compilation.code_bytes)),
+        ("instance", instance.to_owned()),
+        ("ready in", format!("{:.1} ms", compilation.nanos as f64 / 1e6)),
     ];
     lines.map(|(what, value)| (what.to_owned(), value)).into()
 }
@@ -189,21 +196,23 @@ const MAKERS_MAX: usize = 16;
 impl NodeBackend {
     /// Follows the remembered steps from a thunk or encode. The goal's own
     /// result, where it is recorded, comes last.
-    fn steps(&self, handle: Handle) -> Vec<(Handle, Record)> {
+    fn steps(&self, handle: Handle) -> Vec<Remembered> {
         let relations = self.0.store.relations();
         let mut steps = Vec::new();
         let mut at = handle;
         while steps.len() < EXPLAIN_STEPS_MAX
             && let Some(thunk) = at.thunk()
-            && let Some(record) = relations.get(thunk)
+            && let Some(step) = relations.look(thunk)
         {
-            steps.push((thunk, record));
-            at = record.result;
+            steps.push(step);
+            at = step.record.result;
         }
-        if handle.is_encode()
-            && let Some(record) = relations.get(handle)
-        {
-            steps.push((handle, record));
+        let goal = goal_of(handle).and_then(|goal| relations.look(goal));
+        if handle.is_encode() {
+            steps.extend(goal);
+        } else if let Some(last) = steps.last_mut() {
+            // Whoever asks for a thunk again finds its goal's result before its steps.
+            last.was_hit |= goal.is_some_and(|goal| goal.was_hit);
         }
         steps
     }

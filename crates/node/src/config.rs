@@ -19,6 +19,8 @@ pub struct Options {
     pub home: Option<PathBuf>,
     /// TCP address of the HTTP API; `None`: the unix socket only.
     pub listen: Option<SocketAddr>,
+    /// Others may reach that address, without TLS, with keys.
+    pub insecure_http: bool,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -66,6 +68,7 @@ impl Options {
         Self {
             home: self.home.or(below.home),
             listen: self.listen.or(below.listen),
+            insecure_http: self.insecure_http || below.insecure_http,
             workers: self.workers.or(below.workers),
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
@@ -160,11 +163,13 @@ pub(crate) fn cpus() -> usize {
 
 /// Memory of the machine; little where the kernel does not tell.
 pub(crate) fn machine_memory_bytes() -> u64 {
-    linux::total_memory_bytes().unwrap_or(2 * MEMORY_MIN_BYTES)
+    linux::total_memory_bytes().unwrap_or(2 * MEMORY_BYTES_MIN)
 }
 
-const WORKERS_MAX: usize = 1024;
-const MEMORY_MIN_BYTES: u64 = 256 << 20;
+/// The most workers of a node.
+pub const WORKERS_MAX: usize = 1024;
+/// The least memory of a node, in bytes. Less, given in a file, counts as this.
+pub const MEMORY_BYTES_MIN: u64 = 256 << 20;
 const ALLOWANCE_MAX_BYTES: u64 = 256 << 20;
 /// Enough for the tables and objects of a hundred thousand small applications.
 const WARM_MAX_BYTES: u64 = 32 << 20;
@@ -186,7 +191,7 @@ impl Budgets {
     pub fn new(options: &Options) -> Self {
         let workers = options.workers.unwrap_or_else(cpus).clamp(1, WORKERS_MAX);
         let memory = options.memory_bytes.unwrap_or_else(|| machine_memory_bytes() / 2);
-        let memory = memory.max(MEMORY_MIN_BYTES);
+        let memory = memory.max(MEMORY_BYTES_MIN);
         let guests = memory / 2;
         let allowance_bytes = (guests / (2 * workers as u64)).min(ALLOWANCE_MAX_BYTES);
         Self {

@@ -217,8 +217,30 @@ impl Handle {
 
     /// The eight-byte little-endian literal that the specification uses for
     /// indices and counts.
+    #[inline]
     pub fn u64(value: u64) -> Self {
-        Self([value, 0, 0, 0]).with_meta(LITERAL | (8 << LITERAL_LEN_SHIFT))
+        Self::word(value, size_of::<u64>() as u16)
+    }
+
+    /// The literal of the first `len` little-endian bytes of `value`; `None` over 8.
+    #[inline]
+    pub fn low_bytes(value: u64, len: usize) -> Option<Self> {
+        let unused_bits = 8 * size_of::<u64>().checked_sub(len)? as u32;
+        // A shift by all 64 bits leaves nothing, which the operator cannot say.
+        let kept = u64::MAX.checked_shr(unused_bits).unwrap_or(0);
+        Some(Self::word(value & kept, len as u16))
+    }
+
+    #[inline]
+    fn word(value: u64, len: u16) -> Self {
+        Self([value, 0, 0, 0]).with_meta(LITERAL | (len << LITERAL_LEN_SHIFT))
+    }
+
+    /// The first eight bytes of a literal as a little-endian number, as if zeros
+    /// followed a shorter one; `None` if the handle is no literal's object.
+    #[inline]
+    pub fn literal_word(&self) -> Option<u64> {
+        (self.meta() & (LITERAL | THUNK | ENCODE) == LITERAL).then_some(self.0[0])
     }
 
     /// The object handle of the tree with these concatenated entries.

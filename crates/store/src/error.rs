@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// The home folder was written by another version.
     #[error(
-        "{} says {found:?}, this version reads {supported:?}: run `sinew upgrade` with the newer of the two versions",
+        "{} says {found:?}, this version reads {supported:?}: run the version that wrote it, or name another home",
         path.display()
     )]
     UnknownFormat {

@@ -27,6 +27,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if !name.bytes().all(allowed) {
         return bad("only A-Z a-z 0-9 . _ / - are allowed");
     }
+    // Whoever normalises paths could neither read nor remove it.
+    if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return bad("a part between slashes is empty, . or ..");
+    }
     if name.parse::<Handle>().is_ok() {
         return bad("it reads as a handle");
     }

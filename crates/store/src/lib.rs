@@ -42,7 +42,7 @@ pub use error::Error;
 pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
 pub use object::Object;
 pub use reclaim::Reclaimed;
-pub use relations::{Claim, Record, Relations, Rule};
+pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ const RULE_MASK: u64 = 0b1111;
 const IN_FLIGHT: u64 = 1 << 60;
 const HAS_WAITERS: u64 = 1 << 61;
 const REFERENCED: u64 = 1 << 62;
+const USED_AGAIN: u64 = 1 << 63;
+/// What a look-up that finds a result leaves behind.
+const HIT: u64 = REFERENCED | USED_AGAIN;
 
 /// What one evaluation step gave, and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,18 @@ impl Rule {
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
+}
+
+/// A relation as somebody who only looks finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The thunk or encode.
+    pub key: Handle,
+    /// What it evaluated to.
+    pub record: Record,
+    /// Since the result is in this table, it was a memo hit: somebody needed
+    /// it, and got it without its being computed.
+    pub was_hit: bool,
 }
 
 /// What the caller of [`Relations::claim`] has to do.
@@ -160,6 +175,10 @@ impl Entry {
         self.packed & IN_FLIGHT != 0
     }
 
+    fn look(&self) -> Remembered {
+        Remembered { key: self.key, record: self.record(), was_hit: self.packed & USED_AGAIN != 0 }
+    }
+
     #[inline]
     fn record(&self) -> Record {
         let rule = Rule::from_u8((self.packed >> RULE_SHIFT & RULE_MASK) as u8);
@@ -221,7 +240,7 @@ impl Relations {
         let shard = &mut *guard;
         match shard.table.find_mut(hash, &key) {
             Some(entry) if !entry.in_flight() => {
-                entry.packed |= REFERENCED;
+                entry.packed |= HIT;
                 shard.hits += 1;
                 Some(entry.record())
             }
@@ -230,6 +249,13 @@ impl Relations {
                 None
             }
         }
+    }
+
+    /// The result, if it is known, for somebody who tells of it and does not use it.
+    pub fn look(&self, key: Handle) -> Option<Remembered> {
+        let hash = self.seed.of_all(&key);
+        let shard = self.shard(hash).state.lock();
+        shard.table.find(hash, &key).filter(|entry| !entry.in_flight()).map(Entry::look)
     }
 
     /// Remembers a result that nobody claimed. A claim on the same key stays
@@ -278,7 +304,7 @@ impl Relations {
         if entry.in_flight() {
             return Claim::Busy;
         }
-        entry.packed |= REFERENCED;
+        entry.packed |= HIT;
         shard.hits += 1;
         Claim::Known(entry.record())
     }
@@ -336,14 +362,14 @@ impl Relations {
 
     /// Up to `limit` keys that evaluated to `result`; a ref and its object
     /// count as the same. Looks at every relation.
-    pub fn made_by(&self, result: Handle, limit: usize) -> Vec<(Handle, Record)> {
+    pub fn made_by(&self, result: Handle, limit: usize) -> Vec<Remembered> {
         let wanted = result.lifted().unwrap_or(result);
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.state.lock();
             let known = shard.table.iter().filter(|entry| !entry.in_flight());
             let makers = known.filter(|entry| entry.result.lifted().unwrap_or(entry.result) == wanted);
-            found.extend(makers.take(limit - found.len()).map(|entry| (entry.key, entry.record())));
+            found.extend(makers.take(limit - found.len()).map(Entry::look));
             if found.len() == limit {
                 break;
             }

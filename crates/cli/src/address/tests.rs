@@ -13,13 +13,24 @@ fn urls_and_paths() {
         ("unix:/a/b.sock", Address::Unix("/a/b.sock".into())),
         ("unix:///a/b.sock", Address::Unix("/a/b.sock".into())),
         ("/a/b.sock", Address::Unix("/a/b.sock".into())),
+        ("./a://b.sock", Address::Unix("./a://b.sock".into())),
         ("./b.sock", Address::Unix("./b.sock".into())),
     ];
     for (text, expected) in cases {
         assert_eq!(parse(text).unwrap(), expected, "{text}");
     }
     assert_eq!(tcp("::1", 81).to_string(), "http://[::1]:81");
-    for text in ["", "node", "https://x", "http://", "http://a b", "http://user@host", "http://host/path"] {
+    for text in [
+        "",
+        "node",
+        "https://x",
+        "http://",
+        "http://a b",
+        "http://user@host",
+        "http://host/path",
+        "ftp://x",
+        "HTTP://x",
+    ] {
         assert_eq!(parse(text).unwrap_err().code, Code::Usage, "{text}");
     }
 }

@@ -11,6 +11,26 @@ fn the_definition_is_consistent() {
 }
 
 #[test]
+fn json_is_wanted_also_by_what_cannot_be_parsed() {
+    let wants = |line: &str, variable: Option<&str>| wants_json(line.split(' '), variable.map(OsStr::new));
+    for line in [
+        "-o json nonsense",
+        "eval -o json",
+        "-ojson",
+        "--output=json x",
+        "--output json",
+        "-o=json",
+        "-o human -o json",
+    ] {
+        assert!(wants(line, None) && wants(line, Some("human")), "{line}");
+    }
+    for line in ["", "nonsense", "-o human", "json", "--output", "eval json", "-o json -o human"] {
+        assert!(!wants(line, None), "{line}");
+    }
+    assert!(wants("nonsense", Some("json")) && !wants("-o human", Some("json")));
+}
+
+#[test]
 fn every_command_of_the_reference_parses() {
     for line in [
         "up --home /tmp/x --listen off --workers 2 --memory 1GiB --log-format json -o json",
@@ -31,6 +51,7 @@ fn every_command_of_the_reference_parses() {
         "bench -n 100 --rounds 2",
         "version -o json",
         "completion bash",
+        "up --workers 1024 --memory 256MiB",
         "--node http://localhost:1 -vv --no-color version",
     ] {
         let words = std::iter::once("sinew").chain(line.split(' '));
@@ -47,6 +68,9 @@ fn every_command_of_the_reference_parses() {
         "eval 1u8 --as x",
         "bench -n 1",
         "completion tcsh7",
+        "up --workers 0",
+        "up --workers 1025",
+        "up --memory 255MiB",
     ] {
         let words = std::iter::once("sinew").chain(line.split(' ').filter(|word| !word.is_empty()));
         let error = Arguments::try_parse_from(words).unwrap_err();

@@ -15,7 +15,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    let mut command = crate::arguments::Arguments::command();
+    // What is hidden from people is hidden from their shells.
+    let whole = crate::arguments::Arguments::command();
+    let mut command = clap::Command::new("sinew")
+        .args(whole.get_arguments().cloned())
+        .subcommands(whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned());
     clap_complete::generate(arguments.shell, &mut command, "sinew", &mut script);
     std::io::Write::write_all(&mut std::io::stdout().lock(), &script)?;
     Ok(())

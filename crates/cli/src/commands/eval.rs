@@ -112,8 +112,15 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 fn read_stdin() -> anyhow::Result<String> {
     const SOURCE_BYTES_MAX: u64 = (1 << 20) + 1;
     let mut text = String::new();
-    std::io::stdin().take(SOURCE_BYTES_MAX).read_to_string(&mut text).context("stdin")?;
-    Ok(text)
+    match std::io::stdin().take(SOURCE_BYTES_MAX).read_to_string(&mut text) {
+        Ok(_) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            Err(Stop::new(Code::Usage, "what came on stdin is no text, so it is no expression")
+                .suggest("sinew put stores bytes from stdin; sinew eval '@FILE' reads a file")
+                .into())
+        }
+        Err(error) => Err(error).context("stdin"),
+    }
 }
 
 /// Parses, uploads what is large, and packs the rest into a bundle with the goal.

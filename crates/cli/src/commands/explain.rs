@@ -71,9 +71,9 @@ fn tell(story: &Value) -> String {
     lines.extend(definition(&story["definition"], "  "));
     lines.push(format!("  data       {}", place(text(story, "place"))));
     if let Some(compilation) = story["compilation"].as_object() {
-        lines.extend(
-            compilation.iter().map(|(what, value)| format!("  {what:<10} {}", value.as_str().unwrap_or(""))),
-        );
+        let line =
+            |(what, value): (&String, &Value)| format!("  {what:<10} {}", value.as_str().unwrap_or(""));
+        lines.extend(compilation.iter().map(line));
     }
     let steps = story["steps"].as_array().map_or(&[][..], Vec::as_slice);
     if !steps.is_empty() {
@@ -104,9 +104,9 @@ fn headline(story: &Value) -> String {
         "tree" => format!("a tree of {}", counted(size as usize, "entry")),
         "treeref" => format!("a ref to a tree of {}", counted(size as usize, "entry")),
         "failure" => "a failure".to_owned(),
-        "application" => "an application: a call that nobody asked for yet".to_owned(),
-        "selection" => "a selection: a part of something, not taken yet".to_owned(),
-        "identification" => "an identification: data, not fetched yet".to_owned(),
+        "application" => "an application: a call".to_owned(),
+        "selection" => "a selection: a part of something".to_owned(),
+        "identification" => "an identification: data that may lie elsewhere".to_owned(),
         "strict" => "a request to evaluate completely".to_owned(),
         "shallow" => "a request to evaluate to the first value".to_owned(),
         other => other.to_owned(),
@@ -171,7 +171,8 @@ fn told<'a>(steps: &'a [Value], mut before: &'a Value) -> Vec<String> {
             lines.extend(definition(&step["definition"], "             "));
             before = &step["definition"];
         }
-        lines.push(format!("           → {} ({time}{fuel})", text(step, "result")));
+        let again = if step["memo_hit"].as_bool() == Some(true) { ", a memo hit since" } else { "" };
+        lines.push(format!("           → {} ({time}{fuel}{again})", text(step, "result")));
     }
     if steps.len() > STEPS_TOLD_MAX {
         lines.push(format!("  and {} more; -o json has them", steps.len() - STEPS_TOLD_MAX));

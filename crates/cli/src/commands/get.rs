@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use http_body_util::BodyExt;
 use objects::Handle;
+use serde_json::json;
 
 use crate::directory::unreadable;
 use crate::exit::{Code, Stop};
@@ -73,6 +74,14 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         return Err(not_data(handle).into());
     }
     match &arguments.to {
+        None if output.is_json() && handle.names_tree() => {
+            let range =
+                arguments.range.as_ref().map_or(Ok(0..handle.size()), |range| range.within(handle.size()))?;
+            for_entries(handle, range, node, |index, entry| {
+                output.json(&json!({"index": index, "handle": entry.to_string()}))
+            })
+            .await
+        }
         None => copy(handle, arguments.range.as_ref(), node, &mut io::stdout().lock(), None).await,
         Some(path) => to_file(handle, arguments, path, node, output).await,
     }

@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let Some(name) = &arguments.name else { return list(node, output).await };
     if arguments.delete {
-        return node.remove_label(name).await;
+        node.remove_label(name).await?;
+        return if output.is_json() { output.json(&json!({"name": name, "deleted": true})) } else { Ok(()) };
     }
     let handle = match &arguments.handle {
         Some(target) => {

@@ -101,22 +101,25 @@ async fn shards(uplink: &mut Uplink<'_>, file: &Path, is_stdin: bool, size: u64)
     }
     let reader: Box<dyn io::Read + Send> = match is_stdin {
         true => Box::new(io::stdin()),
-        false => Box::new(File::open(file).map_err(|error| unreadable(file, error))?),
+        false => Box::new(io::BufReader::new(File::open(file).map_err(|error| unreadable(file, error))?)),
     };
     // At most 2^30: it fits.
     let mut shards = Shards::new(reader, size as usize);
     let mut tree = TreeBuilder::new();
     loop {
         // Reading stdin may take for ever; Ctrl-C shall not wait for it.
-        let (rest, shard) = tokio::task::spawn_blocking(move || {
-            let shard = shards.next();
-            (shards, shard)
+        let (rest, batch) = tokio::task::spawn_blocking(move || {
+            let batch = shards.batch();
+            (shards, batch)
         })
         .await?;
         shards = rest;
-        let Some(shard) = shard else { break };
-        let shard = shard.map_err(|error| unreadable(file, error))?;
-        tree.push(uplink.blob(shard).await?);
+        let batch = batch.map_err(|error| unreadable(file, error))?;
+        if batch.is_empty() {
+            return uplink.tree(&tree).await;
+        }
+        for shard in batch {
+            tree.push(uplink.blob(shard).await?);
+        }
     }
-    uplink.tree(&tree).await
 }

@@ -17,7 +17,7 @@ use crate::arguments::{Format, Global};
 use crate::exit::{Code, Stop};
 use crate::home::default_home;
 use crate::output::{Output, log_to_stderr};
-use crate::quantity::parse_bytes;
+use crate::quantity::{exact, parse_bytes};
 
 /// Where the HTTP API listens unless told otherwise.
 pub(crate) const LISTEN_DEFAULT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
@@ -31,11 +31,14 @@ pub(crate) struct Arguments {
     /// Address of the HTTP API, or `off` for the unix socket only [default: 127.0.0.1:8080, or a free port]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, env = "SINEW_LISTEN")]
     listen: Option<Listen>,
+    /// Let other machines reach the API without TLS; all requests need keys then
+    #[arg(long)]
+    insecure_http: bool,
     /// Applications that run at the same time [default: one per processor]
-    #[arg(long, value_name = "N", env = "SINEW_WORKERS")]
+    #[arg(long, value_name = "N", value_parser = parse_workers, env = "SINEW_WORKERS")]
     workers: Option<usize>,
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, env = "SINEW_MEMORY")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, env = "SINEW_MEMORY")]
     memory: Option<u64>,
     /// The Python that functions run on [default: python3]
     #[arg(long, value_name = "PROGRAM", env = "SINEW_PYTHON")]
@@ -67,6 +70,19 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     address.map_err(|_| "an address is written 127.0.0.1:8080, [::1]:8080, or off".to_owned())
 }
 
+fn parse_workers(text: &str) -> Result<usize, String> {
+    let workers = text.parse().ok().filter(|workers| (1..=node::WORKERS_MAX).contains(workers));
+    workers.ok_or_else(|| format!("1 to {} workers", node::WORKERS_MAX))
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let least = node::MEMORY_BYTES_MIN;
+    match parse_bytes(text)? {
+        bytes if bytes >= least => Ok(bytes),
+        _ => Err(format!("a node needs {} or more", exact(least))),
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> anyhow::Result<()> {
     log_to_stderr(global.verbose, arguments.log_format)?;
     if let Err(error) = node::prefer_huge_pages() {
@@ -92,6 +108,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
     let told = arguments.listen.is_some() || file.listen.is_some();
     let given = node::Options {
         home: arguments.home.clone(),
+        insecure_http: arguments.insecure_http,
         workers: arguments.workers,
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),

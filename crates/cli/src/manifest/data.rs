@@ -67,6 +67,9 @@ pub(crate) fn serving(function: &Function) -> Pairs {
     number(&mut pairs, "async.max-age-ms", delivery.max_age_ms, AGE_DEFAULT_MS);
     number(&mut pairs, "async.min-backoff-ms", delivery.min_backoff_ms, MIN_BACKOFF_DEFAULT_MS);
     number(&mut pairs, "async.max-backoff-ms", delivery.max_backoff_ms, MAX_BACKOFF_DEFAULT_MS);
+    for (at, schedule) in function.schedules.iter().enumerate() {
+        pairs.insert(format!("schedule.{at}"), schedule.clone());
+    }
     for (at, route) in function.routes.iter().enumerate() {
         pairs.insert(format!("route.{at}"), route.clone());
     }

@@ -24,6 +24,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("pure", &["boolean"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
+    ("schedules", &["array"]),
     ("async", &["object"]),
     ("build", &["object"]),
     ("include", &["array"]),

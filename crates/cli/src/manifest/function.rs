@@ -24,6 +24,7 @@ const VARIABLES_MAX: usize = 180;
 const SECRETS_MAX: usize = 60;
 const ROUTES_MAX: usize = 64;
 const HOSTS_MAX: usize = 64;
+const SCHEDULES_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 63;
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
 
@@ -126,6 +127,8 @@ pub(crate) struct Function {
     pub(crate) idempotent: bool,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
+    /// Five fields of cron, or `@hourly` and the like.
+    pub(crate) schedules: Vec<String>,
     pub(crate) delivery: Delivery,
     pub(crate) build: Option<Build>,
     pub(crate) include: Vec<Glob>,
@@ -156,6 +159,7 @@ impl Function {
             pure: false,
             idempotent: false,
             routes: Vec::new(),
+            schedules: Vec::new(),
             delivery: Delivery::default(),
             build: None,
             include: Vec::new(),
@@ -228,6 +232,7 @@ fn field(
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "routes" => function.routes = routes(value, reader)?,
+        "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,
         "build" => function.build = Some(build(value, reader)?),
         "include" => function.include = globs(value, reader)?,
@@ -458,6 +463,25 @@ fn globs(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<Gl
         }
     }
     Some(globs)
+}
+
+fn schedules(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.texts(value)?;
+    if texts.len() > SCHEDULES_MAX {
+        return reader.fault(value.span(), format!("a function has at most {SCHEDULES_MAX} schedules"));
+    }
+    let mut schedules = Vec::new();
+    for (text, place) in texts {
+        // The node reads them whole.
+        if text.starts_with('@') || text.split_whitespace().count() == 5 {
+            schedules.push(text);
+        } else {
+            let fault = Fault::new(place, format!("`{}` is no schedule", text.escape_debug()));
+            let hint = "five fields in UTC, minute hour day month weekday: \"*/15 * * * *\"; or \"@hourly\"";
+            reader.faults.push(fault.hint(hint));
+        }
+    }
+    Some(schedules)
 }
 
 fn delivery(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Delivery> {

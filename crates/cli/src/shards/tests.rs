@@ -30,6 +30,24 @@ fn a_word_longer_than_a_shard_is_cut_where_the_shard_is_full() {
 }
 
 #[test]
+fn batches_hold_what_the_shards_are() {
+    let text = "one two three\n".repeat(200_000);
+    for size in [1 << 10, 3 << 20] {
+        let (mut one, mut other) = (Shards::new(text.as_bytes(), size), Shards::new(text.as_bytes(), size));
+        let mut batches = 0;
+        loop {
+            let batch = one.batch().unwrap();
+            if batch.is_empty() {
+                break;
+            }
+            batches += 1;
+            batch.into_iter().for_each(|shard| assert_eq!(shard, other.next().unwrap().unwrap()));
+        }
+        assert!(other.next().is_none() && (1..=3).contains(&batches), "{batches}");
+    }
+}
+
+#[test]
 fn nothing_is_lost_whatever_the_size() {
     let text: String = (0..500).map(|line| format!("{}\n", "x".repeat(line % 37))).collect();
     for size in [1, 2, 7, 36, 37, 38, 1000, 1 << 20] {

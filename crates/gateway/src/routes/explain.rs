@@ -13,7 +13,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use objects::{Application, Failure, Handle, Kind, Limits, Part, Selection, TreeView};
 use serde_json::{Map, Value, json};
-use store::Record;
+use store::Remembered;
 
 use super::evaluate::{failure_detail, handle_json};
 use super::path_text;
@@ -75,18 +75,19 @@ fn failure(shared: &Shared, handle: Handle) -> Result<Option<Failure>, store::Er
     Ok(tree.and_then(|tree| Failure::from_tree(tree.as_tree()).ok()))
 }
 
-fn steps(shared: &Shared, steps: &[(Handle, Record)]) -> Result<Value, store::Error> {
+fn steps(shared: &Shared, steps: &[Remembered]) -> Result<Value, store::Error> {
     let mut told = Vec::with_capacity(steps.len());
-    for (at, (handle, record)) in steps.iter().enumerate() {
+    for (at, Remembered { key, record, was_hit }) in steps.iter().enumerate() {
         let mut step = json!({
-            "handle": handle.to_string(),
+            "handle": key.to_string(),
             "rule": rule_word(record.rule),
             "result": record.result.to_string(),
             "nanos": record.nanos,
             "fuel": record.fuel,
+            "memo_hit": was_hit,
         });
         if at < DEFINITIONS_MAX
-            && let Some(definition) = definition(shared, *handle)?
+            && let Some(definition) = definition(shared, *key)?
         {
             step["definition"] = definition;
         }

@@ -24,6 +24,7 @@ async fn an_application_is_told_with_its_parts() {
     let step = &story["made_by"][0];
     assert_eq!((&step["rule"], &step["nanos"], &step["fuel"]), (&"apply".into(), &1500.into(), &42.into()));
     assert_eq!(step["definition"], definition);
+    assert_eq!((&story["steps"][0]["memo_hit"], &step["memo_hit"]), (&false.into(), &true.into()));
     assert_eq!(story["compilation"], json!({"compiler": "fake"}));
 }
 

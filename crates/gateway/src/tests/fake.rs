@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
-use store::{BlobWriter, Object, Record, Rule, Store};
+use store::{BlobWriter, Object, Record, Remembered, Rule, Store};
 use tokio::time::Instant;
 
 use super::functions::FakeFunctions;
@@ -31,6 +31,8 @@ pub(super) enum Script {
     Refused,
     /// By a bug of ours.
     Panics,
+    /// With a failure of this code once, and then with this result.
+    Recovers(FailureCode, Handle),
 }
 
 pub(super) struct Fake {
@@ -44,6 +46,7 @@ pub(super) struct Fake {
     /// that could be known before.
     pub(super) otherwise: Mutex<Option<Script>>,
     pub(super) functions: FakeFunctions,
+    pub(super) keys: super::keys::FakeKeys,
     pub(super) queue: Option<Arc<dyn queue::Queue>>,
 }
 
@@ -58,6 +61,7 @@ impl Fake {
             waiting_for: Mutex::default(),
             otherwise: Mutex::default(),
             functions: FakeFunctions::default(),
+            keys: super::keys::FakeKeys::default(),
             queue: None,
         }
     }
@@ -166,6 +170,11 @@ impl Backend for Fake {
                 let (handle, failure) = self.failure(code, request.goal);
                 (handle, Some(failure), 1)
             }
+            Script::Recovers(code, result) => {
+                *self.otherwise.lock().unwrap() = Some(Script::Gives(result, 1));
+                let (handle, failure) = self.failure(code, request.goal);
+                (handle, Some(failure), 1)
+            }
             Script::Gives(result, applied) => (result, None, applied),
             Script::Takes(_, result) => (result, None, 1),
             Script::Hangs | Script::Panics => (request.goal, None, 0),
@@ -186,8 +195,8 @@ impl Backend for Fake {
         Ok(Explanation {
             handle,
             place: Place::Memory,
-            steps: vec![(handle, record)],
-            made_by: vec![(thunk, record)],
+            steps: vec![Remembered { key: handle, record, was_hit: false }],
+            made_by: vec![Remembered { key: thunk, record, was_hit: true }],
             compilation: vec![("compiler".to_owned(), "fake".to_owned())],
         })
     }
@@ -210,6 +219,10 @@ impl Backend for Fake {
 
     fn functions(&self) -> Option<&dyn Functions> {
         Some(&self.functions)
+    }
+
+    fn keys(&self) -> Option<&dyn crate::Keys> {
+        Some(&self.keys)
     }
 
     fn queue(&self) -> Option<Arc<dyn queue::Queue>> {

@@ -36,6 +36,7 @@ impl FakeFunctions {
                 concurrency: 4,
                 is_idempotent: false,
                 delivery: queue::Policy::default(),
+                schedules: Vec::new(),
                 routes: Vec::new(),
                 counts: Arc::default(),
                 version_counts: VersionCounts::default(),

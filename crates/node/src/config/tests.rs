@@ -12,7 +12,7 @@ fn budgets_never_exceed_what_was_given() {
                 Budgets::new(&Options { workers: Some(workers), memory_bytes, ..Options::default() });
             let guests = budgets.allowance_bytes * budgets.workers as u64 + budgets.pool_bytes;
             let total = guests + budgets.objects_bytes + budgets.relations_bytes + budgets.walks_bytes;
-            assert!(total <= (memory_mib << 20).max(MEMORY_MIN_BYTES), "{budgets:?}");
+            assert!(total <= (memory_mib << 20).max(MEMORY_BYTES_MIN), "{budgets:?}");
             assert!((1..=WORKERS_MAX).contains(&budgets.workers));
         }
     }

@@ -299,12 +299,19 @@ fn an_explanation_tells_steps_makers_and_compilation() {
     let result = evaluate(&node, outer).result;
     assert_eq!(result, Handle::u64(8));
     let backend = NodeBackend(Arc::clone(&node));
-    let rules: Vec<_> = backend.explain(outer).unwrap().steps.iter().map(|(_, record)| record.rule).collect();
+    let rules: Vec<_> = backend.explain(outer).unwrap().steps.iter().map(|step| step.record.rule).collect();
     assert_eq!(rules, [store::Rule::Resolve, store::Rule::Apply]);
     let makers = backend.explain(result).unwrap().made_by;
-    assert!(makers.iter().any(|(_, record)| record.rule == store::Rule::Apply));
+    assert!(makers.iter().any(|maker| maker.record.rule == store::Rule::Apply));
     let compilation = backend.explain(size).unwrap().compilation;
-    assert!(compilation.iter().any(|(what, value)| what == "origin" && value == "compiled"));
+    let line = |name: &str| &compilation.iter().find(|(what, _)| what == name).unwrap().1;
+    assert!(line("code").contains("compiled") && line("instance").contains("stateless"), "{compilation:?}");
+    // Explaining uses nothing; evaluating again does.
+    // (The step before it may have been: a job that waited looks again.)
+    let was_hit = || backend.explain(outer).unwrap().steps.last().unwrap().was_hit;
+    assert!(!was_hit());
+    assert_eq!(evaluate(&node, outer).applied, 0);
+    assert!(was_hit());
 }
 
 #[test]

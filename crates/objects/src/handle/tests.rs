@@ -161,6 +161,22 @@ fn only_short_blobs_are_literals() {
 }
 
 #[test]
+fn words_and_literals_are_two_ways_to_the_same_handle() {
+    let value = 0x8877_6655_4433_2211_u64;
+    for len in 0..=8 {
+        let handle = Handle::low_bytes(value, len).unwrap();
+        assert_eq!(Some(handle), Handle::literal(&value.to_le_bytes()[..len]), "{len} bytes");
+        let kept = (0..len).fold(0, |kept, index| kept | value & 0xff << (8 * index));
+        assert_eq!(handle.literal_word(), Some(kept), "{len} bytes");
+    }
+    assert!(Handle::low_bytes(value, 9).is_none());
+    assert!(Handle::low_bytes(value, usize::MAX).is_none());
+    assert_eq!(Handle::literal(&[7; LITERAL_LEN_MAX]).unwrap().literal_word(), Some(0x0707_0707_0707_0707));
+    assert!(Handle::blob(&[7; LITERAL_LEN_MAX + 1]).literal_word().is_none());
+    assert!(Handle::u64(7).identification().unwrap().literal_word().is_none(), "a thunk is no blob");
+}
+
+#[test]
 fn only_trees_of_three_entries_can_be_marked_as_failures() {
     let entry = Handle::u64(1);
     for count in 0..6usize {

@@ -134,6 +134,12 @@ fn read(mut guest: Guest<'_>, index: i32, offset: i64, ptr: i32, len: i32) -> Re
 
 fn read_u64(mut guest: Guest<'_>, index: i32, offset: i64) -> Result<i64> {
     let state = guest.data_mut();
+    // Most numbers are literals: the handle's own first word.
+    if offset == 0
+        && let Some(word) = state.handle("read_u64", index)?.literal_word()
+    {
+        return Ok(word as i64);
+    }
     let bytes = state.blob("read_u64", index)?;
     let bytes = bytes.as_slice();
     let Some(rest) = from(bytes, offset) else {
@@ -185,9 +191,7 @@ fn blob(mut guest: Guest<'_>, ptr: i32, len: i32) -> Result<i32> {
 
 fn blob_u64(mut guest: Guest<'_>, value: i64, len: i32) -> Result<i32> {
     let state = guest.data_mut();
-    let bytes = value.to_le_bytes();
-    let literal = bytes.get(..len as u32 as usize).and_then(Handle::literal);
-    let Some(literal) = literal else {
+    let Some(literal) = Handle::low_bytes(value as u64, len as u32 as usize) else {
         let why = format!("a length of {}, over 8", len as u32);
         return Err(state.misuse(FailureCode::Trap, "blob_u64", why));
     };

@@ -446,8 +446,10 @@ fn deserialize(engine: &Engine, code: &[u8]) -> Option<Module> {
     unsafe { Module::deserialize(engine, code) }.ok()
 }
 
+/// The engine's word on a module that was found valid before. Mostly it is
+/// the machine's state (no memory to map), so it must not be remembered.
 fn unusable(error: wasmtime::Error) -> Fault {
-    bad_procedure(format_args!("{error:#}"))
+    Fault::new(FailureCode::Resources, format!("the engine does not take the module: {error:#}"))
 }
 
 fn bad_procedure(why: impl std::fmt::Display) -> Fault {

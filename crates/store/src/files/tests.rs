@@ -36,14 +36,14 @@ fn a_new_home_is_private_and_says_its_format() {
 }
 
 #[test]
-fn another_format_is_refused_and_the_upgrade_named() {
+fn another_format_is_refused_with_what_to_do() {
     let folder = tempdir().unwrap();
     drop(Files::open(folder.path()).unwrap());
     for text in ["sinew-store 2\nmore", "", "\u{0}\u{1}"] {
         fs::write(folder.path().join("FORMAT"), text).unwrap();
         let error = Files::open(folder.path()).err().unwrap();
         assert!(matches!(error, Error::UnknownFormat { .. }), "{error}");
-        assert!(error.to_string().contains("sinew upgrade"), "{error}");
+        assert!(error.to_string().contains("the version that wrote it"), "{error}");
         assert_eq!(fs::read_to_string(folder.path().join("FORMAT")).unwrap(), text, "it is left alone");
     }
 }

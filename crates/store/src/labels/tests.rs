@@ -8,7 +8,15 @@ use crate::Error;
 
 #[test]
 fn names_of_letters_digits_and_four_signs_are_labels() {
-    for name in ["a", "0", "app-server", "images/v1.2_final-x", "blob-and-more", &"x".repeat(LABEL_LEN_MAX)] {
+    for name in [
+        "a",
+        "0",
+        "app-server",
+        "images/v1.2_final-x",
+        "a/..b/.c",
+        "blob-and-more",
+        &"x".repeat(LABEL_LEN_MAX),
+    ] {
         assert!(check_name(name).is_ok(), "{name}");
     }
 }
@@ -25,6 +33,11 @@ fn everything_else_is_refused_with_its_reason() {
         ("new\nline", "allowed"),
         ("größe", "allowed"),
         ("nul\0", "allowed"),
+        ("../../etc", "slashes"),
+        ("a/./b", "slashes"),
+        ("/a", "slashes"),
+        ("a/", "slashes"),
+        ("a//b", "slashes"),
         ("lit-6869", "handle"),
         (&handle.to_string(), "handle"),
         (&strict.map(|strict| strict.to_string()).unwrap_or_default(), "handle"),

@@ -8,7 +8,7 @@ use std::thread;
 
 use objects::Handle;
 
-use super::{Claim, PENDING_MAX, PERSIST_NANOS_MIN, Record, Relations, Rule};
+use super::{Claim, PENDING_MAX, PERSIST_NANOS_MIN, Record, Relations, Remembered, Rule};
 use crate::background::Signal;
 
 fn key(number: u64) -> Handle {
@@ -211,13 +211,14 @@ fn provenance_is_found_for_objects_refs_and_thunks() {
     }
     relations.claim(key(5));
     for wanted in [blob, lowered] {
-        let mut makers: Vec<_> = relations.made_by(wanted, 10).into_iter().map(|(maker, _)| maker).collect();
+        let mut makers: Vec<_> = relations.made_by(wanted, 10).into_iter().map(|maker| maker.key).collect();
         makers.sort();
         let mut expected = [key(1), key(2)];
         expected.sort();
         assert_eq!(makers, expected);
     }
-    assert_eq!(relations.made_by(key(9), 10), [(key(3), Record { result: key(9), ..record(1) })]);
+    let record = Record { result: key(9), ..record(1) };
+    assert_eq!(relations.made_by(key(9), 10), [Remembered { key: key(3), record, was_hit: false }]);
     assert_eq!(relations.made_by(blob, 1).len(), 1);
     assert_eq!((relations.made_by(blob, 0).len(), relations.made_by(key(1), 10).len()), (0, 0));
 }
@@ -237,4 +238,19 @@ fn only_costly_results_wait_to_be_written_and_only_so_many() {
     let memory_only = table();
     memory_only.insert(key(1), costly);
     assert_eq!(memory_only.take_pending(), []);
+}
+
+#[test]
+fn a_result_that_was_needed_again_says_so_and_looking_does_not_count() {
+    let relations = Relations::new(1 << 20, None);
+    assert_eq!(relations.claim(key(1)), Claim::Claimed);
+    assert!(relations.look(key(1)).is_none(), "nobody knows it yet");
+    relations.fulfil(key(1), record(1));
+    relations.insert(key(2), record(2));
+    let was_hit = |number| relations.look(key(number)).unwrap().was_hit;
+    assert!(!was_hit(1) && !was_hit(1) && !was_hit(2));
+    relations.get(key(1)).unwrap();
+    relations.claim(key(2));
+    assert!(was_hit(1) && was_hit(2));
+    assert!(relations.look(key(3)).is_none());
 }

@@ -13,7 +13,7 @@ fn the_story_of_a_call() {
     });
     let story = json!({
         "handle": "app-x", "kind": "application", "size": 7, "place": "disk", "definition": definition,
-        "steps": [{"handle": "app-x", "rule": "apply", "result": "lit-07", "nanos": 1500, "fuel": 12, "definition": definition}],
+        "steps": [{"handle": "app-x", "rule": "apply", "result": "lit-07", "nanos": 1500, "fuel": 12, "memo_hit": true, "definition": definition}],
         "made_by": [], "compilation": {},
     });
     let text = tell(&story);
@@ -25,7 +25,7 @@ fn the_story_of_a_call() {
         "and 3 more arguments",
         "data       on this node's disk",
         "apply    app-x",
-        "→ lit-07 (1.50 µs, 12 fuel)",
+        "→ lit-07 (1.50 µs, 12 fuel, a memo hit since)",
         "Evaluated in 1 remembered step; the longest took 1.50 µs:",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
