@@ -6,6 +6,7 @@
 mod commands;
 mod dashboard;
 mod dev;
+mod draining;
 mod executables;
 mod functions;
 mod keys;
