@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{HOST, HeaderValue, USER_AGENT};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -111,6 +111,13 @@ impl Client {
         request.headers_mut().insert(HOST, HeaderValue::from_str(&host)?);
         let agent = concat!("sinew/", env!("CARGO_PKG_VERSION"));
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
+        if let Ok(key) = std::env::var("SINEW_KEY") {
+            // Nothing of it is in a message: it is a secret.
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
+                .map_err(|_| Stop::new(Code::Usage, "SINEW_KEY is no key"))?;
+            value.set_sensitive(true);
+            request.headers_mut().entry(AUTHORIZATION).or_insert(value);
+        }
         tracing::debug!(method = %request.method(), uri = %request.uri(), "request");
         let mut refused = match self.sender().await?.try_send_request(request).await {
             Ok(response) => return Ok(response),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::functions::Functions;
+use crate::keys::Keys;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use queue::Queue;
 use store::{BlobWriter, Object, Remembered};
@@ -213,6 +214,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The functions of the node; `None` if it serves none at all.
     fn functions(&self) -> Option<&dyn Functions> {
+        None
+    }
+
+    /// Who may use the API; `None` if there are no keys at all.
+    fn keys(&self) -> Option<&dyn Keys> {
         None
     }
 

@@ -4,9 +4,10 @@
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Map, Value};
 
-use crate::base64;
 use crate::problem::Problem;
 
 const STRUCTURED: &str = "application/cloudevents+json";
@@ -123,7 +124,7 @@ fn data(event: &mut Map<String, Value>) -> Result<Option<(String, Vec<u8>)>, Pro
         (Some(Value::String(text)), None) if !is_json => Ok(Some((kind, text.into_bytes()))),
         (Some(value), None) => Ok(Some((kind, value.to_string().into_bytes()))),
         (None, Some(Value::String(text))) => {
-            let bytes = base64::decoded(&text).ok_or_else(|| bad("the event's data_base64 is no base64"))?;
+            let bytes = BASE64.decode(&text).map_err(|_| bad("the event's data_base64 is no base64"))?;
             Ok(Some((kind, bytes)))
         }
         (None, Some(_)) => Err(bad("the event's data_base64 is no text")),

@@ -6,6 +6,7 @@
 //! JSON, and the same as bytes of an outcome before the body.
 
 mod dispatcher;
+mod scheduler;
 mod verdict;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub(crate) enum Source {
     Http,
     Event,
     Lambda,
+    Schedule,
 }
 
 impl Source {
@@ -63,6 +65,7 @@ impl Source {
             Self::Http => "http",
             Self::Event => "event",
             Self::Lambda => "lambda",
+            Self::Schedule => "schedule",
         }
     }
 }

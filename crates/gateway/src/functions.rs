@@ -35,10 +35,12 @@ pub struct Served {
     pub memory_bytes: u64,
     /// Instances at most.
     pub concurrency: u32,
-    /// A request may be run again.
+    /// A request may be run again if its instance ended before it answered.
     pub is_idempotent: bool,
     /// How often and for how long a call that is made later is tried.
     pub delivery: queue::Policy,
+    /// When it is called without anybody asking.
+    pub schedules: Vec<queue::Schedule>,
     /// `METHOD /path` of each route.
     pub routes: Vec<String>,
     /// Of all versions of the function since the node started.
@@ -106,6 +108,21 @@ pub struct Instances {
     pub busy: u64,
     /// Requests for which an instance had to be made.
     pub cold_starts: u64,
+}
+
+/// What instances of a version did outside since the node started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EgressCounts {
+    /// Connections to hosts that were made.
+    pub connected: u64,
+    /// Those that were not allowed.
+    pub refused: u64,
+    /// Those that were allowed and could not be made.
+    pub failed: u64,
+    /// Bytes that it sent.
+    pub sent_bytes: u64,
+    /// Bytes that it was sent.
+    pub received_bytes: u64,
 }
 
 /// All that is known of one function.
@@ -187,6 +204,10 @@ pub trait Functions: Send + Sync {
 
     /// Instances of one.
     fn instances(&self, served: &Served) -> Instances;
+
+    /// What instances of one did outside; `None` if it may reach nothing, or
+    /// has had no instance.
+    fn egress(&self, served: &Served) -> Option<EgressCounts>;
 
     /// How an application of a function ran, once; none where it did not run
     /// in a process, or its result was remembered.

@@ -8,7 +8,7 @@ mod recording;
 mod trace;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
 use axum::http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
@@ -21,7 +21,7 @@ pub(crate) use recording::SERVER_TIMING;
 use recording::{Recording, Running};
 
 use crate::admission::Permit;
-use crate::backend::{EvaluateRequest, Priority};
+use crate::backend::{EvaluateRequest, Evaluated, Priority};
 use crate::body::{Buffered, blocking};
 use crate::functions::{Routed, Served};
 use crate::problem::Problem;
@@ -147,18 +147,15 @@ async fn answer(
     body: Buffered,
     recording: &mut Recording,
 ) -> Result<Answer, Problem> {
-    let goal = if body.bytes.len() <= INLINE_BYTES_MAX {
-        keep(shared, served, &head, &body.bytes)?
-    } else {
-        let (shared, served) = (shared.clone(), served.clone());
-        blocking(move || keep(&shared, &served, &head, &body.bytes)).await??
-    };
-    let deadline = Some(served.timeout.saturating_add(GRACE));
-    let request =
-        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: served.is_pure };
-    let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
-    let end = recording.runs(Running { evaluation, goal, permit }).evaluation.finished().await;
-    recording.ran();
+    let brought = Arc::new((head, body));
+    let latest = Instant::now() + served.timeout.saturating_add(GRACE);
+    let mut end = run(shared, served, permit.clone(), &brought, latest, recording).await?;
+    // An instance that ended before it answered says nothing about the request,
+    // which another one may be asked where the function allows it.
+    if served.is_idempotent && end.failure.is_some_and(|failure| failure.code == FailureCode::Trap) {
+        tracing::info!(function = served.name, "an instance ended before it answered; another one is asked");
+        end = run(shared, served, permit, &brought, latest, recording).await?;
+    }
     if let Some(failure) = end.failure {
         let detail = failure_detail(shared, &failure).await?;
         return Err(failed(served, Problem::failure(end.result, &failure, detail), failure.code));
@@ -176,6 +173,30 @@ async fn answer(
         return Ok(Answer::of_codelet(bytes));
     }
     answer::read(bytes).map_err(not_an_answer)
+}
+
+/// Evaluates the application of a function to a request, once.
+async fn run(
+    shared: &Arc<Shared>,
+    served: &Arc<Served>,
+    permit: Permit,
+    brought: &Arc<(Vec<u8>, Buffered)>,
+    latest: Instant,
+    recording: &mut Recording,
+) -> Result<Evaluated, Problem> {
+    let goal = if brought.1.bytes.len() <= INLINE_BYTES_MAX {
+        keep(shared, served, &brought.0, &brought.1.bytes)?
+    } else {
+        let (shared, served, brought) = (shared.clone(), served.clone(), brought.clone());
+        blocking(move || keep(&shared, &served, &brought.0, &brought.1.bytes)).await??
+    };
+    let deadline = Some(latest.saturating_duration_since(Instant::now()));
+    let request =
+        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: served.is_pure };
+    let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
+    let end = recording.runs(Running { evaluation, goal, permit }).evaluation.finished().await;
+    recording.ran();
+    Ok(end)
 }
 
 /// Keeps what the application consists of, and names the application.

@@ -9,13 +9,13 @@
 //! Invariants: no body is held in memory beyond [`Options`]' limits; nothing
 //! is stored of a body that did not arrive whole; an evaluation whose client
 //! left is dropped; blocking calls never run on the event loop. A request
-//! passes `envelope.rs` (id, metrics, panics), `door.rs` (who may knock),
+//! passes `envelope.rs` (id, metrics, panics), `door.rs` (who may knock), `keys.rs` (who
+//! may do what),
 //! `admission.rs` (limits), then one file of `routes/`. Calls that are made later
 //! wait in a queue (`deferred.rs`) and go the same way as the others from there.
 
 mod admission;
 mod backend;
-mod base64;
 mod body;
 mod cloud_event;
 mod connections;
@@ -26,6 +26,7 @@ mod envelope;
 mod functions;
 mod invocation;
 mod journal;
+mod keys;
 mod metrics;
 mod openapi;
 mod options;
@@ -46,9 +47,10 @@ pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use door::Door;
 pub use functions::{
-    CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
-    VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError, Routed,
+    Served, VersionCounts,
 };
+pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use options::Options;
 pub use router::{Gateway, router};
 

@@ -25,11 +25,12 @@ use crate::connections::Connections;
 use crate::deferred::{Dispatcher, Wake};
 use crate::door::{self, Door};
 use crate::journal::Journal;
+use crate::keys::Access;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::problem::Problem;
 use crate::text::shortened;
-use crate::{admission, envelope, openapi, routes};
+use crate::{admission, envelope, keys, openapi, routes};
 
 /// What all requests share.
 pub(crate) struct Shared {
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) lots: AtomicU64,
     /// Whoever makes calls that wait.
     pub(crate) wake: Wake,
+    /// What requests with keys are counted by.
+    pub(crate) guard: keys::Guard,
 }
 
 /// How long an endpoint's answer may take, and whether it counts.
@@ -112,7 +115,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, dashboard, dead_letters, deferred, evaluate, explain, functions, labels,
+        blobs, bundles, call, dashboard, dead_letters, deferred, evaluate, explain, functions, keys, labels,
         lambda, objects, operations, secrets, trees,
     };
     vec![
@@ -135,6 +138,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/secrets", Quick, secrets::list),
         Endpoint::new(Put, "/v1/secrets/{name}", Quick, secrets::put),
         Endpoint::new(Delete, "/v1/secrets/{name}", Quick, secrets::remove),
+        Endpoint::new(Get, "/v1/keys", Quick, keys::list),
+        Endpoint::new(Post, "/v1/keys", Quick, keys::create),
+        Endpoint::new(Delete, "/v1/keys/{id}", Quick, keys::revoke),
         Endpoint::new(Get, "/v1/logs", Quick, functions::logs),
         Endpoint::new(Any, "/function/{name}", Long, call::call),
         Endpoint::new(Any, "/function/{name}/", Long, call::call),
@@ -184,6 +190,7 @@ impl Gateway {
             departed: Mutex::default(),
             lots: AtomicU64::new(0),
             wake: Wake::default(),
+            guard: keys::Guard::default(),
             options,
         };
         Self { shared: Arc::new(shared) }
@@ -208,8 +215,9 @@ impl Gateway {
         }
     }
 
-    /// The service for one listener, which answers only to what `door` lets in.
-    pub fn router(&self, door: Door) -> Router {
+    /// The service for one listener, which answers only to what `door` lets in,
+    /// and does for whom `access` says.
+    pub fn router(&self, door: Door, access: Access) -> Router {
         let shared = &self.shared;
         let mut router = Router::new();
         for Endpoint { path, pace, handler, .. } in endpoints() {
@@ -225,6 +233,7 @@ impl Gateway {
         router
             .fallback(routes::call::routed)
             .method_not_allowed_fallback(method_not_allowed)
+            .layer(from_fn_with_state((shared.clone(), access), keys::guard))
             .layer(from_fn_with_state(Arc::new(door), door::guard))
             .layer(from_fn(bounded_path))
             .layer(from_fn_with_state(shared.clone(), envelope::envelope))
@@ -235,7 +244,7 @@ impl Gateway {
 /// A gateway with one listener, whose door is `options.door`.
 pub fn router(backend: Arc<dyn Backend>, options: Options) -> Router {
     let door = options.door.clone();
-    Gateway::new(backend, options).router(door)
+    Gateway::new(backend, options).router(door, Access::Owner)
 }
 
 /// No path of ours is long; what is goes into logs and answers nowhere.

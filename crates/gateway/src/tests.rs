@@ -11,6 +11,7 @@ mod evaluating;
 mod explaining;
 mod fake;
 mod functions;
+mod keys;
 mod labels;
 mod limits;
 mod objects;

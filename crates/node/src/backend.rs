@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop, Tally};
 use gateway::{
-    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Place,
-    Priority, Progress,
+    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Keys,
+    Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
@@ -148,6 +148,10 @@ impl Backend for NodeBackend {
 
     fn functions(&self) -> Option<&dyn Functions> {
         Some(&*self.0.deployments)
+    }
+
+    fn keys(&self) -> Option<&dyn Keys> {
+        Some(&self.0.keys)
     }
 
     fn queue(&self) -> Option<Arc<dyn Queue>> {

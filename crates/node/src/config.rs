@@ -19,6 +19,8 @@ pub struct Options {
     pub home: Option<PathBuf>,
     /// TCP address of the HTTP API; `None`: the unix socket only.
     pub listen: Option<SocketAddr>,
+    /// Others may reach that address, without TLS, with keys.
+    pub insecure_http: bool,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -66,6 +68,7 @@ impl Options {
         Self {
             home: self.home.or(below.home),
             listen: self.listen.or(below.listen),
+            insecure_http: self.insecure_http || below.insecure_http,
             workers: self.workers.or(below.workers),
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),

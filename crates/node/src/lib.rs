@@ -11,7 +11,9 @@ mod doctor;
 mod executor;
 mod fetcher;
 mod functions;
+mod keys;
 mod listener;
+mod outbound;
 mod processes;
 mod reactor;
 mod reclaimer;
@@ -30,7 +32,9 @@ use store::Object;
 pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
+pub use keys::KeysError;
 pub use linux::prefer_huge_pages;
+pub use outbound::check_host;
 pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
@@ -64,9 +68,9 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// An address that others can reach, while the API knows no keys.
+    /// An address that others can reach, without TLS.
     #[error(
-        "{address} can be reached from other machines, and the API has no keys and no TLS yet: listen on 127.0.0.1 or [::1], and put a proxy that authenticates before it"
+        "{address} can be reached from other machines, and the API has no TLS of its own: listen on 127.0.0.1 or [::1]; or, behind a proxy that ends TLS or in a network that you trust, add --insecure-http, and all requests need keys (`sinew key create`)"
     )]
     Exposed {
         /// Which one.
@@ -91,6 +95,9 @@ pub enum Error {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The keys cannot be read.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
     /// The secrets cannot be read.
     #[error(transparent)]
     Secrets(#[from] SecretError),

@@ -20,6 +20,7 @@ use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
+use crate::keys::Keys;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
@@ -40,6 +41,7 @@ pub struct Node {
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) queue: Arc<Embedded>,
+    pub(crate) keys: Keys,
     pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -112,6 +114,7 @@ impl Node {
             processes,
             deployments,
             queue,
+            keys: Keys::open(options.home.as_deref())?,
             visitors,
             states: Vec::new(),
             threads,
@@ -262,6 +265,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         reactor: EventLoop::current().map(|it| Arc::new(it) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
+        outbound: Arc::default(),
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }

@@ -59,6 +59,7 @@ pub fn run_until(
         .map_err(|source| Error::Start { what: "the event loop", source })?;
     if let Some(address) = options.listen
         && !address.ip().is_loopback()
+        && !options.insecure_http
     {
         return Err(Error::Exposed { address });
     }
@@ -99,7 +100,7 @@ async fn serve(
         let path = home.join(SOCKET_NAME);
         let listener = bind_socket(&path)?;
         let terms = Terms { patience: terms.patience.with_owner(), ..terms.clone() };
-        let router = gateway.router(gateway::Door::Private);
+        let router = gateway.router(gateway::Door::Private, gateway::Access::Owner);
         servers.spawn(listener::serve(listener, router, terms, stopping.clone()));
         running.socket = Some(path);
     }
@@ -107,7 +108,12 @@ async fn serve(
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
-        let router = gateway.router(gateway::Door::loopback());
+        // Whoever has a key is no page that a browser was led to.
+        let (door, access) = match address.ip().is_loopback() {
+            true => (gateway::Door::loopback(), gateway::Access::Local),
+            false => (gateway::Door::Private, gateway::Access::Keyed),
+        };
+        let router = gateway.router(door, access);
         servers.spawn(listener::serve(listener, router, terms, stopping.clone()));
     }
     servers.spawn(gateway.make_calls(listener::until(stopping)));

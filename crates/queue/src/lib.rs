@@ -25,12 +25,14 @@ mod ledger;
 mod message;
 mod options;
 mod record;
+mod schedule;
 
 pub use backoff::Policy;
 pub use embedded::Embedded;
 pub use error::Error;
 pub use message::{Claimed, Dedup, End, Id, LaneStats, Message, Payload, Pushed, State, Stats, Status};
 pub use options::Options;
+pub use schedule::Schedule;
 
 /// A driver. Methods block, on the disk or on somebody far away.
 pub trait Queue: Send + Sync {

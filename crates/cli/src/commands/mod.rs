@@ -15,6 +15,7 @@ pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod invoke;
+pub(crate) mod key;
 pub(crate) mod label;
 pub(crate) mod list;
 pub(crate) mod logs;

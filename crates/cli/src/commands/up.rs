@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// Address of the HTTP API, or `off` for the unix socket only [default: 127.0.0.1:8080, or a free port]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, env = "SINEW_LISTEN")]
     listen: Option<Listen>,
+    /// Let other machines reach the API without TLS; all requests need keys then
+    #[arg(long)]
+    insecure_http: bool,
     /// Applications that run at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = parse_workers, env = "SINEW_WORKERS")]
     workers: Option<usize>,
@@ -105,6 +108,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
     let told = arguments.listen.is_some() || file.listen.is_some();
     let given = node::Options {
         home: arguments.home.clone(),
+        insecure_http: arguments.insecure_http,
         workers: arguments.workers,
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),

@@ -38,6 +38,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
     number(&mut pairs, "requests-per-instance", function.requests_per_instance, 1);
     number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);
+    if !function.allow_hosts.is_empty() {
+        pairs.insert("allow-hosts".to_owned(), function.allow_hosts.join(" "));
+    }
     for (name, value) in &function.environment {
         pairs.insert(format!("env.{name}"), value.clone());
     }
@@ -64,6 +67,9 @@ pub(crate) fn serving(function: &Function) -> Pairs {
     number(&mut pairs, "async.max-age-ms", delivery.max_age_ms, AGE_DEFAULT_MS);
     number(&mut pairs, "async.min-backoff-ms", delivery.min_backoff_ms, MIN_BACKOFF_DEFAULT_MS);
     number(&mut pairs, "async.max-backoff-ms", delivery.max_backoff_ms, MAX_BACKOFF_DEFAULT_MS);
+    for (at, schedule) in function.schedules.iter().enumerate() {
+        pairs.insert(format!("schedule.{at}"), schedule.clone());
+    }
     for (at, route) in function.routes.iter().enumerate() {
         pairs.insert(format!("route.{at}"), route.clone());
     }

@@ -23,6 +23,8 @@ const LAYERS_MAX: usize = 16;
 const VARIABLES_MAX: usize = 180;
 const SECRETS_MAX: usize = 60;
 const ROUTES_MAX: usize = 64;
+const HOSTS_MAX: usize = 64;
+const SCHEDULES_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 63;
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
 
@@ -117,12 +119,16 @@ pub(crate) struct Function {
     /// Their names, which are the variables' too.
     pub(crate) secrets: Vec<String>,
     pub(crate) layers: Vec<String>,
+    /// Hosts that it may reach.
+    pub(crate) allow_hosts: Vec<String>,
     /// Packages that its files name are installed.
     pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
     pub(crate) idempotent: bool,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
+    /// Five fields of cron, or `@hourly` and the like.
+    pub(crate) schedules: Vec<String>,
     pub(crate) delivery: Delivery,
     pub(crate) build: Option<Build>,
     pub(crate) include: Vec<Glob>,
@@ -148,10 +154,12 @@ impl Function {
             environment: BTreeMap::new(),
             secrets: Vec::new(),
             layers: Vec::new(),
+            allow_hosts: Vec::new(),
             has_requirements: true,
             pure: false,
             idempotent: false,
             routes: Vec::new(),
+            schedules: Vec::new(),
             delivery: Delivery::default(),
             build: None,
             include: Vec::new(),
@@ -219,10 +227,12 @@ fn field(
         "environment" => function.environment = environment(value, reader)?,
         "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
+        "allow-hosts" => function.allow_hosts = hosts(value, reader)?,
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "routes" => function.routes = routes(value, reader)?,
+        "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,
         "build" => function.build = Some(build(value, reader)?),
         "include" => function.include = globs(value, reader)?,
@@ -254,6 +264,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "environment",
             "secrets",
             "layers",
+            "allow-hosts",
             "requirements",
             "include",
             "exclude",
@@ -387,6 +398,23 @@ fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<S
     items.iter().map(|item| path(item, reader)).collect()
 }
 
+fn hosts(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let mut hosts = Vec::new();
+    for (text, place) in reader.texts(value)? {
+        match node::check_host(&text) {
+            Ok(()) => hosts.push(text),
+            Err(why) => {
+                let hint = "allow-hosts = [\"api.example.com\", \"*.example.org:8443\", \"10.0.0.5:5432\"]";
+                reader.faults.push(Fault::new(place, why).hint(hint));
+            }
+        }
+    }
+    if hosts.len() > HOSTS_MAX {
+        return reader.fault(value.span(), format!("a function has at most {HOSTS_MAX} hosts"));
+    }
+    Some(hosts)
+}
+
 /// `METHOD /path`, or `/path` for any method.
 fn routes(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let texts = reader.texts(value)?;
@@ -435,6 +463,25 @@ fn globs(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<Gl
         }
     }
     Some(globs)
+}
+
+fn schedules(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.texts(value)?;
+    if texts.len() > SCHEDULES_MAX {
+        return reader.fault(value.span(), format!("a function has at most {SCHEDULES_MAX} schedules"));
+    }
+    let mut schedules = Vec::new();
+    for (text, place) in texts {
+        // The node reads them whole.
+        if text.starts_with('@') || text.split_whitespace().count() == 5 {
+            schedules.push(text);
+        } else {
+            let fault = Fault::new(place, format!("`{}` is no schedule", text.escape_debug()));
+            let hint = "five fields in UTC, minute hour day month weekday: \"*/15 * * * *\"; or \"@hourly\"";
+            reader.faults.push(fault.hint(hint));
+        }
+    }
+    Some(schedules)
 }
 
 fn delivery(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Delivery> {

@@ -6,8 +6,10 @@
 mod commands;
 mod dashboard;
 mod dev;
+mod egress;
 mod executables;
 mod functions;
+mod keys;
 mod lambda;
 mod later;
 mod requirements;
@@ -33,8 +35,13 @@ struct Node {
 
 impl Node {
     fn start(home: &Path) -> Self {
+        Self::start_with(home, &["--listen", "127.0.0.1:0"])
+    }
+
+    fn start_with(home: &Path, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sinew"))
-            .args(["up", "-o", "json", "--listen", "127.0.0.1:0", "--workers", "2", "--memory", "1GiB"])
+            .args(["up", "-o", "json", "--workers", "2", "--memory", "1GiB"])
+            .args(more)
             .arg("--home")
             .arg(home)
             .stdout(Stdio::piped())
@@ -100,10 +107,15 @@ impl Drop for Node {
 }
 
 fn http(address: &str, request: &str, body: &[u8]) -> String {
+    http_with(address, request, "", body)
+}
+
+/// The same with headers, each ended as lines of HTTP are.
+fn http_with(address: &str, request: &str, headers: &str, body: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = format!(
-        "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "{request} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::verdict::{self, Verdict};
-use super::{Call, now_ms, request_id};
+use super::{Call, now_ms, request_id, scheduler};
 use crate::admission::Permit;
 use crate::body::held;
 use crate::invocation::Invocation;
@@ -64,6 +64,8 @@ impl Dispatcher {
     /// Dropped before that, they are attempts that the node did not survive.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
+        let mut schedules = JoinSet::new();
+        schedules.spawn(scheduler::run(self.shared.clone(), self.queue.clone()));
         let mut swept = Instant::now();
         loop {
             let pause = self.begin_what_is_due().await;
@@ -82,6 +84,7 @@ impl Dispatcher {
                 report(ended);
             }
         }
+        drop(schedules);
         while let Some(ended) = self.running.join_next().await {
             report(ended);
         }

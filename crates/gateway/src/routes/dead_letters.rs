@@ -7,12 +7,13 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use queue::{Id, Queue, State as Where};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::deferred::{document, message_id, unknown};
-use crate::base64;
 use crate::body::blocking;
 use crate::deferred::{Call, now_ms, queue, refused};
 use crate::problem::Problem;
@@ -72,7 +73,7 @@ pub(crate) async fn get(
         let shown = &body[..body.len().min(SHOWN_MAX)];
         match std::str::from_utf8(shown) {
             Ok(text) => told["body"] = text.into(),
-            Err(_) => told["body_base64"] = base64::encoded(shown).into(),
+            Err(_) => told["body_base64"] = BASE64.encode(shown).into(),
         }
     }
     Ok(Json(told))

@@ -12,12 +12,13 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::call::served;
 use crate::admission::Permit;
-use crate::base64;
 use crate::body::buffered;
 use crate::deferred::{Call, Source, take, texts};
 use crate::invocation::{Ended, Invocation};
@@ -163,7 +164,7 @@ async fn call(
     let answered = response.headers_mut();
     answered.insert(EXECUTED_VERSION, version);
     if word(&LOG_TYPE) == "Tail" {
-        let tail = base64::encoded(&log[log.len().saturating_sub(LOG_TOLD)..]);
+        let tail = BASE64.encode(&log[log.len().saturating_sub(LOG_TOLD)..]);
         answered.extend(HeaderValue::from_str(&tail).ok().map(|tail| (LOG_RESULT, tail)));
     }
     Ok(response)

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use objects::FailureCode;
 use serde_json::json;
 use tower::ServiceExt;
@@ -137,6 +139,8 @@ async fn metrics_tell_versions_apart() {
     for line in [
         "sinew_function_version_requests_total{function=\"hello\",version=\"2\"} 3",
         "sinew_function_version_requests_total{function=\"hello\",version=\"1\"} 1",
+        "sinew_function_egress_total{function=\"hello\",version=\"1\",what=\"refused\"} 4",
+        "sinew_function_egress_bytes_total{function=\"hello\",version=\"1\",what=\"sent\"} 2",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
     }
@@ -170,7 +174,7 @@ async fn clients_of_lambda_are_answered_in_its_words() {
     let answer = house.send(request.body(Body::from("{\"a\":1}")).unwrap()).await;
     assert_eq!((answer.status.as_u16(), answer.body.as_slice()), (200, &b"body"[..]), "as it is");
     assert_eq!((answer.header("x-amz-executed-version"), answer.header("x-amz-function-error")), ("1", ""));
-    let log = crate::base64::decoded(answer.header("x-amz-log-result")).unwrap();
+    let log = BASE64.decode(answer.header("x-amz-log-result")).unwrap();
     assert!(log.len() == 4096 && log.ends_with(b"end"));
     let (head, body) = house.fake.last_call();
     assert_eq!((&head["source"], body.as_slice()), (&json!("lambda"), &b"{\"a\":1}"[..]));
@@ -221,4 +225,24 @@ async fn events_reach_functions_in_one_form() {
     assert_eq!(wrong.problem(400), "bad-event");
     let batch = house.post("/function/hello", "application/cloudevents-batch+json", "[]").await;
     assert_eq!(batch.problem(415), "unsupported-media-type");
+}
+
+#[tokio::test]
+async fn an_instance_that_ended_is_replaced_once_where_the_function_allows_it() {
+    let house = house();
+    house.fake.functions.add("again", 1, |served| served.is_idempotent = true);
+    let fine = house.fake.store.put_blob(b"\0\0\0\0fine").unwrap();
+    let set = |script| *house.fake.otherwise.lock().unwrap() = Some(script);
+    let asked = || house.fake.requests.lock().unwrap().len();
+    set(Script::Recovers(FailureCode::Trap, fine));
+    let answer = house.get("/function/again").await;
+    assert_eq!((answer.status.as_u16(), &answer.body[..], asked()), (200, &b"fine"[..], 2));
+    // Not where it may have done something already.
+    set(Script::Recovers(FailureCode::Trap, fine));
+    assert_eq!((house.get("/function/hello").await.status.as_u16(), asked()), (500, 3));
+    // What the function itself says, it would say again; and once is enough.
+    set(Script::Recovers(FailureCode::Guest, fine));
+    assert_eq!((house.get("/function/again").await.status.as_u16(), asked()), (500, 4));
+    set(Script::Fails(FailureCode::Trap));
+    assert_eq!((house.get("/function/again").await.status.as_u16(), asked()), (500, 6));
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls that are made later: taken, made, tried again, given up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
 use objects::FailureCode;
-use queue::{Embedded, Options as QueueOptions, Policy};
+use queue::{Embedded, Id, Message, Options as QueueOptions, Policy, Queue as _, Schedule};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -31,7 +32,10 @@ fn later_with(options: QueueOptions) -> Later {
     calls.spawn(gateway.make_calls(std::future::pending()));
     fake.functions.add("hello", 2, |served| served.delivery = QUICK);
     fake.gives(r#"{"status":201,"headers":[["x-a","b"]]}"#, b"body");
-    Later { house: House { router: gateway.router(crate::Door::Private), fake }, _calls: calls }
+    Later {
+        house: House { router: gateway.router(crate::Door::Private, crate::Access::Owner), fake },
+        _calls: calls,
+    }
 }
 
 fn later() -> Later {
@@ -244,4 +248,56 @@ async fn an_event_of_lambda_is_taken_and_whatever_is_returned_is_fine() {
     let id = answer.header("x-amzn-requestid").to_owned();
     later.state(&id, "succeeded").await;
     assert_eq!(later.house.fake.last_call().0["source"], "lambda");
+}
+
+#[tokio::test]
+async fn a_schedule_that_was_missed_is_called_once() {
+    const MINUTE_MS: u64 = 60_000;
+    let queue = Arc::new(Embedded::in_memory(QueueOptions::default()).unwrap());
+    let now = crate::deferred::now_ms();
+    // The node before this one was there ten minutes ago.
+    let mark = |name: &str, ago: u64| {
+        let message = Message {
+            id: Id(u128::from(ago)),
+            lane: "nobody".to_owned(),
+            head: Vec::new(),
+            body: Vec::new(),
+            due_ms: u64::MAX,
+            dedup: None,
+            mark: Some((format!("schedule/{name}/* * * * *"), now - ago)),
+        };
+        queue.push(message, now - ago).unwrap();
+    };
+    mark("hello", 10 * MINUTE_MS);
+    mark("strict", 11 * MINUTE_MS);
+    let mut fake = Fake::new();
+    fake.queue = Some(queue.clone());
+    let fake = Arc::new(fake);
+    let schedules = || vec![Schedule::parse("* * * * *").unwrap()];
+    fake.functions.add("hello", 1, |served| served.schedules = schedules());
+    fake.functions.add("strict", 1, |served| {
+        served.schedules = schedules();
+        served.delivery.max_age_ms = 0;
+    });
+    fake.functions.add("new", 1, |served| served.schedules = schedules());
+    fake.gives("{}", b"done");
+    let gateway = Gateway::new(fake.clone(), Options::default());
+    let mut calls = JoinSet::new();
+    calls.spawn(gateway.make_calls(std::future::pending()));
+    for _ in 0..400 {
+        if queue.stats().outcomes > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (head, body) = fake.last_call();
+    assert_eq!((&head["function"], &head["source"]), (&"hello".into(), &"schedule".into()));
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let time_ms = body["scheduled_ms"].as_u64().unwrap();
+    assert!(time_ms.is_multiple_of(MINUTE_MS) && now - time_ms < 2 * MINUTE_MS, "{body}");
+    assert_eq!(queue.mark("schedule/hello/* * * * *"), Some(time_ms));
+    // A full minute may pass while this runs: then each of them is called once more.
+    let calls = fake.requests.lock().unwrap().len();
+    let minutes = (crate::deferred::now_ms() / MINUTE_MS - now / MINUTE_MS) as usize;
+    assert!(calls <= 1 + 3 * minutes, "{calls} calls");
 }

@@ -31,6 +31,8 @@ pub(super) enum Script {
     Refused,
     /// By a bug of ours.
     Panics,
+    /// With a failure of this code once, and then with this result.
+    Recovers(FailureCode, Handle),
 }
 
 pub(super) struct Fake {
@@ -44,6 +46,7 @@ pub(super) struct Fake {
     /// that could be known before.
     pub(super) otherwise: Mutex<Option<Script>>,
     pub(super) functions: FakeFunctions,
+    pub(super) keys: super::keys::FakeKeys,
     pub(super) queue: Option<Arc<dyn queue::Queue>>,
 }
 
@@ -58,6 +61,7 @@ impl Fake {
             waiting_for: Mutex::default(),
             otherwise: Mutex::default(),
             functions: FakeFunctions::default(),
+            keys: super::keys::FakeKeys::default(),
             queue: None,
         }
     }
@@ -166,6 +170,11 @@ impl Backend for Fake {
                 let (handle, failure) = self.failure(code, request.goal);
                 (handle, Some(failure), 1)
             }
+            Script::Recovers(code, result) => {
+                *self.otherwise.lock().unwrap() = Some(Script::Gives(result, 1));
+                let (handle, failure) = self.failure(code, request.goal);
+                (handle, Some(failure), 1)
+            }
             Script::Gives(result, applied) => (result, None, applied),
             Script::Takes(_, result) => (result, None, 1),
             Script::Hangs | Script::Panics => (request.goal, None, 0),
@@ -210,6 +219,10 @@ impl Backend for Fake {
 
     fn functions(&self) -> Option<&dyn Functions> {
         Some(&self.functions)
+    }
+
+    fn keys(&self) -> Option<&dyn crate::Keys> {
+        Some(&self.keys)
     }
 
     fn queue(&self) -> Option<Arc<dyn queue::Queue>> {

@@ -36,6 +36,7 @@ impl FakeFunctions {
                 concurrency: 4,
                 is_idempotent: false,
                 delivery: queue::Policy::default(),
+                schedules: Vec::new(),
                 routes: Vec::new(),
                 counts: Arc::default(),
                 version_counts: VersionCounts::default(),
@@ -83,6 +84,16 @@ impl Functions for FakeFunctions {
 
     fn instances(&self, _: &Served) -> Instances {
         Instances::default()
+    }
+
+    fn egress(&self, served: &Served) -> Option<EgressCounts> {
+        (served.version == 1).then_some(EgressCounts {
+            connected: 5,
+            refused: 4,
+            failed: 3,
+            sent_bytes: 2,
+            received_bytes: 1,
+        })
     }
 
     fn take_report(&self, _: Handle) -> Option<CallReport> {

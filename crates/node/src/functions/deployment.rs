@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
-use queue::Policy;
+use queue::{Policy, Schedule};
 use sandbox::process::{Image, Language, Settings};
 use store::{Object, Store};
 
 use super::routes::Route;
+use crate::outbound;
 use crate::processes::Expected;
 
 /// What the first entry of a deployment says.
@@ -39,6 +40,7 @@ pub(crate) struct Deployment {
     is_pure: bool,
     is_idempotent: bool,
     delivery: Policy,
+    schedules: Vec<Schedule>,
 }
 
 impl Deployment {
@@ -67,6 +69,7 @@ impl Deployment {
                 let data = tree(store, procedure)?;
                 let view = TreeView::from_checked(&data);
                 let image = Image::read(store, view).map_err(|fault| fault.detail)?;
+                outbound::allow_list(&image.settings.allow_hosts)?;
                 if Language::ALL.iter().all(|language| language.runtime() != image.runtime) {
                     return Err(format!(
                         "this node has no runtime {:?}: it has python, node, executable and wasm",
@@ -89,11 +92,13 @@ impl Deployment {
             timeout: Some(timeout),
             ..check_serving(&serving, &runtime)?
         };
-        let route_texts = route_texts(&serving);
+        let route_texts = texts_of(&serving, "route.");
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
-        let is_idempotent = is_pure || serving.get("idempotent") == Some(b"true");
+        let is_idempotent = serving.get("idempotent") == Some(b"true");
         let delivery = delivery(&serving)?;
+        let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
+        let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
         let limits = limits_value;
         Ok(Self {
             runtime,
@@ -110,6 +115,7 @@ impl Deployment {
             is_pure,
             is_idempotent,
             delivery,
+            schedules,
         })
     }
 
@@ -128,8 +134,10 @@ impl Deployment {
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
             concurrency: self.expected.concurrency,
-            is_idempotent: self.is_idempotent || is_codelet,
+            // What is pure ends the same way again.
+            is_idempotent: self.is_idempotent && !self.is_pure && !is_codelet,
             delivery: self.delivery,
+            schedules: self.schedules.clone(),
             routes: self.route_texts.clone(),
             counts: totals,
             version_counts: VersionCounts::default(),
@@ -165,10 +173,10 @@ fn pairs(store: &Store, handle: Handle) -> Result<Pairs, String> {
     Pairs::read(TreeView::from_checked(&data), blob).map_err(|error| error.to_string())
 }
 
-/// Routes in the order of their numbers.
-fn route_texts(serving: &Pairs) -> Vec<String> {
+/// Values of names with this prefix and a number, in the order of the numbers.
+fn texts_of(serving: &Pairs, prefix: &str) -> Vec<String> {
     let numbered = serving.iter().filter_map(|(name, value)| {
-        let number: u64 = name.strip_prefix("route.")?.parse().ok()?;
+        let number: u64 = name.strip_prefix(prefix)?.parse().ok()?;
         Some((number, String::from_utf8_lossy(value).into_owned()))
     });
     let mut numbered: Vec<(u64, String)> = numbered.collect();
@@ -205,6 +213,13 @@ fn delivery(serving: &Pairs) -> Result<Policy, String> {
     Ok(policy)
 }
 
+/// Schedules of one function.
+const SCHEDULES_MAX: u16 = 16;
+
+fn is_numbered(name: &str, prefix: &str, most: u16) -> bool {
+    name.strip_prefix(prefix).and_then(|number| number.parse().ok()).is_some_and(|number: u16| number <= most)
+}
+
 /// Checks what is said of how requests reach it.
 fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
     let mut expected = Expected::default();
@@ -227,7 +242,8 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
             }
             _ if ASYNC.iter().any(|(known, ..)| *known == name) => {}
-            _ if name.strip_prefix("route.").is_some_and(|number| number.parse::<u16>().is_ok()) => {}
+            _ if is_numbered(name, "route.", u16::MAX)
+                || is_numbered(name, "schedule.", SCHEDULES_MAX - 1) => {}
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }
     }

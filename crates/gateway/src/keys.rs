@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may do what: keys of the API.
+//!
+//! A key is brought as `Authorization: Bearer sinew_…` or `X-Api-Key`, checked,
+//! and taken out of the request, so that no function sees it. A socket of the
+//! owner's needs none; what others can reach needs one for everything but
+//! `/healthz` and `/readyz`; on loopback one is needed for secrets and keys as
+//! soon as there is any.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
+
+use crate::body::blocking;
+use crate::problem::Problem;
+use crate::router::Shared;
+
+/// What every key begins with.
+pub const KEY_PREFIX: &str = "sinew_";
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// A longer text is no key.
+const KEY_LEN_MAX: usize = 256;
+/// Checks of keys that were not seen before, at one time: each takes memory.
+const CHECKS_MAX: usize = 2;
+/// Tenants whose requests are counted.
+const TENANTS_MAX: usize = 10_000;
+
+/// What a key is good for. The later ones include those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// To call functions.
+    Invoke,
+    /// To deploy them, and to read and write all that is not secret.
+    Deploy,
+    /// Secrets and keys as well.
+    Admin,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Invoke, Self::Deploy, Self::Admin];
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invoke => "invoke",
+            Self::Deploy => "deploy",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The scope of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+/// What is known of a key, which is all but the key itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// Its public part.
+    pub id: String,
+    /// Whose requests are counted together.
+    pub tenant: String,
+    /// What it is good for.
+    pub scope: Scope,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Requests a second of the tenant; 0: no limit.
+    pub requests_per_second: u32,
+    /// Requests of the tenant at one time; 0: no limit.
+    pub concurrency: u32,
+}
+
+/// Why there is no new key, or none less.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The wish breaks a rule.
+    #[error("{0}")]
+    Invalid(String),
+    /// The keys cannot be written.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The keys of a node. What can touch the disk or takes long blocks.
+pub trait Keys: Send + Sync {
+    /// Whether there is any.
+    fn is_any(&self) -> bool;
+
+    /// The key of this text, if it was checked before. Never blocks.
+    fn known(&self, text: &str) -> Option<Arc<KeyInfo>>;
+
+    /// The key of this text; `None` if it is none. Takes long on purpose.
+    fn check(&self, text: &str) -> Option<Arc<KeyInfo>>;
+
+    /// All of them, by tenant and age.
+    fn all(&self) -> Vec<Arc<KeyInfo>>;
+
+    /// Makes one, durably. Its text is told this once.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    fn create(
+        &self,
+        tenant: &str,
+        scope: Scope,
+        limits: (u32, u32),
+    ) -> Result<(Arc<KeyInfo>, String), KeyError>;
+
+    /// Ends one, durably; whether there was one.
+    ///
+    /// # Errors
+    /// [`KeyError::Failed`].
+    fn revoke(&self, id: &str) -> Result<bool, KeyError>;
+}
+
+/// Whom a listener lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Its own permissions decide (a unix socket of the owner's).
+    Owner,
+    /// Programs of this machine: keys and secrets need a key once there is one.
+    Local,
+    /// Everybody with a key.
+    Keyed,
+}
+
+/// The scope that a request needs; `None`: none at all.
+fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
+    // What has no route of the node's own may be a function's.
+    let Some(route) = route else { return Some(Scope::Invoke) };
+    let under = |prefixes: &[&str]| prefixes.iter().any(|prefix| route.starts_with(prefix));
+    if matches!(route, "/healthz" | "/readyz") {
+        None
+    } else if under(&["/function/", "/async-function/", "/2015-03-31/"])
+        || (method == Method::GET && under(&["/v1/async/"]))
+    {
+        Some(Scope::Invoke)
+    } else if under(&["/v1/secrets", "/v1/keys"]) {
+        Some(Scope::Admin)
+    } else {
+        Some(Scope::Deploy)
+    }
+}
+
+/// Takes the key out of a request's headers. An `Authorization` that is none
+/// of ours is the function's.
+fn take_key(headers: &mut HeaderMap) -> Option<String> {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    let bearer = headers.get(AUTHORIZATION).and_then(text);
+    let bearer = bearer.as_deref().and_then(|text| text.split_once(' '));
+    let bearer =
+        bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
+    if let Some(key) = bearer.filter(|key| key.starts_with(KEY_PREFIX)) {
+        let key = key.to_owned();
+        headers.remove(AUTHORIZATION);
+        return Some(key);
+    }
+    let key = headers.get(X_API_KEY).and_then(text).filter(|key| key.starts_with(KEY_PREFIX))?;
+    headers.remove(X_API_KEY);
+    Some(key)
+}
+
+/// What requests with keys share.
+pub(crate) struct Guard {
+    checks: Arc<Semaphore>,
+    tenants: Mutex<HashMap<String, Arc<Tenant>>>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self { checks: Arc::new(Semaphore::new(CHECKS_MAX)), tenants: Mutex::default() }
+    }
+}
+
+/// One tenant's requests.
+#[derive(Debug)]
+struct Tenant(Mutex<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    /// Requests that may be made now.
+    left: f64,
+    since: Instant,
+    running: u32,
+}
+
+/// A request of a tenant; it ends when this is dropped.
+struct Counting(Arc<Tenant>);
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).running -= 1;
+    }
+}
+
+impl Tenant {
+    /// One more request.
+    fn begin(self: &Arc<Self>, key: &KeyInfo, now: Instant) -> Result<Counting, Problem> {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if key.concurrency > 0 && counted.running >= key.concurrency {
+            let detail = format!(
+                "the tenant {} has {} requests at a time, which are under way",
+                key.tenant, key.concurrency
+            );
+            return Err(over(detail));
+        }
+        if key.requests_per_second > 0 {
+            let rate = f64::from(key.requests_per_second);
+            let fresh = now.saturating_duration_since(counted.since).as_secs_f64() * rate;
+            counted.left = (counted.left + fresh).min(rate);
+            counted.since = now;
+            if counted.left < 1.0 {
+                let detail =
+                    format!("the tenant {} has {} requests a second", key.tenant, key.requests_per_second);
+                return Err(over(detail));
+            }
+            counted.left -= 1.0;
+        }
+        counted.running += 1;
+        drop(counted);
+        Ok(Counting(self.clone()))
+    }
+}
+
+fn over(detail: String) -> Problem {
+    let title = "The tenant has used up its share";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "over-quota", title, "gateway", detail)
+        .header(RETRY_AFTER, HeaderValue::from_static("1"))
+        .suggest("try again after the number of seconds in Retry-After")
+}
+
+impl Guard {
+    fn tenant(&self, key: &KeyInfo) -> Arc<Tenant> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() >= TENANTS_MAX && !tenants.contains_key(&key.tenant) {
+            // Those that are idle are new again when they come back.
+            tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
+        }
+        let new = || {
+            let left = f64::from(key.requests_per_second);
+            Arc::new(Tenant(Mutex::new(Counted { left, since: Instant::now(), running: 0 })))
+        };
+        tenants.entry(key.tenant.clone()).or_insert_with(new).clone()
+    }
+}
+
+fn no_key(detail: &str) -> Problem {
+    let title = "The request needs a key";
+    Problem::new(StatusCode::UNAUTHORIZED, "no-key", title, "gateway", detail)
+        .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sinew\""))
+        .suggest("send Authorization: Bearer KEY, or set SINEW_KEY; `sinew key create` on the node's machine makes one")
+}
+
+/// The key of a text, whether or not it was seen before.
+async fn checked(shared: &Arc<Shared>, text: String) -> Result<Arc<KeyInfo>, Problem> {
+    let wrong = || no_key("the key is none of this node's, or was revoked");
+    if text.len() > KEY_LEN_MAX {
+        return Err(wrong());
+    }
+    if let Some(key) = shared.backend.keys().ok_or_else(wrong)?.known(&text) {
+        return Ok(key);
+    }
+    // Whoever tries many keys waits for himself.
+    let Ok(_check) = shared.guard.checks.clone().try_acquire_owned() else {
+        return Err(Problem::busy("gateway", "other keys are being checked"));
+    };
+    let backend = shared.backend.clone();
+    let found = blocking(move || backend.keys().and_then(|keys| keys.check(&text))).await?;
+    found.ok_or_else(wrong)
+}
+
+/// The middleware: refuses, or lets pass without the key.
+pub(crate) async fn guard(
+    State((shared, access)): State<(Arc<Shared>, Access)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let Some(needed) = needed(route.as_deref(), request.method()) else { return next.run(request).await };
+    let brought = take_key(request.headers_mut());
+    let is_free = match access {
+        Access::Owner => true,
+        Access::Local => needed < Scope::Admin || !shared.backend.keys().is_some_and(Keys::is_any),
+        Access::Keyed => false,
+    };
+    let text = match brought {
+        // What needs none is not refused for a wrong one.
+        _ if access == Access::Owner => return next.run(request).await,
+        None if is_free => return next.run(request).await,
+        None => return no_key("this listener answers only to keys").into_response(),
+        Some(text) => text,
+    };
+    let key = match checked(&shared, text).await {
+        Ok(key) => key,
+        Err(problem) => return problem.into_response(),
+    };
+    if key.scope < needed {
+        let detail =
+            format!("the key {} is for {}, and this needs {}", key.id, key.scope.name(), needed.name());
+        let title = "The key is not good for this";
+        return Problem::new(StatusCode::FORBIDDEN, "scope-missing", title, "gateway", detail)
+            .suggest("`sinew key create --scope …` makes one that is")
+            .into_response();
+    }
+    let counting = match shared.guard.tenant(&key).begin(&key, Instant::now()) {
+        Ok(counting) => counting,
+        Err(problem) => return problem.into_response(),
+    };
+    let response = next.run(request).await;
+    drop(counting);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_route_needs_a_scope_but_two() {
+        let needed = |route: &str| super::needed(Some(route), &Method::GET);
+        for endpoint in crate::router::endpoints() {
+            let is_free = matches!(endpoint.path, "/healthz" | "/readyz");
+            assert_eq!(needed(endpoint.path).is_none(), is_free, "{}", endpoint.path);
+        }
+        assert_eq!(super::needed(None, &Method::GET), Some(Scope::Invoke));
+        for (route, scope) in [
+            ("/function/{name}", Scope::Invoke),
+            ("/v1/async/{id}", Scope::Invoke),
+            ("/v1/dlq", Scope::Deploy),
+            ("/v1/labels/{*name}", Scope::Deploy),
+            ("/v1/secrets/{name}", Scope::Admin),
+            ("/v1/keys", Scope::Admin),
+        ] {
+            assert_eq!(needed(route), Some(scope), "{route}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_taken_out_and_what_is_none_stays() {
+        let headers = |name: &str, value: &str| {
+            HeaderMap::from_iter([(name.parse::<HeaderName>().unwrap(), value.parse().unwrap())])
+        };
+        for (name, value) in [
+            ("authorization", "Bearer sinew_a_b"),
+            ("authorization", "bearer  sinew_a_b"),
+            ("x-api-key", "sinew_a_b"),
+        ] {
+            let mut brought = headers(name, value);
+            assert_eq!(take_key(&mut brought).as_deref(), Some("sinew_a_b"), "{value}");
+            assert!(brought.is_empty());
+        }
+        for (name, value) in
+            [("authorization", "Bearer other"), ("authorization", "Basic sinew_a"), ("x-api-key", "other")]
+        {
+            let mut brought = headers(name, value);
+            assert_eq!(take_key(&mut brought), None, "{value}");
+            assert_eq!(brought.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_tenant_has_so_many_requests_at_a_time_and_a_second() {
+        let key = |requests_per_second, concurrency| KeyInfo {
+            id: "a".to_owned(),
+            tenant: "team".to_owned(),
+            scope: Scope::Invoke,
+            created_ms: 0,
+            requests_per_second,
+            concurrency,
+        };
+        let (guard, now) = (Guard::default(), Instant::now());
+        let two = key(0, 2);
+        let first = guard.tenant(&two).begin(&two, now).unwrap();
+        let _second = guard.tenant(&two).begin(&two, now).unwrap();
+        assert!(guard.tenant(&two).begin(&two, now).is_err());
+        drop(first);
+        assert!(guard.tenant(&two).begin(&two, now).is_ok());
+        let (guard, quick) = (Guard::default(), key(3, 0));
+        let begun = |later: u64| {
+            let now = now + Duration::from_millis(later);
+            (0..9).filter(|_| guard.tenant(&quick).begin(&quick, now).is_ok()).count()
+        };
+        assert_eq!((begun(0), begun(0), begun(1100), begun(1500), begun(9000)), (3, 0, 3, 1, 3));
+    }
+}
