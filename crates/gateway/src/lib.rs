@@ -47,8 +47,8 @@ pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use door::Door;
 pub use functions::{
-    CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
-    VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError, Routed,
+    Served, VersionCounts,
 };
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use options::Options;

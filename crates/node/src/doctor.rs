@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use objects::{Limits, TreeBuilder};
 use sandbox::Call;
-use sandbox::process::{Abilities, Bounds, Language, Rootfs, Runtime, RuntimeOptions};
+use sandbox::process::{Abilities, Bounds, Language, Rootfs, Runtime, RuntimeOptions, Serving};
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
@@ -139,10 +139,14 @@ fn template(language: Language, interpreter: &Path) -> Check {
         },
         is_ok: true,
         detail: match language.probe(interpreter) {
-            Ok(version) => {
+            Serving::Forked { version } => {
                 format!("{version}; a template started in {:.0} ms", began.elapsed().as_secs_f64() * 1e3)
             }
-            Err(reason) => format!("{} functions cannot run here: {reason}", language.name()),
+            Serving::Cold { reason } => format!(
+                "{} functions are served, but instances are started one by one, which takes longer: {reason}",
+                language.name()
+            ),
+            Serving::No { reason } => format!("{} functions cannot run here: {reason}", language.name()),
         },
         remedy: String::new(),
     }

@@ -7,6 +7,7 @@ mod commands;
 mod dashboard;
 mod dev;
 mod draining;
+mod egress;
 mod executables;
 mod functions;
 mod keys;
