@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use objects::{BundleWriter, Handle, Limits, TreeBuilder};
 
-use crate::figures::{Report, Sample, batch, median, median_cpu, median_wall};
+use crate::figures::{Report, Sample, batch, median_cpu, median_wall};
 use crate::invoke::Bench;
 use crate::ray;
 use crate::relay::Relay;
@@ -98,8 +98,9 @@ fn post(stream: &mut TcpStream, bundle: &[u8]) -> anyhow::Result<String> {
     }
 }
 
-/// Wall times of whole chains over one connection, and the round trips seen.
-fn over_http(address: SocketAddr, inc: Handle, first: u64) -> anyhow::Result<Vec<f64>> {
+/// Whole chains over one connection: wall time, and CPU of node and client
+/// together, in nanoseconds.
+fn over_http(address: SocketAddr, inc: Handle, first: u64) -> anyhow::Result<Vec<Sample>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -107,9 +108,10 @@ fn over_http(address: SocketAddr, inc: Handle, first: u64) -> anyhow::Result<Vec
     let mut times = Vec::new();
     for number in first..first + RUNS as u64 {
         let bundle = bundle(inc, number);
-        let begun = Instant::now();
+        let (begun, cpu) = (Instant::now(), linux::process_cpu_ns()?);
         let answer = post(&mut stream, &bundle)?;
-        times.push(begun.elapsed().as_secs_f64());
+        let wall = begun.elapsed().as_nanos() as f64;
+        times.push(Sample { cpu: (linux::process_cpu_ns()? - cpu) as f64, wall });
         ensure!(answer.contains(&expected), "the chain gave {answer}");
     }
     Ok(times)
@@ -161,18 +163,28 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let address = serve()?;
     upload(address, &wat::parse_str(INC)?)?;
     over_http(address, inc, 5_000)?;
-    let http = median(over_http(address, inc, 6_000)?);
-    report.add("http_chain_ms", http * 1e3, "ms", "500 links in one request over loopback", RUNS);
+    let http = over_http(address, inc, 6_000)?;
+    let both = "the same, CPU of node and client";
+    report.add(
+        "http_chain_ms",
+        median_wall(&http) / 1e6,
+        "ms",
+        "500 links in one request over loopback",
+        RUNS,
+    );
+    report.add("http_chain_cpu_ms", median_cpu(&http) / 1e6, "ms", both, RUNS);
 
     let relay = Relay::start(address, ONE_WAY)?;
     let relay = Arc::new(relay);
     let far = over_http(relay.address(), inc, 7_000)?;
     let trips = relay.turns() as f64 / RUNS as f64;
-    report.add("far_chain_ms", median(far) * 1e3, "ms", "the same, 20 ms each way", RUNS);
+    report.add("far_chain_ms", median_wall(&far) / 1e6, "ms", "the same, 20 ms each way", RUNS);
+    report.add("far_chain_cpu_ms", median_cpu(&far) / 1e6, "ms", both, RUNS);
     report.add("far_round_trips", trips, "count", "turns of the conversation, counted by the relay", RUNS);
 
     if let Some(ray) = report.peer("Ray", ray::chain) {
         report.add("ray_link_wall_ns", ray.wall_ns, "ns", "Ray, fastest style", ray.n);
+        report.add("ray_link_cpu_ns", ray.cpu_ns, "ns", "the same, all its processes", ray.n);
         report.add("times_faster_than_ray", ray.wall_ns / near_wall, "x", "wall / wall", ray.n);
     }
     Ok(())

@@ -188,13 +188,19 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         natives.push(natively);
     }
     let rate = |runs: &[Run]| gib / median(runs.iter().map(|run| run.wall_s).collect());
+    let cpu = |runs: &[Run]| median(runs.iter().map(|run| run.cpu_s / gib).collect());
+    let uncached = median(ours.iter().map(|run| run.wall_s).collect());
     let shares = ours.iter().map(|run| run.cpu_s / (run.wall_s * cores as f64)).collect();
     report.add("gib_per_s", rate(&ours), "GiB/s", "through the node, all cores", ROUNDS);
     report.add("bare_wasmtime_gib_per_s", rate(&bares), "GiB/s", "the same codelet, bare loop", ROUNDS);
     report.add("native_memmem_gib_per_s", rate(&natives), "GiB/s", "native, the string only", ROUNDS);
+    report.add("cpu_s_per_gib", cpu(&ours), "s/GiB", "through the node", ROUNDS);
+    report.add("bare_wasmtime_cpu_s_per_gib", cpu(&bares), "s/GiB", "the same codelet, bare loop", ROUNDS);
+    report.add("native_memmem_cpu_s_per_gib", cpu(&natives), "s/GiB", "native, the string only", ROUNDS);
     report.add("share_of_bare_wasmtime", median(ratios), "x", "throughput / bare wasmtime", ROUNDS);
     report.add("own_cpu_share", median(shares), "x", "own CPU / (wall x cores)", ROUNDS);
     report.add("memo_hit_ms", median(hits) * 1e3, "ms", "the whole job again", ROUNDS);
+    report.add("without_memo_ms", uncached * 1e3, "ms", "ablation: nothing of it is remembered", ROUNDS);
     drop(node);
 
     let single = start(Some(1))?;

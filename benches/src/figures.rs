@@ -103,10 +103,28 @@ fn machine() -> String {
     let load = load.split(' ').next().unwrap_or("?").to_owned();
     let (model, kernel) = (model.unwrap_or("unknown"), kernel.trim());
     format!(
-        "{model}, {} cores, kernel {kernel}, load {load}; sinew {}",
+        "{model}, {} cores, kernel {kernel}, load {load}; sinew {} of {}",
         linux::available_cpus().map_or(0, |cpus| cpus.len()),
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        commit().unwrap_or_else(|| "an unknown commit".to_owned())
     )
+}
+
+/// What is checked out, from where the bench was built; it may have changed since.
+#[expect(clippy::disallowed_methods, reason = "git knows the commit")]
+fn commit() -> Option<String> {
+    let mut git = std::process::Command::new("git");
+    git.args([
+        "-C",
+        env!("CARGO_MANIFEST_DIR"),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]);
+    let told = git.output().ok().filter(|told| told.status.success())?;
+    Some(String::from_utf8(told.stdout).ok()?.trim().to_owned())
 }
 
 /// The middle of some measurements.

@@ -110,6 +110,21 @@ pub struct Instances {
     pub cold_starts: u64,
 }
 
+/// What instances of a version did outside since the node started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EgressCounts {
+    /// Connections to hosts that were made.
+    pub connected: u64,
+    /// Those that were not allowed.
+    pub refused: u64,
+    /// Those that were allowed and could not be made.
+    pub failed: u64,
+    /// Bytes that it sent.
+    pub sent_bytes: u64,
+    /// Bytes that it was sent.
+    pub received_bytes: u64,
+}
+
 /// All that is known of one function.
 #[derive(Debug)]
 pub struct Details {
@@ -189,6 +204,10 @@ pub trait Functions: Send + Sync {
 
     /// Instances of one.
     fn instances(&self, served: &Served) -> Instances;
+
+    /// What instances of one did outside; `None` if it may reach nothing, or
+    /// has had no instance.
+    fn egress(&self, served: &Served) -> Option<EgressCounts>;
 
     /// How an application of a function ran, once; none where it did not run
     /// in a process, or its result was remembered.

@@ -49,8 +49,8 @@ pub use counts::Counts;
 pub use door::Door;
 pub use front::Front;
 pub use functions::{
-    CallReport, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
-    VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError, Routed,
+    Served, VersionCounts,
 };
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use options::Options;

@@ -23,7 +23,7 @@ use crate::backend::Backend;
 use crate::connections::Connections;
 use crate::counts::{DURATION_BUCKETS_S, Total};
 use crate::deferred::now_ms;
-use crate::functions::Functions;
+use crate::functions::{Functions, Served};
 
 /// The media type of the exposition.
 pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -161,6 +161,33 @@ fn encode_versions(functions: &dyn Functions, encoder: &mut DescriptorEncoder<'_
     Ok(())
 }
 
+/// What versions did outside, of those that may reach hosts.
+fn encode_egress(functions: &dyn Functions, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let versions = functions.versions();
+    let counted = versions.iter().filter_map(|served| Some((served, functions.egress(served)?)));
+    let counted: Vec<_> = counted.collect();
+    let labels =
+        |served: &Served, what| EgressLabels { function: served.name.clone(), version: served.version, what };
+    let help = "Connections of functions to hosts";
+    let mut metric = encoder.encode_descriptor("function_egress", help, None, MetricType::Counter)?;
+    for (served, counts) in &counted {
+        let outcomes =
+            [("connected", counts.connected), ("refused", counts.refused), ("failed", counts.failed)];
+        for (what, count) in outcomes {
+            ConstCounter::new(count).encode(metric.encode_family(&labels(served, what))?)?;
+        }
+    }
+    let help = "What functions sent to hosts, and were sent";
+    let mut metric =
+        encoder.encode_descriptor("function_egress", help, Some(&Unit::Bytes), MetricType::Counter)?;
+    for (served, counts) in &counted {
+        for (what, count) in [("sent", counts.sent_bytes), ("received", counts.received_bytes)] {
+            ConstCounter::new(count).encode(metric.encode_family(&labels(served, what))?)?;
+        }
+    }
+    Ok(())
+}
+
 /// The node's own numbers, read when somebody looks.
 struct BackendNumbers(Arc<dyn Backend>);
 
@@ -262,6 +289,13 @@ struct VersionLabels {
     version: u64,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EgressLabels {
+    function: String,
+    version: u64,
+    what: &'static str,
+}
+
 /// What the functions that serve now have served, read when somebody looks. A
 /// removed one is shown no more, so that only deployments make labels.
 struct FunctionNumbers(Arc<dyn Backend>);
@@ -305,6 +339,7 @@ impl Collector for FunctionNumbers {
                 ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        encode_versions(functions, &mut encoder)
+        encode_versions(functions, &mut encoder)?;
+        encode_egress(functions, &mut encoder)
     }
 }

@@ -38,6 +38,23 @@ pub fn lower_priority(niceness: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// How much the calling thread gives way to others: its niceness, from -20 to
+/// 19.
+///
+/// # Errors
+/// What the kernel says; in practice none.
+pub fn niceness() -> io::Result<i32> {
+    Ok(rustix::process::getpriority_process(None)?)
+}
+
+/// Sets the calling thread's niceness; below what it is only with the right to.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_SYS_NICE.
+pub fn set_niceness(niceness: i32) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, niceness)?)
+}
+
 /// The CPU that the calling thread runs on at this moment.
 pub fn current_cpu() -> usize {
     sched_getcpu()

@@ -35,7 +35,7 @@ mod usage;
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
 pub use chosen_group::{ChosenGroup, GroupSetting};
-pub use cpu::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
+pub use cpu::{available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, set_niceness};
 pub use credentials::{
     HeldCapabilities, ProcessLimits, become_user, become_user_with, capabilities, drop_bounding_set,
     forbid_dumping, forbid_new_privileges, has_resource_limit, hold_capabilities, keep_capabilities,

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use gateway::{
-    CallReport, Counts, Deployed, Details, FunctionError, Functions, Instances, RouteError, Routed, Served,
+    CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError,
+    Routed, Served,
 };
 use objects::{Handle, Pairs};
 use parking_lot::{Mutex, RwLock};
@@ -330,6 +331,10 @@ impl Functions for Deployments {
 
     fn instances(&self, served: &Served) -> Instances {
         self.processes.instances(served)
+    }
+
+    fn egress(&self, served: &Served) -> Option<EgressCounts> {
+        self.processes.egress(served)
     }
 
     fn take_report(&self, application: Handle) -> Option<CallReport> {

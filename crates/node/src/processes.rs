@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evaluator::{Cost, Event, JobId, Outcome, Request};
-use gateway::{CallReport, Instances, Served};
+use gateway::{CallReport, EgressCounts, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
@@ -220,6 +220,11 @@ impl Processes {
             busy: found.stats.busy.into(),
             cold_starts: found.stats.counts.cold,
         })
+    }
+
+    /// What a function's instances did outside.
+    pub(crate) fn egress(&self, served: &Served) -> Option<EgressCounts> {
+        self.options.runtimes.outbound.counts(served.procedure)
     }
 
     /// How an application ran; it is told once.

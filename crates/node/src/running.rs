@@ -265,6 +265,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         reactor: EventLoop::current().map(|it| Arc::new(it) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
+        outbound: Arc::default(),
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }

@@ -41,7 +41,9 @@ pub(super) fn check(file: &File, is_assembled: bool, findings: &mut Vec<Finding>
     if !may_be_binary && (file.text().is_none() || file.bytes.contains(&0)) {
         find("not a text".to_owned());
     }
-    let is_source = SOURCES.contains(&file.extension()) || name == "Cargo.toml" || name == "Makefile";
+    // Manifests of functions are what users write; theirs say nothing of ours.
+    let is_settings = file.extension() == "toml" && name != "sinew.toml";
+    let is_source = SOURCES.contains(&file.extension()) || is_settings || name == "Makefile";
     if let Some(text) = file.text().filter(|_| is_source) {
         check_source(file, text, findings);
     }

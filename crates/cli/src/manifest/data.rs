@@ -38,6 +38,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
     number(&mut pairs, "requests-per-instance", function.requests_per_instance, 1);
     number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);
+    if !function.allow_hosts.is_empty() {
+        pairs.insert("allow-hosts".to_owned(), function.allow_hosts.join(" "));
+    }
     for (name, value) in &function.environment {
         pairs.insert(format!("env.{name}"), value.clone());
     }

@@ -19,6 +19,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("environment", &["object"]),
     ("secrets", &["array"]),
     ("layers", &["array"]),
+    ("allow-hosts", &["array"]),
     ("requirements", &["boolean"]),
     ("pure", &["boolean"]),
     ("idempotent", &["boolean"]),

@@ -23,6 +23,7 @@ const LAYERS_MAX: usize = 16;
 const VARIABLES_MAX: usize = 180;
 const SECRETS_MAX: usize = 60;
 const ROUTES_MAX: usize = 64;
+const HOSTS_MAX: usize = 64;
 const SCHEDULES_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 63;
 const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "ANY"];
@@ -118,6 +119,8 @@ pub(crate) struct Function {
     /// Their names, which are the variables' too.
     pub(crate) secrets: Vec<String>,
     pub(crate) layers: Vec<String>,
+    /// Hosts that it may reach.
+    pub(crate) allow_hosts: Vec<String>,
     /// Packages that its files name are installed.
     pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
@@ -151,6 +154,7 @@ impl Function {
             environment: BTreeMap::new(),
             secrets: Vec::new(),
             layers: Vec::new(),
+            allow_hosts: Vec::new(),
             has_requirements: true,
             pure: false,
             idempotent: false,
@@ -223,6 +227,7 @@ fn field(
         "environment" => function.environment = environment(value, reader)?,
         "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
+        "allow-hosts" => function.allow_hosts = hosts(value, reader)?,
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
@@ -259,6 +264,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "environment",
             "secrets",
             "layers",
+            "allow-hosts",
             "requirements",
             "include",
             "exclude",
@@ -390,6 +396,23 @@ fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<S
         return reader.fault(value.span(), format!("a function has at most {LAYERS_MAX} layers"));
     }
     items.iter().map(|item| path(item, reader)).collect()
+}
+
+fn hosts(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let mut hosts = Vec::new();
+    for (text, place) in reader.texts(value)? {
+        match node::check_host(&text) {
+            Ok(()) => hosts.push(text),
+            Err(why) => {
+                let hint = "allow-hosts = [\"api.example.com\", \"*.example.org:8443\", \"10.0.0.5:5432\"]";
+                reader.faults.push(Fault::new(place, why).hint(hint));
+            }
+        }
+    }
+    if hosts.len() > HOSTS_MAX {
+        return reader.fault(value.span(), format!("a function has at most {HOSTS_MAX} hosts"));
+    }
+    Some(hosts)
 }
 
 /// `METHOD /path`, or `/path` for any method.

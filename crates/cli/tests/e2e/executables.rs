@@ -13,7 +13,7 @@ use super::{Node, home};
 
 impl Node {
     /// A script as a function.
-    fn script(&self, name: &str, settings: &str, script: &str) -> PathBuf {
+    pub(super) fn script(&self, name: &str, settings: &str, script: &str) -> PathBuf {
         let folder = self.home.join(format!("source-{name}"));
         std::fs::create_dir_all(&folder).unwrap();
         let manifest = format!("[functions.{name}]\nruntime = \"executable\"\n{settings}");

@@ -6,6 +6,8 @@
 mod commands;
 mod dashboard;
 mod dev;
+mod draining;
+mod egress;
 mod executables;
 mod functions;
 mod keys;

@@ -139,6 +139,8 @@ async fn metrics_tell_versions_apart() {
     for line in [
         "sinew_function_version_requests_total{function=\"hello\",version=\"2\"} 3",
         "sinew_function_version_requests_total{function=\"hello\",version=\"1\"} 1",
+        "sinew_function_egress_total{function=\"hello\",version=\"1\",what=\"refused\"} 4",
+        "sinew_function_egress_bytes_total{function=\"hello\",version=\"1\",what=\"sent\"} 2",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
     }

@@ -86,6 +86,16 @@ impl Functions for FakeFunctions {
         Instances::default()
     }
 
+    fn egress(&self, served: &Served) -> Option<EgressCounts> {
+        (served.version == 1).then_some(EgressCounts {
+            connected: 5,
+            refused: 4,
+            failed: 3,
+            sent_bytes: 2,
+            received_bytes: 1,
+        })
+    }
+
     fn take_report(&self, _: Handle) -> Option<CallReport> {
         let log = self.log.lock().unwrap().clone();
         Some(CallReport { start: "warm", log, ..CallReport::default() })

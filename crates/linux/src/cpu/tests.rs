@@ -4,7 +4,7 @@
 
 use std::io::ErrorKind;
 
-use super::{available_cpus, current_cpu, lower_priority, pin_to_cpu};
+use super::{available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, set_niceness};
 
 #[test]
 fn a_pinned_thread_runs_on_that_cpu_only() {
@@ -28,12 +28,15 @@ fn an_absent_cpu_is_refused() {
 
 #[test]
 fn a_thread_lowers_its_own_priority_and_no_other_s() {
-    let niceness = || rustix::process::nice(0).unwrap();
-    let before = niceness();
+    let before = niceness().unwrap();
     let lowered = std::thread::spawn(move || {
         lower_priority(3).unwrap();
-        niceness()
+        let lowered = niceness().unwrap();
+        // To take it back takes a right.
+        let is_back = set_niceness(before).is_ok();
+        assert_eq!(niceness().unwrap(), if is_back { before } else { lowered });
+        lowered
     });
     assert_eq!(lowered.join().unwrap(), (before + 3).min(19));
-    assert_eq!(niceness(), before);
+    assert_eq!(niceness().unwrap(), before);
 }

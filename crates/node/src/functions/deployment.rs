@@ -11,6 +11,7 @@ use sandbox::process::{Image, Language, Settings};
 use store::{Object, Store};
 
 use super::routes::Route;
+use crate::outbound;
 use crate::processes::Expected;
 
 /// What the first entry of a deployment says.
@@ -68,6 +69,7 @@ impl Deployment {
                 let data = tree(store, procedure)?;
                 let view = TreeView::from_checked(&data);
                 let image = Image::read(store, view).map_err(|fault| fault.detail)?;
+                outbound::allow_list(&image.settings.allow_hosts)?;
                 if Language::ALL.iter().all(|language| language.runtime() != image.runtime) {
                     return Err(format!(
                         "this node has no runtime {:?}: it has python, node, executable and wasm",

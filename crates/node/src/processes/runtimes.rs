@@ -19,6 +19,7 @@ use sandbox::process::{
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 
+use crate::outbound::Outbound;
 use crate::secrets::Secrets;
 
 /// How long a runtime that could not be begun is not tried again.
@@ -46,6 +47,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) interpreters: Vec<(Language, PathBuf)>,
     /// What functions get of them.
     pub(crate) secrets: Arc<Secrets>,
+    /// How functions reach hosts.
+    pub(crate) outbound: Arc<Outbound>,
 }
 
 /// All runtimes, those that were not begun included.
@@ -130,6 +133,7 @@ impl Runtimes {
             interpreter: told.unwrap_or_else(|| language.interpreter().into()),
             layers: Some(self.layers()?),
             secrets: Some(Arc::clone(&self.options.secrets) as _),
+            outbound: Some(Arc::clone(&self.options.outbound) as _),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,
             call_timeout: CALL_MAX,

@@ -4,6 +4,7 @@
 //! A thread of its own replaces what was taken, so that a new instance finds
 //! its container ready; a container serves one instance and no other.
 
+use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +68,11 @@ impl Containers {
         let pool = Pool::new(runtime.clone(), rootfs.clone(), bounds(usual), ready);
         let ready = Arc::new(Ready { pool, wanted: Mutex::new((true, false)), changed: Condvar::new() });
         let filling = ready.clone();
-        let filler = std::thread::Builder::new().name("containers".to_owned()).spawn(move || filling.fill());
+        let making = runtime.clone();
+        let filler = std::thread::Builder::new().name("containers".to_owned()).spawn(move || {
+            making.give_way();
+            filling.fill();
+        });
         let filler = Some(filler.map_err(|error| format!("no thread to prepare containers: {error}"))?);
         Ok(Self { runtime, rootfs, usual, ready, filler })
     }
@@ -172,6 +177,10 @@ impl Place for Container {
             landlock: !weak(Weakness::NO_LANDLOCK),
             seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
         }
+    }
+
+    fn listen(&self, port: u16) -> Result<TcpListener, String> {
+        self.listen(port).map_err(|error| error.to_string())
     }
 
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use super::bounds::Usage;
 use super::confinement::Confinement;
 use super::error::Error;
-use super::init::{FAILED, RETURNED, SIGNALLED, STARTED};
+use super::init::{FAILED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED};
 use super::plan::{Order, STRINGS_MAX};
 use super::rootfs::Bind;
 
@@ -135,6 +136,25 @@ impl Container {
             mounts.push((tree, bind.guest.as_path()));
         }
         linux::attach_in(self.pidfd(), &mounts).map_err(Error::kernel("put a layer into a container"))
+    }
+
+    /// Listens on the container's own loopback, for what runs in it to connect
+    /// to this process. Before anybody's code runs in it, who else might have
+    /// taken the port?
+    ///
+    /// # Errors
+    /// [`Error::Program`] if the port is taken, [`Error::Ended`] after a kill.
+    pub fn listen(&self, port: u16) -> Result<TcpListener, Error> {
+        let [low, high] = port.to_le_bytes();
+        let control = self.control.lock();
+        linux::send_message(&*control, &[LISTEN, low, high], &[]).map_err(|_| Error::Ended)?;
+        match receive(&control, "the init")? {
+            Some((answer, mut fds)) if answer.first() == Some(&LISTENING) => {
+                fds.pop().map(TcpListener::from).ok_or(Error::Ended)
+            }
+            Some((answer, _)) => Err(Error::Program(reason(&answer))),
+            None => Err(Error::Ended),
+        }
     }
 
     /// Starts a native program in the container, confined like any other code,

@@ -283,6 +283,10 @@ impl Functions {
         }
         let calls_at_once = recipe.calls_at_once();
         instance.attach(&recipe.binds, recipe.layers)?;
+        if let Some(image) = &recipe.image {
+            let allowed = &image.settings.allow_hosts;
+            instance.connect(options.outbound.as_deref(), seat.procedure, allowed)?;
+        }
         {
             let mut control = seat.control.lock();
             control.life = Some(instance.life().clone());
@@ -358,10 +362,13 @@ impl Functions {
 
     /// The end of a call as its outcome.
     fn concluded(store: &Store, seat: &Seat, ended: Result<CallEnd, Fault>, is_asked_once: bool) -> Outcome {
-        let (result, log) = match ended {
+        let (result, mut log) = match ended {
             Ok(CallEnd { result, log }) => (result, log),
             Err(fault) => (Err(fault), Vec::new()),
         };
+        for note in seat.take_notes() {
+            log.extend(note.bytes().chain(*b"\n"));
+        }
         seat.leave(result.is_ok(), &log);
         let keep =
             |bytes| if is_asked_once { store.pass_blob_vec(bytes) } else { store.keep_blob_vec(bytes) };

@@ -10,6 +10,7 @@ use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
 use super::language::Language;
+use super::outbound;
 use super::secrets::SecretSource;
 use crate::Fault;
 
@@ -17,6 +18,8 @@ use crate::Fault;
 const RUNTIME_PREFIX: &[u8] = b"sinew:";
 /// Directories beside the code.
 pub(super) const LAYERS_MAX: usize = 16;
+/// Bytes of the list of hosts that a function may reach.
+const HOSTS_BYTES_MAX: usize = 16 << 10;
 /// Entries of an image.
 const ENTRIES: usize = 4;
 
@@ -48,6 +51,8 @@ pub struct Settings {
     pub calls_at_once: u16,
     /// Room in `/tmp`.
     pub tmp_bytes: u64,
+    /// Hosts that it may reach, as they were written.
+    pub allow_hosts: Vec<String>,
     /// Variables of the environment.
     pub environment: BTreeMap<String, String>,
     /// Variables whose values are secrets, and how these are called.
@@ -63,6 +68,7 @@ impl Default for Settings {
             cpu_percent: 100,
             calls_at_once: 1,
             tmp_bytes: 16 << 20,
+            allow_hosts: Vec::new(),
             environment: BTreeMap::new(),
             secrets: BTreeMap::new(),
         }
@@ -134,6 +140,12 @@ impl Image {
         let plain = self.settings.environment.iter();
         let mut all: Vec<(String, String)> =
             plain.map(|(name, value)| (format!("env.{name}"), value.clone())).collect();
+        let has_proxy = !self.settings.allow_hosts.is_empty();
+        for (name, value) in outbound::variables().filter(|_| has_proxy) {
+            if !self.settings.environment.contains_key(name) {
+                all.push((format!("env.{name}"), value));
+            }
+        }
         for (variable, name) in &self.settings.secrets {
             let value = secrets.and_then(|secrets| secrets.secret(name));
             let value = value.ok_or_else(|| {
@@ -167,6 +179,9 @@ impl Image {
             add("handler", handler);
         }
         add("layers", &self.layers.len().to_string());
+        if !self.settings.allow_hosts.is_empty() {
+            add("proxy", &outbound::PROXY_PORT.to_string());
+        }
         add("memory-bytes", &limits.memory_bytes.to_string());
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
         for (name, value) in self.variables(secrets)? {
@@ -229,6 +244,7 @@ impl Settings {
                 "requests-per-instance" => {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);
                 }
+                "allow-hosts" => settings.allow_hosts = hosts(text)?,
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
                 _ if name.starts_with("secret.") => {
                     let variable = &name["secret.".len()..];
@@ -250,6 +266,16 @@ impl Settings {
             None => Ok(settings),
         }
     }
+}
+
+/// Hosts, a space between two. Whoever carries the connections knows what each
+/// means.
+fn hosts(text: &str) -> Result<Vec<String>, Fault> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if text.len() > HOSTS_BYTES_MAX || !is_plain {
+        return Err(bad("\"allow-hosts\" is no list of hosts"));
+    }
+    Ok(text.split(' ').filter(|host| !host.is_empty()).map(str::to_owned).collect())
 }
 
 fn number(name: &str, text: &str, least: u64, most: u64) -> Result<u64, Fault> {

@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -32,6 +33,10 @@ pub(super) const READY: u8 = b'R';
 pub(super) const STARTED: u8 = b'S';
 /// Something failed; the text follows.
 pub(super) const FAILED: u8 = b'E';
+/// To the init, with a port behind it: listen there on the loopback.
+pub(super) const LISTEN: u8 = b'L';
+/// It does; the descriptor comes along.
+pub(super) const LISTENING: u8 = b'l';
 /// On a program's own socket: it returned, and the status follows.
 pub(super) const RETURNED: u8 = b'X';
 /// On a program's own socket: a signal ended it, whose number follows.
@@ -100,6 +105,10 @@ fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
     linux::leave_session_keyring().map_err(step("leave the session's keyring"))?;
     linux::forbid_dumping()?;
+    // Whoever prepares in advance gives way to others; what runs here does not.
+    if linux::niceness()? != plan.niceness {
+        linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;
+    }
     if !plan.weakness.has(Weakness::ROOT) {
         linux::keep_capabilities(CAPABILITIES_KEPT).map_err(step("drop capabilities"))?;
     }
@@ -132,6 +141,13 @@ impl Init {
                 continue;
             }
             let Some((message, fds)) = linux::receive_message(control)? else { return Ok(()) };
+            if let [LISTEN, low, high] = *message {
+                match TcpListener::bind((Ipv4Addr::LOCALHOST, u16::from_le_bytes([low, high]))) {
+                    Ok(listener) => linux::send_message(control, &[LISTENING], &[listener.as_fd()])?,
+                    Err(error) => fail(control, &error),
+                }
+                continue;
+            }
             match self.run(&message, fds) {
                 Ok(pidfd) => linux::send_message(control, &[STARTED], &[pidfd.as_fd()])?,
                 Err(error) => fail(control, &error),

@@ -17,12 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use objects::FailureCode;
+use objects::{FailureCode, Handle};
+use parking_lot::Mutex;
 
 use super::channel::{Answer, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
 use super::cold::Cold;
 use super::language::Language;
 use super::layers::Layer;
+use super::outbound::{Outbound, Outlet, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
@@ -46,6 +48,8 @@ pub(crate) struct Life {
     killed: AtomicBool,
     /// The parent of the process, if it is not the container's own.
     template: Option<Arc<Template>>,
+    /// What carries its connections to the outside, if it may have any.
+    outlet: Mutex<Option<Box<dyn Outlet>>>,
 }
 
 impl Life {
@@ -54,6 +58,13 @@ impl Life {
         self.killed.store(true, Ordering::Release);
         self.place.kill();
         self.watch.shut();
+        let outlet = self.outlet.lock().take();
+        drop(outlet);
+    }
+
+    /// What was not reached, and why: lines for its log.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        self.outlet.lock().as_ref().map_or_else(Vec::new, |outlet| outlet.take_notes())
     }
 }
 
@@ -168,7 +179,13 @@ impl Instance {
         deadline: Instant,
     ) -> Result<Self, Fault> {
         let prefixes = prefixes.iter().map(|path| shown(path)).collect();
-        let life = Arc::new(Life { place, watch, killed: AtomicBool::new(false), template });
+        let life = Arc::new(Life {
+            place,
+            watch,
+            killed: AtomicBool::new(false),
+            template,
+            outlet: Mutex::default(),
+        });
         let oom_kills = life.place.oom_kills();
         let channel = Channel::new(own, terms.bounds);
         let channel = channel.map_err(|error| unavailable("its socket", &error.to_string()))?;
@@ -198,6 +215,24 @@ impl Instance {
     pub(crate) fn attach(&mut self, binds: &[Bind], layers: Vec<Arc<Layer>>) -> Result<(), Fault> {
         self.layers = layers;
         self.life.place.attach(binds).map_err(|reason| unavailable("its files", &reason))
+    }
+
+    /// Has it reach these hosts, before a function is loaded.
+    pub(crate) fn connect(
+        &self,
+        outbound: Option<&dyn Outbound>,
+        procedure: Handle,
+        allowed: &[String],
+    ) -> Result<(), Fault> {
+        if allowed.is_empty() {
+            return Ok(());
+        }
+        let none = || unavailable("its network", "this node carries no connections of functions");
+        let outbound = outbound.ok_or_else(none)?;
+        let listener = self.life.place.listen(PROXY_PORT);
+        let opened = listener.and_then(|listener| outbound.open(procedure, allowed, listener));
+        *self.life.outlet.lock() = Some(opened.map_err(|reason| unavailable("its network", &reason))?);
+        Ok(())
     }
 
     /// Gives calls no more time than this.

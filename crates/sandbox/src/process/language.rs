@@ -23,6 +23,26 @@ pub enum Language {
     Executable,
 }
 
+/// How an interpreter would serve functions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Serving {
+    /// Instances are forked from a template.
+    Forked {
+        /// The interpreter's.
+        version: String,
+    },
+    /// Each instance is an interpreter of its own, which takes longer to start.
+    Cold {
+        /// Why nothing can be forked.
+        reason: String,
+    },
+    /// Not at all.
+    No {
+        /// What is missing, for people.
+        reason: String,
+    },
+}
+
 /// What an interpreter is started to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -45,6 +65,9 @@ const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
 /// What stands between a template and the handler of a function.
 const PYTHON_ADAPTER: &str = include_str!("../../../../guests/python/function.py");
 const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");
+/// What comes before it where a function may reach hosts. Python and most
+/// programs look at their environment for that.
+const NODE_PROXY: &str = include_str!("../../../../guests/node/proxy.js");
 /// The native core, for interpreters that fork themselves.
 const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template.so"));
 /// The same with what Node needs.
@@ -120,6 +143,14 @@ impl Language {
         }
     }
 
+    /// What has a function's requests go through the proxy, if it has one.
+    pub(crate) const fn proxy(self) -> &'static str {
+        match self {
+            Self::Node => NODE_PROXY,
+            Self::Python | Self::Executable => "",
+        }
+    }
+
     pub(crate) const fn settings_prefix(self) -> &'static str {
         match self {
             Self::Python | Self::Executable => "",
@@ -163,12 +194,9 @@ impl Language {
         }
     }
 
-    /// Starts a template that imports nothing, and ends it: the interpreter's
-    /// version, or why there can be none.
-    ///
-    /// # Errors
-    /// What is missing, for people.
-    pub fn probe(self, interpreter: &Path) -> Result<String, String> {
+    /// Starts a template that imports nothing, and ends it: how functions would
+    /// be served by this interpreter.
+    pub fn probe(self, interpreter: &Path) -> Serving {
         let options = TemplateOptions {
             language: self,
             interpreter: interpreter.to_owned(),
@@ -176,7 +204,11 @@ impl Language {
             imports: Vec::new(),
             start_timeout: PROBE_TIMEOUT,
         };
-        Ok(Template::start(&options).map_err(Refusal::reason)?.hello.version.clone())
+        match Template::start(&options) {
+            Ok(template) => Serving::Forked { version: template.hello.version.clone() },
+            Err(Refusal::Fork(unforkable)) => Serving::Cold { reason: unforkable.reason },
+            Err(Refusal::Serve(reason)) => Serving::No { reason },
+        }
     }
 
     pub(crate) const fn core(self) -> &'static [u8] {
@@ -256,5 +288,35 @@ impl Language {
         // each 4 KiB of the next ones costs a page fault of 2 µs.
         all.push(("GLIBC_TUNABLES".into(), HEAP.into()));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn an_interpreter_that_cannot_fork_would_serve_all_the_same() {
+        let folder = std::env::temp_dir().join(format!("sinew-probe-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        // A thread that is there before anything is imported.
+        let thread =
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n";
+        std::fs::write(folder.join("sitecustomize.py"), thread).unwrap();
+        let program = folder.join("python");
+        let script = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", folder.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let cold = Language::Python.probe(&program);
+        let (forked, none) =
+            (Language::Python.probe(Path::new("python3")), Language::Python.probe(Path::new("/bin/true")));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(&cold, Serving::Cold { reason } if reason.contains("thread")), "{cold:?}");
+        assert!(matches!(forked, Serving::Forked { .. }), "{forked:?}");
+        assert!(matches!(&none, Serving::No { reason } if reason.contains("Python 3.11")), "{none:?}");
     }
 }

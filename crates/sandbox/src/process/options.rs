@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::language::Language;
 use super::layers::Layers;
+use super::outbound::Outbound;
 use super::reactor::Reactor;
 use super::secrets::SecretSource;
 use crate::Error;
@@ -56,6 +57,9 @@ pub struct FunctionsOptions {
     pub layers: Option<Arc<Layers>>,
     /// Who knows the secrets that functions name; without it there are none.
     pub secrets: Option<Arc<dyn SecretSource>>,
+    /// Who carries connections to the hosts that functions may reach; without
+    /// it they reach none.
+    pub outbound: Option<Arc<dyn Outbound>>,
     /// The memory limit of functions for which containers and instances are
     /// kept ready.
     pub usual_memory_bytes: u64,
@@ -93,6 +97,7 @@ impl FunctionsOptions {
             tmp_bytes: 16 << 20,
             layers: None,
             secrets: None,
+            outbound: None,
             usual_memory_bytes: objects::MEMORY_DEFAULT_BYTES,
             ready: 4,
             blanks: match language {

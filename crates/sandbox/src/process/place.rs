@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an instance is put: a container, or for measurements nowhere.
 
+use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::container::{Process, Program};
@@ -33,6 +34,8 @@ pub(crate) trait Place: Send + Sync {
     /// Has what will be in it see these folders. Only before anybody's code is
     /// in it.
     fn attach(&self, binds: &[Bind]) -> Result<(), String>;
+    /// Listens on its own loopback.
+    fn listen(&self, port: u16) -> Result<TcpListener, String>;
     /// Starts a program in it, confined, with these standard streams.
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String>;
     /// Ends all that is in it, at once.
@@ -71,6 +74,10 @@ impl Place for Nowhere {
 
     fn attach(&self, binds: &[Bind]) -> Result<(), String> {
         if binds.is_empty() { Ok(()) } else { Err("there is no container".to_owned()) }
+    }
+
+    fn listen(&self, _: u16) -> Result<TcpListener, String> {
+        Err("there is no container, and no loopback of its own".to_owned())
     }
 
     fn run(&self, _: &Program, _: [OwnedFd; 3]) -> Result<Process, String> {

@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub(super) user_namespace: Option<(u32, u32, u32)>,
     pub(super) host_name: String,
     pub(super) rootfs: Rootfs,
+    /// Of pid 1 and what it starts, however nice whoever prepares is.
+    pub(super) niceness: i32,
     pub(super) weakness: Weakness,
 }
 
@@ -104,6 +106,7 @@ impl Plan {
         let (inside, user, group) = self.user_namespace.unwrap_or_default();
         writer.number(u64::from(self.user_namespace.is_some()));
         writer.number(inside.into()).number(user.into()).number(group.into());
+        writer.number(u64::from(self.niceness.cast_unsigned()));
         writer.number(self.weakness.0.into()).string(&self.host_name);
         writer.number(self.rootfs.tmp_bytes).number(self.rootfs.read_only.len() as u64);
         for bind in &self.rootfs.read_only {
@@ -120,6 +123,7 @@ impl Plan {
         let mut reader = Reader(bytes);
         let has_users = reader.number()? == 1;
         let users = (reader.small()?, reader.small()?, reader.small()?);
+        let niceness = reader.small()?.cast_signed();
         let weakness = Weakness(reader.small()?);
         let host_name = reader.string()?.into_string().ok()?;
         let tmp_bytes = reader.number()?;
@@ -134,7 +138,7 @@ impl Plan {
         }
         reader.end()?;
         let rootfs = Rootfs { read_only, places, tmp_bytes };
-        Some(Self { user_namespace: has_users.then_some(users), host_name, rootfs, weakness })
+        Some(Self { user_namespace: has_users.then_some(users), host_name, rootfs, niceness, weakness })
     }
 }
 
@@ -209,6 +213,7 @@ mod tests {
                 places: vec!["/app".into()],
                 tmp_bytes: 7,
             },
+            niceness: -3,
             weakness: Weakness::ROOT,
         }
     }

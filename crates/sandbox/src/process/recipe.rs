@@ -127,9 +127,11 @@ impl Recipe {
         }
         let source = match language {
             Language::Executable => image.executable_source(secrets)?,
-            _ => [language.settings_prefix(), &image.settings_line(limits, secrets)?, language.adapter()]
-                .concat()
-                .into_bytes(),
+            _ => {
+                let settings = image.settings_line(limits, secrets)?;
+                let proxy = if image.settings.allow_hosts.is_empty() { "" } else { language.proxy() };
+                [language.settings_prefix(), &settings, proxy, language.adapter()].concat().into_bytes()
+            }
         };
         Ok(Self { source, binds, layers: held, image: Some(image) })
     }

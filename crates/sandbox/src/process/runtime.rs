@@ -29,6 +29,13 @@ const USER_INSIDE: u32 = 60_000;
 /// user, group and bounding set.
 const CAPABILITIES_NEEDED: u64 = 1 << 21 | 1 << 6 | 1 << 7 | 1 << 8;
 
+/// CAP_SYS_NICE: with it a thread that gave way can start what does not.
+const CAPABILITY_NICE: u64 = 1 << 23;
+/// By how much who prepares in advance gives way: enough for a call that begins
+/// to have the processor at once, and little enough that what holds a lock of
+/// the kernel meanwhile is not starved.
+const NICENESS_AHEAD: i32 = 5;
+
 /// How a [`Runtime`] is set up.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
@@ -179,6 +186,8 @@ pub struct Runtime {
     abilities: Abilities,
     hierarchies: Hierarchies,
     filter: SyscallFilter,
+    /// Of what runs in containers.
+    niceness: i32,
 }
 
 /// Containers made so far by this process: it numbers them, also if there is
@@ -205,12 +214,24 @@ impl Runtime {
         // What a node that was killed could not take away.
         hierarchies.sweep(&options.cgroup_name);
         let filter = program_filter().map_err(Error::kernel("build the filter of system calls"))?;
-        Ok(Arc::new(Self { options, abilities, hierarchies, filter }))
+        let niceness = linux::niceness().map_err(Error::kernel("read the own priority"))?;
+        Ok(Arc::new(Self { options, abilities, hierarchies, filter, niceness }))
     }
 
     /// What holds here, and what does not.
     pub fn abilities(&self) -> &Abilities {
         &self.abilities
+    }
+
+    /// Has the calling thread, and containers while it makes them, give way to
+    /// calls, if that can be taken back for what will run in them. For threads
+    /// that only prepare.
+    pub(super) fn give_way(&self) {
+        let held = linux::capabilities().unwrap_or(0);
+        if held & CAPABILITY_NICE != 0 {
+            // Else it competes with calls: slower, no more.
+            let _ = linux::lower_priority(NICENESS_AHEAD);
+        }
     }
 
     /// Makes a container, in milliseconds.
@@ -231,6 +252,7 @@ impl Runtime {
             }),
             host_name: "sandbox".to_owned(),
             rootfs: rootfs.clone(),
+            niceness: self.niceness,
             weakness,
         }
         .encode();

@@ -88,6 +88,12 @@ impl Seat {
         }
     }
 
+    /// What its instance did not reach, and why: lines for its log.
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        let life = self.control.lock().life.clone();
+        life.map_or_else(Vec::new, |life| life.take_notes())
+    }
+
     pub(super) fn has_instance(&self) -> bool {
         self.instance.lock().as_ref().is_some_and(|held| !held.instance.is_over())
     }

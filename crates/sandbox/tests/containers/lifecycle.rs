@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifecycle::no_descriptors_inside", needs: Needs::Nothing, run: no_descriptors_inside },
     Case { name: "lifecycle::python_runs", needs: Needs::Nothing, run: python_runs },
     Case { name: "lifecycle::pool", needs: Needs::Nothing, run: pool },
+    Case { name: "lifecycle::usual_priority", needs: Needs::Root, run: usual_priority },
     Case { name: "lifecycle::layers_are_attached", needs: Needs::Root, run: layers_are_attached },
     Case { name: "lifecycle::death_of_the_node", needs: Needs::Root, run: death_of_the_node },
     Case { name: "lifecycle::cost", needs: Needs::Nothing, run: cost },
@@ -72,6 +73,26 @@ fn world_inside(world: &World) {
     assert!(fields("/proc").starts_with("ro,nosuid,nodev,noexec"), "{}", fields("/proc"));
     assert!(fields("/tmp").starts_with("rw,nosuid,nodev"), "{}", fields("/tmp"));
     container.destroy().unwrap();
+}
+
+/// Whoever prepares containers in advance gives way to others; what will run
+/// in them does not.
+fn usual_priority(world: &World) {
+    let runtime = runtime(Weakness::NONE).unwrap();
+    let (niceness, lowered, said) = std::thread::scope(|scope| {
+        let before = linux::niceness().unwrap();
+        let prepared = scope.spawn(|| {
+            linux::lower_priority(5).unwrap();
+            let container = runtime.prepare(&world.rootfs, &Bounds::default()).unwrap();
+            let ran = finish(start(&container, &shell("nice")));
+            container.destroy().unwrap();
+            (linux::niceness().unwrap(), ran.text)
+        });
+        let (lowered, said) = prepared.join().unwrap();
+        (before, lowered, said)
+    });
+    assert_ne!(lowered, niceness, "the control: it was lowered");
+    assert_eq!(said, format!("{niceness}\n"));
 }
 
 fn missing_program(world: &World) {

@@ -309,6 +309,9 @@ fn exceptions_that_lie(language: Language) {
     ] {
         fails(&world, lines, FailureCode::Trap);
     }
+    // The control: one that does not lie is told as it is.
+    let honest = fails(&world, "throw new RangeError('honest')", FailureCode::Trap);
+    assert!(honest.detail.starts_with("RangeError: honest"), "{honest}");
 }
 
 fn endless_printing(language: Language) {
@@ -321,6 +324,18 @@ fn endless_printing(language: Language) {
     let log = world.functions.log(id).unwrap();
     assert!(log.len() < (1 << 20) + 200 && log.contains("dropped"), "{}", log.len());
     world.end(id);
+    // The control: where more may be printed, nothing is dropped.
+    let options = FunctionsOptions { log_bytes_max: 4 << 20, ..options(language) };
+    let wide = World::with(options, Weakness::NONE);
+    let less = apply(
+        "const line = 'x'.repeat(1e5); for (let i = 0; i < 20; i++) console.log(line); return say('ok')",
+    );
+    let id = wide.created(&less);
+    assert_eq!(wide.invoke(id, &less, b"").unwrap(), b"ok");
+    let log = wide.functions.log(id).unwrap();
+    assert!(log.len() == 20 * 100_001 && !log.contains("dropped"), "{}", log.len());
+    wide.end(id);
+    drop(wide);
     fails(&world, "for (;;) console.log('x'.repeat(1000))", FailureCode::Deadline);
     // The descriptor below the stream leads nowhere.
     assert_eq!(
@@ -336,6 +351,9 @@ fn stopping_itself(language: Language) {
     let world = World::new(language);
     fails(&world, "process.kill(process.pid, 'SIGSTOP'); await new Promise(() => {})", FailureCode::Deadline);
     fails(&world, "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", FailureCode::Deadline);
+    // The control: the same wait with an end is waited for.
+    let short = "return say(Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100))";
+    assert_eq!(says(&world, &apply(short)), "timed-out");
 }
 
 fn process_bomb(language: Language) {
@@ -501,6 +519,12 @@ fn lies_on_the_channel(language: Language) {
         world.assert_others_are_served();
     }
     fails(&world, "fs.closeSync(3); await new Promise(() => {})", FailureCode::Trap);
+    // The controls: another descriptor is the function's to close, and words
+    // that the protocol allows are heard.
+    assert_eq!(
+        says(&world, &apply("fs.closeSync(fs.openSync('/dev/null')); return say('served')")),
+        "served"
+    );
     // A forged result is the function's own result.
     let forged = apply(
         "fs.writeSync(3, Buffer.from('\\x02\\0\\0\\0\\x05\\x01\\0\\0\\0hi')); await new Promise(() => {})",
@@ -512,6 +536,9 @@ fn a_child_holds_the_channel(language: Language) {
     let world = World::new(language);
     let lines = "require('child_process').spawn('/bin/sleep', ['1000'], { stdio: ['ignore', 'ignore', 'ignore', 3] });\nprocess.exit(0)";
     fails(&world, lines, FailureCode::Trap);
+    // The control: it is the process's end that is noticed, not the child.
+    let stays = lines.replace("process.exit(0)", "return say('served')");
+    assert_eq!(says(&world, &apply(&stays)), "served");
 }
 
 fn huge_results(language: Language) {
@@ -520,6 +547,12 @@ fn huge_results(language: Language) {
     let fault = fails(&world, "return Buffer.alloc((1 << 20) + 1)", FailureCode::BadResult);
     assert!(fault.detail.contains("1048577"), "{fault}");
     assert_eq!(says(&world, &apply("return Buffer.alloc(1 << 20)")).len(), 1 << 20);
+    // The control: where more is allowed, more comes.
+    let wide = World::with(
+        FunctionsOptions { result_bytes_max: 2 << 20, ..crate::world::options(language) },
+        Weakness::NONE,
+    );
+    assert_eq!(says(&wide, &apply("return Buffer.alloc((1 << 20) + 1)")).len(), (1 << 20) + 1);
 }
 
 fn ending_itself(language: Language) {
@@ -534,6 +567,9 @@ fn ending_itself(language: Language) {
         let fault = fails(&world, lines, FailureCode::Trap);
         assert!(fault.detail.contains(text), "{lines}: {fault}");
     }
+    // The control: a signal that is handled ends nothing.
+    let handled = "process.once('SIGTERM', () => {}); process.kill(process.pid, 'SIGTERM'); await new Promise((done) => setTimeout(done, 50)); return say('alive')";
+    assert_eq!(says(&world, &apply(handled)), "alive");
     // What Node does at its end must not wait for what is not there.
     fails(
         &world,
@@ -554,6 +590,10 @@ fn descriptors_are_closed(language: Language) {
     }
     assert_eq!(found.iter().filter(|to| to.starts_with("\"socket:")).count(), 1, "{said}");
     assert!(found.len() <= 13, "{said}");
+    // The control: what is open is seen.
+    let open = apply(&format!("fs.openSync('/usr/bin/env', 'r');\nfs.openSync('/tmp', 'r');\n{look}"));
+    let seen = says(&world, &open);
+    assert!(seen.contains("/usr/bin/env") && seen.contains("\"/tmp\""), "{seen}");
 }
 
 fn loading_that_never_ends(language: Language) {
@@ -564,6 +604,9 @@ fn loading_that_never_ends(language: Language) {
     assert!(created.unwrap_err().to_string().contains("took too long"));
     assert!(began.elapsed() < Duration::from_secs(10));
     world.assert_others_are_served();
+    // The control: loading that takes a while but ends is waited for.
+    let slow = "for (const until = Date.now() + 200; Date.now() < until; );\nexports.apply = () => Buffer.from('loaded');\n";
+    assert_eq!(says(&world, slow), "loaded");
 }
 
 fn read_numbers(text: &str) -> Vec<u32> {

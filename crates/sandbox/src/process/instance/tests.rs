@@ -2,6 +2,7 @@
 //! What faults say.
 #![allow(clippy::unwrap_used)]
 
+use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use linux::Namespaces;
@@ -36,6 +37,10 @@ impl Place for Full {
 
     fn attach(&self, _: &[Bind]) -> Result<(), String> {
         Ok(())
+    }
+
+    fn listen(&self, _: u16) -> Result<TcpListener, String> {
+        Err("it has no loopback".to_owned())
     }
 
     fn memory_bytes(&self) -> Option<u64> {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node that is told to stop while it is asked: what it has begun it ends,
+//! what comes after is refused, and what waits is made by the next one.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::functions::is_root;
+use super::{Node, home, http, signal};
+
+const UNDER_WAY: usize = 8;
+const GENEROUS: Duration = Duration::from_secs(60);
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < GENEROUS, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The body of an answer that must be a whole one.
+fn body(answer: &str) -> &str {
+    assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+    answer.split_once("\r\n\r\n").unwrap().1
+}
+
+#[test]
+fn a_node_that_is_told_to_stop_loses_no_request() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let mut node = Node::start(home.path());
+    let slow = "import time\ndef handler(event, context):\n    time.sleep(3)\n    return {'number': event['number']}\n";
+    let folder = node.python("slow", "", slow);
+    node.deploy(&folder);
+    let address = node.address.clone();
+    let answered = AtomicUsize::new(0);
+    let mut waiting = Vec::new();
+    std::thread::scope(|scope| {
+        for number in 0..UNDER_WAY {
+            let (address, answered) = (&address, &answered);
+            scope.spawn(move || {
+                let answer =
+                    http(address, "POST /function/slow", format!("{{\"number\":{number}}}").as_bytes());
+                let answer: Value = serde_json::from_str(body(&answer)).unwrap();
+                assert_eq!(answer["number"], number);
+                answered.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        // Those who ask are counted too.
+        let under_way = format!("sinew_http_requests_in_flight {}", UNDER_WAY + 1);
+        wait_for("all are under way", || http(&address, "GET /metrics", b"").contains(&under_way));
+        // More than run at a time: some of them wait when the node stops.
+        for number in 0..40 {
+            let answer =
+                http(&address, "POST /async-function/slow", format!("{{\"number\":{number}}}").as_bytes());
+            let taken: Value = serde_json::from_str(body(&answer)).unwrap();
+            waiting.push((taken["id"].as_str().unwrap().to_owned(), number));
+        }
+        signal(&node.child, "TERM");
+        wait_for("new ones are refused", || TcpStream::connect(&address).is_err());
+    });
+    assert_eq!(answered.load(Ordering::Relaxed), UNDER_WAY);
+    wait_for("it ends", || node.child.try_wait().unwrap().is_some());
+    assert_eq!(node.child.try_wait().unwrap().and_then(|status| status.code()), Some(0));
+    let node = Node::start(home.path());
+    for (id, number) in waiting {
+        let path = format!("GET /v1/async/{id}/result");
+        let mut answer = String::new();
+        wait_for("a call that waited is made", || {
+            answer = http(&node.address, &path, b"");
+            !answer.starts_with("HTTP/1.1 202")
+        });
+        let answer: Value = serde_json::from_str(body(&answer)).unwrap();
+        assert_eq!(answer["number"], number);
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the platform does with the outside world in the name of functions,
+//! which cannot do it themselves.
+//!
+//! [`Egress`] carries connections of functions to the hosts that they may
+//! reach. Nothing a function says is believed; every size, number and wait has
+//! a limit.
+
+mod address;
+mod allow;
+mod egress;
+mod head;
+mod net;
+mod relay;
+
+pub use address::is_public;
+pub use allow::{AllowList, Unreadable};
+pub use egress::{Egress, EgressOptions, Outlet, Traffic};
+pub use net::{Answer, Internet, Net};
