@@ -36,8 +36,10 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
-        checks
-            .extend(Language::INTERPRETED.map(|language| template(language, &options.interpreter(language))));
+        let is_root = Abilities::look().is_ok_and(|abilities| abilities.is_root);
+        checks.extend(
+            Language::INTERPRETED.map(|language| template(language, &options.interpreter(language), is_root)),
+        );
     }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
@@ -129,7 +131,7 @@ fn container(options: &Options) -> Check {
 }
 
 /// Starts a template of a language. Who has no functions in it needs none.
-fn template(language: Language, interpreter: &Path) -> Check {
+fn template(language: Language, interpreter: &Path, is_root: bool) -> Check {
     let began = Instant::now();
     Check {
         name: match language {
@@ -139,6 +141,11 @@ fn template(language: Language, interpreter: &Path) -> Check {
         },
         is_ok: true,
         detail: match language.probe(interpreter) {
+            Serving::Forked { .. } | Serving::Cold { .. } if !is_root => format!(
+                "the interpreter is fit, but a node without the rights of root runs no {} functions: it cannot put \
+                 processes into their containers; start the node as root",
+                language.name()
+            ),
             Serving::Forked { version } => {
                 format!("{version}; a template started in {:.0} ms", began.elapsed().as_secs_f64() * 1e3)
             }
@@ -230,5 +237,24 @@ fn port_is_free(address: std::net::SocketAddr) -> Check {
             Err(error) => format!("{address}: {error} (a running node holds its own)"),
         },
         remedy: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_functions_lack_is_told() {
+        let said = |interpreter: &str, is_root| {
+            let check = template(Language::Python, Path::new(interpreter), is_root);
+            assert!(check.is_ok, "who has no functions needs none");
+            check.detail
+        };
+        assert!(said("python3", true).contains("a template started"));
+        let unprivileged = said("python3", false);
+        assert!(unprivileged.contains("start the node as root"), "{unprivileged}");
+        assert!(said("/bin/true", true).contains("cannot run here"));
+        assert!(said("/bin/true", false).contains("cannot run here"));
     }
 }
