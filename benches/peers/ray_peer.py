@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ray as a peer: prints one JSON object a line, as `ray.rs` expects.
 
-usage: ray_peer.py invoke|chain|count FILE NEEDLE
-Each job runs in two styles, the usual one and the one that suits Ray best;
-the caller takes the faster one. CPU is that of all of Ray's processes.
+usage: ray_peer.py invoke|chain
+Each job knows two styles, the usual one and the one that suits Ray best. The
+first line names them; then, for each line on stdin that is one of them, it is
+timed once. The caller takes the faster one. CPU is that of all of Ray's processes.
 """
 
 import json
@@ -14,7 +15,6 @@ import time
 import ray
 
 BATCH = 4096
-BATCHES = 5
 LINKS = 500
 
 
@@ -36,16 +36,18 @@ def cpu_seconds() -> float:
     return total / ticks
 
 
-def measure(style: str, operations: int, job) -> None:
-    """Times `job`, which does `operations` operations, several times."""
-    job()
-    for _ in range(BATCHES):
+def serve(operations: int, styles: dict) -> None:
+    """Times a style, which does `operations` operations, as often as it is told."""
+    for job in styles.values():
+        job()
+    print(json.dumps({"styles": list(styles)}), flush=True)
+    for line in sys.stdin:
+        job = styles[line.strip()]
         cpu, wall = cpu_seconds(), time.perf_counter()
         job()
         wall = time.perf_counter() - wall
         cpu = cpu_seconds() - cpu
-        result = {"style": style, "cpu_ns": cpu / operations * 1e9, "wall_ns": wall / operations * 1e9}
-        print(json.dumps(result), flush=True)
+        print(json.dumps({"cpu_ns": cpu / operations * 1e9, "wall_ns": wall / operations * 1e9}), flush=True)
 
 
 @ray.remote
@@ -71,8 +73,7 @@ def invoke() -> None:
         results = ray.get([add.remote(i & 255, i >> 8) for i in range(BATCH)])
         assert results == [((i & 255) + (i >> 8)) & 255 for i in range(BATCH)]
 
-    measure("one by one", BATCH, one_by_one)
-    measure("all at once", BATCH, all_at_once)
+    serve(BATCH, {"one by one": one_by_one, "all at once": all_at_once})
 
 
 def chain() -> None:
@@ -90,8 +91,7 @@ def chain() -> None:
             value = inc.remote(value)
         assert ray.get(value) == LINKS
 
-    measure("blocking", LINKS, blocking)
-    measure("by reference", LINKS, by_reference)
+    serve(LINKS, {"blocking": blocking, "by reference": by_reference})
 
 
 def main() -> None:
