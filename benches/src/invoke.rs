@@ -445,6 +445,23 @@ fn scaling(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn beside_ray(report: &mut Report) -> anyhow::Result<()> {
+    let mut bench = Bench::new()?;
+    let add = bench.codelet(ADD)?;
+    let mut round = 0;
+    let own = || {
+        round += 1;
+        Ok(cold_batch(&mut bench, add, limits(FUEL + 1 + round)))
+    };
+    if let Some(ray) = report.peer("Ray", || ray::alternate("invoke", own)) {
+        report.add("ray_call_cpu_ns", ray.cpu_ns, "ns", "Ray, all its processes, fastest style", ray.n);
+        report.add("ray_call_wall_ns", ray.wall_ns, "ns", "Ray, fastest style", ray.n);
+        report.add("times_lighter_than_ray", ray.over_our_cpu, "x", "CPU / CPU, in turns", ray.n);
+        report.add("times_faster_than_ray", ray.over_our_wall, "x", "wall / wall, in turns", ray.n);
+    }
+    Ok(())
+}
+
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     eprintln!("invoke: empty tables");
     let mut bench = Bench::new()?;
@@ -506,18 +523,5 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     report.add("vfork_exec_wall_ns", median_wall(&spawned), "ns", "the same by the clock", PAIRS);
     report.add("times_lighter_than_vfork_exec", median(ratios), "x", "CPU / CPU, in turns", PAIRS);
     scaling(report)?;
-    let mut bench = Bench::new()?;
-    let add = bench.codelet(ADD)?;
-    let mut round = 0;
-    let own = || {
-        round += 1;
-        Ok(cold_batch(&mut bench, add, limits(FUEL + 1 + round)))
-    };
-    if let Some(ray) = report.peer("Ray", || ray::alternate("invoke", own)) {
-        report.add("ray_call_cpu_ns", ray.cpu_ns, "ns", "Ray, all its processes, fastest style", ray.n);
-        report.add("ray_call_wall_ns", ray.wall_ns, "ns", "Ray, fastest style", ray.n);
-        report.add("times_lighter_than_ray", ray.over_our_cpu, "x", "CPU / CPU, in turns", ray.n);
-        report.add("times_faster_than_ray", ray.over_our_wall, "x", "wall / wall, in turns", ray.n);
-    }
-    Ok(())
+    beside_ray(report)
 }
