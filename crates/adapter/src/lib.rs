@@ -9,6 +9,7 @@
 //! sake of good messages; every time is bounded by the node, which ends the
 //! container. It has one thread.
 
+pub mod frame;
 mod head;
 mod http;
 mod program;

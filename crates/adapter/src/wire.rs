@@ -6,25 +6,14 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-const VERSION: u16 = 3;
-const HELLO: u8 = 1;
-const LOAD: u8 = 2;
-const LOADED: u8 = 3;
-const CALL: u8 = 4;
-const RESULT: u8 = 5;
-const RAISED: u8 = 6;
-const BAD_RESULT: u8 = 7;
-const LOG: u8 = 8;
+use crate::frame::{
+    BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, OUTSIDE, RAISED, RESULT, TEXT_LEN_MAX, Turn, VERSION,
+};
 
-/// Bytes of each of the texts of a failure.
-const TEXT_LEN_MAX: usize = 4096;
 /// Bytes of one log frame.
 const LOG_PIECE_MAX: usize = 32 << 10;
 /// What may be logged between two calls.
 const BETWEEN_CALLS: u64 = 32 << 10;
-
-/// The turn of what happens outside of calls.
-const OUTSIDE: u32 = 0;
 
 /// What the node wants.
 #[derive(Debug)]
@@ -42,7 +31,7 @@ pub(crate) struct Channel {
     log_max: u64,
     log_left: u64,
     /// The call that runs, as the node names it.
-    turn: u32,
+    turn: Turn,
 }
 
 impl AsFd for Channel {

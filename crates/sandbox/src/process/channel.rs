@@ -38,10 +38,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-/// Of this wire; the template says the same number.
-pub(crate) const VERSION: u16 = 3;
-/// Bytes of each of the texts of an exception.
-pub(crate) const TEXT_LEN_MAX: usize = 4096;
+use adapter::frame::{
+    BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, RAISED, RESULT, TEXT_LEN_MAX, UNCONFINED, VERSION,
+};
+pub(crate) use adapter::frame::{OUTSIDE, Turn};
+
 /// The longest source of a function.
 pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
 /// What an instance may log beside a call's budget: the note that something
@@ -57,15 +58,6 @@ const BUFFER_LEN: usize = 64 << 10;
 
 const HEADER_LEN: usize = 9;
 const HELLO_LEN: usize = 10;
-const HELLO: u8 = 1;
-const LOAD: u8 = 2;
-const LOADED: u8 = 3;
-const CALL: u8 = 4;
-const RESULT: u8 = 5;
-const RAISED: u8 = 6;
-const BAD_RESULT: u8 = 7;
-const LOG: u8 = 8;
-const UNCONFINED: u8 = 9;
 
 /// Why nothing more can be done with an instance.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,11 +79,6 @@ pub(crate) struct Raised {
     pub(crate) message: String,
     pub(crate) traceback: String,
 }
-
-/// Names a call on its instance.
-pub(crate) type Turn = u32;
-/// The turn of what happens outside of calls.
-pub(crate) const OUTSIDE: Turn = 0;
 
 /// How a call ended.
 #[derive(Debug, PartialEq, Eq)]

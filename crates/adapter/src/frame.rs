@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The numbers of the wire between the node and an instance, for both of its
+//! ends that are in Rust: this adapter's and the node's, which draws the frames
+//! (`sandbox/src/process/channel.rs`).
+
+/// Of the wire; the templates say the same number.
+pub const VERSION: u16 = 3;
+/// Instance to node, the first frame.
+pub const HELLO: u8 = 1;
+/// Node to instance: the function.
+pub const LOAD: u8 = 2;
+/// Instance to node: it can be called.
+pub const LOADED: u8 = 3;
+/// Node to instance: a call.
+pub const CALL: u8 = 4;
+/// Instance to node: what a call returned.
+pub const RESULT: u8 = 5;
+/// Instance to node: what loading or a call raised.
+pub const RAISED: u8 = 6;
+/// Instance to node: why what a call returned is no answer.
+pub const BAD_RESULT: u8 = 7;
+/// Instance to node: what was printed.
+pub const LOG: u8 = 8;
+/// Instance to node: why there is none, in the place of [`HELLO`].
+pub const UNCONFINED: u8 = 9;
+
+/// Names a call on its instance.
+pub type Turn = u32;
+/// The turn of what happens outside of calls.
+pub const OUTSIDE: Turn = 0;
+
+/// Bytes of each of the texts of a failure.
+pub const TEXT_LEN_MAX: usize = 4096;
