@@ -33,7 +33,7 @@ pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use keys::KeysError;
-pub use linux::prefer_huge_pages;
+pub use linux::{HEAP, Heap};
 pub use outbound::check_host;
 pub use running::Node;
 pub use sandbox::process::bundle;
