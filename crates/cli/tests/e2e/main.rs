@@ -14,6 +14,7 @@ mod keys;
 mod lambda;
 mod later;
 mod requirements;
+mod unprivileged;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
