@@ -78,13 +78,15 @@ pub(crate) struct Expected {
     pub(crate) idle: Option<Duration>,
     /// Requests that one instance serves at once.
     pub(crate) calls_at_once: u32,
+    /// Requests that may be sent to it besides, to be served next.
+    pub(crate) ahead: u32,
     /// Of one call, waiting included; `None`: as its settings say.
     pub(crate) timeout: Option<Duration>,
 }
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { concurrency: 16, waiting: 256, idle: None, calls_at_once: 1, timeout: None }
+        Self { concurrency: 16, waiting: 256, idle: None, calls_at_once: 1, ahead: 0, timeout: None }
     }
 }
 
@@ -426,7 +428,8 @@ impl Processes {
     fn function(&self, procedure: Handle, limits: Limits) -> Function {
         let expected = self.expected(procedure);
         let function = Function::new(Spec { procedure, limits }, expected.concurrency);
-        Function { idle_max: expected.idle, calls_at_once: expected.calls_at_once, ..function }
+        let Expected { idle: idle_max, calls_at_once, ahead, .. } = expected;
+        Function { idle_max, calls_at_once, ahead, ..function }
     }
 
     /// Whether a function can be loaded: an instance is made, within the memory

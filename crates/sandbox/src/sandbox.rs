@@ -162,6 +162,10 @@ pub enum Error {
         /// What the call names.
         found: Handle,
     },
+    /// What the sandbox runs in had ended before it came to the call, of which
+    /// nothing was done: another sandbox may take it.
+    #[error("sandbox {0} has ended before it came to the call; try again")]
+    NotBegun(SandboxId),
     /// The procedure cannot be run.
     #[error("the procedure {procedure} cannot be run: {fault}")]
     Procedure {

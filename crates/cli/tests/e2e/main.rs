@@ -13,6 +13,7 @@ mod functions;
 mod keys;
 mod lambda;
 mod later;
+mod line;
 mod requirements;
 mod tls;
 mod unprivileged;

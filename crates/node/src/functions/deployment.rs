@@ -87,8 +87,10 @@ impl Deployment {
                 let secrets = secrets.into_values().collect();
                 (image.runtime, pairs(store, settings)?, timeout, calls_at_once, secrets)
             };
+        let language = Language::ALL.into_iter().find(|language| language.runtime() == runtime);
         let expected = Expected {
             calls_at_once: calls_at_once.into(),
+            ahead: language.map_or(0, Language::calls_ahead),
             timeout: Some(timeout),
             ..check_serving(&serving, &runtime)?
         };

@@ -38,6 +38,10 @@ mod threads;
 /// After this, what was killed counts as lost and is no longer waited for.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
 
+/// So often a call is given to another instance, since its own ended before it
+/// came to it.
+const TRIES_MAX: u32 = 3;
+
 /// How a fleet works.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
@@ -66,6 +70,10 @@ pub struct Function {
     pub instances_max: u32,
     /// Calls that one instance may serve at once; at least one.
     pub calls_at_once: u32,
+    /// Further calls that may be sent to an instance which serves one at a
+    /// time, to be served next: where all instances are in use, and calls take
+    /// less than a millisecond.
+    pub ahead: u32,
     /// How long an idle instance is kept; `None`: as for all functions.
     pub idle_max: Option<Duration>,
     /// What an instance will hold, until one has been measured; the limit of
@@ -76,7 +84,7 @@ pub struct Function {
 impl Function {
     /// One that may have this many instances.
     pub fn new(spec: Spec, instances_max: u32) -> Self {
-        Self { spec, instances_max, calls_at_once: 1, idle_max: None, size_hint_bytes: None }
+        Self { spec, instances_max, calls_at_once: 1, ahead: 0, idle_max: None, size_hint_bytes: None }
     }
 
     fn settings(&self) -> Settings {
@@ -204,6 +212,8 @@ struct Turn {
     said: Said,
     bringer: Bringer,
     arrived: u64,
+    /// Instances that ended before they came to it.
+    tries: u32,
 }
 
 impl Turn {
@@ -330,9 +340,10 @@ impl Fleet {
             StartKind::Prewarmed => Found::Prewarmed,
             StartKind::Forked | StartKind::Cold => Found::New,
         };
-        let decisions = match state.sharing.leave(instance, !is_killed) {
-            Some(true) => state.policy.unused(shared.now(), instance, found),
-            Some(false) => state.policy.ended(shared.now(), instance, false),
+        let now = shared.now();
+        let decisions = match state.sharing.leave(now, instance, !is_killed) {
+            Some(true) => state.policy.unused(now, instance, found),
+            Some(false) => state.policy.ended(now, instance, false),
             None => Vec::new(),
         };
         shared.act(&mut state, decisions);
@@ -461,8 +472,8 @@ impl Shared {
         };
         state.last_ticket += 1;
         let (ticket, arrived) = (Ticket(state.last_ticket), self.now());
-        state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived });
-        state.sharing.allow(id, function.calls_at_once);
+        state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0 });
+        state.sharing.allow(id, function.calls_at_once, function.ahead);
         let decisions = match state.joinable(arrived, id) {
             Some(instance) => {
                 state.policy.joined(arrived, id);
@@ -472,6 +483,8 @@ impl Shared {
             None => state.policy.arrive(arrived, id, function.settings(), ticket),
         };
         self.act(&mut state, decisions);
+        state.line_up(arrived, id);
+        self.act(&mut state, Vec::new());
         if !state.policy.knows(id) {
             state.forget(id);
         }
@@ -485,15 +498,41 @@ impl Shared {
         let is_alive = is_alive && !is_killed;
         state.unmeasured.insert(instance);
         let now = self.now();
-        let decisions = match state.sharing.leave(instance, is_alive) {
-            Some(is_alive) => state.policy.ended(now, instance, is_alive),
-            None => {
-                state.fill(now, instance);
-                Vec::new()
-            }
-        };
+        let decisions = state.leave(now, instance, is_alive);
         self.act(&mut state, decisions);
         is_killed
+    }
+
+    /// An instance has ended before it came to a call: another one shall serve
+    /// it.
+    fn again(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        instance: InstanceId,
+        (call, told): (Call, Told),
+        error: crate::Error,
+    ) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let function =
+            state.policy.function_of(instance).and_then(|id| Some((id, state.policy.settings(id)?)));
+        let decisions = state.leave(now, instance, false);
+        self.act(&mut state, decisions);
+        let Some(turn) = state.turns.get_mut(&ticket) else { return };
+        turn.tries += 1;
+        let is_over = turn.is_killed() || turn.tries > TRIES_MAX;
+        let Some((id, settings)) = function.filter(|_| !is_over) else {
+            let error = if turn.is_killed() { Error::Cancelled } else { Error::Invoke(error) };
+            state.turns.remove(&ticket);
+            drop(state);
+            return told(Err(error));
+        };
+        turn.said = Said::Nothing;
+        if let Bringer::Nobody(brought, _) = &mut turn.bringer {
+            *brought = Some((call, told));
+        }
+        let decisions = state.policy.arrive(now, id, settings, ticket);
+        self.act(&mut state, decisions);
     }
 
     /// Waits until it is said what becomes of a call.
@@ -578,8 +617,14 @@ impl Shared {
         match due {
             Due::Refuse(told, error) => told(Err(error)),
             Due::Begin { ticket, instance, sandbox, start, call, told } => {
-                let shared = self.clone();
+                let (shared, again) = (self.clone(), call.clone());
                 let then = Box::new(move |outcome: Result<Outcome, crate::Error>| {
+                    let outcome = match outcome {
+                        Err(error @ crate::Error::NotBegun(_)) => {
+                            return shared.again(ticket, instance, (again, told), error);
+                        }
+                        outcome => outcome,
+                    };
                     let is_alive = match &outcome {
                         Ok(outcome) if outcome.result.is_ok() => true,
                         _ => shared.is_alive(sandbox),

@@ -129,6 +129,17 @@ impl Policy {
         }
     }
 
+    /// How a function is served.
+    pub fn settings(&self, function: FunctionId) -> Option<Settings> {
+        self.functions.get(&function).map(|function| function.settings)
+    }
+
+    /// Whether a function has all the instances that it may have.
+    pub fn is_full(&self, id: FunctionId) -> bool {
+        let function = self.functions.get(&id);
+        function.is_some_and(|function| function.instances() >= function.settings.instances_max.max(1))
+    }
+
     /// Whether there is no instance left and nobody waits.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty() && self.tickets.is_empty()

@@ -344,7 +344,7 @@ impl Functions {
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
         seat.begin(&slices, call.deadline, done, self.options.reactor.as_deref())
-            .map_err(|(fault, _)| fault)?;
+            .or_else(|(ended, _)| ended.result.map(drop))?;
         if self.options.reactor.is_none() {
             seat.drive();
         }
@@ -368,7 +368,7 @@ impl Functions {
     /// The end of a call as its outcome.
     fn concluded(store: &Store, seat: &Seat, ended: Result<CallEnd, Fault>, is_asked_once: bool) -> Outcome {
         let (result, mut log) = match ended {
-            Ok(CallEnd { result, log }) => (result, log),
+            Ok(CallEnd { result, log, .. }) => (result, log),
             Err(fault) => (Err(fault), Vec::new()),
         };
         for note in seat.take_notes() {
@@ -518,7 +518,13 @@ impl Sandbox for Functions {
             Err(error) => return then(Err(error)),
         };
         let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), recipe::is_asked_once(&call));
-        let conclude = move |ended| then(Ok(Self::concluded(&store, &told, ended, is_asked_once)));
+        let conclude = move |ended| match ended {
+            Ok(CallEnd { has_begun: false, .. }) if !told.is_killed() => {
+                told.leave(false, &[]);
+                then(Err(Error::NotBegun(id)));
+            }
+            ended => then(Ok(Self::concluded(&store, &told, ended, is_asked_once))),
+        };
         let arguments = match self.arguments(&call) {
             Ok(arguments) => arguments,
             Err(fault) => return conclude(Err(fault)),
@@ -529,7 +535,7 @@ impl Sandbox for Functions {
         let done = Box::new(move |ended| conclude(Ok(ended)));
         match seat.begin(&slices, call.deadline, done, Some(reactor)) {
             Ok(()) => self.deadlines.watch(&seat),
-            Err((fault, done)) => done(CallEnd { result: Err(fault), log: Vec::new() }),
+            Err((ended, done)) => done(ended),
         }
     }
 }

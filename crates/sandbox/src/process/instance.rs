@@ -114,6 +114,15 @@ pub(crate) struct CallEnd {
     pub(crate) result: Result<Vec<u8>, Fault>,
     /// What it printed.
     pub(crate) log: Vec<u8>,
+    /// Otherwise the instance never came to it: another one may serve it.
+    pub(crate) has_begun: bool,
+}
+
+impl CallEnd {
+    /// Of a call that nothing was made of.
+    pub(crate) fn fault(fault: Fault, has_begun: bool) -> Self {
+        Self { result: Err(fault), log: Vec::new(), has_begun }
+    }
 }
 
 /// A call that has no answer yet.
@@ -130,7 +139,10 @@ pub(crate) struct Instance {
     channel: Channel,
     terms: Terms,
     /// In the order in which they began.
+    /// In the order in which they were sent.
     under_way: Vec<UnderWay>,
+    /// It serves one call after the other.
+    is_serial: bool,
     last_turn: Turn,
     /// Nothing more can be done with it.
     is_over: bool,
@@ -194,6 +206,7 @@ impl Instance {
             channel,
             terms,
             under_way: Vec::new(),
+            is_serial: true,
             last_turn: OUTSIDE,
             is_over: false,
             oom_kills,
@@ -242,6 +255,7 @@ impl Instance {
 
     /// Loads the function, to be called so many times at once; once.
     pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
+        self.is_serial = calls_at_once == 1;
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),
@@ -267,14 +281,15 @@ impl Instance {
         arguments: &[&[u8]],
         deadline: Option<Instant>,
         done: Done,
-    ) -> Result<(), (Fault, Done)> {
+    ) -> Result<(), (CallEnd, Done)> {
         let own = Instant::now() + self.terms.call_timeout;
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
         let turn = self.last_turn;
         if self.channel.call(turn, arguments).is_err() {
-            return Err((Fault::new(FailureCode::Memory, "the arguments are too long"), done));
+            let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
+            return Err((CallEnd::fault(fault, true), done));
         }
         // If nothing can be sent any more, whoever reads will find out why.
         _ = self.channel.flush();
@@ -318,7 +333,7 @@ impl Instance {
                 Err(self.raised(&raised, code))
             }
         };
-        ended.push((call.done, CallEnd { result, log: call.log }));
+        ended.push((call.done, CallEnd { result, log: call.log, has_begun: true }));
         Ok(())
     }
 
@@ -341,22 +356,29 @@ impl Instance {
         let now = Instant::now();
         let fault = self.broken(broken, "the call");
         let is_shared = self.under_way.len() > 1;
-        let calls = std::mem::take(&mut self.under_way).into_iter().map(|call| {
+        let calls = std::mem::take(&mut self.under_way).into_iter().enumerate().map(|(place, call)| {
             let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
-            (call.done, CallEnd { result: Err(fault), log: call.log })
+            let has_begun = place == 0 || !self.is_serial;
+            (call.done, CallEnd { result: Err(fault), log: call.log, has_begun })
         });
         calls.collect()
     }
 
     /// Whether a call in it has used up its time.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
-        self.under_way.iter().any(|call| call.deadline <= now)
+        self.served().any(|call| call.deadline <= now)
+    }
+
+    /// The calls that have begun there: of those that it serves one by one, the
+    /// oldest.
+    fn served(&self) -> impl Iterator<Item = &UnderWay> {
+        self.under_way.iter().take(if self.is_serial { 1 } else { usize::MAX })
     }
 
     /// Waits until there is something to act on, or a call has used up its time.
     pub(crate) fn wait(&mut self) -> Result<(), Broken> {
-        match self.under_way.iter().map(|call| call.deadline).min() {
+        match self.served().map(|call| call.deadline).min() {
             Some(deadline) => self.channel.wait(deadline),
             None => Ok(()),
         }

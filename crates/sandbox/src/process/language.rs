@@ -135,6 +135,15 @@ impl Language {
         }
     }
 
+    /// Further calls that an instance may be sent while it serves one: it reads
+    /// them when it has come to them. Node reads what comes at once.
+    pub const fn calls_ahead(self) -> u32 {
+        match self {
+            Self::Python => 2,
+            Self::Node | Self::Executable => 0,
+        }
+    }
+
     /// What calls the handler of a function that is an image; the line with
     /// its settings comes before it, behind [`Self::settings_prefix`].
     pub(crate) const fn adapter(self) -> &'static str {

@@ -117,9 +117,11 @@ impl Seat {
         deadline: Option<Instant>,
         done: Done,
         reactor: Option<&dyn Reactor>,
-    ) -> Result<(), (Fault, Done)> {
+    ) -> Result<(), (CallEnd, Done)> {
         let mut held = self.instance.lock();
-        let Some(Held { instance, number }) = &mut *held else { return Err((self.gone(), done)) };
+        let Some(Held { instance, number }) = &mut *held else {
+            return Err((CallEnd::fault(self.gone(), false), done));
+        };
         instance.begin(arguments, deadline, done)?;
         if instance.is_sending()
             && let Some(reactor) = reactor

@@ -1,41 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Instances that serve several calls at once.
+//! Instances that serve several calls at once, and calls that stand in line in
+//! an instance which serves them one by one.
 //!
 //! For the policy such an instance is in use from its first call to the last
 //! that is under way. Meanwhile calls join it, the least busy one of their
 //! function, up to the number that the function allows; an instance that does
 //! nothing goes before it. None joins an instance that is outdated. Where others wait for memory, none joins an instance
 //! that has been in use for too long, so that it comes to rest and may give way.
+//!
+//! Where all instances of a function that serve one call at a time are in use, and
+//! calls wait, the next ones are sent to them ahead: an instance that has ended a call finds
+//! its next one without the node's doing. Behind a long call they would wait while another instance
+//! comes free, so this is done only as long as calls are short.
 
 use std::collections::HashMap;
 
-use super::super::decision::{FunctionId, InstanceId, Ticket};
+use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
 use super::{Start, StartKind, State};
 
 /// After so many nanoseconds of use an instance takes no more calls while
 /// other functions wait.
 const STAY_MAX_NS: u64 = 1_000_000_000;
+/// Calls stand in line where calls take less.
+const SHORT_NS: u64 = 1_000_000;
 
 /// Instances in use whose function allows several calls at once.
 #[derive(Default)]
 pub(super) struct Sharing {
-    allowed: HashMap<FunctionId, u32>,
+    allowed: HashMap<FunctionId, Allowed>,
     instances: HashMap<InstanceId, Used>,
     by_function: HashMap<FunctionId, Vec<InstanceId>>,
+}
+
+/// What instances of a function may serve.
+#[derive(Default)]
+struct Allowed {
+    /// At once.
+    calls: u32,
+    /// In line besides.
+    ahead: u32,
+    took: Option<u64>,
+}
+
+impl Allowed {
+    /// A call took so long. A long one counts at once, short ones bit by bit.
+    fn took(&mut self, ns: u64) {
+        let before = self.took.unwrap_or(ns);
+        self.took = Some(ns.max(before - before.saturating_sub(ns) / 8));
+    }
+
+    fn is_short(&self) -> bool {
+        self.took.is_some_and(|ns| ns < SHORT_NS)
+    }
 }
 
 struct Used {
     function: FunctionId,
     since: u64,
+    /// When a call last began while there was no other, or ended.
+    changed: u64,
+    /// Those in line included.
     calls: u32,
     is_alive: bool,
 }
 
 impl Sharing {
-    /// A function's instances serve so many calls at once.
-    pub(super) fn allow(&mut self, function: FunctionId, calls: u32) {
-        if calls > 1 {
-            self.allowed.insert(function, calls);
+    /// A function's instances serve so many calls at once, and may have so many
+    /// more in line.
+    pub(super) fn allow(&mut self, function: FunctionId, calls: u32, ahead: u32) {
+        if calls > 1 || ahead > 0 || self.allowed.contains_key(&function) {
+            let allowed = self.allowed.entry(function).or_default();
+            (allowed.calls, allowed.ahead) = (calls, ahead);
         }
     }
 
@@ -46,7 +81,7 @@ impl Sharing {
     /// An instance is in use by a first call.
     pub(super) fn begin(&mut self, now: u64, function: FunctionId, instance: InstanceId) {
         if self.allowed.contains_key(&function) {
-            let used = Used { function, since: now, calls: 1, is_alive: true };
+            let used = Used { function, since: now, changed: now, calls: 1, is_alive: true };
             self.instances.insert(instance, used);
             self.by_function.entry(function).or_default().push(instance);
         }
@@ -54,8 +89,12 @@ impl Sharing {
 
     /// A call has ended. `Some`: it was the last one, and whether the instance
     /// lives.
-    pub(super) fn leave(&mut self, instance: InstanceId, is_alive: bool) -> Option<bool> {
+    pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Option<bool> {
         let Some(used) = self.instances.get_mut(&instance) else { return Some(is_alive) };
+        let took = now.saturating_sub(std::mem::replace(&mut used.changed, now));
+        if let Some(allowed) = self.allowed.get_mut(&used.function) {
+            allowed.took(took);
+        }
         used.calls -= 1;
         used.is_alive &= is_alive;
         if used.calls > 0 {
@@ -76,10 +115,13 @@ impl Sharing {
         self.instances.get(&instance).is_some_and(|used| used.calls > 1)
     }
 
-    /// Whether one more call may run in an instance.
-    fn has_place(&self, now: u64, instance: InstanceId, others_wait: bool) -> bool {
+    /// Whether one more call may run in an instance, or stand in line there.
+    fn has_place(&self, now: u64, instance: InstanceId, others_wait: bool, in_line: bool) -> bool {
         self.instances.get(&instance).is_some_and(|used| {
-            let most = self.allowed.get(&used.function).copied().unwrap_or(1);
+            let Some(allowed) = self.allowed.get(&used.function) else { return false };
+            let is_line_short = in_line && allowed.is_short() && now.saturating_sub(used.changed) < SHORT_NS;
+            let most =
+                if is_line_short { allowed.calls.saturating_add(allowed.ahead) } else { allowed.calls };
             let is_long = now.saturating_sub(used.since) > STAY_MAX_NS;
             used.is_alive && used.calls < most && !(is_long && others_wait)
         })
@@ -89,15 +131,29 @@ impl Sharing {
 impl State {
     /// The instance in use that one more call may join.
     pub(super) fn joinable(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
+        self.least_busy(now, function, false)
+    }
+
+    /// Sends calls that wait ahead, to instances in use; those that came first
+    /// to where the line is shortest.
+    pub(super) fn line_up(&mut self, now: u64, function: FunctionId) {
+        while self.policy.is_full(function)
+            && let Some(instance) = self.least_busy(now, function, true)
+            && let Some(ticket) = self.policy.take_waiting(function)
+        {
+            self.join(now, ticket, instance);
+        }
+    }
+
+    fn least_busy(&self, now: u64, function: FunctionId, in_line: bool) -> Option<InstanceId> {
         let used = self.sharing.by_function.get(&function)?;
         if self.policy.has_idle(function) {
             return None;
         }
         let others_wait = self.policy.others_wait(function);
-        let open = used
-            .iter()
-            .copied()
-            .filter(|id| self.sharing.has_place(now, *id, others_wait) && self.policy.takes_more(*id));
+        let open = used.iter().copied().filter(|id| {
+            self.sharing.has_place(now, *id, others_wait, in_line) && self.policy.takes_more(*id)
+        });
         open.min_by_key(|id| self.sharing.instances.get(id).map(|used| used.calls))
     }
 
@@ -111,11 +167,26 @@ impl State {
         self.grant(ticket, instance, live, Start { kind: StartKind::Warm, queued_ns, start_ns: 0 });
     }
 
+    /// A call has left its instance: it is at rest, or others take the place.
+    pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Vec<Decision> {
+        match self.sharing.leave(now, instance, is_alive) {
+            Some(is_alive) => self.policy.ended(now, instance, is_alive),
+            None => {
+                self.fill(now, instance);
+                Vec::new()
+            }
+        }
+    }
+
     /// Lets calls that wait run in an instance that has places.
     pub(super) fn fill(&mut self, now: u64, instance: InstanceId) {
         let Some(function) = self.sharing.instances.get(&instance).map(|used| used.function) else { return };
-        while self.sharing.has_place(now, instance, self.policy.others_wait(function))
-            && self.policy.takes_more(instance)
+        while self.sharing.has_place(
+            now,
+            instance,
+            self.policy.others_wait(function),
+            self.policy.is_full(function),
+        ) && self.policy.takes_more(instance)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
             self.join(now, ticket, instance);

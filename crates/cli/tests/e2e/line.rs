@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests that stand in line in an instance: when the one before them ends
+//! it, another instance serves them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::functions::is_root;
+use super::{Node, home, http};
+
+const CLIENTS: usize = 12;
+const ENDS: usize = 8;
+
+#[test]
+fn who_stands_in_line_behind_an_end_is_served_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source = "import os\ndef handler(event, context):\n    if event.get('end'):\n        os._exit(3)\n    \
+                  return {'number': event['number']}\n";
+    let folder = node.python("brief", "concurrency = 1\n", source);
+    node.deploy(&folder);
+    let (address, is_over, served) = (&node.address, AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (is_over, served) = (&is_over, &served);
+            scope.spawn(move || {
+                for number in (client..).step_by(CLIENTS).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let body = format!("{{\"number\":{number}}}");
+                    let answer = http(address, "POST /function/brief", body.as_bytes());
+                    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(&body), "{answer}");
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for end in 1..=ENDS {
+            let begun = Instant::now();
+            while served.load(Ordering::Relaxed) < 100 * end && begun.elapsed() < Duration::from_secs(30) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let answer = http(address, "POST /function/brief", b"{\"end\":true}");
+            assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("status 3"), "{answer}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(served.into_inner() >= 100 * ENDS);
+}
