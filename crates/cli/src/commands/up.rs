@@ -103,9 +103,6 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> anyhow::Result<()> {
     log_to_stderr(global.verbose, arguments.log_format)?;
-    if let Err(error) = node::prefer_huge_pages() {
-        tracing::warn!(%error, "the heap stays in small pages: the node cannot start a second time");
-    }
     let options = options(arguments, output)?;
     let ran = node::run(&options, |running| {
         if let Err(error) = welcome(running, output) {
@@ -175,6 +172,7 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
             "socket": running.socket,
             "home": running.home,
             "workers": running.workers,
+            "missing": running.missing,
             "pid": std::process::id(),
             "version": VERSION,
         }))?;
@@ -192,6 +190,10 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
         if let Some(value) = value {
             output.say(&format!("  {what:<7} {value}"));
         }
+    }
+    if !running.missing.is_empty() {
+        let missing = running.missing.join(", ");
+        output.say(&format!("  missing {missing}: functions run without; `sinew doctor` tells more"));
     }
     // A node in another home than the environment's is found only by name.
     let named = match &running.socket {
