@@ -53,11 +53,19 @@ pub struct FleetOptions {
     pub vector_max: usize,
     /// Time between looks at what is idle.
     pub tick: Duration,
+    /// Calls stand in line in an instance only where they take less.
+    pub brief: Duration,
 }
 
 impl Default for FleetOptions {
     fn default() -> Self {
-        Self { policy: PolicyOptions::default(), makers: 4, vector_max: 8, tick: Duration::from_millis(100) }
+        Self {
+            policy: PolicyOptions::default(),
+            makers: 4,
+            vector_max: 8,
+            tick: Duration::from_millis(100),
+            brief: Duration::from_millis(1),
+        }
     }
 }
 
@@ -72,7 +80,7 @@ pub struct Function {
     pub calls_at_once: u32,
     /// Further calls that may be sent to an instance which serves one at a
     /// time, to be served next: where all instances are in use, and calls take
-    /// less than a millisecond.
+    /// less than [`FleetOptions::brief`].
     pub ahead: u32,
     /// How long an idle instance is kept; `None`: as for all functions.
     pub idle_max: Option<Duration>,
@@ -242,7 +250,7 @@ impl Fleet {
             last_ticket: 0,
             live: HashMap::new(),
             turns: HashMap::new(),
-            sharing: Sharing::default(),
+            sharing: Sharing::new(options.brief),
             due: Vec::new(),
             starts: VecDeque::new(),
             stops: VecDeque::new(),

@@ -14,6 +14,7 @@
 //! comes free, so this is done only as long as calls are short.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
 use super::{Start, StartKind, State};
@@ -21,12 +22,10 @@ use super::{Start, StartKind, State};
 /// After so many nanoseconds of use an instance takes no more calls while
 /// other functions wait.
 const STAY_MAX_NS: u64 = 1_000_000_000;
-/// Calls stand in line where calls take less.
-const SHORT_NS: u64 = 1_000_000;
 
 /// Instances in use whose function allows several calls at once.
-#[derive(Default)]
 pub(super) struct Sharing {
+    brief_ns: u64,
     allowed: HashMap<FunctionId, Allowed>,
     instances: HashMap<InstanceId, Used>,
     by_function: HashMap<FunctionId, Vec<InstanceId>>,
@@ -49,8 +48,8 @@ impl Allowed {
         self.took = Some(ns.max(before - before.saturating_sub(ns) / 8));
     }
 
-    fn is_short(&self) -> bool {
-        self.took.is_some_and(|ns| ns < SHORT_NS)
+    fn is_below(&self, ns: u64) -> bool {
+        self.took.is_some_and(|took| took < ns)
     }
 }
 
@@ -65,6 +64,12 @@ struct Used {
 }
 
 impl Sharing {
+    /// Calls stand in line only where they take less than `brief`.
+    pub(super) fn new(brief: Duration) -> Self {
+        let brief_ns = brief.as_nanos() as u64;
+        Self { brief_ns, allowed: HashMap::new(), instances: HashMap::new(), by_function: HashMap::new() }
+    }
+
     /// A function's instances serve so many calls at once, and may have so many
     /// more in line.
     pub(super) fn allow(&mut self, function: FunctionId, calls: u32, ahead: u32) {
@@ -119,9 +124,10 @@ impl Sharing {
     fn has_place(&self, now: u64, instance: InstanceId, others_wait: bool, in_line: bool) -> bool {
         self.instances.get(&instance).is_some_and(|used| {
             let Some(allowed) = self.allowed.get(&used.function) else { return false };
-            let is_line_short = in_line && allowed.is_short() && now.saturating_sub(used.changed) < SHORT_NS;
+            let is_brief =
+                allowed.is_below(self.brief_ns) && now.saturating_sub(used.changed) < self.brief_ns;
             let most =
-                if is_line_short { allowed.calls.saturating_add(allowed.ahead) } else { allowed.calls };
+                if in_line && is_brief { allowed.calls.saturating_add(allowed.ahead) } else { allowed.calls };
             let is_long = now.saturating_sub(used.since) > STAY_MAX_NS;
             used.is_alive && used.calls < most && !(is_long && others_wait)
         })

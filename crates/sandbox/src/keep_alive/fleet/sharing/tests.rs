@@ -44,6 +44,19 @@ impl Held {
         made.iter().map(|made| calls.iter().filter(|call| call.0 == made.0).count()).collect()
     }
 
+    /// Ends a sandbox before it came to its calls, but for the oldest one if that has begun.
+    fn die(&self, id: SandboxId, has_begun: bool) {
+        if has_begun {
+            self.end(id, false);
+        }
+        self.made.lock().iter_mut().filter(|made| made.0 == id).for_each(|made| made.1 = false);
+        let (its, others) =
+            std::mem::take(&mut *self.calls.lock()).into_iter().partition(|call| call.0 == id);
+        *self.calls.lock() = others;
+        let its: Vec<(SandboxId, Then)> = its;
+        its.into_iter().for_each(|(_, then)| then(Err(crate::Error::NotBegun(id))));
+    }
+
     fn id(&self, number: usize) -> SandboxId {
         self.made.lock()[number].0
     }
@@ -106,6 +119,10 @@ struct World {
 
 impl World {
     fn new(instances_max: u32, calls_at_once: u32) -> Self {
+        Self::with(instances_max, calls_at_once, 0, Duration::ZERO)
+    }
+
+    fn with(instances_max: u32, calls_at_once: u32, ahead: u32, brief: Duration) -> Self {
         let store =
             Store::open(store::Options { home: None, memory_bytes: MIB, relations_bytes: MIB }).unwrap();
         let (limits, procedure) = (Limits { memory_bytes: MIB, ..Limits::default() }, Handle::u64(7));
@@ -115,12 +132,12 @@ impl World {
             Call { application: store.local(handle).unwrap(), handle, limits, procedure, deadline: None };
         let function = Function::new(Spec { procedure, limits }, instances_max);
         let sandbox = Arc::new(Held::default());
-        let options = FleetOptions { tick: Duration::from_millis(5), ..FleetOptions::default() };
+        let options = FleetOptions { tick: Duration::from_millis(5), brief, ..FleetOptions::default() };
         Self {
             fleet: Fleet::new(options, sandbox.clone()).unwrap(),
             sandbox,
             call,
-            function: Function { calls_at_once, ..function },
+            function: Function { calls_at_once, ahead, ..function },
             ended: Arc::default(),
         }
     }
@@ -243,4 +260,105 @@ fn none_joins_when_all_come_to_their_end() {
         }
         assert!(drained.join().unwrap());
     });
+}
+
+/// One whose calls stand in line, two in each of two instances; a first call has
+/// shown that they are brief.
+fn in_line(brief: Duration) -> World {
+    let world = World::with(2, 1, 2, brief);
+    world.begin_many(1);
+    world.until("it runs", |world| world.sandbox.loads() == [1]);
+    world.sandbox.end(world.sandbox.id(0), true);
+    world
+}
+
+const ANY: Duration = Duration::from_secs(3600);
+
+#[test]
+fn brief_calls_stand_in_line_where_all_instances_are_in_use() {
+    let world = in_line(ANY);
+    world.begin_many(1);
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 0));
+    world.begin_many(7);
+    world.until("both have a line", |world| world.sandbox.loads() == [3, 3]);
+    assert_eq!(world.fleet.report().waiting, 2);
+    // Whoever waits comes into line where a place is free.
+    world.sandbox.end(world.sandbox.id(0), true);
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![3, 3], 1));
+    for number in [0, 1, 0, 1, 0, 1, 0] {
+        world.sandbox.end(world.sandbox.id(number), true);
+    }
+    assert_eq!(world.ended.lock().iter().filter(|end| end.is_ok()).count(), 9);
+    // Who comes now goes to an instance that does nothing, before anyone stands in line.
+    world.begin_many(2);
+    assert_eq!(world.sandbox.loads(), [1, 1]);
+    for number in [0, 1] {
+        world.sandbox.end(world.sandbox.id(number), true);
+    }
+}
+
+#[test]
+fn no_line_forms_where_calls_take_long_or_nothing_is_known() {
+    let world = in_line(Duration::from_nanos(1));
+    world.begin_many(5);
+    world.until("both are in use", |world| world.sandbox.loads() == [1, 1]);
+    assert_eq!(world.fleet.report().waiting, 3);
+    let new = World::with(1, 1, 2, ANY);
+    new.begin_many(3);
+    new.until("it runs", |world| world.sandbox.loads() == [1]);
+    assert_eq!(new.fleet.report().waiting, 2);
+}
+
+#[test]
+fn a_long_call_counts_at_once_and_is_forgotten_bit_by_bit() {
+    let (function, instance) = (FunctionId(1), InstanceId(1));
+    let mut sharing = Sharing::new(Duration::from_millis(1));
+    sharing.allow(function, 1, 1);
+    let mut now = 0;
+    let mut takes = |sharing: &mut Sharing, us: u64| {
+        sharing.begin(now, function, instance);
+        now += us * 1000;
+        assert_eq!(sharing.leave(now, instance, true), Some(true));
+        sharing.begin(now, function, instance);
+        let has_place = sharing.has_place(now, instance, false, true);
+        assert!(!sharing.has_place(now + 1_000_000, instance, false, true), "the call that runs is long");
+        assert!(!sharing.has_place(now, instance, false, false), "not at once");
+        // It takes as long as calls took before.
+        now += us * 1000;
+        sharing.leave(now, instance, true);
+        has_place
+    };
+    assert!(takes(&mut sharing, 100));
+    assert!(!takes(&mut sharing, 30_000));
+    let calls = (1..200).find(|_| takes(&mut sharing, 100));
+    assert!((5..50).contains(&calls.unwrap()), "{calls:?}");
+}
+
+#[test]
+fn who_stands_in_line_is_served_elsewhere_when_the_instance_ends() {
+    let world = in_line(ANY);
+    world.begin_many(6);
+    world.until("both have a line", |world| world.sandbox.loads() == [3, 3]);
+    world.sandbox.die(world.sandbox.id(0), true);
+    world.until("a third one is made", |world| world.sandbox.loads().len() == 3);
+    world.until("they run there", |world| world.sandbox.loads() == [0, 3, 2]);
+    for number in [1, 1, 1, 2, 2] {
+        world.sandbox.end(world.sandbox.id(number), true);
+    }
+    let ended = world.ended.lock();
+    let good = ended.iter().filter(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())).count();
+    assert_eq!((ended.len(), good), (7, 6), "only the one that ran has failed");
+}
+
+#[test]
+fn who_finds_no_instance_that_lives_is_told_in_the_end() {
+    let world = in_line(ANY);
+    world.begin_many(1);
+    for number in 0..=TRIES_MAX as usize {
+        world.until("it is in an instance", |world| world.sandbox.loads().get(number) == Some(&1));
+        world.sandbox.die(world.sandbox.id(number), false);
+    }
+    world.until("it is told", |world| world.ended.lock().len() == 2);
+    assert!(matches!(world.ended.lock()[1], Err(Error::Invoke(crate::Error::NotBegun(_)))));
+    assert_eq!(world.fleet.report().waiting, 0);
 }
