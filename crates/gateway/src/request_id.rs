@@ -28,6 +28,13 @@ impl RequestId {
     }
 }
 
+impl RequestId {
+    /// One that was given before, or a new one if it is none.
+    pub(crate) fn from_text(text: &str) -> Self {
+        if is_sane(text) { Self(text.to_owned()) } else { Self(unique::uuid().to_string()) }
+    }
+}
+
 fn is_sane(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     !id.is_empty() && id.len() <= LEN_MAX && id.bytes().all(allowed)

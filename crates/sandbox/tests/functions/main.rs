@@ -11,6 +11,7 @@
 
 #[path = "../containers/host.rs"]
 mod host;
+mod nested;
 mod network;
 mod node;
 mod ordinary;
@@ -35,10 +36,11 @@ type Named = (String, fn(Language), Language);
 fn cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
-        let own: [(&str, &[Case]); 5] = match language {
+        let own: [(&str, &[Case]); 6] = match language {
             Language::Python => [
                 ("hostile::", python::HOSTILE),
                 ("hostile::", network::HOSTILE),
+                ("hostile::", nested::HOSTILE),
                 ("", python::CASES),
                 ("", warm::CASES),
                 ("", versions::PYTHON),
@@ -46,11 +48,12 @@ fn cases() -> Vec<Named> {
             Language::Node => [
                 ("hostile::", node::HOSTILE),
                 ("hostile::", network::HOSTILE),
+                ("hostile::", nested::HOSTILE),
                 ("", node::CASES),
                 ("", versions::NODE),
                 ("", &[]),
             ],
-            Language::Executable => [("", &[]); 5],
+            Language::Executable => [("", &[]); 6],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();
