@@ -8,28 +8,45 @@ use crate::arguments::Global;
 use crate::exit::{Code, Stop};
 use crate::home::default_home;
 
+/// Where a node listens unless told otherwise.
 const PORT_DEFAULT: u16 = 8080;
+/// Where TLS is spoken unless an address says otherwise.
+const TLS_PORT_DEFAULT: u16 = 443;
 
 /// Where a node listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     /// A socket in the file system.
     Unix(PathBuf),
-    /// Plain HTTP.
+    /// A listener.
     Tcp {
+        /// Whether TLS is spoken there.
+        is_tls: bool,
         /// A name or an address; IPv6 without brackets.
         host: String,
-        /// 8080 unless given.
+        /// Unless given, 8080, or 443 with TLS.
         port: u16,
     },
+}
+
+impl Address {
+    /// What the node is called in requests: `Host`.
+    pub(crate) fn authority(&self) -> String {
+        match self {
+            Self::Unix(_) => "localhost".to_owned(),
+            Self::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Self::Tcp { host, port, .. } => format!("{host}:{port}"),
+        }
+    }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "http://[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "http://{host}:{port}"),
+            Self::Tcp { is_tls, .. } => {
+                write!(f, "{}://{}", if *is_tls { "https" } else { "http" }, self.authority())
+            }
         }
     }
 }
@@ -46,7 +63,7 @@ pub(crate) fn of(global: &Global) -> Result<Address, Stop> {
     Ok(Address::Unix(home.join(node::SOCKET_NAME)))
 }
 
-/// Reads `http://host:port`, `unix:/path`, or a path.
+/// Reads `http://host:port`, `https://host:port`, `unix:/path`, or a path.
 pub(crate) fn parse(text: &str) -> Result<Address, Stop> {
     let wrong = |why: &str| {
         Stop::new(Code::Usage, format!("{text:?} names no node: {why}"))
@@ -56,12 +73,11 @@ pub(crate) fn parse(text: &str) -> Result<Address, Stop> {
         let path = path.strip_prefix("//").unwrap_or(path);
         return Ok(Address::Unix(PathBuf::from(path)));
     }
-    if text.starts_with("https:") {
-        return Err(wrong("https is not supported yet; put a proxy that speaks it on this machine"));
-    }
-    let Some(rest) = text.strip_prefix("http://") else {
+    let plain = text.strip_prefix("http://").map(|rest| (false, rest));
+    let Some((is_tls, rest)) = plain.or_else(|| text.strip_prefix("https://").map(|rest| (true, rest)))
+    else {
         return if text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains('/')) {
-            Err(wrong("only http is spoken"))
+            Err(wrong("only http and https are spoken"))
         } else if text.contains('/') {
             Ok(Address::Unix(PathBuf::from(text)))
         } else {
@@ -74,7 +90,8 @@ pub(crate) fn parse(text: &str) -> Result<Address, Stop> {
         return Err(wrong("the URL has no plain host"));
     }
     let host = uri.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(Address::Tcp { host, port: uri.port_u16().unwrap_or(PORT_DEFAULT) })
+    let port = uri.port_u16().unwrap_or(if is_tls { TLS_PORT_DEFAULT } else { PORT_DEFAULT });
+    Ok(Address::Tcp { is_tls, host, port })
 }
 
 #[cfg(test)]

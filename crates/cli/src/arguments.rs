@@ -34,7 +34,7 @@ pub(crate) struct Global {
     /// How to print results and errors
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Human, env = "SINEW_OUTPUT")]
     pub(crate) output: Format,
-    /// The node: http://HOST:PORT, or the path of its socket [default: $SINEW_HOME/node.sock]
+    /// The node: http://HOST:PORT, https://HOST:PORT, or the path of its socket [default: $SINEW_HOME/node.sock]
     #[arg(long, global = true, value_name = "URL|PATH", env = "SINEW_NODE")]
     pub(crate) node: Option<String>,
     /// Say more on stderr; twice for everything

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One HTTP/1.1 connection to a node, reused for all requests of a command.
+//! One HTTP/1.1 connection to a node, with TLS or without, reused for all
+//! requests of a command.
 //!
 //! Closing it (by dropping the client, or by dying) is how evaluations are
 //! cancelled: the node drops what it did for a client that left.
 
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::{Bytes, BytesMut};
@@ -16,6 +19,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use node::tls::{self, Distrust};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
@@ -40,6 +44,9 @@ pub(crate) fn streamed(
     let body = ReaderBody { reader: Box::pin(reader), left: len, on_bytes: Box::new(on_bytes) };
     body.boxed_unsync()
 }
+
+/// For a handshake with a node.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -104,11 +111,7 @@ impl Client {
         &mut self,
         mut request: Request<Outgoing>,
     ) -> anyhow::Result<Response<Incoming>> {
-        let host = match &self.address {
-            Address::Unix(_) => "localhost".to_owned(),
-            Address::Tcp { .. } => self.address.to_string().trim_start_matches("http://").to_owned(),
-        };
-        request.headers_mut().insert(HOST, HeaderValue::from_str(&host)?);
+        request.headers_mut().insert(HOST, HeaderValue::from_str(&self.address.authority())?);
         let agent = concat!("sinew/", env!("CARGO_PKG_VERSION"));
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
         if let Ok(key) = std::env::var("SINEW_KEY") {
@@ -156,11 +159,33 @@ impl Client {
                 let stream = stream.map_err(|error| not_running(&self.address, &error))?;
                 self.shake_hands(stream).await
             }
-            Address::Tcp { host, port } => {
+            Address::Tcp { is_tls, host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
                 let stream = stream.map_err(|error| not_running(&self.address, &error))?;
                 stream.set_nodelay(true)?;
+                if !is_tls {
+                    return self.shake_hands(stream).await;
+                }
+                let stream = self.secured(host, stream).await?;
                 self.shake_hands(stream).await
+            }
+        }
+    }
+
+    /// Makes sure that the node is the one that it should be.
+    async fn secured(&self, host: &str, stream: TcpStream) -> anyhow::Result<tls::Connected> {
+        let client = match std::env::var_os("SINEW_CA") {
+            Some(authorities) => tls::Client::trusting(Path::new(&authorities)),
+            None => tls::Client::of_machine(),
+        };
+        let client = client.map_err(|error| Stop::new(Code::Usage, format!("SINEW_CA: {error}")))?;
+        match tokio::time::timeout(HANDSHAKE, client.connect(host, stream)).await {
+            Ok(secured) => secured.map_err(|error| untrusted(&self.address, &error).into()),
+            Err(_) => {
+                let message = format!("the handshake with the node at {} took too long", self.address);
+                Err(Stop::new(Code::NotRunning, message)
+                    .suggest("is it a node, and does it speak TLS?")
+                    .into())
             }
         }
     }
@@ -176,6 +201,19 @@ impl Client {
             }
         });
         Ok(sender)
+    }
+}
+
+fn untrusted(address: &Address, error: &Distrust) -> Stop {
+    let message = format!("no connection to the node at {address}: {error}");
+    let stop = Stop::new(Code::Failed, message);
+    match error {
+        Distrust::Stranger => stop.suggest(
+            "SINEW_CA=FILE names the certificate to trust: of a node with --tls-self-signed, tls/certificate.pem in its home",
+        ),
+        Distrust::Certificate(_) => stop.suggest("call the node by a name that is in its certificate, or renew it"),
+        Distrust::Plain => stop.suggest("if the node has no TLS, its address begins with http://"),
+        Distrust::Name(_) | Distrust::Io(_) => stop,
     }
 }
 

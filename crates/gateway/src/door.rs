@@ -9,9 +9,9 @@
 
 use std::net::IpAddr;
 
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{CONNECTION, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use crate::problem::Problem;
 use crate::text::shortened;
@@ -21,6 +21,9 @@ use crate::text::shortened;
 pub enum Door {
     /// Nothing: the listener's own permissions decide (a unix socket).
     Private,
+    /// What no request has: the listener speaks TLS, and this client does not.
+    /// What it has sent could be read on the way; it is not acted upon.
+    NeedsTls,
     /// A `Host` that is a loopback name or listed, and no `Origin` but the
     /// same host's or a listed one.
     Checked {
@@ -38,7 +41,11 @@ impl Door {
     }
 
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-        let Self::Checked { hosts, origins } = self else { return Ok(()) };
+        let (hosts, origins) = match self {
+            Self::Private => return Ok(()),
+            Self::NeedsTls => return Err(needs_tls()),
+            Self::Checked { hosts, origins } => (hosts, origins),
+        };
         let host = requested_host(uri, headers)?;
         let name = host.host().to_ascii_lowercase();
         if !is_loopback(&name) && !hosts.contains(&name) {
@@ -57,6 +64,13 @@ impl Door {
         let detail = format!("pages of the origin {:?} may not call this node", shortened(origin));
         Err(refuse("origin-not-allowed", detail).suggest("add the origin to the node's configuration"))
     }
+}
+
+fn needs_tls() -> Problem {
+    let detail = "this port speaks TLS, and the request came without";
+    Problem::new(StatusCode::BAD_REQUEST, "needs-tls", "The address begins with https", "gateway", detail)
+        .suggest("use https:// in the address; if a key was sent, others may have read it: revoke it")
+        .header(CONNECTION, HeaderValue::from_static("close"))
 }
 
 fn refuse(kind: &str, detail: String) -> Problem {

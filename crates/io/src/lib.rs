@@ -4,7 +4,8 @@
 //!
 //! [`Egress`] carries connections of functions to the hosts that they may
 //! reach. Nothing a function says is believed; every size, number and wait has
-//! a limit.
+//! a limit. [`tls`] is here too, for all who speak it: the node's listeners,
+//! the command line, and what the node sends.
 
 mod address;
 mod allow;
@@ -12,6 +13,7 @@ mod egress;
 mod head;
 mod net;
 mod relay;
+pub mod tls;
 
 pub use address::is_public;
 pub use allow::{AllowList, Unreadable};

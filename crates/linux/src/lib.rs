@@ -55,8 +55,8 @@ pub use mounts::{
     propagate, restrict,
 };
 pub use namespaces::{
-    Namespaces, attach_in, enter, enter_file, leave_session_keyring, map_own_user, own_user, set_host_name,
-    unshare,
+    Namespaces, attach_in, enter, enter_file, host_name, leave_session_keyring, map_own_user, own_user,
+    set_host_name, unshare,
 };
 pub use network::bring_up_loopback;
 pub use pidfd::{

@@ -135,6 +135,11 @@ pub fn set_host_name(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
+/// The name of this host; nothing if it is not text.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_str().unwrap_or_default().to_owned()
+}
+
 /// Gives this process a new, empty session keyring. A kernel without keyrings
 /// has nothing to leave behind.
 ///

@@ -21,6 +21,15 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Others may reach that address, without TLS, with keys.
     pub insecure_http: bool,
+    /// The certificate that clients on TCP are shown, in PEM, with those
+    /// between it and an authority; [`Self::tls_key`] comes with it.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key, in PEM.
+    pub tls_key: Option<PathBuf>,
+    /// Clients are shown a certificate that the node has made for itself.
+    pub tls_self_signed: bool,
+    /// Names and addresses for that one, besides the machine's own.
+    pub tls_names: Vec<String>,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -65,10 +74,21 @@ impl Options {
     /// These settings, and `below` where they say nothing.
     #[must_use]
     pub fn or(self, below: Self) -> Self {
+        // The two are one setting: a key fits no other certificate. And who
+        // asks for one that is self-signed asks for no other.
+        let (tls_cert, tls_key) =
+            match self.tls_cert.is_some() || self.tls_key.is_some() || self.tls_self_signed {
+                true => (self.tls_cert, self.tls_key),
+                false => (below.tls_cert, below.tls_key),
+            };
         Self {
             home: self.home.or(below.home),
             listen: self.listen.or(below.listen),
             insecure_http: self.insecure_http || below.insecure_http,
+            tls_self_signed: self.tls_self_signed || below.tls_self_signed,
+            tls_names: if self.tls_names.is_empty() { below.tls_names } else { self.tls_names },
+            tls_cert,
+            tls_key,
             workers: self.workers.or(below.workers),
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),

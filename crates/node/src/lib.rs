@@ -20,6 +20,7 @@ mod reclaimer;
 mod requests;
 mod running;
 mod secrets;
+mod secured;
 mod server;
 mod visitors;
 mod workers;
@@ -32,6 +33,7 @@ use store::Object;
 pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
+pub use io::tls;
 pub use keys::KeysError;
 pub use linux::prefer_huge_pages;
 pub use outbound::check_host;
@@ -70,12 +72,18 @@ pub enum Error {
     },
     /// An address that others can reach, without TLS.
     #[error(
-        "{address} can be reached from other machines, and the API has no TLS of its own: listen on 127.0.0.1 or [::1]; or, behind a proxy that ends TLS or in a network that you trust, add --insecure-http, and all requests need keys (`sinew key create`)"
+        "{address} can be reached from other machines, and without TLS keys and data can be read on the way: listen on 127.0.0.1 or [::1]; or give a certificate (--tls-cert and --tls-key, or --tls-self-signed); or, behind a proxy that ends TLS or in a network that you trust, add --insecure-http. All requests need keys then (`sinew key create`)"
     )]
     Exposed {
         /// Which one.
         address: SocketAddr,
     },
+    /// Settings of TLS that do not go together.
+    #[error("{0}")]
+    TlsSettings(&'static str),
+    /// TLS cannot be set up.
+    #[error("TLS: {0}")]
+    Tls(#[from] tls::TlsError),
     /// The unix socket cannot be made.
     #[error("cannot listen on {path}: {source}")]
     Socket {

@@ -5,8 +5,10 @@
 //! A connection costs memory and a file, so a listener has a limit of them.
 //! When it is reached, nothing is accepted until one ends: the kernel's
 //! backlog is the queue. `watch.rs` knows when a client has used up its
-//! patience. A client that waits for us is never cut off.
+//! patience. A client that waits for us is never cut off. `greeting.rs` is what
+//! comes before HTTP: nothing, or a handshake.
 
+mod greeting;
 mod watch;
 
 use std::convert::Infallible;
@@ -29,6 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::Patience;
+pub(crate) use greeting::{Greeting, Plain, Secured};
 use watch::{Answer, Observed, Watch};
 
 /// A pause after an accept that failed, for example because the process has
@@ -97,7 +100,7 @@ pub(crate) struct Terms {
 /// when the requests under way are answered. Dropping the future ends all.
 pub(crate) async fn serve<L: Listener>(
     mut listener: L,
-    front: impl Answers,
+    greeting: impl Greeting<L::Stream>,
     terms: Terms,
     stopping: signal::Receiver<bool>,
 ) {
@@ -115,7 +118,8 @@ pub(crate) async fn serve<L: Listener>(
             }
         };
         let guards = (place, terms.connections.opened());
-        attended.spawn(attend(stream, front.clone(), terms.clone(), stopping.clone(), guards));
+        let talk = Talk { terms: terms.clone(), stopping: stopping.clone(), _guards: guards };
+        attended.spawn(greeting.clone().greet(stream, talk));
     }
     // Whoever connects from now on is refused, not left waiting.
     drop(listener);
@@ -161,14 +165,27 @@ async fn next<L: Listener>(
     }
 }
 
-/// Serves one connection to its end.
-async fn attend(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    front: impl Answers,
+/// What a connection may do, and until when. It has its place until this is dropped.
+pub(crate) struct Talk {
     terms: Terms,
     stopping: signal::Receiver<bool>,
     _guards: (OwnedSemaphorePermit, Open),
+}
+
+impl Talk {
+    /// Waits until the node is told to stop.
+    async fn stopped(&self) {
+        until(self.stopping.clone()).await;
+    }
+}
+
+/// Speaks HTTP on a connection to its end.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    front: impl Answers,
+    talk: Talk,
 ) {
+    let Talk { terms, stopping, _guards } = talk;
     let watch = Arc::new(Watch::new());
     let service = {
         let watch = Arc::clone(&watch);

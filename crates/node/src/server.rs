@@ -11,11 +11,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::backend::NodeBackend;
 use crate::config::Options;
-use crate::listener::{self, Terms};
+use crate::listener::{self, Plain, Secured, Terms};
 use crate::running::Node;
+use crate::secured::Security;
 use crate::{Error, SOCKET_NAME};
 
 /// How long requests under way may take once the node is told to stop.
@@ -26,6 +28,11 @@ const DRAIN: Duration = Duration::from_secs(10);
 pub struct Running {
     /// Where TCP is served, with the port that was chosen.
     pub address: Option<SocketAddr>,
+    /// Whether TLS is spoken there.
+    pub is_tls: bool,
+    /// The certificate that the node has made for itself: clients trust it
+    /// when they are given this file.
+    pub own_certificate: Option<PathBuf>,
     /// The CLI's socket.
     pub socket: Option<PathBuf>,
     /// The home, if there is one.
@@ -58,18 +65,13 @@ pub fn run_until(
         .enable_all()
         .build()
         .map_err(|source| Error::Start { what: "the event loop", source })?;
-    if let Some(address) = options.listen
-        && !address.ip().is_loopback()
-        && !options.insecure_http
-    {
-        return Err(Error::Exposed { address });
-    }
+    let security = Security::of(options)?;
     let node = {
         // Instances are watched by the event loop.
         let _entered = runtime.enter();
         Node::start(options)?
     };
-    let served = runtime.block_on(serve(options, &node, stop, on_ready));
+    let served = runtime.block_on(serve(options, security, &node, stop, on_ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     node.shut_down();
     served
@@ -84,6 +86,7 @@ fn event_threads() -> usize {
 
 async fn serve(
     options: &Options,
+    security: Option<Security>,
     node: &Arc<Node>,
     told: impl Future<Output = ()>,
     on_ready: impl FnOnce(&Running),
@@ -102,29 +105,27 @@ async fn serve(
         patience: options.patience,
         connections: gateway.connections(),
     };
-    let mut servers = tokio::task::JoinSet::new();
-    let mut running =
-        Running { address: None, socket: None, home: options.home.clone(), workers: node.budgets().workers };
+    let mut servers = JoinSet::new();
+    let mut running = Running {
+        address: None,
+        is_tls: security.is_some(),
+        own_certificate: security.as_ref().and_then(Security::own_certificate),
+        socket: None,
+        home: options.home.clone(),
+        workers: node.budgets().workers,
+    };
     if let Some(home) = &options.home {
         let path = home.join(SOCKET_NAME);
         let listener = bind_socket(&path)?;
         let terms = Terms { patience: terms.patience.with_owner(), ..terms.clone() };
         let front = gateway.router(gateway::Door::Private, gateway::Access::Owner);
-        let front = TowerToHyperService::new(front);
-        servers.spawn(listener::serve(listener, front, terms, stopping.clone()));
+        let greeting = Plain(TowerToHyperService::new(front));
+        servers.spawn(listener::serve(listener, greeting, terms, stopping.clone()));
         running.socket = Some(path);
     }
     if let Some(address) = options.listen {
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-        running.address = Some(listener.local_addr().map_err(|source| Error::Listen { address, source })?);
-        // Whoever has a key is no page that a browser was led to.
-        let (door, access) = match address.ip().is_loopback() {
-            true => (gateway::Door::loopback(), gateway::Access::Local),
-            false => (gateway::Door::Private, gateway::Access::Keyed),
-        };
-        let front = TowerToHyperService::new(gateway.router(door, access));
-        servers.spawn(listener::serve(listener, front, terms, stopping.clone()));
+        let served = serve_tcp(address, security, &gateway, terms, &stopping, &mut servers).await?;
+        running.address = Some(served);
     }
     servers.spawn(gateway.make_calls(listener::until(stopping)));
     // Before anybody is told that the node is ready: a signal from then on
@@ -149,6 +150,36 @@ async fn serve(
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// Serves TCP, with TLS or without; the address, with the port that was chosen.
+async fn serve_tcp(
+    address: SocketAddr,
+    security: Option<Security>,
+    gateway: &gateway::Gateway,
+    terms: Terms,
+    stopping: &watch::Receiver<bool>,
+    servers: &mut JoinSet<()>,
+) -> Result<SocketAddr, Error> {
+    let refused = |source| Error::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let served = listener.local_addr().map_err(refused)?;
+    // Whoever has a key is no page that a browser was led to.
+    let (door, access) = match address.ip().is_loopback() {
+        true => (gateway::Door::loopback(), gateway::Access::Local),
+        false => (gateway::Door::Private, gateway::Access::Keyed),
+    };
+    let front = TowerToHyperService::new(gateway.router(door, access));
+    let Some(security) = security else {
+        servers.spawn(listener::serve(listener, Plain(front), terms, stopping.clone()));
+        return Ok(served);
+    };
+    let plain = gateway.router(gateway::Door::NeedsTls, gateway::Access::Keyed);
+    let plain = TowerToHyperService::new(plain);
+    let greeting = Secured::new(security.server()?, front, plain, terms.connections_max);
+    servers.spawn(listener::serve(listener, greeting, terms, stopping.clone()));
+    servers.spawn(security.keep_fresh(listener::until(stopping.clone())));
+    Ok(served)
 }
 
 /// A socket that only its owner can open, at no moment anybody else: it is

@@ -5,11 +5,14 @@ use super::*;
 
 #[test]
 fn urls_and_paths() {
-    let tcp = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+    let at = |is_tls, host: &str, port| Address::Tcp { is_tls, host: host.to_owned(), port };
+    let tcp = |host: &str, port| at(false, host, port);
     let cases = [
         ("http://127.0.0.1:9000", tcp("127.0.0.1", 9000)),
         ("http://localhost/", tcp("localhost", 8080)),
         ("http://[::1]:81", tcp("::1", 81)),
+        ("https://node.example/", at(true, "node.example", 443)),
+        ("https://[::1]:8443", at(true, "::1", 8443)),
         ("unix:/a/b.sock", Address::Unix("/a/b.sock".into())),
         ("unix:///a/b.sock", Address::Unix("/a/b.sock".into())),
         ("/a/b.sock", Address::Unix("/a/b.sock".into())),
@@ -20,10 +23,11 @@ fn urls_and_paths() {
         assert_eq!(parse(text).unwrap(), expected, "{text}");
     }
     assert_eq!(tcp("::1", 81).to_string(), "http://[::1]:81");
+    assert_eq!(at(true, "a.b", 443).to_string(), "https://a.b:443");
     for text in [
         "",
         "node",
-        "https://x",
+        "https://",
         "http://",
         "http://a b",
         "http://user@host",

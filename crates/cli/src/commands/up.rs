@@ -32,8 +32,26 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen, env = "SINEW_LISTEN")]
     listen: Option<Listen>,
     /// Let other machines reach the API without TLS; all requests need keys then
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_self_signed"])]
     insecure_http: bool,
+    /// Speak TLS, with this certificate (PEM, with those between it and an authority)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SINEW_TLS_CERT",
+        requires = "tls_key",
+        conflicts_with = "tls_self_signed"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", env = "SINEW_TLS_KEY", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Speak TLS, with a certificate that the node makes for itself and keeps in its home
+    #[arg(long)]
+    tls_self_signed: bool,
+    /// A name or address by which clients call the node, for that certificate; may be repeated
+    #[arg(long, value_name = "NAME", requires = "tls_self_signed")]
+    tls_name: Vec<String>,
     /// Applications that run at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = parse_workers, env = "SINEW_WORKERS")]
     workers: Option<usize>,
@@ -109,6 +127,10 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
     let given = node::Options {
         home: arguments.home.clone(),
         insecure_http: arguments.insecure_http,
+        tls_cert: arguments.tls_cert.clone(),
+        tls_key: arguments.tls_key.clone(),
+        tls_self_signed: arguments.tls_self_signed,
+        tls_names: arguments.tls_name.clone(),
         workers: arguments.workers,
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),
@@ -143,11 +165,13 @@ pub(super) fn default_or_free(output: &Output) -> anyhow::Result<SocketAddr> {
 }
 
 fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
-    let url = running.address.map(|address| format!("http://{address}"));
+    let scheme = if running.is_tls { "https" } else { "http" };
+    let url = running.address.map(|address| format!("{scheme}://{address}"));
     if output.is_json() {
         output.json(&json!({
             "event": "ready",
             "address": url,
+            "certificate": running.own_certificate,
             "socket": running.socket,
             "home": running.home,
             "workers": running.workers,
@@ -157,7 +181,12 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    let lines = [("API", url.clone()), ("socket", path(&running.socket)), ("home", path(&running.home))];
+    let lines = [
+        ("API", url.clone()),
+        ("trust", path(&running.own_certificate)),
+        ("socket", path(&running.socket)),
+        ("home", path(&running.home)),
+    ];
     output.say(&format!("sinew {VERSION} is ready, with {} workers", running.workers));
     for (what, value) in lines {
         if let Some(value) = value {
@@ -170,8 +199,10 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
         _ => String::new(),
     };
     output.say(&format!("Try, in another terminal:\n  sinew bench{named}\n  echo hello | sinew put{named}"));
-    output
-        .say(&url.map_or_else(|| "  sinew eval --help".to_owned(), |url| format!("  curl {url}/v1/status")));
+    let trusting =
+        path(&running.own_certificate).map_or_else(String::new, |file| format!("--cacert {file} "));
+    let curl = |url| format!("  curl {trusting}{url}/v1/status");
+    output.say(&url.map_or_else(|| "  sinew eval --help".to_owned(), curl));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ mod keys;
 mod lambda;
 mod later;
 mod requirements;
+mod tls;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -53,7 +54,12 @@ impl Node {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap();
-        let address = ready["address"].as_str().unwrap().trim_start_matches("http://").to_owned();
+        let address = ready["address"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("http://")
+            .trim_start_matches("https://")
+            .to_owned();
         Self { child, address, home: home.to_owned() }
     }
 

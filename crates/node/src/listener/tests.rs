@@ -43,7 +43,7 @@ impl House {
         let connections = Connections::default();
         let terms = Terms { connections_max, patience, connections: connections.clone() };
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, TowerToHyperService::new(router), terms, stopping));
+        server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
         Self { address, connections, stop, server }
     }
 
@@ -229,7 +229,7 @@ async fn whoever_leaves_ends_the_request() {
     let address = listener.local_addr().unwrap();
     let terms = Terms { connections_max: 1, patience: patient(), connections: Connections::default() };
     let mut server = JoinSet::new();
-    server.spawn(serve(listener, TowerToHyperService::new(router), terms, stopping));
+    server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(b"GET /forever HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -67,8 +67,11 @@ impl OwnNode {
         let thread = thread.context("no thread for the node")?;
         match (&mut is_ready).await {
             Ok(running) => {
-                let tcp =
-                    running.address.map(|at| Address::Tcp { host: at.ip().to_string(), port: at.port() });
+                let tcp = running.address.map(|at| Address::Tcp {
+                    is_tls: false,
+                    host: at.ip().to_string(),
+                    port: at.port(),
+                });
                 Ok(Self { address: tcp.unwrap_or(Address::Unix(socket)), stop, running: runs, thread })
             }
             // It ended before it was ready.
