@@ -61,8 +61,15 @@ timeout = "1s"
 
 /// Does what the event says, and tells how it failed.
 const ASK_PY: &str = r#"
-import base64, sinew, threading
+import base64, sinew, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
+
+def is_waiting(thread):
+    """Whether it has called, and waits for the answer."""
+    frame = sys._current_frames().get(thread.ident)
+    while frame and frame.f_code.co_name != "wait":
+        frame = frame.f_back
+    return frame is not None
 
 async def later(event):
     return await sinew.call_async(event["name"], event.get("payload"))
@@ -78,7 +85,10 @@ def handler(event, context):
                 return list(pool.map(lambda n: sinew.call(event["name"], {"n": n}), range(20)))
         if how == "left":
             # Nobody waits for it: it ends with this request.
-            threading.Thread(target=lambda: sinew.call(event["name"], event["payload"])).start()
+            thread = threading.Thread(target=lambda: sinew.call(event["name"], event["payload"]))
+            thread.start()
+            while not is_waiting(thread):
+                time.sleep(0.005)
             return "left"
         if how == "async":
             import asyncio
