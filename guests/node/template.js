@@ -59,6 +59,7 @@
   const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
+  const NOT_ALLOWED = 'without the rights of root nothing can be forked into a container';
   const REHEARSAL = rehearsal();
 
   // ------------------------------------------------------------- template
@@ -79,14 +80,15 @@
     process.on('uncaughtException', refused);
     setImmediate(() => setImmediate(() => warm(core, random, streams, () => {
       process.off('uncaughtException', refused);
-      serve(core, random, streams);
+      serve(core, random, streams, role === 'model');
     })));
   }
 
-  function serve(core, random, streams) {
+  function serve(core, random, streams, isModel) {
     const open = process.getActiveResourcesInfo().filter((name) => !HARMLESS.has(name));
     const threads = core.threads();
     const unforkable = (why) => refuse(core, '?', [why, process.execPath, ...facts()].join('\0'));
+    if (isModel) return unforkable(NOT_ALLOWED);
     if (threads !== 1) {
       return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
     }

@@ -37,6 +37,7 @@ BETWEEN_CALLS_BYTES = 32 << 10
 BUFFER_BYTES = 64 << 10
 FRAME_HEAD = struct.Struct("<IBI")
 CHANNEL = 3
+NOT_ALLOWED = "without the rights of root nothing can be forked into a container"
 OWN_FILE = sys._getframe().f_code.co_filename
 # The node puts the text of `function.py` before this one: functions that are
 # loaded with it find it compiled.
@@ -65,8 +66,9 @@ def main():
     settle()
     threads = core.template_threads()
     texts = "\0".join((sys.version.split()[0], sys.prefix, sys.base_prefix))
-    if threads != 1:
+    if role == "model" or threads != 1:
         why = f"after the imports there are {threads} threads, so that forking is not safe"
+        why = NOT_ALLOWED if role == "model" else why
         return say(core, os.fsencode("\0".join((f"?{why}", sys.executable, texts))))
     say(core, struct.pack("<cHI32s", b"H", VERSION, os.getpid(), layout_digest()) + os.fsencode(texts))
     serve(core)

@@ -26,6 +26,8 @@ pub struct ProcessLimits {
     pub queue_bytes: Option<u64>,
     /// Bytes that it may lock into memory.
     pub locked_bytes: Option<u64>,
+    /// Bytes of memory of its own that it may have mapped to be written.
+    pub data_bytes: Option<u64>,
 }
 
 /// Sets limits, soft and hard: they can not be raised again without rights.
@@ -40,6 +42,7 @@ pub fn set_process_limits(limits: &ProcessLimits) -> io::Result<()> {
         (Resource::Core, limits.core_bytes),
         (Resource::Msgqueue, limits.queue_bytes),
         (Resource::Memlock, limits.locked_bytes),
+        (Resource::Data, limits.data_bytes),
     ];
     for (resource, most) in wanted {
         let Some(most) = most else { continue };

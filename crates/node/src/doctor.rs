@@ -141,9 +141,9 @@ fn template(language: Language, interpreter: &Path, is_root: bool) -> Check {
         },
         is_ok: true,
         detail: match language.probe(interpreter) {
-            Serving::Forked { .. } | Serving::Cold { .. } if !is_root => format!(
-                "the interpreter is fit, but a node without the rights of root runs no {} functions: it cannot put \
-                 processes into their containers; start the node as root",
+            Serving::Forked { version } if !is_root => format!(
+                "{version}; {} functions are served, but instances are started one by one, which takes longer: \
+                 without the rights of root nothing can be forked into a container",
                 language.name()
             ),
             Serving::Forked { version } => {
@@ -259,7 +259,7 @@ mod tests {
         };
         assert!(said("python3", true).contains("a template started"));
         let unprivileged = said("python3", false);
-        assert!(unprivileged.contains("start the node as root"), "{unprivileged}");
+        assert!(unprivileged.contains("are served, but instances are started one by one"), "{unprivileged}");
         assert!(said("/bin/true", true).contains("cannot run here"));
         assert!(said("/bin/true", false).contains("cannot run here"));
     }

@@ -39,6 +39,24 @@ pub struct Running {
     pub home: Option<PathBuf>,
     /// Worker threads.
     pub workers: usize,
+    /// Names of the layers that containers of functions have to do without on
+    /// this machine, as `sinew doctor` tells them.
+    pub missing: Vec<&'static str>,
+}
+
+impl Running {
+    /// A node that does not listen yet.
+    fn nowhere(options: &Options, workers: usize) -> Self {
+        Self {
+            address: None,
+            is_tls: false,
+            own_certificate: None,
+            socket: None,
+            home: options.home.clone(),
+            workers,
+            missing: missing_layers(),
+        }
+    }
 }
 
 /// Runs a node until SIGTERM or SIGINT, then lets requests under way finish.
@@ -107,12 +125,9 @@ async fn serve(
     };
     let mut servers = JoinSet::new();
     let mut running = Running {
-        address: None,
         is_tls: security.is_some(),
         own_certificate: security.as_ref().and_then(Security::own_certificate),
-        socket: None,
-        home: options.home.clone(),
-        workers: node.budgets().workers,
+        ..Running::nowhere(options, node.budgets().workers)
     };
     if let Some(home) = &options.home {
         let path = home.join(SOCKET_NAME);
@@ -210,6 +225,12 @@ fn absent(removed: std::io::Result<()>) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// What functions' containers lack here; nothing if that cannot be found out.
+fn missing_layers() -> Vec<&'static str> {
+    let layers = sandbox::process::Abilities::look().map(|abilities| abilities.layers()).unwrap_or_default();
+    layers.into_iter().filter(|layer| !layer.holds).map(|layer| layer.name).collect()
 }
 
 #[cfg(test)]

@@ -175,6 +175,7 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
             "socket": running.socket,
             "home": running.home,
             "workers": running.workers,
+            "missing": running.missing,
             "pid": std::process::id(),
             "version": VERSION,
         }))?;
@@ -192,6 +193,10 @@ fn welcome(running: &node::Running, output: &Output) -> anyhow::Result<()> {
         if let Some(value) = value {
             output.say(&format!("  {what:<7} {value}"));
         }
+    }
+    if !running.missing.is_empty() {
+        let missing = running.missing.join(", ");
+        output.say(&format!("  missing {missing}: functions run without; `sinew doctor` tells more"));
     }
     // A node in another home than the environment's is found only by name.
     let named = match &running.socket {

@@ -330,8 +330,9 @@ fn calls_end_with_their_caller() {
     deployed(&node);
     let asleep = json!({"name": "echo", "payload": {"do": "sleep"}});
     let begun = Instant::now();
-    let (status, problem) = node.call("hurried", &asleep);
-    assert_eq!(status, 504, "{problem}");
+    // Both have the same deadline: it may hear of the other one's before its own.
+    let (status, told) = node.call("hurried", &asleep);
+    assert!(status == 504 || told["status"] == 504, "{told}");
     let left = json!({"name": "echo", "payload": {"do": "sleep"}, "how": "left"});
     assert_eq!(node.call("ask", &left).1, json!("left"));
     // Long before it would wake up, what was called is over.

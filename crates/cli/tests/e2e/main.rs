@@ -16,6 +16,7 @@ mod lambda;
 mod later;
 mod requirements;
 mod tls;
+mod unprivileged;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

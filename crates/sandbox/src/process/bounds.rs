@@ -31,7 +31,9 @@ impl Bounds {
         }
     }
 
-    pub(super) fn of_process(&self, tmp_bytes: u64) -> ProcessLimits {
+    /// Without a control group for memory, the kernel holds each process by
+    /// itself to the limit that the group would have.
+    pub(super) fn of_process(&self, tmp_bytes: u64, has_memory_group: bool) -> ProcessLimits {
         ProcessLimits {
             files: Some(self.files),
             processes: Some(u64::from(self.processes)),
@@ -39,6 +41,7 @@ impl Bounds {
             core_bytes: Some(0),
             queue_bytes: Some(0),
             locked_bytes: Some(64 << 10),
+            data_bytes: (!has_memory_group).then_some(self.memory_bytes),
         }
     }
 }

@@ -30,6 +30,7 @@ const PAUSE: Duration = Duration::from_millis(15);
 
 /// Numbers of the kernel's limits, and what this machine calls them.
 const LIMIT_FSIZE: u32 = 1;
+const LIMIT_DATA: u32 = 2;
 const LIMIT_CORE: u32 = 4;
 const LIMIT_NPROC: u32 = 6;
 const LIMIT_NOFILE: u32 = 7;
@@ -54,17 +55,18 @@ struct Ready {
 
 impl Containers {
     /// Containers that see the interpreter's directories, of which up to
-    /// `ready` with `usual` bounds are kept prepared.
+    /// `ready` with `usual` bounds are kept prepared. Files of functions come
+    /// from below `layers`.
     pub(crate) fn new(
         runtime: Arc<Runtime>,
         prefixes: &[PathBuf],
+        layers: Option<&Path>,
         usual: Room,
         ready: usize,
     ) -> Result<Self, String> {
-        if !runtime.abilities().is_root {
-            return Err("forking into a container takes the rights of root: run the node as root".to_owned());
-        }
-        let rootfs = rootfs(prefixes, usual.tmp_bytes);
+        let mut rootfs = rootfs(prefixes, usual.tmp_bytes);
+        // As root, mounts are brought from outside.
+        rootfs.shelf = layers.filter(|_| !runtime.abilities().is_root).map(Path::to_owned);
         let pool = Pool::new(runtime.clone(), rootfs.clone(), bounds(usual), ready);
         let ready = Arc::new(Ready { pool, wanted: Mutex::new((true, false)), changed: Condvar::new() });
         let filling = ready.clone();
@@ -142,7 +144,7 @@ impl Places for Containers {
 
 impl Place for Container {
     fn attach(&self, binds: &[Bind]) -> Result<(), String> {
-        if binds.is_empty() { Ok(()) } else { self.attach(binds).map_err(|error| error.to_string()) }
+        self.attach(binds).map_err(|error| error.to_string())
     }
 
     fn pidfd(&self) -> Option<BorrowedFd<'_>> {
@@ -163,6 +165,7 @@ impl Place for Container {
             (LIMIT_CORE, own.limits.core_bytes),
             (LIMIT_MSGQUEUE, own.limits.queue_bytes),
             (LIMIT_MEMLOCK, own.limits.locked_bytes),
+            (LIMIT_DATA, own.limits.data_bytes),
         ];
         let rlimits = limits.into_iter().filter_map(|(which, most)| {
             let most = i64::try_from(most?).unwrap_or(i64::MAX);

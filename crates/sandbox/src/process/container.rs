@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use linux::{Cgroup, Exit, Restrictions};
@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::bounds::Usage;
 use super::confinement::Confinement;
 use super::error::Error;
-use super::init::{FAILED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED};
-use super::plan::{Order, STRINGS_MAX};
+use super::init::{ATTACHED, FAILED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED};
+use super::plan::{Attachments, Order, STRINGS_MAX};
 use super::rootfs::Bind;
 
 /// How long the init may take to answer.
@@ -71,6 +71,8 @@ pub struct Container {
     control: Mutex<OwnedFd>,
     group: Option<Cgroup>,
     confinement: Confinement,
+    /// Where what can be attached lies, if its own init has to do it.
+    shelf: Option<PathBuf>,
     is_destroyed: bool,
 }
 
@@ -80,8 +82,9 @@ impl Container {
         control: OwnedFd,
         group: Option<Cgroup>,
         confinement: Confinement,
+        shelf: Option<PathBuf>,
     ) -> Self {
-        Self { pidfd, control: Mutex::new(control), group, confinement, is_destroyed: false }
+        Self { pidfd, control: Mutex::new(control), group, confinement, shelf, is_destroyed: false }
     }
 
     /// The container's pid 1. To be in the container, a process enters the
@@ -123,12 +126,20 @@ impl Container {
     /// Has the container see folders of the host, read-only, without devices
     /// and set-user-id programs, each in one of the places that its
     /// [`Rootfs`](super::Rootfs) left for that. Only before anybody's code
-    /// runs in it, and only as root.
+    /// runs in it. A container with a shelf can do it once, with folders from
+    /// there, and must, be it with none: until then code would see the shelf.
+    /// Any other one takes the rights of root.
     ///
     /// # Errors
     /// [`Error::Kernel`] if a folder or place is not there; some may be
-    /// attached then.
+    /// attached then. [`Error::Program`] with what the init says.
     pub fn attach(&self, binds: &[Bind]) -> Result<(), Error> {
+        if let Some(shelf) = &self.shelf {
+            return self.take(shelf, binds);
+        }
+        if binds.is_empty() {
+            return Ok(());
+        }
         let hard = Restrictions::READ_ONLY.and(Restrictions::NO_SETUID).and(Restrictions::NO_DEVICES);
         let mut mounts = Vec::with_capacity(binds.len());
         for bind in binds {
@@ -136,6 +147,23 @@ impl Container {
             mounts.push((tree, bind.guest.as_path()));
         }
         linux::attach_in(self.pidfd(), &mounts).map_err(Error::kernel("put a layer into a container"))
+    }
+
+    /// Has the init put these in their places.
+    fn take(&self, shelf: &Path, binds: &[Bind]) -> Result<(), Error> {
+        let from_there = |bind: &Bind| {
+            let taken = bind.host.strip_prefix(shelf).ok()?.to_owned();
+            Some((taken, bind.guest.clone()))
+        };
+        let wanted: Option<Vec<_>> = binds.iter().map(from_there).collect();
+        let wanted = wanted.ok_or_else(|| Error::Invalid("a layer is not on the shelf".to_owned()))?;
+        let control = self.control.lock();
+        linux::send_message(&*control, &Attachments(wanted).encode(), &[]).map_err(|_| Error::Ended)?;
+        match receive(&control, "the init")? {
+            Some((answer, _)) if answer.first() == Some(&ATTACHED) => Ok(()),
+            Some((answer, _)) => Err(Error::Program(reason(&answer))),
+            None => Err(Error::Ended),
+        }
     }
 
     /// Listens on the container's own loopback, for what runs in it to connect

@@ -31,6 +31,7 @@ use super::cold::Cold;
 use super::contained::Containers;
 use super::instance::{CallEnd, Instance, Terms};
 use super::language::Language;
+use super::layers::Layers;
 use super::options::{FunctionsOptions, Room};
 use super::place::Places;
 use super::recipe::{self, Recipe};
@@ -69,7 +70,7 @@ enum Starter {
 impl Starter {
     /// Starts the template. If it cannot fork, each instance is started, but
     /// where forking is demanded.
-    fn new(options: &FunctionsOptions) -> Result<Self, String> {
+    fn new(options: &FunctionsOptions, may_fork: bool) -> Result<Self, String> {
         if options.language == Language::Executable {
             return Ok(Self::Cold(Box::new(Cold::adapter())));
         }
@@ -79,6 +80,7 @@ impl Starter {
             packages: options.packages.clone(),
             imports: options.imports.clone(),
             start_timeout: options.start_timeout,
+            may_fork,
         };
         match Nursery::new(template) {
             Ok(nursery) => Ok(Self::Template(nursery)),
@@ -136,8 +138,10 @@ impl Functions {
     /// not have what it takes.
     pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
         let (usual, ready) = (options.room(options.usual_memory_bytes), options.ready);
-        Self::with_places(options, store, |prefixes| {
-            Ok(Box::new(Containers::new(runtime, prefixes, usual, ready)?))
+        let (layers, may_fork) = (options.layers.clone(), runtime.abilities().is_root);
+        Self::with_places(options, store, may_fork, |prefixes| {
+            let layers = layers.as_deref().map(Layers::root);
+            Ok(Box::new(Containers::new(runtime, prefixes, layers, usual, ready)?))
         })
     }
 
@@ -167,16 +171,17 @@ impl Functions {
     /// [`Error::Template`].
     #[cfg(any(test, feature = "contract"))]
     pub fn uncontained(options: FunctionsOptions, store: Arc<Store>) -> Result<Self, Error> {
-        Self::with_places(options, store, |_| Ok(Box::new(super::place::Nowhere)))
+        Self::with_places(options, store, true, |_| Ok(Box::new(super::place::Nowhere)))
     }
 
     fn with_places(
         options: FunctionsOptions,
         store: Arc<Store>,
+        may_fork: bool,
         places: impl FnOnce(&[PathBuf]) -> Result<Box<dyn Places>, String>,
     ) -> Result<Self, Error> {
         let failed = |reason| options.cannot_serve(reason);
-        let starter = Starter::new(&options).map_err(failed)?;
+        let starter = Starter::new(&options, may_fork).map_err(failed)?;
         let mut seen = starter.prefixes().map_err(failed)?;
         seen.extend_from_slice(&options.packages);
         let places = places(&seen).map_err(failed)?;

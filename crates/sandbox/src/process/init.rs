@@ -22,7 +22,7 @@ use std::time::Duration;
 use linux::{Exit, Forked, Namespaces};
 
 use super::bounds::Weakness;
-use super::plan::{Order, Plan};
+use super::plan::{Attachments, Order, Plan};
 use super::rootfs;
 
 /// First byte of what the init says: here is a descriptor of pid 1.
@@ -33,6 +33,12 @@ pub(super) const READY: u8 = b'R';
 pub(super) const STARTED: u8 = b'S';
 /// Something failed; the text follows.
 pub(super) const FAILED: u8 = b'E';
+/// To the init, with [`Attachments`] behind it: put them in their places.
+pub(super) const ATTACH: u8 = b'A';
+/// They are there, and nothing can be put anywhere any more.
+pub(super) const ATTACHED: u8 = b'a';
+/// To the init, with an [`Order`] behind it: start a program.
+pub(super) const RUN: u8 = b'r';
 /// To the init, with a port behind it: listen there on the loopback.
 pub(super) const LISTEN: u8 = b'L';
 /// It does; the descriptor comes along.
@@ -46,6 +52,9 @@ pub(super) const SIGNALLED: u8 = b'K';
 const RUNNING_MAX: usize = 64;
 /// What pid 1 keeps: to signal, and to become the container's user.
 const CAPABILITIES_KEPT: u64 = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
+/// CAP_SYS_ADMIN, over the container's own namespaces alone: what it keeps in
+/// a user namespace until functions' files are in their places.
+const CAPABILITY_MOUNT: u64 = 1 << 21;
 /// How often pid 1 wakes although nothing happened.
 const HEARTBEAT: Duration = Duration::from_secs(3600);
 
@@ -110,13 +119,14 @@ fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
         linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;
     }
     if !plan.weakness.has(Weakness::ROOT) {
-        linux::keep_capabilities(CAPABILITIES_KEPT).map_err(step("drop capabilities"))?;
+        let until_attached = if plan.rootfs.shelf.is_some() { CAPABILITY_MOUNT } else { 0 };
+        linux::keep_capabilities(CAPABILITIES_KEPT | until_attached).map_err(step("drop capabilities"))?;
     }
     if !plan.weakness.has(Weakness::NEW_PRIVILEGES) {
         linux::forbid_new_privileges()?;
     }
     linux::send_message(control, &[READY], &[])?;
-    Init { running: Vec::new() }.serve(control, &events)
+    Init { running: Vec::new(), has_shelf: plan.rootfs.shelf.is_some() }.serve(control, &events)
 }
 
 fn step(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
@@ -127,6 +137,8 @@ fn step(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
 struct Init {
     /// Programs that the runtime waits for, with the sockets on which it does.
     running: Vec<(u32, OwnedFd)>,
+    /// Files of functions can still be put in their places.
+    has_shelf: bool,
 }
 
 impl Init {
@@ -148,11 +160,29 @@ impl Init {
                 }
                 continue;
             }
+            if message.first() == Some(&ATTACH) {
+                match self.attach(&message) {
+                    Ok(()) => linux::send_message(control, &[ATTACHED], &[])?,
+                    Err(error) => fail(control, &error),
+                }
+                continue;
+            }
             match self.run(&message, fds) {
                 Ok(pidfd) => linux::send_message(control, &[STARTED], &[pidfd.as_fd()])?,
                 Err(error) => fail(control, &error),
             }
         }
+    }
+
+    /// Once: what made it possible is given up, whether it succeeds or not.
+    fn attach(&mut self, message: &[u8]) -> io::Result<()> {
+        let Attachments(wanted) = Attachments::decode(message).ok_or(io::ErrorKind::InvalidData)?;
+        if !std::mem::take(&mut self.has_shelf) {
+            return Err(io::Error::other("what the container sees is settled"));
+        }
+        let taken = rootfs::take(&wanted);
+        linux::keep_capabilities(CAPABILITIES_KEPT).map_err(step("drop capabilities"))?;
+        taken
     }
 
     fn reap(&mut self) {

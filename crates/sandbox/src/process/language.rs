@@ -48,6 +48,9 @@ pub enum Serving {
 pub(crate) enum Role {
     /// The process that instances are forked from.
     Template,
+    /// The same, but for what it takes to start instances one by one: it says
+    /// that it does not fork.
+    Model,
     /// One instance, in its container already.
     Instance,
 }
@@ -203,6 +206,7 @@ impl Language {
             packages: Vec::new(),
             imports: Vec::new(),
             start_timeout: PROBE_TIMEOUT,
+            may_fork: true,
         };
         match Template::start(&options) {
             Ok(template) => Serving::Forked { version: template.hello.version.clone() },
@@ -234,11 +238,12 @@ impl Language {
         let (first, flags): (&[&str], &[&str]) = match (self, role) {
             (Self::Executable, _) => return Vec::new(),
             (Self::Python, _) => (&[], &PYTHON_FLAGS),
-            (Self::Node, Role::Template) => (&NODE_TEMPLATE_FLAGS, &NODE_FLAGS),
+            (Self::Node, Role::Template | Role::Model) => (&NODE_TEMPLATE_FLAGS, &NODE_FLAGS),
             (Self::Node, Role::Instance) => (&[], &NODE_FLAGS),
         };
         let role = match role {
             Role::Template => "template",
+            Role::Model => "model",
             Role::Instance => "instance",
         };
         let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
@@ -256,7 +261,7 @@ impl Language {
         packages: &[PathBuf],
     ) -> Vec<(OsString, OsString)> {
         let path = match role {
-            Role::Template => std::env::var_os("PATH"),
+            Role::Template | Role::Model => std::env::var_os("PATH"),
             Role::Instance => None,
         };
         let path = path.unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
@@ -266,7 +271,7 @@ impl Language {
             Self::Python => ("PYTHONPATH", vec![("PYTHONHASHSEED", "0".to_owned())]),
             // The library must come before the C library, to keep an advice
             // of the engine's from it.
-            Self::Node if role == Role::Template => {
+            Self::Node if role != Role::Instance => {
                 ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{core}"))])
             }
             Self::Node => ("NODE_PATH", Vec::new()),
@@ -283,6 +288,8 @@ impl Language {
         for name in ["MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
             all.push((name.into(), "1".into()));
         }
+        // Arrow's allocator has a thread that tidies up, from its import on.
+        all.push(("JE_ARROW_MALLOC_CONF".into(), "background_thread:false".into()));
         // What a call frees, the next finds in the heap. Otherwise the C library
         // gives large arrays back to the kernel as soon as they are freed, and
         // each 4 KiB of the next ones costs a page fault of 2 µs.

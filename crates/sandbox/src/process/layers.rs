@@ -96,6 +96,11 @@ impl Layers {
         Ok(Self { root, store, bytes_max, state: Mutex::default(), changed: Condvar::new() })
     }
 
+    /// The directory in which all of them lie.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The layer of a directory tree, which is written out if it is not there.
     /// Blocks meanwhile.
     ///

@@ -4,13 +4,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use linux::{Namespaces, ProcessLimits, SyscallFilter};
 
 use super::bounds::Weakness;
 use super::confinement::Confinement;
 use super::container::Program;
+use super::init::{ATTACH, RUN};
 use super::rootfs::{BINDS_MAX, Bind, Rootfs};
 
 /// Arguments of a program, at most; and as many variables of its environment.
@@ -26,6 +27,31 @@ pub(super) struct Plan {
     /// Of pid 1 and what it starts, however nice whoever prepares is.
     pub(super) niceness: i32,
     pub(super) weakness: Weakness,
+}
+
+/// What is taken from the shelf, and where it is put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attachments(pub(super) Vec<(PathBuf, PathBuf)>);
+
+impl Attachments {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer(vec![ATTACH]);
+        writer.number(self.0.len() as u64);
+        for (taken, place) in &self.0 {
+            writer.string(taken).string(place);
+        }
+        writer.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes.strip_prefix(&[ATTACH])?);
+        let mut all = Vec::new();
+        for _ in 0..reader.count(BINDS_MAX)? {
+            all.push((reader.string()?.into(), reader.string()?.into()));
+        }
+        reader.end()?;
+        Some(Self(all))
+    }
 }
 
 /// What to run in it.
@@ -116,6 +142,7 @@ impl Plan {
         for place in &self.rootfs.places {
             writer.string(place);
         }
+        writer.string(self.rootfs.shelf.as_deref().unwrap_or(Path::new("")));
         writer.0
     }
 
@@ -136,15 +163,16 @@ impl Plan {
         for _ in 0..reader.count(BINDS_MAX)? {
             places.push(reader.string()?.into());
         }
+        let shelf = Some(PathBuf::from(reader.string()?)).filter(|path| path.is_absolute());
         reader.end()?;
-        let rootfs = Rootfs { read_only, places, tmp_bytes };
+        let rootfs = Rootfs { read_only, places, shelf, tmp_bytes };
         Some(Self { user_namespace: has_users.then_some(users), host_name, rootfs, niceness, weakness })
     }
 }
 
 impl Order {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = Writer(vec![RUN]);
         let Program { path, arguments, environment, directory } = &self.program;
         writer.string(path).string(directory).number(arguments.len() as u64);
         for argument in arguments {
@@ -161,12 +189,13 @@ impl Order {
         let limits = &confined.limits;
         writer.option(limits.files).option(limits.processes).option(limits.file_bytes);
         writer.option(limits.core_bytes).option(limits.queue_bytes).option(limits.locked_bytes);
+        writer.option(limits.data_bytes);
         writer.bytes(confined.filter.bytes()).number(confined.weakness.0.into());
         writer.0
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = Reader(bytes.strip_prefix(&[RUN])?);
         let (path, directory) = (PathBuf::from(reader.string()?), PathBuf::from(reader.string()?));
         let mut arguments = Vec::new();
         for _ in 0..reader.count(STRINGS_MAX)? {
@@ -188,6 +217,7 @@ impl Order {
                 core_bytes: reader.option()?,
                 queue_bytes: reader.option()?,
                 locked_bytes: reader.option()?,
+                data_bytes: reader.option()?,
             },
             filter: SyscallFilter::from_bytes(reader.bytes()?).ok()?,
             weakness: Weakness(reader.small()?),
@@ -211,6 +241,7 @@ mod tests {
             rootfs: Rootfs {
                 read_only: vec![Bind::same("/usr"), Bind::same("/lib")],
                 places: vec!["/app".into()],
+                shelf: Some("/var/layers".into()),
                 tmp_bytes: 7,
             },
             niceness: -3,
@@ -238,6 +269,8 @@ mod tests {
     fn what_is_written_is_read() {
         assert_eq!(Plan::decode(&plan().encode()), Some(plan()));
         assert_eq!(Order::decode(&order().encode()), Some(order()));
+        let attachments = Attachments(vec![("a".into(), "/app".into()), ("b/c".into(), "/layers/0".into())]);
+        assert_eq!(Attachments::decode(&attachments.encode()), Some(attachments));
         assert!(order().encode().len() < linux::MESSAGE_LEN_MAX);
     }
 

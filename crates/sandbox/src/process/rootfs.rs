@@ -19,6 +19,8 @@ const TMP_BYTES_MIN: u64 = 64 << 10;
 /// The root holds nothing but places for mounts.
 const ROOT_BYTES: u64 = 1 << 20;
 const ROOT_INODES: u64 = 2048;
+/// Where the shelf is until [`take`] has put what is wanted in its place.
+const SHELF: &str = "shelf";
 /// Devices without state, and without rights over others.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
@@ -49,6 +51,10 @@ pub struct Rootfs {
     /// Empty folders, in which something can be put later
     /// ([`Container::attach`](super::Container::attach)).
     pub places: Vec<PathBuf>,
+    /// A folder of the host of which some entries can be put in those places
+    /// later, where nobody can bring mounts from outside: in a user namespace.
+    /// Code does not see it.
+    pub shelf: Option<PathBuf>,
     /// Room in `/tmp`; counted as memory too.
     pub tmp_bytes: u64,
 }
@@ -59,7 +65,7 @@ impl Rootfs {
     pub fn host_programs() -> Self {
         let folders = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"];
         let here = folders.into_iter().filter(|path| Path::new(path).exists());
-        Self { read_only: here.map(Bind::same).collect(), places: Vec::new(), tmp_bytes: 16 << 20 }
+        Self { read_only: here.map(Bind::same).collect(), tmp_bytes: 16 << 20, ..Self::default() }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -85,7 +91,7 @@ impl Rootfs {
 
 fn is_plain(guest: &Path) -> bool {
     let mut parts = guest.components();
-    let is_ours = ["/proc", "/dev", "/tmp", "/old"].iter().any(|ours| guest.starts_with(ours));
+    let is_ours = ["/proc", "/dev", "/tmp", "/old", "/shelf"].iter().any(|ours| guest.starts_with(ours));
     parts.next() == Some(Component::RootDir)
         && parts.clone().count() > 0
         && parts.all(|part| matches!(part, Component::Normal(_)))
@@ -111,6 +117,9 @@ pub(super) fn enter(rootfs: &Rootfs, weakness: Weakness) -> io::Result<()> {
         let copy = linux::copy_tree(&bind.host, bound).map_err(at("bind", &bind.host))?;
         binds.push((copy, bind));
     }
+    let hardest = hard.and(Restrictions::READ_ONLY);
+    let shelf = rootfs.shelf.as_deref();
+    let shelf = shelf.map(|path| linux::copy_tree(path, hardest).map_err(at("bind", path))).transpose()?;
     let device = Restrictions::READ_ONLY.and(Restrictions::NO_SETUID).and(Restrictions::NO_EXEC);
     let mut devices = Vec::new();
     for name in DEVICES {
@@ -132,12 +141,30 @@ pub(super) fn enter(rootfs: &Rootfs, weakness: Weakness) -> io::Result<()> {
     make_dev(&devices)?;
     mount("proc", &proc_mount(weakness)?)?;
     mount("tmp", &tmp_mount(rootfs, weakness)?)?;
+    if let Some(shelf) = &shelf {
+        mount(SHELF, shelf)?;
+    }
     let old = weakness.has(Weakness::OLD_ROOT).then(|| Path::new("old"));
     if let Some(old) = old {
         fs::create_dir(old)?;
     }
     linux::restrict(root.as_fd(), Restrictions::READ_ONLY)?;
     linux::change_root(old)
+}
+
+/// Puts what is wanted of the shelf in its places, and takes the shelf away.
+/// Runs in pid 1, before anybody's code.
+///
+/// # Errors
+/// What could not be mounted.
+pub(super) fn take(wanted: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+    let hard = Restrictions::NO_SETUID.and(Restrictions::NO_DEVICES).and(Restrictions::READ_ONLY);
+    let shelf = Path::new("/").join(SHELF);
+    for (taken, place) in wanted {
+        let copy = linux::copy_tree(&shelf.join(taken), hard).map_err(at("open", taken))?;
+        linux::attach(copy.as_fd(), place).map_err(at("mount", place))?;
+    }
+    linux::detach(&shelf)
 }
 
 fn proc_mount(weakness: Weakness) -> io::Result<OwnedFd> {

@@ -126,12 +126,12 @@ impl Abilities {
             detail,
             remedy,
         };
-        let limit = |name, holds: bool, what: &str| {
+        let limit = |name, holds: bool, instead: &str| {
             let version = self.cgroup_version;
             let detail = if holds {
                 format!("limited by control groups, version {version}")
             } else {
-                format!("no control group limits {what} of a container")
+                format!("no control group; {instead}")
             };
             layer(name, holds, true, detail, DELEGATE)
         };
@@ -149,9 +149,17 @@ impl Abilities {
         let has_namespaces = self.is_root || user_namespaces_are_on();
         vec![
             layer("namespaces", has_namespaces, false, users, NAMESPACES_REMEDY),
-            limit("memory limit", self.limits_memory, "the memory"),
-            limit("process limit", self.limits_processes, "the processes"),
-            limit("cpu limit", self.limits_cpu, "the processor time"),
+            limit(
+                "memory limit",
+                self.limits_memory,
+                "each process of a function may have as much as all of them should have together",
+            ),
+            limit(
+                "process limit",
+                self.limits_processes,
+                "the processes of a container's user are counted, in its user namespace",
+            ),
+            limit("cpu limit", self.limits_cpu, "functions take all the processor time that is there"),
             layer(
                 "seccomp",
                 self.filters_calls,
@@ -266,7 +274,8 @@ impl Runtime {
         let (control, theirs) = linux::message_pair().map_err(Error::kernel("make a socket"))?;
         let starting = Starting(self.start(theirs)?);
         let pidfd = starting.follow(&control, &plan)?;
-        Ok(Container::new(pidfd, control, group, confinement))
+        let shelf = rootfs.shelf.clone();
+        Ok(Container::new(pidfd, control, group, confinement, shelf))
     }
 
     fn confinement(&self, rootfs: &Rootfs, bounds: &Bounds, number: u32) -> Confinement {
@@ -284,7 +293,7 @@ impl Runtime {
             has_user_namespace,
             user,
             group: user,
-            limits: bounds.of_process(rootfs.quota().0),
+            limits: bounds.of_process(rootfs.quota().0, self.abilities.limits_memory),
             filter: self.filter.clone(),
             weakness,
         }

@@ -53,6 +53,8 @@ pub(crate) struct TemplateOptions {
     pub(crate) imports: Vec<String>,
     /// Within which it must have imported everything.
     pub(crate) start_timeout: Duration,
+    /// Whether it may fork into containers here.
+    pub(crate) may_fork: bool,
 }
 
 /// Why there is no template.
@@ -333,8 +335,9 @@ impl Orders {
 fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command {
     let (language, fd) = (options.language, core.as_raw_fd());
     let mut command = Command::new(&options.interpreter);
-    command.args(language.arguments(Role::Template, fd, source.as_raw_fd(), &options.imports));
-    command.env_clear().envs(language.environment(Role::Template, fd, &options.packages));
+    let role = if options.may_fork { Role::Template } else { Role::Model };
+    command.args(language.arguments(role, fd, source.as_raw_fd(), &options.imports));
+    command.env_clear().envs(language.environment(role, fd, &options.packages));
     command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: all are single calls of the kernel, which neither allocate nor
     // take a lock; the closure owns the descriptors, so that they are open there.

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, unsafe_code)]
 
 mod attack;
+mod control;
 mod host;
 mod lifecycle;
 mod reach;
@@ -22,6 +23,11 @@ use std::time::Instant;
 
 use host::Host;
 use world::World;
+
+/// Modules of attacks in the names of cases.
+const ATTACKS: [&str; 2] = ["reach::", "resources::"];
+/// So many there are at least; half of those of the two suites together.
+const ATTACKS_MIN: usize = 50;
 
 /// A case, and what it needs of the machine.
 pub(crate) struct Case {
@@ -47,6 +53,8 @@ fn main() -> ExitCode {
         _ => {}
     }
     let cases = [lifecycle::CASES, reach::CASES, resources::CASES].concat_cases();
+    let is_attack = |case: &&&Case| ATTACKS.iter().any(|module| case.name.starts_with(module));
+    assert!(cases.iter().filter(is_attack).count() >= ATTACKS_MIN, "attacks are missing");
     if arguments.iter().any(|argument| argument == "--list") {
         cases.iter().for_each(|case| println!("{}: test", case.name));
         return ExitCode::SUCCESS;
@@ -90,8 +98,11 @@ fn run(cases: &[&Case], filtered: usize) -> ExitCode {
         let Ok(world) = &world else { continue };
         let before = Host::look();
         let ran = catch_unwind(AssertUnwindSafe(|| {
+            control::take_shown();
             (case.run)(world);
             before.assert_unchanged();
+            let is_attack = ATTACKS.iter().any(|module| case.name.starts_with(module));
+            assert!(!is_attack || control::take_shown() > 0, "no control was shown");
         }));
         println!("test {} ... {}", case.name, if ran.is_ok() { "ok" } else { "FAILED" });
         if ran.is_ok() { passed += 1 } else { failed += 1 }

@@ -9,6 +9,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "../containers/control.rs"]
+mod control;
 #[path = "../containers/host.rs"]
 mod host;
 mod nested;
@@ -18,6 +20,7 @@ mod ordinary;
 mod python;
 mod versions;
 mod warm;
+mod wheels;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +29,11 @@ use std::time::Instant;
 
 use host::Host;
 use sandbox::process::Language;
+
+/// What the names of attacks have in them.
+const ATTACK: &str = "hostile::";
+/// So many there are at least.
+const ATTACKS_MIN: usize = 54;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));
@@ -36,24 +44,26 @@ type Named = (String, fn(Language), Language);
 fn cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
-        let own: [(&str, &[Case]); 6] = match language {
+        let own: [(&str, &[Case]); 7] = match language {
             Language::Python => [
-                ("hostile::", python::HOSTILE),
-                ("hostile::", network::HOSTILE),
-                ("hostile::", nested::HOSTILE),
+                (ATTACK, python::HOSTILE),
+                (ATTACK, network::HOSTILE),
+                (ATTACK, nested::HOSTILE),
                 ("", python::CASES),
                 ("", warm::CASES),
                 ("", versions::PYTHON),
+                ("", wheels::CASES),
             ],
             Language::Node => [
-                ("hostile::", node::HOSTILE),
-                ("hostile::", network::HOSTILE),
-                ("hostile::", nested::HOSTILE),
+                (ATTACK, node::HOSTILE),
+                (ATTACK, network::HOSTILE),
+                (ATTACK, nested::HOSTILE),
                 ("", node::CASES),
                 ("", versions::NODE),
                 ("", &[]),
+                ("", &[]),
             ],
-            Language::Executable => [("", &[]); 6],
+            Language::Executable => [("", &[]); 7],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();
@@ -74,6 +84,8 @@ fn main() -> ExitCode {
         return sandbox::process::init::main();
     }
     let cases = cases();
+    let attacks = cases.iter().filter(|(name, ..)| name.contains(ATTACK));
+    assert!(attacks.count() >= ATTACKS_MIN, "attacks are missing");
     if arguments.iter().any(|argument| argument == "--list") {
         cases.iter().for_each(|(name, ..)| println!("{name}: test"));
         return ExitCode::SUCCESS;
@@ -100,8 +112,10 @@ fn run(cases: &[Named], filtered: usize) -> ExitCode {
         }
         let before = Host::look();
         let ran = catch_unwind(AssertUnwindSafe(|| {
+            control::take_shown();
             case(*language);
             before.assert_unchanged();
+            assert!(!name.contains(ATTACK) || control::take_shown() > 0, "no control was shown");
         }));
         println!("test {name} ... {}", if ran.is_ok() { "ok" } else { "FAILED" });
         if ran.is_ok() { passed += 1 } else { failed += 1 }

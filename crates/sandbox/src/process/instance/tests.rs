@@ -68,6 +68,7 @@ fn what_keeps_a_child_from_being_confined_is_told() {
             packages: Vec::new(),
             imports: Vec::new(),
             start_timeout: Duration::from_secs(60),
+            may_fork: true,
         };
         let nursery = Nursery::new(options).unwrap();
         let open = |path| std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();

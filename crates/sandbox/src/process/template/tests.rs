@@ -14,6 +14,7 @@ fn options(imports: &[&str]) -> TemplateOptions {
         packages: Vec::new(),
         imports: imports.iter().map(|&name| name.to_owned()).collect(),
         start_timeout: Duration::from_secs(60),
+        may_fork: true,
     }
 }
 
