@@ -7,6 +7,7 @@ mod answer;
 mod recording;
 mod trace;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -37,6 +38,8 @@ use crate::unique;
 const GRACE: Duration = Duration::from_secs(2);
 /// Bodies up to this are stored without leaving the event loop.
 const INLINE_BYTES_MAX: usize = 64 << 10;
+/// What most heads take at most.
+const HEAD_BYTES: usize = 1 << 10;
 /// Headers that are about one connection, and no function's matter.
 pub(crate) const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
@@ -89,7 +92,7 @@ struct Head<'a> {
     method: &'a str,
     path: &'a str,
     query: &'a str,
-    headers: Vec<(&'a str, String)>,
+    headers: Vec<(&'a str, Cow<'a, str>)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     route: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,10 +152,9 @@ impl Invocation<'_> {
         let served = &self.served;
         let told = self.headers.iter();
         let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);
-        let mut headers: Vec<(&str, String)> = told
-            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-            .collect();
-        headers.push(("traceparent", traceparent));
+        let mut headers: Vec<(&str, Cow<'_, str>)> =
+            told.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))).collect();
+        headers.push(("traceparent", traceparent.into()));
         let head = Head {
             method: self.method,
             path: self.path,
@@ -168,8 +170,10 @@ impl Invocation<'_> {
             caller: self.nesting.as_ref().map(|nesting| nesting.caller.as_str()),
             depth: self.nesting.as_ref().map(|nesting| nesting.depth),
         };
+        let mut text = Vec::with_capacity(HEAD_BYTES);
         // Strings and numbers only: serialization has nothing to fail on.
-        serde_json::to_vec(&head).unwrap_or_default()
+        _ = serde_json::to_writer(&mut text, &head);
+        text
     }
 }
 

@@ -77,6 +77,7 @@ pub fn run_until(
     stop: impl Future<Output = ()>,
     on_ready: impl FnOnce(&Running),
 ) -> Result<(), Error> {
+    linux::keep_freed_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(event_threads())
         .thread_name("sinew-http")

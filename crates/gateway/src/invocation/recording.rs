@@ -77,12 +77,9 @@ impl Recording {
     /// Records the end, and says what it took as browsers read it.
     pub(super) fn end(mut self, status: StatusCode, failure: Option<String>) -> HeaderValue {
         let record = self.record(status.as_u16(), failure);
-        let [total, queued, starting] =
-            [record.total_us, record.queued_us, record.starting_us].map(|us| us as f64 / 1000.0);
-        let word = record.start;
-        let text =
-            format!("total;dur={total:.3}, queue;dur={queued:.3}, start;desc={word};dur={starting:.3}");
-        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("total"))
+        let timing = timing(&record);
+        self.keep(record);
+        timing
     }
 
     fn record(&mut self, status: u16, failure: Option<String>) -> Record {
@@ -93,13 +90,13 @@ impl Recording {
         let report = report.unwrap_or_default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (now, took) = (since_1970(), self.begun.elapsed());
-        let record = Record {
+        Record {
             sequence: 0,
             span: self.place.span,
             parent: self.place.parent,
             begun_us: micros(now.saturating_sub(took)),
             time_ms: millis(now),
-            request_id: self.id.0.clone(),
+            request_id: self.id.0.as_ref().to_owned(),
             function: self.served.name.clone(),
             version: self.served.version,
             status,
@@ -108,18 +105,37 @@ impl Recording {
             queued_us: micros(report.queued),
             starting_us: micros(report.starting),
             failure,
-            log: String::from_utf8_lossy(&report.log).into_owned(),
-        };
+            log: text_of(report.log),
+        }
+    }
+
+    fn keep(&self, record: Record) {
         let now = self.shared.started.elapsed();
         self.served.ended(now, record.total_us, record.start, record.failure.is_some());
-        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record.clone());
-        record
+        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
     }
 
     fn left(&mut self) {
         let who = if self.place.is_nested { "its caller ended" } else { "the client left" };
-        self.record(CLIENT_CLOSED, Some(format!("{who} before the answer")));
+        let record = self.record(CLIENT_CLOSED, Some(format!("{who} before the answer")));
+        self.keep(record);
     }
+}
+
+/// What was printed, as a text: what is no UTF-8 is replaced.
+fn text_of(log: Vec<u8>) -> String {
+    String::from_utf8(log).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// What a request took, as browsers read it: in milliseconds.
+fn timing(record: &Record) -> HeaderValue {
+    let [total, queued, starting] =
+        [record.total_us, record.queued_us, record.starting_us].map(|us| (us / 1000, us % 1000));
+    let text = format!(
+        "total;dur={}.{:03}, queue;dur={}.{:03}, start;desc={};dur={}.{:03}",
+        total.0, total.1, queued.0, queued.1, record.start, starting.0, starting.1,
+    );
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("total"))
 }
 
 fn report_of(shared: &Shared, running: &Running) -> Option<CallReport> {

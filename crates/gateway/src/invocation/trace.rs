@@ -6,6 +6,8 @@ use std::fmt;
 use axum::http::{HeaderMap, HeaderName};
 use serde::{Serialize, Serializer};
 
+use uuid::fmt::Simple;
+
 use crate::unique;
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -15,11 +17,12 @@ const LEN: usize = 55;
 /// and a span of its own.
 pub(super) fn parent(headers: &HeaderMap) -> String {
     let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-    let span = &unique::uuid().simple().to_string()[16..];
-    match brought.and_then(parts) {
-        Some((trace, flags)) => format!("00-{trace}-{span}-{flags}"),
-        None => format!("00-{}-{span}-00", unique::uuid().simple()),
-    }
+    let (mut new_trace, mut span) = ([0; Simple::LENGTH], [0; Simple::LENGTH]);
+    let span = &unique::uuid().simple().encode_lower(&mut span)[16..];
+    let (trace, flags) = brought
+        .and_then(parts)
+        .unwrap_or_else(|| (unique::uuid().simple().encode_lower(&mut new_trace), "00"));
+    ["00", trace, span, flags].join("-")
 }
 
 /// One request to a function, or one call of another one, within its trace.
