@@ -11,6 +11,7 @@ mod draining;
 mod egress;
 mod executables;
 mod functions;
+mod http2;
 mod keys;
 mod lambda;
 mod later;
