@@ -39,6 +39,10 @@ const BENCHES: [Bench; 9] = [
     ("loop", dev_loop::run),
 ];
 
+// As `sinew` does.
+#[global_allocator]
+static HEAP: linux::Heap = linux::HEAP;
+
 fn main() -> anyhow::Result<()> {
     // A container's init is this program too; it starts no thread.
     if std::env::args().nth(1).is_some_and(|first| first == "sandbox-init") {
@@ -47,7 +51,7 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     // As `sinew up` does.
-    linux::prefer_huge_pages()?;
+    linux::keep_freed_memory();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = arguments.iter().any(|argument| argument == "--json");
     if arguments.first().is_some_and(|name| name == "invoke-child") {

@@ -35,6 +35,9 @@ use exit::{Code, Stop};
 use node_api::Node;
 use output::Output;
 
+#[global_allocator]
+static HEAP: node::Heap = node::HEAP;
+
 fn main() -> ExitCode {
     let Arguments { global, command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,

@@ -236,7 +236,7 @@ pub(crate) fn now_ms() -> u64 {
 
 /// The name under which a call runs and is logged.
 fn request_id(call: &Call) -> RequestId {
-    RequestId(call.request_id.clone())
+    RequestId(call.request_id.as_str().into())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! outwards as extensions) because only here the request's id is known
 //! together with the answer.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::router::Shared;
 /// The middleware.
 pub(crate) async fn envelope(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
-    let route = matched.map_or(UNMATCHED, MatchedPath::as_str).to_owned();
+    let route = matched.map_or(UNMATCHED.into(), |matched| Cow::Owned(matched.as_str().to_owned()));
     let answer = |request: Request| {
         let id = request.extensions().get::<RequestId>().map_or("", |id| &id.0);
         let (method, path) = (request.method(), request.uri().path());
@@ -37,7 +38,7 @@ pub(crate) async fn envelope(State(shared): State<Arc<Shared>>, request: Request
 /// Has a request answered, and does all that is to be done around that.
 pub(crate) async fn surround<F: Future<Output = Response>>(
     shared: &Shared,
-    route: String,
+    route: Cow<'static, str>,
     mut request: Request,
     answer: impl FnOnce(Request) -> F,
 ) -> Response {
@@ -57,14 +58,14 @@ pub(crate) async fn surround<F: Future<Output = Response>>(
     let took_us = observed.answered(status.as_u16()).as_micros() as u64;
     let (path, status) = (path.path(), status.as_u16());
     if response.status().is_server_error() {
-        tracing::warn!(request_id = id.0, %method, path, status, took_us, "answered");
+        tracing::warn!(request_id = &*id.0, %method, path, status, took_us, "answered");
     } else {
-        tracing::debug!(request_id = id.0, %method, path, status, took_us, "answered");
+        tracing::debug!(request_id = &*id.0, %method, path, status, took_us, "answered");
     }
     let headers = response.headers_mut();
     // Blobs are bytes that somebody else chose: no browser shall guess a type.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Ok(value) = HeaderValue::try_from(id.0) {
+    if let Ok(value) = HeaderValue::from_str(&id.0) {
         headers.insert(X_REQUEST_ID, value);
     }
     response

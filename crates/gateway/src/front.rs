@@ -102,7 +102,7 @@ impl Front {
         let Self { shared, checks, .. } = self;
         let answer =
             |request| checks.guarded(&shared, Some(route), request, |request| call::call(&shared, request));
-        envelope::surround(&shared, route.to_owned(), request, answer).await
+        envelope::surround(&shared, route.into(), request, answer).await
     }
 }
 

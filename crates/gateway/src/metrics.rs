@@ -5,6 +5,7 @@
 //! Label values are route patterns, methods and classes of status codes,
 //! never something that a client can invent: their number is bounded.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,13 +34,13 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: &'static str,
-    route: String,
+    route: Cow<'static, str>,
     status: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
-    route: String,
+    route: Cow<'static, str>,
 }
 
 /// The registry and the handles to what changes.
@@ -82,7 +83,7 @@ impl Metrics {
     }
 
     /// A request begins. The answer is counted when the guard is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, method: &str, route: String) -> Observed {
+    pub(crate) fn begin(self: &Arc<Self>, method: &str, route: Cow<'static, str>) -> Observed {
         self.in_flight.inc();
         let labels = RequestLabels { method: known_method(method), route, status: "gone" };
         Observed { metrics: self.clone(), labels, began: Instant::now() }

@@ -1,80 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the process's heap is set up: in huge pages, with large caches.
+//! The heap of our programs: mimalloc's, in huge pages.
 //!
 //! A node's tables and objects are millions of small allocations. In pages of
-//! 4 KiB the first touch of each page is a fault, and every look-up misses
-//! the address translation cache. The C library asks the kernel for huge
-//! pages if told to before the process starts; hence the second start.
+//! 4 KiB the first touch of each page is a fault, and every look-up misses the
+//! address translation cache. And a node's event loop takes many requests in
+//! turn, so that it frees as many blocks of one size at once, among them
+//! buffers of some KiB: the C library took a fifth of a request's time for
+//! that, and more the longer it ran. Figures are in `docs/decisions/0025`.
 //!
-//! And a node's event loop takes many requests in turn, so that it frees as
-//! many blocks of one size at once. A thread's cache takes 7 of each unless
-//! told otherwise; the slow way of the rest was a fifth of a request's time.
+//! mimalloc asks the kernel for huge pages where it takes memory as a whole.
 
-use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::unix::process::CommandExt as _;
+#![allow(unsafe_code)]
 
-/// Where the C library reads its settings.
-const TUNABLES: &str = "GLIBC_TUNABLES";
-/// `hugetlb=1` advises the kernel to use huge pages; the heap grows by
-/// `top_pad` bytes at once, since a huge page must lie within what has been
-/// asked for. Setting it fixes the size from which allocations are mapped one
-/// by one, so that is set too: above what buffers of requests take.
-const HUGE: &str =
-    "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432:glibc.malloc.mmap_threshold=33554432";
+use std::ffi::{c_int, c_long};
+use std::time::Duration;
 
-/// Starts this program again, in the same process, with a heap in huge
-/// pages. Returns if it has them already, or was told about them by its user,
-/// or the kernel has none to give. Call it first of all: nothing but the
-/// arguments and the environment survives.
-///
-/// # Errors
-/// What the kernel says to the second start; this one can go on.
-pub fn prefer_huge_pages() -> io::Result<()> {
-    let current = std::env::var_os(TUNABLES);
-    let Some(tunables) = with_huge_pages(current.as_deref()) else { return Ok(()) };
-    if !cfg!(target_env = "gnu") || !is_offered() {
-        return Ok(());
+use libmimalloc_sys::mi_option_set;
+
+/// What allocates: `#[global_allocator] static HEAP: linux::Heap = linux::HEAP;`.
+pub type Heap = mimalloc::MiMalloc;
+/// The one value of [`Heap`].
+pub const HEAP: Heap = mimalloc::MiMalloc;
+
+/// A variable of the environment, and its value, for a program of ours that
+/// shall stay small: it takes memory page by page, and no huge ones.
+pub const SMALL_HEAP: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
+
+/// `mi_option_purge_delay` of mimalloc 2: milliseconds.
+const PURGE_DELAY: c_int = 15;
+/// Where a user says so too.
+const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
+/// Memory that a program's users of one moment need again in the next.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// Keeps what is freed for some seconds before the kernel gets it back, as
+/// befits a server: it gives a page back to fault it in again otherwise, every
+/// few milliseconds. Without this it is 10 ms. What the environment says
+/// about it stays.
+pub fn keep_freed_memory() {
+    if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {
+        return;
     }
-    #[expect(clippy::disallowed_methods, reason = "it replaces this program, it starts no process")]
-    let mut again = std::process::Command::new("/proc/self/exe");
-    let mut arguments = std::env::args_os();
-    if let Some(name) = arguments.next() {
-        again.arg0(name);
-    }
-    Err(again.args(arguments).env(TUNABLES, tunables).exec())
+    let millis = c_long::try_from(KEPT.as_millis()).unwrap_or(c_long::MAX);
+    // SAFETY: the function stores a number in a table of the allocator, by an
+    // atomic store, at an index that it checks; it may be called by any thread
+    // at any time.
+    unsafe { mi_option_set(PURGE_DELAY, millis) };
 }
 
 /// Touches about so many bytes of the heap that the calling thread allocates
 /// from, so that its next allocations meet no page fault: 2 µs for 4 KiB on a
-/// virtual machine that meets the memory for the first time. Without huge
-/// pages the C library gives such memory back at once, so nothing is done.
+/// virtual machine that meets the memory for the first time.
 pub fn warm_heap(bytes: usize) {
     const BLOCK: usize = 64 << 10;
-    let tunables = std::env::var(TUNABLES).unwrap_or_default();
-    if tunables.contains("glibc.malloc.hugetlb=1") {
-        let blocks: Vec<Vec<u8>> = (0..bytes / BLOCK).map(|_| vec![1; BLOCK]).collect();
-        std::hint::black_box(blocks);
-    }
-}
-
-/// The settings with huge pages; `None` if they speak of them already.
-fn with_huge_pages(current: Option<&OsStr>) -> Option<OsString> {
-    let Some(current) = current.filter(|current| !current.is_empty()) else { return Some(HUGE.into()) };
-    if current.to_string_lossy().contains("glibc.malloc.hugetlb") {
-        return None;
-    }
-    let mut both = current.to_owned();
-    both.push(":");
-    both.push(HUGE);
-    Some(both)
-}
-
-/// Whether the kernel gives huge pages to those who ask.
-fn is_offered() -> bool {
-    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    mode.is_ok_and(|mode| mode.contains("[madvise]"))
+    let blocks: Vec<Vec<u8>> = (0..bytes / BLOCK).map(|_| vec![1; BLOCK]).collect();
+    std::hint::black_box(blocks);
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use libmimalloc_sys::{mi_option_eager_commit_delay, mi_option_get};
+
+    use super::*;
+
+    #[test]
+    fn the_option_is_the_one_that_is_meant() {
+        // The library's bindings name its neighbour only.
+        assert_eq!(PURGE_DELAY, mi_option_eager_commit_delay + 1);
+        // SAFETY: it reads a number of a table at an index that it checks.
+        let get = || unsafe { mi_option_get(PURGE_DELAY) };
+        assert_eq!(get(), 10, "the delay that the library's documents name");
+        keep_freed_memory();
+        assert_eq!(get(), 10_000);
+    }
+}

@@ -35,7 +35,7 @@ pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use io::tls;
 pub use keys::KeysError;
-pub use linux::prefer_huge_pages;
+pub use linux::{HEAP, Heap};
 pub use outbound::check_host;
 pub use running::Node;
 pub use sandbox::process::bundle;

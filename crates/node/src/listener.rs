@@ -6,14 +6,17 @@
 //! When it is reached, nothing is accepted until one ends: the kernel's
 //! backlog is the queue. `watch.rs` knows when a client has used up its
 //! patience. A client that waits for us is never cut off. `greeting.rs` is what
-//! comes before HTTP: nothing, or a handshake.
+//! comes before HTTP: nothing, or a handshake. HTTP/1.1 and HTTP/2 differ only
+//! in `http2.rs` and `preface.rs`: what answers sees the same requests.
 
 mod greeting;
+mod http2;
+mod preface;
 mod watch;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +31,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as signal};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::config::Patience;
-pub(crate) use greeting::{Greeting, Plain, Secured};
+pub(crate) use greeting::{Greeting, H2, Plain, Secured};
+use preface::Rewound;
 use watch::{Answer, Observed, Watch};
 
 /// A pause after an accept that failed, for example because the process has
@@ -177,32 +181,93 @@ impl Talk {
     async fn stopped(&self) {
         until(self.stopping.clone()).await;
     }
+
+    /// The connection is ended for a reason of the client's.
+    fn cut(&self, reason: &'static str) {
+        self.terms.connections.cut(reason);
+        tracing::debug!(reason, "a connection is cut off");
+    }
+}
+
+/// Which HTTP a connection begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+    /// The client's first bytes tell.
+    Unsaid,
 }
 
 /// Speaks HTTP on a connection to its end.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    version: Version,
     front: impl Answers,
     talk: Talk,
 ) {
-    let Talk { terms, stopping, _guards } = talk;
     let watch = Arc::new(Watch::new());
-    let service = {
-        let watch = Arc::clone(&watch);
-        service_fn(move |request: Request<Incoming>| {
-            let busy = watch.begin();
-            let answer = front.call(request);
-            async move { answer.await.map(|response| response.map(|body| Answer::new(body, busy))) }
-        })
+    let observed = Observed::new(stream, Arc::clone(&watch));
+    let (stream, version) = match version {
+        Version::Unsaid => {
+            let told = tokio::select! {
+                told = timeout(talk.terms.patience.head, preface::told(observed)) => told,
+                // There is no request yet that would have to be answered.
+                () = talk.stopped() => return,
+            };
+            match told {
+                Ok(Ok((stream, version))) => (stream, version),
+                Ok(Err(_)) => return,
+                Err(_) => return talk.cut("head-timeout"),
+            }
+        }
+        version => (Rewound::new(observed), version),
     };
-    let stream = TokioIo::new(Observed::new(stream, Arc::clone(&watch)));
-    let mut builder = http1::Builder::new();
-    // The watch does this, and tells the head of a request from idling.
-    builder.header_read_timeout(None);
-    let mut connection = pin!(builder.serve_connection(stream, service));
-    let mut stop = pin!(until(stopping));
+    let stream = TokioIo::new(stream);
+    match version {
+        Version::Two => {
+            watch.is_multiplexed();
+            let service = watched(front, Arc::clone(&watch), http2::as_of_one);
+            let streams = http2::Streams::default();
+            let _end = streams.end();
+            attend(http2::connection(streams, stream, service), &watch, talk).await;
+        }
+        Version::One | Version::Unsaid => {
+            let service = watched(front, Arc::clone(&watch), |request| request);
+            let mut builder = http1::Builder::new();
+            // The watch does this, and tells the head of a request from idling.
+            builder.header_read_timeout(None);
+            attend(builder.serve_connection(stream, service), &watch, talk).await;
+        }
+    }
+}
+
+/// What answers a connection's requests, and has the watch know of each.
+fn watched<F: Answers>(
+    front: F,
+    watch: Arc<Watch>,
+    before: impl Fn(Request<Incoming>) -> Request<Incoming> + Clone,
+) -> impl Service<Request<Incoming>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static> + Clone
+{
+    service_fn(move |request: Request<Incoming>| {
+        let busy = watch.begin();
+        let answer = front.call(before(request));
+        async move { answer.await.map(|response| response.map(|body| Answer::new(body, busy))) }
+    })
+}
+
+/// A connection of either version.
+trait Connection: Future<Output = hyper::Result<()>> {
+    /// Takes no more requests, and ends when those under way are answered.
+    fn wind_up(self: Pin<&mut Self>);
+}
+
+/// Serves a connection until it ends, the client has used up its patience, or
+/// the node stops and all is answered.
+async fn attend(connection: impl Connection, watch: &Watch, talk: Talk) {
+    let mut connection = pin!(connection);
+    let mut stop = pin!(until(talk.stopping.clone()));
     let mut is_stopping = false;
-    let pause = terms.patience.look_every();
+    let pause = talk.terms.patience.look_every();
     let mut look = tokio::time::interval_at(Instant::now() + pause, pause);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -214,15 +279,14 @@ async fn converse(
                 return;
             }
             _ = look.tick() => {
-                if let Some(reason) = watch.overdue(&terms.patience) {
-                    terms.connections.cut(reason);
-                    tracing::debug!(reason, "a connection is cut off");
-                    return;
+                if let Some(reason) = watch.overdue(&talk.terms.patience) {
+                    return talk.cut(reason);
                 }
             }
+            () = watch.misused() => return talk.cut("taken-back"),
             () = &mut stop, if !is_stopping => {
                 is_stopping = true;
-                connection.as_mut().graceful_shutdown();
+                connection.as_mut().wind_up();
             }
         }
     }

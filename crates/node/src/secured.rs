@@ -11,9 +11,10 @@ use io::tls::{Identity, Server, TlsError, self_signed};
 
 use crate::Error;
 use crate::config::Options;
+use crate::listener::H2;
 
 /// Protocols that clients may choose from, the best first.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+const PROTOCOLS: [&[u8]; 2] = [H2, b"http/1.1"];
 
 /// How often the certificate's files are looked at: two calls of the system.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -77,6 +77,7 @@ pub fn run_until(
     stop: impl Future<Output = ()>,
     on_ready: impl FnOnce(&Running),
 ) -> Result<(), Error> {
+    linux::keep_freed_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(event_threads())
         .thread_name("sinew-http")
@@ -117,6 +118,7 @@ async fn serve(
         ..gateway::Options::default()
     };
     let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);
+    node.processes.connect(gateway.nested_calls());
     let terms = Terms {
         connections_max: node.budgets().connections_max,
         patience: options.patience,

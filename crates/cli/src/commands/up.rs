@@ -103,9 +103,6 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> anyhow::Result<()> {
     log_to_stderr(global.verbose, arguments.log_format)?;
-    if let Err(error) = node::prefer_huge_pages() {
-        tracing::warn!(%error, "the heap stays in small pages: the node cannot start a second time");
-    }
     let options = options(arguments, output)?;
     let ran = node::run(&options, |running| {
         if let Err(error) = welcome(running, output) {

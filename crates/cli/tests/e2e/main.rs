@@ -3,6 +3,7 @@
 //! against it, HTTP on loopback, and a node that is killed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod calls;
 mod commands;
 mod dashboard;
 mod dev;
@@ -10,6 +11,7 @@ mod draining;
 mod egress;
 mod executables;
 mod functions;
+mod http2;
 mod keys;
 mod lambda;
 mod later;

@@ -206,6 +206,7 @@ async fn make(shared: &Arc<Shared>, claimed: &Claimed, body: Vec<u8>, place: Own
                 headers: &headers,
                 routed: None,
                 source: call.source.word(),
+                nesting: None,
             };
             invocation.run(shared, Permit::of(place), body).await.answer
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a function says in its result (`docs/spec/functions.md`, section 6).
 
+use std::borrow::Cow;
+
 use axum::body::Bytes;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -18,6 +20,8 @@ const WITHHELD: [HeaderName; 3] = [
     HeaderName::from_static("service-worker-allowed"),
     HeaderName::from_static("clear-site-data"),
 ];
+/// Those that the gateway adds, so that their table need not grow.
+const OWN_HEADERS: usize = 4;
 const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals";
 
 /// A function's answer.
@@ -49,12 +53,16 @@ impl IntoResponse for Answer {
 
 /// What a function says of its answer besides the body.
 #[derive(Debug, Deserialize)]
-struct Head {
+struct Head<'a> {
     #[serde(default = "ok")]
     status: u16,
-    #[serde(default)]
-    headers: Vec<(String, String)>,
+    #[serde(default, borrow)]
+    headers: Vec<(Text<'a>, Text<'a>)>,
 }
+
+/// A text that is copied only where it has escapes.
+#[derive(Debug, Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 const fn ok() -> u16 {
     200
@@ -72,10 +80,10 @@ pub(super) fn read(result: Bytes) -> Result<Answer, &'static str> {
     };
     let status = StatusCode::from_u16(head.status).ok().filter(|status| !status.is_informational());
     let status = status.ok_or("has a status that is none")?;
-    let mut headers = HeaderMap::with_capacity(head.headers.len() + 1);
+    let mut headers = HeaderMap::with_capacity(head.headers.len() + OWN_HEADERS);
     for (name, value) in head.headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "has a header with a bad name")?;
-        let value = HeaderValue::from_str(&value).map_err(|_| "has a header with a bad value")?;
+        let name = HeaderName::from_bytes(name.0.as_bytes()).map_err(|_| "has a header with a bad name")?;
+        let value = HeaderValue::from_str(&value.0).map_err(|_| "has a header with a bad value")?;
         if !HOP_BY_HOP.contains(&name) && !WITHHELD.contains(&name) {
             let kept = headers.try_append(name, value);
             kept.map_err(|_| "has too many headers")?;

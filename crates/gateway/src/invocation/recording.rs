@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
+use super::trace::Span;
 use super::{millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::Evaluation;
@@ -30,6 +31,16 @@ pub(super) struct Recording {
     running: Option<Running>,
     report: Option<CallReport>,
     is_recorded: bool,
+    place: Place,
+}
+
+/// Where in the tree of its request's calls it stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place {
+    pub(super) span: Option<Span>,
+    pub(super) parent: Option<Span>,
+    /// A function called it, not a client.
+    pub(super) is_nested: bool,
 }
 
 /// What is stopped if nobody waits for it.
@@ -40,10 +51,10 @@ pub(super) struct Running {
 }
 
 impl Recording {
-    pub(super) fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId) -> Self {
+    pub(super) fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId, place: Place) -> Self {
         let (shared, served, id) = (shared.clone(), served.clone(), id.clone());
         let begun = Instant::now();
-        Self { shared, served, id, begun, running: None, report: None, is_recorded: false }
+        Self { shared, served, id, begun, running: None, report: None, is_recorded: false, place }
     }
 
     /// From now on it runs. The end is to be told.
@@ -66,12 +77,9 @@ impl Recording {
     /// Records the end, and says what it took as browsers read it.
     pub(super) fn end(mut self, status: StatusCode, failure: Option<String>) -> HeaderValue {
         let record = self.record(status.as_u16(), failure);
-        let [total, queued, starting] =
-            [record.total_us, record.queued_us, record.starting_us].map(|us| us as f64 / 1000.0);
-        let word = record.start;
-        let text =
-            format!("total;dur={total:.3}, queue;dur={queued:.3}, start;desc={word};dur={starting:.3}");
-        HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("total"))
+        let timing = timing(&record);
+        self.keep(record);
+        timing
     }
 
     fn record(&mut self, status: u16, failure: Option<String>) -> Record {
@@ -81,29 +89,53 @@ impl Recording {
         let start = report.as_ref().map_or(unreported, |report| report.start);
         let report = report.unwrap_or_default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let record = Record {
+        let (now, took) = (since_1970(), self.begun.elapsed());
+        Record {
             sequence: 0,
-            time_ms: millis(since_1970()),
-            request_id: self.id.0.clone(),
+            span: self.place.span,
+            parent: self.place.parent,
+            begun_us: micros(now.saturating_sub(took)),
+            time_ms: millis(now),
+            request_id: self.id.0.as_ref().to_owned(),
             function: self.served.name.clone(),
             version: self.served.version,
             status,
             start: if self.served.is_codelet { "codelet" } else { start },
-            total_us: micros(self.begun.elapsed()),
+            total_us: micros(took),
             queued_us: micros(report.queued),
             starting_us: micros(report.starting),
             failure,
-            log: String::from_utf8_lossy(&report.log).into_owned(),
-        };
+            log: text_of(report.log),
+        }
+    }
+
+    fn keep(&self, record: Record) {
         let now = self.shared.started.elapsed();
         self.served.ended(now, record.total_us, record.start, record.failure.is_some());
-        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record.clone());
-        record
+        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
     }
 
     fn left(&mut self) {
-        self.record(CLIENT_CLOSED, Some("the client left before the answer".to_owned()));
+        let who = if self.place.is_nested { "its caller ended" } else { "the client left" };
+        let record = self.record(CLIENT_CLOSED, Some(format!("{who} before the answer")));
+        self.keep(record);
     }
+}
+
+/// What was printed, as a text: what is no UTF-8 is replaced.
+fn text_of(log: Vec<u8>) -> String {
+    String::from_utf8(log).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// What a request took, as browsers read it: in milliseconds.
+fn timing(record: &Record) -> HeaderValue {
+    let [total, queued, starting] =
+        [record.total_us, record.queued_us, record.starting_us].map(|us| (us / 1000, us % 1000));
+    let text = format!(
+        "total;dur={}.{:03}, queue;dur={}.{:03}, start;desc={};dur={}.{:03}",
+        total.0, total.1, queued.0, queued.1, record.start, starting.0, starting.1,
+    );
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("total"))
 }
 
 fn report_of(shared: &Shared, running: &Running) -> Option<CallReport> {
@@ -119,14 +151,15 @@ impl Drop for Recording {
         let Some(mut running) = self.running.take() else { return self.left() };
         // Where there is no event loop any more, the node is ending.
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return self.left() };
-        let (shared, served, id, begun) =
-            (self.shared.clone(), self.served.clone(), self.id.clone(), self.begun);
+        let (shared, served, id, begun, place) =
+            (self.shared.clone(), self.served.clone(), self.id.clone(), self.begun, self.place);
+        let parting_max = if place.is_nested { Duration::ZERO } else { PARTING };
         self.is_recorded = true;
         let parting = async move {
             let mut recording =
-                Self { shared, served, id, begun, running: None, report: None, is_recorded: false };
+                Self { shared, served, id, begun, running: None, report: None, is_recorded: false, place };
             // Dropping it afterwards stops what still runs.
-            let _ = tokio::time::timeout(PARTING, running.evaluation.finished()).await;
+            let _ = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
             recording.report = report_of(&recording.shared, &running);
             recording.left();
             drop(running.permit);

@@ -1,21 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces across services, as W3C Trace Context names them.
 
+use std::fmt;
+
 use axum::http::{HeaderMap, HeaderName};
+use serde::{Serialize, Serializer};
+
+use uuid::fmt::Simple;
 
 use crate::unique;
 
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const LEN: usize = 55;
 
 /// The `traceparent` for a function: the trace of its request, or a new one,
 /// and a span of its own.
 pub(super) fn parent(headers: &HeaderMap) -> String {
     let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-    let span = &unique::uuid().simple().to_string()[16..];
-    match brought.and_then(parts) {
-        Some((trace, flags)) => format!("00-{trace}-{span}-{flags}"),
-        None => format!("00-{}-{span}-00", unique::uuid().simple()),
+    let (mut new_trace, mut span) = ([0; Simple::LENGTH], [0; Simple::LENGTH]);
+    let span = &unique::uuid().simple().encode_lower(&mut span)[16..];
+    let (trace, flags) = brought
+        .and_then(parts)
+        .unwrap_or_else(|| (unique::uuid().simple().encode_lower(&mut new_trace), "00"));
+    ["00", trace, span, flags].join("-")
+}
+
+/// One request to a function, or one call of another one, within its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    /// The span that a `traceparent` ends with.
+    pub(crate) fn of(traceparent: &str) -> Option<Self> {
+        parts(traceparent)?;
+        u64::from_str_radix(traceparent.get(36..52)?, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -56,6 +86,7 @@ mod tests {
             ours.starts_with(&format!("00-{TRACE}-")) && ours.ends_with("-01") && ours != brought,
             "{ours}"
         );
+        assert_eq!(Span::of(&ours).unwrap().to_string(), ours[36..52]);
         assert!(parts(&ours).is_some() && told(&format!("cc-{TRACE}-b7ad6b7169203331-01-x")).contains(TRACE));
     }
 

@@ -56,14 +56,14 @@ pub(crate) async fn call(
         path: path.to_owned(),
         query: uri.query().unwrap_or_default().to_owned(),
         headers: texts(&headers),
-        request_id: id.0.clone(),
+        request_id: id.0.to_string(),
         source,
     };
     let taken = take(&shared, call, &headers, std::mem::take(&mut body.bytes)).await?;
     let location = format!("/v1/async/{}", taken.id);
     let told = json!({
         "id": taken.id.to_string(),
-        "request_id": id.0,
+        "request_id": &*id.0,
         "function": served.name,
         "duplicate": taken.is_duplicate,
         "status": location,

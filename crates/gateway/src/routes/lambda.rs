@@ -151,6 +151,7 @@ async fn call(
         headers: &told,
         routed: None,
         source: "lambda",
+        nesting: None,
     };
     let Ended { answer, log, .. } = invocation.run(shared, permit, body).await;
     let mut response = match answer {
@@ -197,7 +198,7 @@ async fn later(
         path: "/".to_owned(),
         query: String::new(),
         headers: texts(&told(headers)),
-        request_id: id.0.clone(),
+        request_id: id.0.to_string(),
         source: Source::Lambda,
     };
     take(shared, call, headers, std::mem::take(&mut body.bytes)).await.map_err(refused)?;

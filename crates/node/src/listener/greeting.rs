@@ -10,7 +10,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Answers, Talk, converse};
+use super::{Answers, Talk, Version, converse};
+
+/// HTTP/2, as a handshake names it.
+pub(crate) const H2: &[u8] = b"h2";
 
 /// Of a listener's places so many are for connections whose handshake is under
 /// way: whoever connects and says nothing holds no more than these.
@@ -32,7 +35,7 @@ where
     F: Answers,
 {
     fn greet(self, stream: S, talk: Talk) -> impl Future<Output = ()> + Send + 'static {
-        converse(stream, self.0, talk)
+        converse(stream, Version::Unsaid, self.0, talk)
     }
 }
 
@@ -79,13 +82,16 @@ impl<F: Answers + Sync> Greeting<TcpStream> for Secured<F> {
             () = talk.stopped() => return,
         };
         match greeted {
-            Ok(Ok(Greeted::Tls(stream))) => converse(stream, self.front, talk).await,
-            Ok(Ok(Greeted::Plain(stream))) => converse(stream, self.plain, talk).await,
-            Ok(Err(error)) => tracing::debug!(%error, "a client did not get through the handshake"),
-            Err(_) => {
-                talk.terms.connections.cut("handshake-timeout");
-                tracing::debug!("a handshake took too long");
+            Ok(Ok(Greeted::Tls(stream))) => {
+                let version = match stream.get_ref().1.alpn_protocol() {
+                    Some(H2) => Version::Two,
+                    _ => Version::One,
+                };
+                converse(stream, version, self.front, talk).await;
             }
+            Ok(Ok(Greeted::Plain(stream))) => converse(stream, Version::Unsaid, self.plain, talk).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a client did not get through the handshake"),
+            Err(_) => talk.cut("handshake-timeout"),
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -14,29 +15,42 @@ use tokio::net::TcpStream;
 use super::*;
 
 /// More than the buffers of both ends hold together.
-const BIG_BYTES: usize = 64 << 20;
-const GENEROUS: Duration = Duration::from_secs(20);
+pub(super) const BIG_BYTES: usize = 64 << 20;
+pub(super) const GENEROUS: Duration = Duration::from_secs(20);
 const GET: &[u8] = b"GET /quick HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// Limits that no test reaches: they are longer than any of them waits.
-fn patient() -> Patience {
+pub(super) fn patient() -> Patience {
     Patience { head: 10 * GENEROUS, idle: 10 * GENEROUS, answer: 10 * GENEROUS }
 }
 
-struct House {
-    address: SocketAddr,
-    connections: Connections,
-    stop: signal::Sender<bool>,
-    server: JoinSet<()>,
+pub(super) struct House {
+    pub(super) address: SocketAddr,
+    pub(super) connections: Connections,
+    pub(super) stop: signal::Sender<bool>,
+    pub(super) server: JoinSet<()>,
+    /// Requests for `/forever` that were begun, and that have ended.
+    pub(super) forever: Arc<[AtomicUsize; 2]>,
 }
 
 impl House {
-    async fn new(connections_max: usize, patience: Patience) -> Self {
+    pub(super) async fn new(connections_max: usize, patience: Patience) -> Self {
         let (stop, stopping) = signal::channel(false);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let forever = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let counted = Arc::clone(&forever);
         let router = Router::new()
             .route("/quick", get(async || "quick"))
+            .route("/host", get(async |request: axum::extract::Request| host(&request)))
+            .route(
+                "/forever",
+                get(async move || {
+                    counted[0].fetch_add(1, Ordering::Relaxed);
+                    let _ended = Ended(counted);
+                    std::future::pending::<StatusCode>().await
+                }),
+            )
             .route("/big", get(async || vec![7_u8; BIG_BYTES]))
             .route("/silent", post(async |body: String| after_a_while(body + " after a silence").await))
             .route("/slow", get(async || after_a_while("slow".to_owned()).await));
@@ -44,19 +58,59 @@ impl House {
         let terms = Terms { connections_max, patience, connections: connections.clone() };
         let mut server = JoinSet::new();
         server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
-        Self { address, connections, stop, server }
+        Self { address, connections, stop, server, forever }
     }
 
-    async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
+    /// Until so many requests for `/forever` were begun (0) or have ended (1).
+    pub(super) async fn wait_for_forever(&self, which: usize, number: usize) {
+        let begun = Instant::now();
+        while self.forever[which].load(Ordering::Relaxed) < number {
+            assert!(begun.elapsed() < GENEROUS, "never {number} of {which}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
-    async fn wait_for(&self, open: i64) {
+    /// Until the request of this number was begun (`true`), or the connection
+    /// has ended.
+    pub(super) async fn wait_for_forever_or_end(&self, number: usize) -> bool {
+        loop {
+            if self.forever[0].load(Ordering::Relaxed) >= number {
+                return true;
+            }
+            if self.connections.open() == 0 {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    pub(super) async fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    pub(super) async fn wait_for(&self, open: i64) {
         let begun = Instant::now();
         while self.connections.open() != open {
             assert!(begun.elapsed() < GENEROUS, "never {open} open connections");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+}
+
+/// What a request says of its host, and its address.
+fn host(request: &axum::extract::Request) -> String {
+    let host = request.headers()["host"].to_str().unwrap();
+    format!("{host} {} {:?}", request.uri(), request.headers().get("cookie"))
+}
+
+/// Counts when it is dropped.
+struct Ended(Arc<[AtomicUsize; 2]>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0[1].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -215,34 +269,11 @@ async fn stopping_answers_what_is_under_way_and_nothing_else() {
 
 #[tokio::test]
 async fn whoever_leaves_ends_the_request() {
-    let (ended, mut saw) = signal::channel(false);
-    let ended = Arc::new(ended);
-    let router = Router::new().route(
-        "/forever",
-        get(async move || {
-            let _told = Told(Arc::clone(&ended));
-            std::future::pending::<StatusCode>().await
-        }),
-    );
-    let (_stop, stopping) = signal::channel(false);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let terms = Terms { connections_max: 1, patience: patient(), connections: Connections::default() };
-    let mut server = JoinSet::new();
-    server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
-    let mut client = TcpStream::connect(address).await.unwrap();
+    let house = House::new(1, patient()).await;
+    let mut client = house.connect().await;
     client.write_all(b"GET /forever HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!*saw.borrow());
+    house.wait_for_forever(0, 1).await;
+    assert_eq!(house.forever[1].load(Ordering::Relaxed), 0);
     drop(client);
-    tokio::time::timeout(GENEROUS, saw.wait_for(|ended| *ended)).await.unwrap().unwrap();
-}
-
-/// Tells when it is dropped.
-struct Told(Arc<signal::Sender<bool>>);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let _ = self.0.send(true);
-    }
+    house.wait_for_forever(1, 1).await;
 }

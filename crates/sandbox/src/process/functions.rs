@@ -260,9 +260,9 @@ impl Functions {
             Starter::Template(_) => Origin::Forked,
             Starter::Cold(_) => Origin::Cold,
         };
-        let seat = Arc::new(Seat::new(spec, origin));
+        let seat = Arc::new(Seat::new(spec, origin, self.options.reactor.clone()));
         let instance = self.instance(&seat)?;
-        seat.take(instance, self.options.reactor.as_deref());
+        seat.take(instance);
         Ok(seat)
     }
 
@@ -350,8 +350,7 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        seat.begin(&slices, call.deadline, done, self.options.reactor.as_deref())
-            .map_err(|(fault, _)| fault)?;
+        seat.begin(&slices, call.deadline, call.callees.clone(), done).map_err(|(fault, _)| fault)?;
         if self.options.reactor.is_none() {
             seat.drive();
         }
@@ -367,7 +366,7 @@ impl Functions {
         let _making = seat.making.lock();
         if !seat.has_instance() {
             let instance = self.instance(seat)?;
-            seat.take(instance, self.options.reactor.as_deref());
+            seat.take(instance);
         }
         Ok(())
     }
@@ -516,9 +515,9 @@ impl Sandbox for Functions {
     }
 
     fn begin(&self, id: SandboxId, call: Call, then: Then) {
-        let Some(reactor) = self.options.reactor.as_deref() else {
+        if self.options.reactor.is_none() {
             return then(self.invoke(id, call).map(|Invoked::Done(outcome)| outcome));
-        };
+        }
         let seat = match self.enter(id, &call) {
             Ok(Ok(seat)) => seat,
             Ok(Err(fault)) => return then(Ok(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
@@ -534,7 +533,7 @@ impl Sandbox for Functions {
         // not for whoever brings calls.
         let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
         let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, done, Some(reactor)) {
+        match seat.begin(&slices, call.deadline, call.callees, done) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((fault, done)) => done(CallEnd { result: Err(fault), log: Vec::new() }),
         }

@@ -307,7 +307,12 @@ impl Runtime {
     fn start(&self, control: OwnedFd) -> Result<Child, Error> {
         let (program, arguments) = self.options.init.split_first().ok_or(Error::Ended)?;
         let mut command = Command::new(program);
-        command.args(arguments).env_clear().current_dir("/").stdin(Stdio::from(control));
+        command
+            .args(arguments)
+            .env_clear()
+            .envs([linux::SMALL_HEAP])
+            .current_dir("/")
+            .stdin(Stdio::from(control));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map_err(Error::kernel("start a container's init"))
     }
