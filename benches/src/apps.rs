@@ -131,7 +131,10 @@ impl Node {
         let tree: TreeBuilder = [limits_handle, procedure].into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
         let application = self.store.local(handle).context("a tree was not kept")?;
-        Ok((Spec { procedure, limits }, Call { application, handle, limits, procedure, deadline: None }))
+        Ok((
+            Spec { procedure, limits },
+            Call { application, handle, limits, procedure, deadline: None, callees: None },
+        ))
     }
 
     fn create(&self, spec: Spec) -> anyhow::Result<SandboxId> {

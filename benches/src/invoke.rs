@@ -267,7 +267,14 @@ fn runner_only(bench: &mut Bench, codelet: Handle) -> anyhow::Result<Vec<Sample>
                 let handle = bench.application(limits_handle, codelet, &pair(i)).definition();
                 let application = bench.node.store().local(handle).context("a tree was not kept")?;
                 let limits = Limits::from_handle(limits_handle)?;
-                Ok(sandbox::Call { application, handle, limits, procedure: codelet, deadline: None })
+                Ok(sandbox::Call {
+                    application,
+                    handle,
+                    limits,
+                    procedure: codelet,
+                    deadline: None,
+                    callees: None,
+                })
             })
             .collect::<anyhow::Result<_>>()?;
         samples.push(batch(BATCH, || {

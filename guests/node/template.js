@@ -30,7 +30,7 @@
   const { Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
 
-  const VERSION = 3;
+  const VERSION = 4;
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
@@ -48,6 +48,10 @@
   /* The turn of what happens outside of calls. */
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+  const [ASK, TOLD] = [10, 11];
+  /* Of calls of other functions: how many may have no answer yet, and bytes of name, type and body. */
+  const ASKS_MAX = 64;
+  const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
   const INTS_IN_ADVANCE = 1024;
@@ -306,6 +310,9 @@
       this.turns = new Set();
       // Whose turn it is, where several calls run at once.
       this.whose = null;
+      // Calls of other functions that have no answer yet, by their ids.
+      this.asked = new Map();
+      this.lastAsk = 0;
     }
 
     send(kind, turn, parts) {
@@ -337,6 +344,51 @@
     act(kind, number, payload) {
       if (kind === LOAD) this.load(payload);
       else if (kind === CALL) this.call(number, payload);
+      else if (kind === TOLD) this.told(payload);
+    }
+
+    /* Calls the function of a name: a promise of status, type and body of the
+     * answer. If the call that runs ends before, nobody waits for it any more. */
+    ask(name, type, body) {
+      const turn = this.current();
+      if (turn === null || turn.number === OUTSIDE) {
+        return Promise.reject(new Error('functions are called while a request is handled, not before or after it'));
+      }
+      const [nameBytes, typeBytes] = [Buffer.from(name), Buffer.from(type)];
+      if (nameBytes.length > ASK_NAME_MAX || typeBytes.length > ASK_TYPE_MAX) {
+        const why = `a function's name has at most ${ASK_NAME_MAX} bytes, a content type ${ASK_TYPE_MAX}`;
+        return Promise.reject(new RangeError(why));
+      }
+      if (body.length > ASK_BODY_MAX) {
+        const why = `the payload has ${body.length} bytes; a call of a function takes ${ASK_BODY_MAX}`;
+        return Promise.reject(new RangeError(why));
+      }
+      if (this.asked.size >= ASKS_MAX) {
+        const why = `${ASKS_MAX} calls of other functions are under way; await some of them`;
+        return Promise.reject(new RangeError(why));
+      }
+      do this.lastAsk = (this.lastAsk + 1) >>> 0;
+      while (this.asked.has(this.lastAsk));
+      const id = this.lastAsk;
+      const head = Buffer.allocUnsafe(8 + nameBytes.length);
+      head.writeUInt32LE(id, 0);
+      head.writeUInt16LE(nameBytes.length, 4);
+      nameBytes.copy(head, 6);
+      head.writeUInt16LE(typeBytes.length, 6 + nameBytes.length);
+      return new Promise((resolve) => {
+        this.asked.set(id, { turn, resolve });
+        this.send(ASK, turn.number, [head, typeBytes, body]);
+      });
+    }
+
+    told(payload) {
+      const id = payload.readUInt32LE(0);
+      const asked = this.asked.get(id);
+      // The call that it was for may have ended.
+      if (!asked) return;
+      this.asked.delete(id);
+      const bodyAt = 8 + payload.readUInt16LE(6);
+      asked.resolve([payload.readUInt16LE(4), payload.toString('utf8', 8, bodyAt), payload.subarray(bodyAt)]);
     }
 
     load(payload) {
@@ -349,7 +401,7 @@
       const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
       const turn = this.begin(OUTSIDE);
       try {
-        const { apply, ready } = compile(name, payload.toString('utf8', nameEnd));
+        const { apply, ready } = compile(name, payload.toString('utf8', nameEnd), (...all) => this.ask(...all));
         this.apply = apply;
         // A module may need more than this turn of the loop, as ES modules do.
         // What was rejected and not caught is known after the last of them.
@@ -424,6 +476,7 @@
     /* One answer to each question; what comes later is too late. */
     answer(turn, kind, parts) {
       if (!this.turns.delete(turn)) return;
+      for (const [id, asked] of this.asked) if (asked.turn === turn) this.asked.delete(id);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.send(kind, turn.number, parts);
     }
@@ -475,9 +528,10 @@
   }
 
   /* What a CommonJS module with this source exports: the function `apply`, and
-   * maybe `ready`, a promise. */
-  function compile(name, source) {
+   * maybe `ready`, a promise. It finds `ask` in its `module`. */
+  function compile(name, source, ask) {
     const module = new Module(name, null);
+    module.ask = ask;
     module.filename = `${name}.js`;
     module.paths = [];
     module._compile(source, module.filename);

@@ -25,6 +25,7 @@ RESULT_BYTES_MAX = 64 << 20
 NAMES_SHOWN_MAX = 8
 DEPTH_MAX = 200
 STACK_FRAMES_MAX = 16
+ERROR_BYTES_SHOWN = 256
 TEXT_TYPES = frozenset(
     ("application/x-www-form-urlencoded", "application/xml", "application/javascript", "application/yaml",
      "application/x-ndjson", "application/graphql", "application/sql")
@@ -289,6 +290,82 @@ class Context:
         from urllib.parse import unquote
 
         return {name: unquote(value) for name, value in headers.items()}
+
+
+# -------------------------------------------------------------------- calls
+
+
+class CallError(Exception):
+    """What comes of a call of a function that gave no answer, or one with a
+    status of 400 and more."""
+
+    def __init__(self, function, status, kind, body):
+        problem = problem_of(kind, body)
+        self.function, self.status, self.body = function, status, body
+        self.component = problem.get("component", "function")
+        self.reason = problem.get("detail") or f"it answered with status {status}: {shown(body)}"
+        self.request_id = problem.get("request_id", "")
+        self.suggestion = problem.get("suggestion", "")
+        request = f", request {self.request_id}" if self.request_id else ""
+        text = f"calling {function} failed: {self.reason} (component {self.component}{request})"
+        super().__init__(f"{text}; {self.suggestion}" if self.suggestion else text)
+
+
+def problem_of(kind, body):
+    if kind != "application/problem+json":
+        return {}
+    problem = decode_json(body.decode())
+    return problem if isinstance(problem, dict) else {}
+
+
+def shown(body):
+    return body[:ERROR_BYTES_SHOWN].decode("utf-8", "replace") + ("…" if len(body) > ERROR_BYTES_SHOWN else "")
+
+
+def payload_of(payload):
+    """Type and body of what a function is called with."""
+    if payload is None:
+        return "", b""
+    if isinstance(payload, str):
+        return "text/plain; charset=utf-8", utf8(payload)
+    if isinstance(payload, (bytes, bytearray, memoryview)):
+        return "application/octet-stream", bytes(payload)
+    return "application/json", json_bytes(payload, "the payload")
+
+
+def returned(kind, body):
+    """What a function that was called has returned."""
+    if body:
+        return event_of(body, kind)
+    if kind.startswith("text/"):
+        return ""
+    return b"" if kind == "application/octet-stream" else None
+
+
+def call(name, payload=None):
+    """Calls the function of a name, and gives what it returns."""
+    if not isinstance(name, str):
+        raise TypeError(f"a function is called by its name, a str, not a {kind_name(type(name))}")
+    status, kind, body = ask(name, *payload_of(payload))  # noqa: F821 - the template's
+    if status >= 400:
+        raise CallError(name, status, kind, body)
+    return returned(kind, body)
+
+
+async def call_async(name, payload=None):
+    """The same for handlers that are coroutines."""
+    import asyncio
+
+    return await asyncio.get_running_loop().run_in_executor(None, call, name, payload)
+
+
+def install_sinew():
+    """The module `sinew`, for functions to import."""
+    module = type(sys)("sinew", "What a function may ask of the node that it runs on.")
+    for member in (call, call_async, CallError):
+        setattr(module, member.__name__, member)
+    CallError.__module__ = "sinew"
+    sys.modules["sinew"] = module
 
 
 # ----------------------------------------------------------------- handlers
@@ -557,6 +634,7 @@ def load(settings):
     # A module of the user's may have this one's name.
     if getattr(sys.modules.get(__name__), "SETTINGS", None) is settings:
         del sys.modules[__name__]
+    install_sinew()
     handler = member(imported(module_name), module_name, attribute)
     return adapted(handler, name)
 

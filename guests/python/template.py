@@ -30,7 +30,7 @@ import threading
 import traceback
 import types
 
-VERSION = 3
+VERSION = 4
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
@@ -45,7 +45,10 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 
 # The turn of what happens outside of calls.
 OUTSIDE = 0
-HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED = range(1, 10)
+HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
+# Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
+ASKS_MAX = 64
+ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
 
 
 # ---------------------------------------------------------------- template
@@ -221,6 +224,10 @@ class Channel:
             have += len(pieces[-1])
         self.data, self.at = b"".join(filter(None, pieces)), 0
 
+    def head(self):
+        """Of the next frame: length, kind, turn."""
+        return FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size))
+
     def send(self, kind, turn, *parts):
         size = sum(map(len, parts))
         head = FRAME_HEAD.pack(size, kind, turn)
@@ -230,6 +237,93 @@ class Channel:
             self.stream.sendall(head)
             for part in parts:
                 self.stream.sendall(part)
+
+
+class Callees:
+    """Calls of other functions. Threads may make them at the same time: one of
+    those that wait reads the channel, and hands the others what is theirs."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.changed = threading.Condition(threading.Lock())
+        self.turn = OUTSIDE
+        self.last = 0
+        # What came of each call that is waited for; None until something did.
+        self.answers = {}
+        self.is_reading = False
+        # A frame that is no answer, read by a thread that waits for one.
+        self.order = None
+
+    def begin(self, turn):
+        self.turn = turn
+
+    def end(self):
+        """The call that runs is over, and with it those that it made."""
+        with self.changed:
+            self.turn = OUTSIDE
+            for number in self.answers:
+                self.answers[number] = ENDED
+            self.changed.notify_all()
+
+    def ask(self, name, kind, body):
+        """Calls the function of a name: status, type and body of the answer."""
+        name, kind = name.encode(), kind.encode()
+        if len(name) > ASK_NAME_MAX or len(kind) > ASK_TYPE_MAX:
+            raise ValueError(f"a function's name has at most {ASK_NAME_MAX} bytes, a content type {ASK_TYPE_MAX}")
+        if len(body) > ASK_BODY_MAX:
+            raise ValueError(f"the payload has {len(body)} bytes; a call of a function takes {ASK_BODY_MAX}")
+        with self.changed:
+            if self.turn == OUTSIDE:
+                raise RuntimeError("functions are called while a request is handled, not before or after it")
+            if len(self.answers) >= ASKS_MAX:
+                raise RuntimeError(f"{ASKS_MAX} calls of other functions are under way; wait for some of them")
+            self.last = (self.last + 1) & 0xFFFFFFFF
+            number, turn = self.last, self.turn
+            self.answers[number] = None
+            head = struct.pack(f"<IH{len(name)}sH", number, len(name), name, len(kind))
+            self.channel.send(ASK, turn, head, kind, body)
+            return self.wait(lambda: self.answers[number] is not None, lambda: self.answers.pop(number))
+
+    def next_order(self):
+        """The head of the next frame that is nobody's answer; the rest of it is
+        left to be received."""
+        # Nobody can begin to wait for an answer now: no call runs.
+        if not self.answers and self.order is None:
+            return self.channel.head()
+        with self.changed:
+            return self.wait(lambda: self.order is not None, self.take_order)
+
+    def take_order(self):
+        order, self.order = self.order, None
+        return order
+
+    def wait(self, is_there, take):
+        """Waits for what another thread may bring; reads, if none does."""
+        while not is_there():
+            # A frame that nobody has taken is all that there is to read for now.
+            if self.is_reading or self.order is not None:
+                self.changed.wait()
+                continue
+            self.is_reading = True
+            self.changed.release()
+            try:
+                length, kind, turn = self.channel.head()
+                payload = self.channel.receive(length) if kind == TOLD else None
+            finally:
+                self.changed.acquire()
+                self.is_reading = False
+            if kind != TOLD:
+                self.order = (length, kind, turn)
+            else:
+                number, status, size = struct.unpack_from("<IHH", payload)
+                if number in self.answers and self.answers[number] is None:
+                    self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
+            self.changed.notify_all()
+        return take()
+
+
+# The answer to a call whose own call has ended.
+ENDED = (503, "text/plain", b"the request that made this call is over")
 
 
 class Log(io.RawIOBase):
@@ -258,6 +352,7 @@ class Instance:
         self.result_max = 0
         # Of the call that runs.
         self.turn = OUTSIDE
+        self.callees = Callees(channel)
         sys.stdout, sys.stderr = (
             io.TextIOWrapper(
                 io.BufferedWriter(Log(self, number), 8192), "utf-8", "backslashreplace", line_buffering=True
@@ -270,6 +365,7 @@ class Instance:
     def left_behind(self):
         """A process that the function forks is no instance: it has no channel."""
         self.channel.lock = threading.Lock()
+        self.callees = Callees(self.channel)
         self.log_left = -1
         try:
             os.close(CHANNEL)
@@ -289,11 +385,14 @@ class Instance:
     def serve(self):
         self.channel.send(HELLO, OUTSIDE, struct.pack("<4sHI", b"SNWP", VERSION, os.getpid()))
         while True:
-            length, kind, turn = FRAME_HEAD.unpack(self.channel.receive(FRAME_HEAD.size))
+            length, kind, turn = self.callees.next_order()
             if kind == LOAD:
                 self.load(self.channel.receive(length))
             elif kind == CALL:
                 self.call(turn)
+            elif kind == TOLD:
+                # The call that it was for is over.
+                self.channel.receive(length)
             else:
                 return
 
@@ -307,6 +406,7 @@ class Instance:
         try:
             module = types.ModuleType(name)
             module.__file__ = file
+            module.ask = self.callees.ask
             sys.modules[name] = module
             text = source.decode()
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -330,12 +430,15 @@ class Instance:
         sizes = struct.unpack(f"<{count}I", self.channel.receive(4 * count))
         arguments = [self.channel.receive(size) for size in sizes]
         self.log_left, self.turn = self.log_max, turn
+        self.callees.begin(turn)
         try:
             result = self.apply(*arguments)
         except BaseException as error:
+            self.callees.end()
             self.flush()
             self.raised(error)
         else:
+            self.callees.end()
             self.flush()
             self.answer(result)
         # What threads print between two calls is of no call.

@@ -4,7 +4,7 @@
 //! (`sandbox/src/process/channel.rs`).
 
 /// Of the wire; the templates say the same number.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Instance to node, the first frame.
 pub const HELLO: u8 = 1;
 /// Node to instance: the function.
@@ -23,11 +23,25 @@ pub const BAD_RESULT: u8 = 7;
 pub const LOG: u8 = 8;
 /// Instance to node: why there is none, in the place of [`HELLO`].
 pub const UNCONFINED: u8 = 9;
+/// Instance to node: to call another function.
+pub const ASK: u8 = 10;
+/// Node to instance: what the other function answered.
+pub const TOLD: u8 = 11;
 
 /// Names a call on its instance.
 pub type Turn = u32;
 /// The turn of what happens outside of calls.
 pub const OUTSIDE: Turn = 0;
 
+/// Names a nested call among those of its instance that have no answer yet.
+pub type AskId = u32;
+/// Nested calls of one instance that have no answer yet.
+pub const ASKS_MAX: usize = 64;
+/// Bytes of the name that is called.
+pub const ASK_NAME_MAX: usize = 128;
+/// Bytes of what the body of a nested call is said to be.
+pub const ASK_TYPE_MAX: usize = 256;
+/// Bytes of the body of a nested call.
+pub const ASK_BODY_MAX: usize = 16 << 20;
 /// Bytes of each of the texts of a failure.
 pub const TEXT_LEN_MAX: usize = 4096;

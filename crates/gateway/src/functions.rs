@@ -190,6 +190,10 @@ pub trait Functions: Send + Sync {
     /// Never blocks.
     fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>>;
 
+    /// Whether a request to it would begin at once, as far as its concurrency
+    /// goes. Never blocks.
+    fn has_place(&self, served: &Served) -> bool;
+
     /// The main version of each function, by name.
     fn all(&self) -> Vec<Arc<Served>>;
 

@@ -19,7 +19,8 @@ use serde::Serialize;
 
 pub(crate) use answer::Answer;
 pub(crate) use recording::SERVER_TIMING;
-use recording::{Recording, Running};
+use recording::{Place, Recording, Running};
+pub(crate) use trace::{Span, TRACEPARENT};
 
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Evaluated, Priority};
@@ -61,6 +62,19 @@ pub(crate) struct Invocation<'a> {
     pub(crate) routed: Option<&'a Routed>,
     /// How it came: `http`, `lambda`, `event` …
     pub(crate) source: &'static str,
+    /// By which function, if it was one.
+    pub(crate) nesting: Option<Nesting>,
+}
+
+/// What a function that calls another one hands down, besides the trace.
+#[derive(Debug, Clone)]
+pub(crate) struct Nesting {
+    /// Its name.
+    pub(crate) caller: String,
+    /// Functions that wait for this call, one for another.
+    pub(crate) depth: u32,
+    /// When the caller must have ended.
+    pub(crate) deadline: Instant,
 }
 
 /// How an invocation ended.
@@ -88,14 +102,24 @@ struct Head<'a> {
     version: u64,
     deadline_ms: u64,
     source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depth: Option<u32>,
 }
 
 impl Invocation<'_> {
     /// Runs it. Dropped before its end, it counts as one whose client has left.
     pub(crate) async fn run(self, shared: &Arc<Shared>, permit: Permit, body: Buffered) -> Ended {
-        let mut recording = Recording::begin(shared, &self.served, self.id);
-        let head = self.head();
-        let answer = answer(shared, &self.served, permit, head, body, &mut recording).await;
+        // What gets no head can make no calls, and is in the trace as far as its caller.
+        let has_head = !(self.served.is_pure || self.served.is_codelet);
+        let traceparent = if has_head { trace::parent(self.headers) } else { String::new() };
+        let place = self.place(&traceparent);
+        let mut recording = Recording::begin(shared, &self.served, self.id, place);
+        let time = self.time();
+        let head = if has_head { self.head(traceparent, time) } else { Vec::new() };
+        let latest = self.latest();
+        let answer = answer(shared, &self.served, permit, head, body, latest, &mut recording).await;
         let log = recording.log().to_vec();
         let (status, failure) = match &answer {
             Ok(answer) => (answer.status, None),
@@ -104,16 +128,33 @@ impl Invocation<'_> {
         Ended { answer, timing: recording.end(status, failure), log }
     }
 
-    fn head(&self) -> Vec<u8> {
+    /// How long it may take.
+    fn time(&self) -> Duration {
+        let own = self.served.timeout;
+        let left = |nesting: &Nesting| nesting.deadline.saturating_duration_since(Instant::now());
+        self.nesting.as_ref().map_or(own, |nesting| own.min(left(nesting)))
+    }
+
+    /// When nobody waits for it any more.
+    fn latest(&self) -> Instant {
+        let own = Instant::now() + self.served.timeout.saturating_add(GRACE);
+        self.nesting.as_ref().map_or(own, |nesting| own.min(nesting.deadline))
+    }
+
+    fn place(&self, traceparent: &str) -> Place {
+        let is_nested = self.nesting.is_some();
+        let brought = self.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let parent = if is_nested { brought.and_then(Span::of) } else { None };
+        Place { span: Span::of(traceparent), parent, is_nested }
+    }
+
+    fn head(&self, traceparent: String, time: Duration) -> Vec<u8> {
         let served = &self.served;
-        if served.is_pure || served.is_codelet {
-            return Vec::new();
-        }
         let told = self.headers.iter();
         let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);
         let mut headers: Vec<(&str, Cow<'_, str>)> =
             told.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))).collect();
-        headers.push(("traceparent", trace::parent(self.headers).into()));
+        headers.push(("traceparent", traceparent.into()));
         let head = Head {
             method: self.method,
             path: self.path,
@@ -124,8 +165,10 @@ impl Invocation<'_> {
             request_id: &self.id.0,
             function: &served.name,
             version: served.version,
-            deadline_ms: millis(since_1970() + served.timeout),
+            deadline_ms: millis(since_1970() + time),
             source: self.source,
+            caller: self.nesting.as_ref().map(|nesting| nesting.caller.as_str()),
+            depth: self.nesting.as_ref().map(|nesting| nesting.depth),
         };
         let mut text = Vec::with_capacity(HEAD_BYTES);
         // Strings and numbers only: serialization has nothing to fail on.
@@ -149,10 +192,10 @@ async fn answer(
     permit: Permit,
     head: Vec<u8>,
     body: Buffered,
+    latest: Instant,
     recording: &mut Recording,
 ) -> Result<Answer, Problem> {
     let brought = Arc::new((head, body));
-    let latest = Instant::now() + served.timeout.saturating_add(GRACE);
     let mut end = run(shared, served, permit.clone(), &brought, latest, recording).await?;
     // An instance that ended before it answered says nothing about the request,
     // which another one may be asked where the function allows it.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::invocation::Span;
+
 /// Records that are kept.
 const RECORDS_MAX: usize = 10_000;
 /// Bytes of all that is kept.
@@ -24,6 +26,14 @@ const RECORD_BYTES: usize = 256;
 pub(crate) struct Record {
     /// Its number; the next one's is one more.
     pub(crate) sequence: u64,
+    /// Names it among those of its request; none of what can make no calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) span: Option<Span>,
+    /// The one that called it, if that was a function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<Span>,
+    /// When it began, in microseconds since 1970.
+    pub(crate) begun_us: u64,
     /// When it ended, in milliseconds since 1970.
     pub(crate) time_ms: u64,
     pub(crate) request_id: String,
@@ -111,6 +121,9 @@ mod tests {
     fn record(function: &str, log: &str) -> Record {
         Record {
             sequence: 0,
+            span: None,
+            parent: None,
+            begun_us: 1,
             time_ms: 1,
             request_id: format!("{function}-id"),
             function: function.to_owned(),

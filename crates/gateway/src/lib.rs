@@ -29,6 +29,7 @@ mod invocation;
 mod journal;
 mod keys;
 mod metrics;
+mod nested;
 mod openapi;
 mod options;
 mod problem;
@@ -54,6 +55,7 @@ pub use functions::{
     Served, VersionCounts,
 };
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
+pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;
 pub use router::{Gateway, router};
 

@@ -26,11 +26,18 @@ impl RequestId {
         let brought = headers.get(&X_REQUEST_ID).and_then(|value| value.to_str().ok());
         match brought.filter(|id| is_sane(id)) {
             Some(id) => Self(id.into()),
-            None => {
-                let mut text = [0; Hyphenated::LENGTH];
-                Self(Arc::from(&*unique::uuid().hyphenated().encode_lower(&mut text)))
-            }
+            None => Self::new(),
         }
+    }
+
+    /// One that was given before, or a new one if it is none.
+    pub(crate) fn from_text(text: &str) -> Self {
+        if is_sane(text) { Self(text.into()) } else { Self::new() }
+    }
+
+    fn new() -> Self {
+        let mut text = [0; Hyphenated::LENGTH];
+        Self(Arc::from(&*unique::uuid().hyphenated().encode_lower(&mut text)))
     }
 }
 

@@ -27,6 +27,7 @@ use crate::front::{Checks, Front};
 use crate::journal::Journal;
 use crate::keys::Access;
 use crate::metrics::Metrics;
+use crate::nested::{CallGraph, NestedCalls};
 use crate::options::Options;
 use crate::problem::Problem;
 use crate::text::shortened;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) lots: AtomicU64,
     /// Whoever makes calls that wait.
     pub(crate) wake: Wake,
+    /// Which functions have called which.
+    pub(crate) calls: CallGraph,
     /// What requests with keys are counted by.
     pub(crate) guard: keys::Guard,
 }
@@ -190,6 +193,7 @@ impl Gateway {
             departed: Mutex::default(),
             lots: AtomicU64::new(0),
             wake: Wake::default(),
+            calls: CallGraph::default(),
             guard: keys::Guard::default(),
             options,
         };
@@ -199,6 +203,11 @@ impl Gateway {
     /// Where the listeners count their connections, for `/metrics`.
     pub fn connections(&self) -> Connections {
         self.shared.metrics.connections().clone()
+    }
+
+    /// What makes the calls of functions by functions.
+    pub fn nested_calls(&self) -> NestedCalls {
+        NestedCalls::new(&self.shared)
     }
 
     /// Makes the calls that wait in the backend's queue, until `stop`; returns

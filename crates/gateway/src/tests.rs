@@ -14,6 +14,7 @@ mod functions;
 mod keys;
 mod labels;
 mod limits;
+mod nested;
 mod objects;
 mod operations;
 

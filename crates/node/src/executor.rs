@@ -115,9 +115,14 @@ impl Executor {
         let mut outcome = self.invoke_once(call);
         while is_interrupted(&outcome) && self.stopped().is_none() {
             outcome = match self.store.get(handle) {
-                Ok(Some(application)) => {
-                    self.invoke_once(Call { application, handle, limits, procedure, deadline: None })
-                }
+                Ok(Some(application)) => self.invoke_once(Call {
+                    application,
+                    handle,
+                    limits,
+                    procedure,
+                    deadline: None,
+                    callees: None,
+                }),
                 _ => {
                     let detail = format!("{handle} was lost before its application began anew; ask again");
                     never_ran(Fault { code: FailureCode::MissingData, detail })
@@ -262,6 +267,7 @@ impl Host for Executor {
             limits,
             procedure,
             deadline: None,
+            callees: None,
         });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);

@@ -308,6 +308,10 @@ fn texts(pairs: &Pairs) -> Vec<(String, String)> {
 }
 
 impl Functions for Deployments {
+    fn has_place(&self, served: &Served) -> bool {
+        self.processes.has_place(served.procedure)
+    }
+
     fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>> {
         let serving = self.serving.read();
         let version = serving.functions.get(name)?.version_of(qualifier, lot)?;

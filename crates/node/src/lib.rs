@@ -41,6 +41,7 @@ pub use outbound::check_host;
 pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
+pub use sandbox::process::{IMPORTS_MAX, is_module};
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
 

@@ -6,6 +6,7 @@
 //! the thread that reads the instance's answer. One fleet has the instances of
 //! all runtimes; it is begun when it is first needed.
 
+mod nested;
 mod reports;
 mod runtimes;
 
@@ -24,6 +25,7 @@ use store::{Object, Store};
 
 use crate::Scheduler;
 use crate::visitors::{Visiting, Visitors};
+use nested::Nested;
 use reports::Reports;
 use runtimes::Runtimes;
 pub(crate) use runtimes::RuntimesOptions;
@@ -65,6 +67,7 @@ pub(crate) struct Processes {
     reports: Mutex<Reports>,
     under_way: Mutex<UnderWay>,
     visiting: Visiting,
+    nested: Nested,
 }
 
 /// What a deployment says of its procedure.
@@ -80,6 +83,13 @@ pub(crate) struct Expected {
     pub(crate) calls_at_once: u32,
     /// Of one call, waiting included; `None`: as its settings say.
     pub(crate) timeout: Option<Duration>,
+}
+
+impl Expected {
+    /// Applications of it that can run at once.
+    fn places(&self) -> usize {
+        self.concurrency as usize * self.calls_at_once as usize
+    }
 }
 
 impl Default for Expected {
@@ -159,6 +169,7 @@ impl Processes {
             reports: Mutex::default(),
             under_way: Mutex::default(),
             visiting: Visiting::default(),
+            nested: Nested::default(),
         })
     }
 
@@ -277,8 +288,7 @@ impl Processes {
             return Err(Fault::new(code, STOPPED));
         }
         let expected = self.expected(procedure);
-        let places = expected.concurrency as usize * expected.calls_at_once as usize;
-        let most = (places + expected.waiting as usize).min(UNDER_WAY_MAX);
+        let most = (expected.places() + expected.waiting as usize).min(UNDER_WAY_MAX);
         let now = under_way.by_procedure.entry(procedure).or_default();
         if *now >= most {
             let why = format!("{now} requests of this function run or wait already; try again later");
@@ -288,6 +298,18 @@ impl Processes {
         let taken = Taken { request: application.request_id(), ticket: None, is_stopped: false };
         under_way.by_job.insert(application.job, taken);
         Ok(())
+    }
+
+    /// Whether one more application of this procedure would find a place, as far
+    /// as its concurrency goes.
+    pub(crate) fn has_place(&self, procedure: Handle) -> bool {
+        let places = self.expected(procedure).places();
+        self.under_way.lock().by_procedure.get(&procedure).is_none_or(|now| *now < places)
+    }
+
+    /// Has functions call each other by this.
+    pub(crate) fn connect(&self, calls: gateway::NestedCalls) {
+        self.nested.connect(calls);
     }
 
     /// Ends what runs or waits here for a request, which was marked as stopped
@@ -406,6 +428,7 @@ impl Processes {
             limits,
             procedure,
             deadline: Some(deadline),
+            callees: self.nested.callees(&application.data, &self.store, deadline),
         };
         Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
     }

@@ -118,6 +118,7 @@ async fn serve(
         ..gateway::Options::default()
     };
     let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);
+    node.processes.connect(gateway.nested_calls());
     let terms = Terms {
         connections_max: node.budgets().connections_max,
         patience: options.patience,

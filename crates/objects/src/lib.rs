@@ -18,6 +18,7 @@ mod handle;
 mod limits;
 mod pairs;
 mod selection;
+mod suggest;
 mod text;
 mod tree;
 
@@ -28,6 +29,7 @@ pub use handle::{BLOB_SIZE_MAX, HASH_LEN, Handle, Kind, LITERAL_LEN_MAX, TREE_EN
 pub use limits::{LIMITS_LEN, Limits, MEMORY_DEFAULT_BYTES};
 pub use pairs::{PAIR_NAME_MAX, PAIR_VALUE_MAX, PAIRS_MAX, Pairs};
 pub use selection::{Part, Selection};
+pub use suggest::closest;
 pub use tree::{TreeBuilder, TreeView};
 
 /// What is wrong with bytes or text that claim to be one of this crate's types.

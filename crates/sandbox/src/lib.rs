@@ -13,10 +13,12 @@
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod keep_alive;
+mod nested;
 pub mod process;
 mod sandbox;
 pub mod wasm;
 
+pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
 pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
     Then,

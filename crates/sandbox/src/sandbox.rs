@@ -9,10 +9,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use objects::{FailureCode, Handle, Limits};
 use store::Object;
+
+use crate::nested::Callees;
 
 /// The most bytes of a fault's text. A longer one is cut at a character.
 pub const DETAIL_LEN_MAX: usize = 4096;
@@ -90,6 +93,9 @@ pub struct Call {
     /// When the call must have ended, if that is sooner than the sandbox's own
     /// limit. A codelet has none: whoever called it interrupts it.
     pub deadline: Option<Instant>,
+    /// Who makes the calls of other functions that it asks for. `None`: there
+    /// are none. A codelet asks for none.
+    pub callees: Option<Arc<dyn Callees>>,
 }
 
 /// How far an invocation got.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew describe`: one function, its settings, its versions, its numbers.
+//! `sinew describe`: one function, its settings, its versions, its numbers; or
+//! one request, with the calls between functions that it led to.
+
+mod request;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::quantity::{grouped, human_bytes};
@@ -11,19 +15,43 @@ use crate::quantity::{grouped, human_bytes};
 /// Versions that are shown to people; `-o json` has all.
 const VERSIONS_SHOWN_MAX: usize = 10;
 
-/// Which function.
+/// Which function, or which request.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sinew describe hello            what it is, its versions, its numbers\n  \
+    sinew describe --request-id ID  one request, and the calls between functions that it led to"
+)]
 pub(crate) struct Arguments {
     /// The function
-    name: String,
+    #[arg(required_unless_present = "request_id")]
+    name: Option<String>,
+    /// A request instead; ID is in X-Request-Id and in problems
+    #[arg(long, value_name = "ID", conflicts_with = "name")]
+    request_id: Option<String>,
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
-    let function = node.function(&arguments.name).await?;
+    if let Some(id) = &arguments.request_id {
+        return describe_request(id, node, output).await;
+    }
+    let function = node.function(arguments.name.as_deref().unwrap_or_default()).await?;
     if output.is_json() {
         return output.json(&function);
     }
     output.bytes(described(&function).as_bytes())
+}
+
+async fn describe_request(id: &str, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let (records, _) = node.calls(None, Some(id), 0, request::RECORDS_MAX).await?;
+    if records.is_empty() {
+        let stop = Stop::new(Code::NotFound, format!("no request {id:?} is remembered"));
+        let why = "a node remembers the last 10,000 since it was started; `sinew logs` lists them";
+        return Err(stop.suggest(why).into());
+    }
+    if output.is_json() {
+        return output.json(&json!({ "request_id": id, "calls": records }));
+    }
+    output.bytes(request::described(id, &records).as_bytes())
 }
 
 /// One fact a line, with the names in one column.

@@ -79,15 +79,15 @@ pub(super) fn told(record: &Value) -> String {
     );
     let failure = record["failure"].as_str().unwrap_or("");
     for line in text("log").lines().filter(|_| record["log"].is_string()).chain(failure.lines()) {
-        // A function's output cannot move the cursor or paint the screen.
-        let plain: String = line
-            .chars()
-            .map(|each| if each.is_control() && each != '\t' { '\u{fffd}' } else { each })
-            .collect();
         lines.push_str("\n    ");
-        lines.push_str(&plain);
+        lines.push_str(&plain(line));
     }
     lines
+}
+
+/// A function's output cannot move the cursor or paint the screen.
+pub(super) fn plain(line: &str) -> String {
+    line.chars().map(|each| if each.is_control() && each != '\t' { '\u{fffd}' } else { each }).collect()
 }
 
 /// The time of day, in UTC.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use objects::{BundleWriter, Handle, Limits, Part, Selection, TreeBuilder, TreeView};
 
-use super::suggest::closest;
+use super::closest;
 use super::syntax::{Expression, Form, Span};
 use super::{Error, parser};
 

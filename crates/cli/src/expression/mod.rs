@@ -11,12 +11,11 @@ mod build;
 mod lexer;
 mod parser;
 mod print;
-mod suggest;
 mod syntax;
 
 pub(crate) use build::{External, ExternalKind, Externals, Objects, build, externals};
+pub(crate) use objects::closest;
 pub(crate) use parser::parse;
-pub(crate) use suggest::closest;
 
 use syntax::Span;
 

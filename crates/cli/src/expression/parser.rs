@@ -15,8 +15,8 @@
 
 use objects::Limits;
 
+use super::closest;
 use super::lexer::{Token, tokens};
-use super::suggest::closest;
 use super::syntax::{Expression, Form, HEIGHT_MAX, Span, Width};
 use super::{Error, lexer};
 use crate::quantity;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod callbacks;
+mod calls;
 mod commands;
 mod dashboard;
 mod dev;

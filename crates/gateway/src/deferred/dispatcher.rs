@@ -229,6 +229,7 @@ async fn make(
                 headers: &headers,
                 routed: None,
                 source: call.source.word(),
+                nesting: None,
             };
             invocation.run(shared, Permit::of(place), body).await.answer
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
+use super::trace::Span;
 use super::{millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::Evaluation;
@@ -30,6 +31,16 @@ pub(super) struct Recording {
     running: Option<Running>,
     report: Option<CallReport>,
     is_recorded: bool,
+    place: Place,
+}
+
+/// Where in the tree of its request's calls it stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place {
+    pub(super) span: Option<Span>,
+    pub(super) parent: Option<Span>,
+    /// A function called it, not a client.
+    pub(super) is_nested: bool,
 }
 
 /// What is stopped if nobody waits for it.
@@ -40,10 +51,10 @@ pub(super) struct Running {
 }
 
 impl Recording {
-    pub(super) fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId) -> Self {
+    pub(super) fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId, place: Place) -> Self {
         let (shared, served, id) = (shared.clone(), served.clone(), id.clone());
         let begun = Instant::now();
-        Self { shared, served, id, begun, running: None, report: None, is_recorded: false }
+        Self { shared, served, id, begun, running: None, report: None, is_recorded: false, place }
     }
 
     /// From now on it runs. The end is to be told.
@@ -78,15 +89,19 @@ impl Recording {
         let start = report.as_ref().map_or(unreported, |report| report.start);
         let report = report.unwrap_or_default();
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (now, took) = (since_1970(), self.begun.elapsed());
         Record {
             sequence: 0,
-            time_ms: millis(since_1970()),
+            span: self.place.span,
+            parent: self.place.parent,
+            begun_us: micros(now.saturating_sub(took)),
+            time_ms: millis(now),
             request_id: self.id.0.as_ref().to_owned(),
             function: self.served.name.clone(),
             version: self.served.version,
             status,
             start: if self.served.is_codelet { "codelet" } else { start },
-            total_us: micros(self.begun.elapsed()),
+            total_us: micros(took),
             queued_us: micros(report.queued),
             starting_us: micros(report.starting),
             failure,
@@ -101,7 +116,8 @@ impl Recording {
     }
 
     fn left(&mut self) {
-        let record = self.record(CLIENT_CLOSED, Some("the client left before the answer".to_owned()));
+        let who = if self.place.is_nested { "its caller ended" } else { "the client left" };
+        let record = self.record(CLIENT_CLOSED, Some(format!("{who} before the answer")));
         self.keep(record);
     }
 }
@@ -135,14 +151,15 @@ impl Drop for Recording {
         let Some(mut running) = self.running.take() else { return self.left() };
         // Where there is no event loop any more, the node is ending.
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return self.left() };
-        let (shared, served, id, begun) =
-            (self.shared.clone(), self.served.clone(), self.id.clone(), self.begun);
+        let (shared, served, id, begun, place) =
+            (self.shared.clone(), self.served.clone(), self.id.clone(), self.begun, self.place);
+        let parting_max = if place.is_nested { Duration::ZERO } else { PARTING };
         self.is_recorded = true;
         let parting = async move {
             let mut recording =
-                Self { shared, served, id, begun, running: None, report: None, is_recorded: false };
+                Self { shared, served, id, begun, running: None, report: None, is_recorded: false, place };
             // Dropping it afterwards stops what still runs.
-            let _ = tokio::time::timeout(PARTING, running.evaluation.finished()).await;
+            let _ = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
             recording.report = report_of(&recording.shared, &running);
             recording.left();
             drop(running.permit);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces across services, as W3C Trace Context names them.
 
+use std::fmt;
+
 use axum::http::{HeaderMap, HeaderName};
+use serde::{Serialize, Serializer};
 
 use uuid::fmt::Simple;
 
 use crate::unique;
 
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const LEN: usize = 55;
 
 /// The `traceparent` for a function: the trace of its request, or a new one,
@@ -20,6 +23,30 @@ pub(super) fn parent(headers: &HeaderMap) -> String {
         .and_then(parts)
         .unwrap_or_else(|| (unique::uuid().simple().encode_lower(&mut new_trace), "00"));
     ["00", trace, span, flags].join("-")
+}
+
+/// One request to a function, or one call of another one, within its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    /// The span that a `traceparent` ends with.
+    pub(crate) fn of(traceparent: &str) -> Option<Self> {
+        parts(traceparent)?;
+        u64::from_str_radix(traceparent.get(36..52)?, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Trace and flags of a header that is one.
@@ -59,6 +86,7 @@ mod tests {
             ours.starts_with(&format!("00-{TRACE}-")) && ours.ends_with("-01") && ours != brought,
             "{ours}"
         );
+        assert_eq!(Span::of(&ours).unwrap().to_string(), ours[36..52]);
         assert!(parts(&ours).is_some() && told(&format!("cc-{TRACE}-b7ad6b7169203331-01-x")).contains(TRACE));
     }
 

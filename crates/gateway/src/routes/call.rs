@@ -162,7 +162,7 @@ async fn serve(
     }
     let (headers, source) = unpacked.as_ref().map_or((headers, "http"), |headers| (headers, "event"));
     let (method, query) = (method.as_str(), query.unwrap_or_default());
-    let invocation = Invocation { served, id, method, path, query, headers, routed, source };
+    let invocation = Invocation { served, id, method, path, query, headers, routed, source, nesting: None };
     let ended = invocation.run(shared, permit, body).await;
     match ended.answer {
         Ok(answer) => {

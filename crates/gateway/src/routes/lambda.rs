@@ -151,6 +151,7 @@ async fn call(
         headers: &told,
         routed: None,
         source: "lambda",
+        nesting: None,
     };
     let Ended { answer, log, .. } = invocation.run(shared, permit, body).await;
     let mut response = match answer {

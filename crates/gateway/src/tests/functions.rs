@@ -16,6 +16,8 @@ pub(super) struct FakeFunctions {
     pub(super) routes: Mutex<Vec<(String, Routed)>>,
     pub(super) log: Mutex<Vec<u8>>,
     pub(super) secrets: Mutex<BTreeMap<String, String>>,
+    /// Whether all places of all functions are taken.
+    pub(super) is_full: std::sync::atomic::AtomicBool,
 }
 
 impl FakeFunctions {
@@ -53,6 +55,10 @@ fn nothing<T>() -> Result<T, FunctionError> {
 }
 
 impl Functions for FakeFunctions {
+    fn has_place(&self, _: &Served) -> bool {
+        !self.is_full.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
     fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>> {
         let served = self.served.lock().unwrap();
         let versions = served.get(name)?;

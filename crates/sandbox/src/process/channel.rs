@@ -18,10 +18,14 @@
 //!  7 bad result  ←  why, UTF-8
 //!  8 log         ←  stream u8 (1 out, 2 err), the bytes  any time
 //!  9 unconfined  ←  why there is no instance, UTF-8     instead of 1
+//! 10 ask         ←  id u32, name length u16, name, type length u16, type,
+//!                   body: a call of another function, during a call
+//! 11 told        →  id u32, status u16, type length u16, type, body
 //! ```
 //!
 //! A *turn* names a call from its beginning to its answer. Turns are given out
-//! by the node, never twice; turn 0 is whatever happens outside of calls.
+//! by the node, never twice; turn 0 is whatever happens outside of calls. The
+//! id of an ask is the instance's choice, and may come again after its answer.
 //!
 //! The function runs in the process at the other end and can write to the
 //! descriptor itself. So every length is checked against what its kind may
@@ -39,9 +43,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use adapter::frame::{
-    BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, RAISED, RESULT, TEXT_LEN_MAX, UNCONFINED, VERSION,
+    ASK, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, RAISED,
+    RESULT, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION,
 };
-pub(crate) use adapter::frame::{OUTSIDE, Turn};
+pub(crate) use adapter::frame::{AskId, OUTSIDE, Turn};
+
+use crate::nested::{NestedAnswer, NestedCall};
 
 /// The longest source of a function.
 pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
@@ -58,6 +65,9 @@ const BUFFER_LEN: usize = 64 << 10;
 
 const HEADER_LEN: usize = 9;
 const HELLO_LEN: usize = 10;
+/// Id and the two lengths of an ask.
+const ASK_HEAD_LEN: usize = 8;
+const ASK_LEN_MAX: usize = ASK_HEAD_LEN + ASK_NAME_MAX + ASK_TYPE_MAX + ASK_BODY_MAX;
 
 /// Why nothing more can be done with an instance.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,6 +105,7 @@ pub(crate) enum Frame {
     Loaded,
     Answer(Turn, Answer),
     Log(Turn, Vec<u8>),
+    Ask(Turn, AskId, NestedCall),
     Unconfined(String),
 }
 
@@ -205,6 +216,18 @@ impl Channel {
         self.queue(CALL, turn, &parts)
     }
 
+    /// Queues the answer to an ask; [`Channel::flush`] sends it.
+    pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) -> Result<(), Broken> {
+        let NestedAnswer { status, content_type, body } = answer;
+        let content_type = &content_type.as_bytes()[..content_type.floor_char_boundary(ASK_TYPE_MAX)];
+        let mut head = Vec::with_capacity(8 + content_type.len());
+        head.extend(id.to_le_bytes());
+        head.extend(status.to_le_bytes());
+        head.extend((content_type.len() as u16).to_le_bytes());
+        head.extend(content_type);
+        self.queue(TOLD, turn, &[&head, body])
+    }
+
     /// What was logged while no call ran.
     pub(crate) fn take_log(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.log)
@@ -308,6 +331,11 @@ impl Channel {
         self.written < self.outgoing.len()
     }
 
+    /// Bytes that are queued and could not be written yet.
+    pub(crate) fn unsent_len(&self) -> usize {
+        self.outgoing.len() - self.written
+    }
+
     /// Writes what is queued, as far as the other end has room; whether that
     /// was all of it.
     pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
@@ -400,6 +428,7 @@ impl Head {
             RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
             BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
             LOG => (1..=LOG_PIECE_MAX).contains(&len),
+            ASK => (ASK_HEAD_LEN..=ASK_LEN_MAX).contains(&len),
             _ => return Err(Broken::Lie("a frame of no known kind")),
         };
         let head = Self { kind, turn: Turn::from_le_bytes(turn), len };
@@ -425,6 +454,10 @@ impl Head {
                 payload.remove(0);
                 Ok(Frame::Log(self.turn, payload))
             }
+            ASK => {
+                let (id, nested) = asked(&payload).ok_or(Broken::Lie("half an ask"))?;
+                Ok(Frame::Ask(self.turn, id, nested))
+            }
             _ => Err(Broken::Lie("a frame of no known kind")),
         }
     }
@@ -440,6 +473,21 @@ fn raised(mut rest: &[u8]) -> Result<Raised, Broken> {
         Ok(String::from_utf8_lossy(bytes).into_owned())
     };
     Ok(Raised { kind: text()?, message: text()?, traceback: text()? })
+}
+
+/// Id and call of an ask; `None` if it is none.
+fn asked(payload: &[u8]) -> Option<(AskId, NestedCall)> {
+    fn text(rest: &[u8], most: usize) -> Option<(String, &[u8])> {
+        let (len, rest) = rest.split_first_chunk()?;
+        let (text, rest) = rest.split_at_checked(u16::from_le_bytes(*len) as usize)?;
+        let is_short = text.len() <= most;
+        is_short.then(|| (String::from_utf8_lossy(text).into_owned(), rest))
+    }
+    let (id, rest) = payload.split_first_chunk()?;
+    let (function, rest) = text(rest, ASK_NAME_MAX)?;
+    let (content_type, body) = text(rest, ASK_TYPE_MAX)?;
+    let is_short = body.len() <= ASK_BODY_MAX;
+    is_short.then(|| (AskId::from_le_bytes(*id), NestedCall { function, content_type, body: body.to_vec() }))
 }
 
 #[cfg(test)]

@@ -159,6 +159,12 @@ impl Functions {
         self.blanks.ready()
     }
 
+    /// How many sandboxes there are, those that are being made included.
+    pub fn sandboxes(&self) -> usize {
+        let sandboxes = self.sandboxes.lock();
+        sandboxes.by_id.len() + sandboxes.coming
+    }
+
     /// How many containers are prepared and in nobody's use.
     pub fn ready(&self) -> usize {
         self.maker.places.ready()
@@ -254,9 +260,9 @@ impl Functions {
             Starter::Template(_) => Origin::Forked,
             Starter::Cold(_) => Origin::Cold,
         };
-        let seat = Arc::new(Seat::new(spec, origin));
+        let seat = Arc::new(Seat::new(spec, origin, self.options.reactor.clone()));
         let instance = self.instance(&seat)?;
-        seat.take(instance, self.options.reactor.as_deref());
+        seat.take(instance);
         Ok(seat)
     }
 
@@ -276,6 +282,7 @@ impl Functions {
         if let Some(image) = &recipe.image {
             room.cpu_percent = image.settings.cpu_percent;
             room.tmp_bytes = image.settings.tmp_bytes;
+            room.disk_bytes_per_s = image.settings.disk_bytes_per_s;
         }
         let is_usual = room == options.room(options.usual_memory_bytes);
         let blank = if is_usual { self.blanks.take() } else { None };
@@ -343,8 +350,7 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        seat.begin(&slices, call.deadline, done, self.options.reactor.as_deref())
-            .map_err(|(fault, _)| fault)?;
+        seat.begin(&slices, call.deadline, call.callees.clone(), done).map_err(|(fault, _)| fault)?;
         if self.options.reactor.is_none() {
             seat.drive();
         }
@@ -360,7 +366,7 @@ impl Functions {
         let _making = seat.making.lock();
         if !seat.has_instance() {
             let instance = self.instance(seat)?;
-            seat.take(instance, self.options.reactor.as_deref());
+            seat.take(instance);
         }
         Ok(())
     }
@@ -509,9 +515,9 @@ impl Sandbox for Functions {
     }
 
     fn begin(&self, id: SandboxId, call: Call, then: Then) {
-        let Some(reactor) = self.options.reactor.as_deref() else {
+        if self.options.reactor.is_none() {
             return then(self.invoke(id, call).map(|Invoked::Done(outcome)| outcome));
-        };
+        }
         let seat = match self.enter(id, &call) {
             Ok(Ok(seat)) => seat,
             Ok(Err(fault)) => return then(Ok(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
@@ -527,7 +533,7 @@ impl Sandbox for Functions {
         // not for whoever brings calls.
         let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
         let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, done, Some(reactor)) {
+        match seat.begin(&slices, call.deadline, call.callees, done) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((fault, done)) => done(CallEnd { result: Err(fault), log: Vec::new() }),
         }

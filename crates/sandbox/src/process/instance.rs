@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 
-use super::channel::{Answer, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
+use super::channel::{Answer, AskId, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
 use super::cold::Cold;
 use super::language::Language;
 use super::layers::Layer;
@@ -29,6 +29,11 @@ use super::place::Place;
 use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
 use crate::Fault;
+use crate::nested::Callees;
+pub(crate) use nested::Asked;
+use nested::Pending;
+
+mod nested;
 
 /// What the fault of a function that does not load tells of its output.
 const LOG_TOLD: usize = 1024;
@@ -122,6 +127,18 @@ struct UnderWay {
     deadline: Instant,
     log: Vec<u8>,
     done: Done,
+    callees: Option<Arc<dyn Callees>>,
+    /// Calls of other functions.
+    pending: Vec<Pending>,
+}
+
+/// What came of looking at an instance.
+#[derive(Default)]
+pub(crate) struct Acted {
+    /// Calls that have ended.
+    pub(crate) ended: Vec<(Done, CallEnd)>,
+    /// Calls of other functions that are to be begun.
+    pub(crate) asked: Vec<Asked>,
 }
 
 /// A loaded function that can be called.
@@ -266,6 +283,7 @@ impl Instance {
         &mut self,
         arguments: &[&[u8]],
         deadline: Option<Instant>,
+        callees: Option<Arc<dyn Callees>>,
         done: Done,
     ) -> Result<(), (Fault, Done)> {
         let own = Instant::now() + self.terms.call_timeout;
@@ -279,21 +297,21 @@ impl Instance {
         // If nothing can be sent any more, whoever reads will find out why.
         _ = self.channel.flush();
         let log = self.channel.take_log();
-        self.under_way.push(UnderWay { turn, deadline, log, done });
+        self.under_way.push(UnderWay { turn, deadline, log, done, callees, pending: Vec::new() });
         Ok(())
     }
 
-    /// Sends what waits, and takes what has come; adds the calls that ended by
-    /// it. `Err`: nothing more will come, and [`Instance::give_up`] tells those
+    /// Sends what waits, and takes what has come; adds what came of it. `Err`: nothing more will come, and [`Instance::give_up`] tells those
     /// that are left.
-    pub(crate) fn act(&mut self, ended: &mut Vec<(Done, CallEnd)>) -> Result<(), Broken> {
+    pub(crate) fn act(&mut self, acted: &mut Acted) -> Result<(), Broken> {
         self.channel.may_read();
         loop {
             // It may have said why before it closed: what it said comes first.
             let sent = self.channel.flush();
             match self.channel.read()? {
-                Some(Frame::Answer(turn, answer)) => self.answered(turn, answer, ended)?,
+                Some(Frame::Answer(turn, answer)) => self.answered(turn, answer, &mut acted.ended)?,
                 Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
+                Some(Frame::Ask(turn, id, nested)) => acted.asked.push(self.asked(turn, id, nested)?),
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
                 None => return sent.map(drop),
             }

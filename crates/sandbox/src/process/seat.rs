@@ -11,11 +11,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle, Limits};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::Broken;
-use super::instance::{CallEnd, Done, Instance, Life};
+use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life};
 use super::reactor::{Reactor, Ready};
+use crate::nested::{Callees, NestedAnswer};
 use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
 
 /// How often the time of calls is looked at, while there are any.
@@ -34,6 +35,8 @@ pub(super) struct Seat {
     /// Held by the one call that its thread waits for.
     pub(super) turns: Mutex<()>,
     pub(super) log: Mutex<Vec<u8>>,
+    /// Who tells when something has come; `None`: threads wait.
+    reactor: Option<Arc<dyn Reactor>>,
     is_watched: AtomicBool,
 }
 
@@ -58,7 +61,7 @@ impl Control {
 }
 
 impl Seat {
-    pub(super) fn new(spec: &Spec, origin: Origin) -> Self {
+    pub(super) fn new(spec: &Spec, origin: Origin, reactor: Option<Arc<dyn Reactor>>) -> Self {
         let phase = Phase::Created;
         let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
         Self {
@@ -69,18 +72,22 @@ impl Seat {
             making: Mutex::default(),
             turns: Mutex::default(),
             log: Mutex::default(),
+            reactor,
             is_watched: AtomicBool::new(false),
         }
     }
 
     /// Has this instance from now on.
-    pub(super) fn take(self: &Arc<Self>, instance: Instance, reactor: Option<&dyn Reactor>) {
+    pub(super) fn take(self: &Arc<Self>, instance: Instance) {
         let number = {
             let mut control = self.control.lock();
             control.instances += 1;
             control.instances
         };
-        let watched = reactor.and_then(|reactor| Some((reactor, instance.fd().try_clone_to_owned().ok()?)));
+        let watched = self
+            .reactor
+            .as_ref()
+            .and_then(|reactor| Some((reactor, instance.fd().try_clone_to_owned().ok()?)));
         let before = self.instance.lock().replace(Held { instance, number });
         drop(before);
         if let Some((reactor, fd)) = watched {
@@ -115,31 +122,59 @@ impl Seat {
         self: &Arc<Self>,
         arguments: &[&[u8]],
         deadline: Option<Instant>,
+        callees: Option<Arc<dyn Callees>>,
         done: Done,
-        reactor: Option<&dyn Reactor>,
     ) -> Result<(), (Fault, Done)> {
         let mut held = self.instance.lock();
-        let Some(Held { instance, number }) = &mut *held else { return Err((self.gone(), done)) };
-        instance.begin(arguments, deadline, done)?;
-        if instance.is_sending()
-            && let Some(reactor) = reactor
+        let Some(Held { instance, .. }) = &mut *held else { return Err((self.gone(), done)) };
+        instance.begin(arguments, deadline, callees, done)?;
+        self.send_rest(held);
+        Ok(())
+    }
+
+    /// Has sent what could not be sent at once.
+    fn send_rest(self: &Arc<Self>, held: MutexGuard<'_, Option<Held>>) {
+        if let Some(Held { instance, number }) = &*held
+            && instance.is_sending()
+            && let Some(reactor) = &self.reactor
             && let Ok(fd) = instance.fd().try_clone_to_owned()
         {
             let ready = Writing(Watched { seat: Arc::downgrade(self), number: *number });
             drop(held);
             reactor.when_writable(fd, Box::new(ready));
         }
-        Ok(())
     }
 
-    /// Waits until the calls that are under way have ended.
-    pub(super) fn drive(&self) {
-        loop {
-            let mut ended = Vec::new();
+    /// Begins the calls of other functions that an instance asks for.
+    fn ask(self: &Arc<Self>, number: u64, asked: Vec<Asked>) {
+        for Asked { turn, id, nested, callees } in asked {
+            let seat = Arc::downgrade(self);
+            let answered = Box::new(move |answer: NestedAnswer<'_>| {
+                let Some(seat) = seat.upgrade() else { return };
+                let mut held = seat.instance.lock();
+                let Some(held_now) = held.as_mut().filter(|held| held.number == number) else { return };
+                held_now.instance.tell(turn, id, answer);
+                seat.send_rest(held);
+            });
+            let stop = callees.call(nested, answered);
             let mut held = self.instance.lock();
-            let Some(Held { instance, .. }) = &mut *held else { return };
-            let acted = instance.act(&mut ended);
-            let waited = acted.and_then(|()| if ended.is_empty() { instance.wait() } else { Ok(()) });
+            if let Some(held) = held.as_mut().filter(|held| held.number == number) {
+                held.instance.hold(turn, id, stop);
+            }
+        }
+    }
+
+    /// Waits until the calls that are under way have ended. Calls of other
+    /// functions are waited for where they are begun.
+    pub(super) fn drive(self: &Arc<Self>) {
+        loop {
+            let mut acted = Acted::default();
+            let mut held = self.instance.lock();
+            let Some(Held { instance, number }) = &mut *held else { return };
+            let (number, outcome) = (*number, instance.act(&mut acted));
+            let Acted { mut ended, asked } = acted;
+            let is_idle = ended.is_empty() && asked.is_empty();
+            let waited = outcome.and_then(|()| if is_idle { instance.wait() } else { Ok(()) });
             if let Err(broken) = waited {
                 ended.extend(instance.give_up(&broken));
                 let over = held.take();
@@ -147,6 +182,7 @@ impl Seat {
                 self.end_life(over);
             } else {
                 drop(held);
+                self.ask(number, asked);
             }
             let is_over = !ended.is_empty();
             tell(ended);
@@ -158,17 +194,20 @@ impl Seat {
 
     /// Acts on what has come for this instance; false if it is over.
     fn act(self: &Arc<Self>, number: u64) -> bool {
-        let mut ended = Vec::new();
-        let acted = {
+        let mut acted = Acted::default();
+        let outcome = {
             let mut held = self.instance.lock();
             match &mut *held {
-                Some(held) if held.number == number => held.instance.act(&mut ended),
+                Some(held) if held.number == number => held.instance.act(&mut acted),
                 _ => return false,
             }
         };
-        tell(ended);
-        match acted {
-            Ok(()) => true,
+        tell(acted.ended);
+        match outcome {
+            Ok(()) => {
+                self.ask(number, acted.asked);
+                true
+            }
             Err(broken) => {
                 self.give_up(number, broken);
                 false

@@ -33,12 +33,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use adapter::frame::VERSION;
 use parking_lot::{Condvar, Mutex};
 
 use super::language::{Language, Role};
 use super::place::{Confinement, Place};
 
-const VERSION: u16 = 3;
 /// Bits of an order's flags.
 const ORDER_LANDLOCK: u32 = 1;
 /// A fork takes milliseconds; one that takes this long never ends.

@@ -98,7 +98,14 @@ impl World {
         entries.extend(arguments);
         let tree: TreeBuilder = entries.into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
-        Call { application: self.store.local(handle).unwrap(), handle, limits, procedure, deadline: None }
+        Call {
+            application: self.store.local(handle).unwrap(),
+            handle,
+            limits,
+            procedure,
+            deadline: None,
+            callees: None,
+        }
     }
 
     fn run(&mut self, module: &[u8], arguments: &[Handle]) -> Outcome {

@@ -13,6 +13,7 @@
 mod control;
 #[path = "../containers/host.rs"]
 mod host;
+mod nested;
 mod network;
 mod node;
 mod ordinary;
@@ -32,7 +33,7 @@ use sandbox::process::Language;
 /// What the names of attacks have in them.
 const ATTACK: &str = "hostile::";
 /// So many there are at least.
-const ATTACKS_MIN: usize = 46;
+const ATTACKS_MIN: usize = 54;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));
@@ -43,10 +44,11 @@ type Named = (String, fn(Language), Language);
 fn cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
-        let own: [(&str, &[Case]); 6] = match language {
+        let own: [(&str, &[Case]); 7] = match language {
             Language::Python => [
                 (ATTACK, python::HOSTILE),
                 (ATTACK, network::HOSTILE),
+                (ATTACK, nested::HOSTILE),
                 ("", python::CASES),
                 ("", warm::CASES),
                 ("", versions::PYTHON),
@@ -55,12 +57,13 @@ fn cases() -> Vec<Named> {
             Language::Node => [
                 (ATTACK, node::HOSTILE),
                 (ATTACK, network::HOSTILE),
+                (ATTACK, nested::HOSTILE),
                 ("", node::CASES),
                 ("", versions::NODE),
                 ("", &[]),
                 ("", &[]),
             ],
-            Language::Executable => [("", &[]); 6],
+            Language::Executable => [("", &[]); 7],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use objects::{Handle, Limits, TreeBuilder};
 use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions, Weakness};
-use sandbox::{Call, Fault, Invoked, Sandbox as _, SandboxId, Spec};
+use sandbox::{Call, Callees, Fault, Invoked, Sandbox as _, SandboxId, Spec};
 use store::Store;
 
 pub(crate) const CGROUP_NAME: &str = "sinew-functions";
@@ -140,7 +140,14 @@ impl World {
         entries.extend(arguments);
         let tree: TreeBuilder = entries.into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
-        Call { application: self.store.local(handle).unwrap(), handle, limits, procedure, deadline: None }
+        Call {
+            application: self.store.local(handle).unwrap(),
+            handle,
+            limits,
+            procedure,
+            deadline: None,
+            callees: None,
+        }
     }
 
     pub(crate) fn created(&self, source: &str) -> SandboxId {
@@ -150,8 +157,20 @@ impl World {
     }
 
     pub(crate) fn invoke(&self, id: SandboxId, source: &str, argument: &[u8]) -> Result<Vec<u8>, Fault> {
+        self.invoke_with(id, source, argument, None)
+    }
+
+    /// The same, where others may be called.
+    pub(crate) fn invoke_with(
+        &self,
+        id: SandboxId,
+        source: &str,
+        argument: &[u8],
+        callees: Option<Arc<dyn Callees>>,
+    ) -> Result<Vec<u8>, Fault> {
         let argument = self.store.keep_blob(argument);
-        let Invoked::Done(outcome) = self.functions.invoke(id, self.call(source, &[argument])).unwrap();
+        let call = Call { callees, ..self.call(source, &[argument]) };
+        let Invoked::Done(outcome) = self.functions.invoke(id, call).unwrap();
         outcome.result.map(|handle| match handle.literal_bytes() {
             Some(bytes) => bytes.to_vec(),
             None => self.store.local(handle).unwrap().bytes().to_vec(),

@@ -46,7 +46,9 @@ impl Bench {
         let procedure = self.codelet(name);
         let handle = self.tree(&[&[limits.handle().unwrap(), procedure], arguments].concat());
         let application = self.store.local(handle).unwrap();
-        self.invoker.invoke(Call { application, handle, limits, procedure, deadline: None }).result
+        self.invoker
+            .invoke(Call { application, handle, limits, procedure, deadline: None, callees: None })
+            .result
     }
 
     fn bytes(&self, handle: Handle) -> Vec<u8> {

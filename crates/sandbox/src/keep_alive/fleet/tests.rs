@@ -188,6 +188,7 @@ impl World {
             limits,
             procedure,
             deadline: None,
+            callees: None,
         };
         let (Invoked::Done(outcome), start) =
             self.fleet.invoke(&function, call, Instant::now() + wait, cancel)?;

@@ -48,7 +48,7 @@ fn heard(words: &[u8]) -> Vec<Result<Frame, Broken>> {
 
 #[test]
 fn frames_are_told_apart() {
-    let mut words = frame(HELLO, b"SNWP\x03\x00\x00\x00\x00\x00");
+    let mut words = frame(HELLO, b"SNWP\x04\x00\x00\x00\x00\x00");
     words.extend(frame(LOADED, b""));
     words.extend(frame(LOG, b"\x01hello"));
     words.extend(frame(RESULT, b"bytes"));
@@ -58,7 +58,7 @@ fn frames_are_told_apart() {
     assert_eq!(
         heard(&words),
         [
-            Ok(Frame::Hello { version: 3 }),
+            Ok(Frame::Hello { version: VERSION }),
             Ok(Frame::Loaded),
             Ok(Frame::Answer(7, Answer::Result(b"bytes".to_vec()))),
             Ok(Frame::Answer(7, Answer::Raised(raised))),
@@ -77,11 +77,47 @@ fn lies_are_noticed_before_anything_is_allocated() {
         words.extend([kind, 0, 0, 0, 0]);
         assert!(matches!(heard(&words)[..], [Err(Broken::Lie(_))]), "kind {kind}, {len} bytes");
     }
-    for words in [frame(0, b""), frame(10, b""), frame(CALL, b"1234"), frame(RAISED, b"\xff\xff\xff\xff")] {
+    for words in [
+        frame(0, b""),
+        frame(12, b""),
+        frame(TOLD, b"\0\0\0\0\0\0\0\0"),
+        frame(CALL, b"1234"),
+        frame(RAISED, b"\xff\xff\xff\xff"),
+    ] {
         assert!(matches!(heard(&words)[..], [Err(Broken::Lie(_))]), "{words:?}");
     }
     let flood = frame(LOG, &[b'x'; 1000]).repeat(200);
     assert!(matches!(heard(&flood)[..], [Err(Broken::Lie(_))]), "a flood of log lines");
+}
+
+fn ask(id: u32, name_len: u16, name: &[u8], type_len: u16, rest: &[u8]) -> Vec<u8> {
+    let head = [&id.to_le_bytes()[..], &name_len.to_le_bytes(), name, &type_len.to_le_bytes(), rest].concat();
+    frame(ASK, &head)
+}
+
+#[test]
+fn asks_are_taken_apart_and_their_lengths_are_believed_nowhere() {
+    let channel_of = |words: Vec<u8>| heard(&words).swap_remove(0);
+    let nested = NestedCall { function: "g".into(), content_type: "t/p".into(), body: b"body".to_vec() };
+    assert_eq!(channel_of(ask(5, 1, b"g", 3, b"t/pbody")), Ok(Frame::Ask(7, 5, nested)));
+    let empty = NestedCall { function: String::new(), content_type: String::new(), body: Vec::new() };
+    assert_eq!(channel_of(ask(0, 0, b"", 0, b"")), Ok(Frame::Ask(7, 0, empty)));
+    for wrong in [
+        ask(1, 2, b"g", 0, b""),
+        ask(1, 1, b"g", 1, b""),
+        ask(1, u16::MAX, b"g", u16::MAX, b"t"),
+        ask(1, 129, &[b'g'; 129], 0, b""),
+        ask(1, 1, b"g", 257, &[b't'; 300]),
+        frame(ASK, b"1234567"),
+        // More than any payload may have is refused before it comes.
+        frame(ASK, b"")
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if at < 4 { u32::MAX.to_le_bytes()[at] } else { *byte })
+            .collect(),
+    ] {
+        assert!(matches!(channel_of(wrong.clone()), Err(Broken::Lie(_))), "{wrong:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 const LEN_MAX: usize = 64;
 
 /// The candidate with the fewest edits from `word`, if they are few for its length.
-pub(crate) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(LEN_MAX + 1).collect();
     let most = (word.len() / 3).max(1);
     candidates

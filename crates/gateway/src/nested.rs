@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls of functions by functions: the same invocations as clients' requests,
+//! without HTTP in between.
+//!
+//! A call has the caller's request id and trace, ends with the caller at the
+//! latest, and counts by the limits of the function that is called, and among
+//! the requests of the node. What may be
+//! called from where is decided here: [`DEPTH_MAX`] calls may wait for each
+//! other, and none that could wait for itself waits for a place
+//! (`nested/graph.rs`).
+
+mod graph;
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
+use tokio::task::AbortHandle;
+
+use crate::admission::permit;
+use crate::body::held;
+use crate::functions::{Functions, Served};
+use crate::invocation::{Answer, Invocation, Nesting, TRACEPARENT};
+use crate::problem::{PROBLEM_MEDIA_TYPE, Problem};
+use crate::request_id::RequestId;
+use crate::router::Shared;
+use crate::routes::call::served;
+use crate::routes::functions::{no_functions, unknown};
+use crate::text::shortened;
+pub(crate) use graph::CallGraph;
+
+/// Functions that may wait for one another.
+const DEPTH_MAX: u32 = 16;
+/// Names that are looked through for the one that was meant.
+const NAMES_MAX: usize = 10_000;
+
+/// What a function asks of another one.
+#[derive(Debug)]
+pub struct NestedRequest {
+    /// The name of the one that is called, as it stands after `/function/`.
+    pub function: String,
+    /// What the body is; may be empty.
+    pub content_type: String,
+    /// What the function gets.
+    pub body: Vec<u8>,
+    /// The head that the caller's application has as an argument.
+    pub caller_head: Vec<u8>,
+    /// When the caller must have ended.
+    pub deadline: Instant,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct NestedEnd {
+    /// As by HTTP; below 400 it went well.
+    pub status: u16,
+    /// What the body is; may be empty.
+    pub content_type: String,
+    /// The answer, or the problem that there is instead.
+    pub body: Bytes,
+}
+
+/// Makes calls of functions by functions.
+#[derive(Clone)]
+pub struct NestedCalls(Weak<Shared>);
+
+/// A call under way; dropping this stops it.
+#[derive(Debug)]
+pub struct NestedCall(Option<AbortHandle>);
+
+impl Drop for NestedCall {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl NestedCalls {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self(Arc::downgrade(shared))
+    }
+
+    /// Begins a call; `then` hears its end, maybe before this returns. To be
+    /// called on the node's event loop.
+    pub fn begin(&self, request: NestedRequest, then: impl FnOnce(NestedEnd) + Send + 'static) -> NestedCall {
+        let (Some(shared), Ok(handle)) = (self.0.upgrade(), tokio::runtime::Handle::try_current()) else {
+            then(NestedEnd::refused(&Problem::busy("node", "the node is stopping"), ""));
+            return NestedCall(None);
+        };
+        let task = handle.spawn(async move { then(make(&shared, request).await) });
+        NestedCall(Some(task.abort_handle()))
+    }
+}
+
+impl NestedEnd {
+    fn refused(problem: &Problem, request_id: &str) -> Self {
+        let (status, body) = (problem.status().as_u16(), problem.to_json(request_id).into());
+        Self { status, content_type: PROBLEM_MEDIA_TYPE.to_owned(), body }
+    }
+
+    fn of(answer: Answer) -> Self {
+        let kind = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let content_type = kind.unwrap_or_default().to_owned();
+        Self { status: answer.status.as_u16(), content_type, body: answer.body }
+    }
+}
+
+/// Who calls: what is read of the head that it was given.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Caller {
+    request_id: String,
+    function: String,
+    depth: u32,
+    headers: Vec<(String, String)>,
+}
+
+impl Caller {
+    fn read(head: &[u8]) -> Result<Self, Problem> {
+        if head.is_empty() {
+            return Err(refused(
+                StatusCode::FORBIDDEN,
+                "pure-call",
+                "a pure function calls no other: its result depends on its body alone, and the other's may change",
+            )
+            .suggest("remove `pure = true` from sinew.toml, or call the other function from outside of it"));
+        }
+        serde_json::from_slice(head).map_err(|_| {
+            refused(StatusCode::BAD_REQUEST, "bad-caller", "the caller was not called by this gateway")
+        })
+    }
+
+    fn id(&self) -> RequestId {
+        RequestId::from_text(&self.request_id)
+    }
+
+    fn traceparent(&self) -> Option<HeaderValue> {
+        let mut headers = self.headers.iter();
+        let (_, value) = headers.find(|(name, _)| *name == TRACEPARENT.as_str())?;
+        HeaderValue::from_str(value).ok()
+    }
+}
+
+async fn make(shared: &Arc<Shared>, request: NestedRequest) -> NestedEnd {
+    let caller = match Caller::read(&request.caller_head) {
+        Ok(caller) => caller,
+        Err(problem) => return NestedEnd::refused(&problem, ""),
+    };
+    let id = caller.id();
+    match invoke(shared, &caller, &id, request).await {
+        Ok(answer) => NestedEnd::of(answer),
+        Err(problem) => NestedEnd::refused(&problem, &id.0),
+    }
+}
+
+async fn invoke(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    id: &RequestId,
+    request: NestedRequest,
+) -> Result<Answer, Problem> {
+    let functions = shared.backend.functions().ok_or_else(no_functions)?;
+    let headers = headers(caller, &request.content_type)?;
+    let served = callee(shared, functions, &request.function, &headers)?;
+    let depth = caller.depth.saturating_add(1);
+    if depth > DEPTH_MAX {
+        let why = format!("{DEPTH_MAX} calls of functions by functions wait for each other already");
+        let problem = refused(StatusCode::LOOP_DETECTED, "calls-too-deep", &why);
+        return Err(problem.suggest("does the function call itself, by way of others, without an end?"));
+    }
+    if shared.calls.could_wait_for_itself(&caller.function, &served.name) && !functions.has_place(&served) {
+        return Err(waits_for_itself(caller, &served));
+    }
+    if request.deadline <= Instant::now() + Duration::from_millis(1) {
+        return Err(refused(StatusCode::GATEWAY_TIMEOUT, "caller-too-late", "the caller's time is over"));
+    }
+    let (permit, body) = (permit(shared)?, held(shared, request.body)?);
+    let nesting = Nesting { caller: caller.function.clone(), depth, deadline: request.deadline };
+    let invocation = Invocation {
+        served,
+        id,
+        method: "POST",
+        path: "/",
+        query: "",
+        headers: &headers,
+        routed: None,
+        source: "call",
+        nesting: Some(nesting),
+    };
+    invocation.run(shared, permit, body).await.answer
+}
+
+/// What the function that is called hears besides the body.
+fn headers(caller: &Caller, content_type: &str) -> Result<HeaderMap, Problem> {
+    let mut headers = HeaderMap::with_capacity(2);
+    if !content_type.is_empty() {
+        let kind = HeaderValue::from_str(content_type);
+        let kind =
+            kind.map_err(|_| Problem::bad_request("bad-content-type", "the content type is no header"));
+        headers.insert(CONTENT_TYPE, kind?);
+    }
+    if let Some(traceparent) = caller.traceparent() {
+        headers.insert(TRACEPARENT, traceparent);
+    }
+    Ok(headers)
+}
+
+/// The function of a name, or that there is none, and which one was meant.
+fn callee(
+    shared: &Shared,
+    functions: &dyn Functions,
+    target: &str,
+    headers: &HeaderMap,
+) -> Result<Arc<Served>, Problem> {
+    let name = target.split_once(':').map_or(target, |(name, _)| name);
+    served(shared, target, headers).map_err(|problem| {
+        if functions.served(name, None, 0).is_some() {
+            return problem;
+        }
+        let all = functions.all();
+        let names = all.iter().take(NAMES_MAX).map(|known| known.name.as_str());
+        match objects::closest(&shortened(name), names) {
+            Some(near) => unknown(name).suggest(format!("did you mean {near}?")),
+            None => problem,
+        }
+    })
+}
+
+fn waits_for_itself(caller: &Caller, served: &Served) -> Problem {
+    let (from, to, most) = (&caller.function, &served.name, served.concurrency);
+    let cycle = if from == to { "calls itself" } else { "is called back by what it calls" };
+    let why = format!(
+        "{from} cannot call {to} now: {to} {cycle}, and all of its {most} places are taken, \
+         maybe by those that would wait for this call"
+    );
+    let problem = refused(StatusCode::SERVICE_UNAVAILABLE, "call-waits-for-itself", &why);
+    problem.suggest(
+        "raise concurrency in sinew.toml, or have the functions call each other in one direction only",
+    )
+}
+
+fn refused(status: StatusCode, kind: &str, why: &str) -> Problem {
+    Problem::new(status, kind, "The function cannot be called from here", "gateway", why)
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls of functions by functions: what an instance asks for goes to the
+//! gateway, which makes a request of it as of any other.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use gateway::{NestedCalls, NestedEnd, NestedRequest};
+use objects::{Handle, TreeView};
+use sandbox::{Answered, Callees, NestedAnswer, NestedCall};
+use store::{Object, Store};
+
+/// Where the head of a request stands in an application of a function.
+const HEAD_INDEX: usize = super::REQUEST_INDEX + 1;
+
+/// Who makes the calls; nobody does before there is a gateway.
+#[derive(Default)]
+pub(super) struct Nested(OnceLock<NestedCalls>);
+
+/// One application that may call others.
+struct Caller {
+    calls: NestedCalls,
+    store: Arc<Store>,
+    head: Option<Handle>,
+    deadline: Instant,
+}
+
+impl Nested {
+    pub(super) fn connect(&self, calls: NestedCalls) {
+        // Once, by the node's server.
+        _ = self.0.set(calls);
+    }
+
+    /// Who makes the calls of this application.
+    pub(super) fn callees(
+        &self,
+        application: &Object,
+        store: &Arc<Store>,
+        deadline: Instant,
+    ) -> Option<Arc<dyn Callees>> {
+        let (calls, store) = (self.0.get()?.clone(), store.clone());
+        let head = TreeView::from_checked(application).get(HEAD_INDEX);
+        Some(Arc::new(Caller { calls, store, head, deadline }))
+    }
+}
+
+impl Caller {
+    /// What the caller was told of its own request: here for as long as it runs.
+    fn head(&self) -> Vec<u8> {
+        let Some(head) = self.head else { return Vec::new() };
+        match head.literal_bytes() {
+            Some(bytes) => bytes.to_vec(),
+            None => self.store.local(head).map_or_else(Vec::new, |head| head.bytes().to_vec()),
+        }
+    }
+}
+
+impl Callees for Caller {
+    fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send> {
+        let NestedCall { function, content_type, body } = nested;
+        let (caller_head, deadline) = (self.head(), self.deadline);
+        let request = NestedRequest { function, content_type, body, caller_head, deadline };
+        let then = |end: NestedEnd| {
+            let NestedEnd { status, content_type, body } = end;
+            answered(NestedAnswer { status, content_type: &content_type, body: &body });
+        };
+        Box::new(self.calls.begin(request, then))
+    }
+}

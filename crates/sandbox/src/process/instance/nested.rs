@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The calls of other functions that an instance asks for.
+//!
+//! An ask belongs to a call that runs; with the end of that call, whatever it
+//! is, nobody wants its answer any more. Adapters know the bounds, and keep
+//! them: an instance that breaks one lies.
+
+use std::sync::Arc;
+
+use adapter::frame::ASKS_MAX;
+
+use super::{AskId, Broken, Instance, Turn};
+use crate::nested::{Callees, NestedAnswer, NestedCall};
+
+/// Answers that may wait until the instance reads them, in bytes.
+const UNREAD_MAX: usize = 80 << 20;
+const NOT_READ: NestedAnswer<'_> = NestedAnswer {
+    status: 503,
+    content_type: "text/plain",
+    body: b"the answer is not delivered: those before it were not read",
+};
+
+/// An ask that has no answer yet.
+pub(super) struct Pending {
+    id: AskId,
+    /// Stops it when it is dropped; there as soon as the call was begun.
+    stop: Option<Box<dyn Send>>,
+}
+
+/// An ask that is to be begun.
+pub(crate) struct Asked {
+    pub(crate) turn: Turn,
+    pub(crate) id: AskId,
+    pub(crate) nested: NestedCall,
+    pub(crate) callees: Arc<dyn Callees>,
+}
+
+impl Instance {
+    /// Notes an ask, if it may be made.
+    pub(super) fn asked(&mut self, turn: Turn, id: AskId, nested: NestedCall) -> Result<Asked, Broken> {
+        let pending: usize = self.under_way.iter().map(|call| call.pending.len()).sum();
+        if pending >= ASKS_MAX {
+            return Err(Broken::Lie("more calls of other functions at once than it may have"));
+        }
+        if self.under_way.iter().any(|call| call.pending.iter().any(|other| other.id == id)) {
+            return Err(Broken::Lie("two calls of other functions with one id"));
+        }
+        let call = self.under_way.iter_mut().find(|call| call.turn == turn);
+        let call = call.ok_or(Broken::Lie("a call of another function outside of any call"))?;
+        let callees = call.callees.clone();
+        let callees = callees.ok_or(Broken::Lie("a call of another function where there are none"))?;
+        call.pending.push(Pending { id, stop: None });
+        Ok(Asked { turn, id, nested, callees })
+    }
+
+    fn pending(&mut self, turn: Turn, id: AskId) -> Option<(&mut Vec<Pending>, usize)> {
+        let call = self.under_way.iter_mut().find(|call| call.turn == turn)?;
+        let at = call.pending.iter().position(|pending| pending.id == id)?;
+        Some((&mut call.pending, at))
+    }
+
+    /// Keeps what stops a call of another function, if that has no answer yet.
+    pub(crate) fn hold(&mut self, turn: Turn, id: AskId, stop: Box<dyn Send>) {
+        if let Some((pending, at)) = self.pending(turn, id) {
+            pending[at].stop = Some(stop);
+        }
+    }
+
+    /// Sends an answer on, if somebody still waits for it.
+    pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) {
+        let Some((pending, at)) = self.pending(turn, id) else { return };
+        pending.swap_remove(at);
+        let is_read = self.channel.unsent_len() + answer.body.len() <= UNREAD_MAX;
+        // If nothing can be sent any more, whoever reads will find out why.
+        _ = self.channel.tell(turn, id, if is_read { answer } else { NOT_READ });
+        _ = self.channel.flush();
+    }
+}
