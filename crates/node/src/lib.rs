@@ -6,6 +6,7 @@
 //! in which a decision of the evaluator becomes an act.
 
 mod backend;
+mod callbacks;
 mod config;
 mod doctor;
 mod executor;
@@ -79,6 +80,9 @@ pub enum Error {
         /// Which one.
         address: SocketAddr,
     },
+    /// An address that no result can be sent to.
+    #[error("callback_private: {0}")]
+    Callbacks(#[from] io::Unreadable),
     /// Settings of TLS that do not go together.
     #[error("{0}")]
     TlsSettings(&'static str),
