@@ -8,6 +8,7 @@
 
 mod javascript;
 
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -325,7 +326,50 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     times.tell(report);
+    joins(report)?;
     javascript.report(report);
+    Ok(())
+}
+
+/// What joining a container's control groups takes, by the file that containers
+/// use and by the one that is usual.
+#[expect(clippy::disallowed_methods, reason = "a process is moved from one group to another")]
+fn joins(report: &mut Report) -> anyhow::Result<()> {
+    const JOINS: usize = 30;
+    let hierarchies = linux::Hierarchies::discover()?;
+    let (mut own, mut usual) = (Vec::new(), Vec::new());
+    for number in 0..JOINS {
+        let name = format!("sinew-bench-joins-{}-{number}", std::process::id());
+        let group = linux::Cgroup::create(&hierarchies, &name, &linux::CgroupLimits::default())?;
+        let mut process = Command::new("sleep").arg("100").spawn()?;
+        let pid = process.id().to_string();
+        for (times, file) in [(&mut own, None), (&mut usual, Some("cgroup.procs"))] {
+            let files = group.joins().map(|join| {
+                let path = std::fs::read_link(format!("/proc/self/fd/{}", join.as_raw_fd()))?;
+                Ok(file.map_or(path.clone(), |file| path.with_file_name(file)))
+            });
+            let files = files.collect::<std::io::Result<Vec<PathBuf>>>()?;
+            let begun = linux::monotonic_ns();
+            files.iter().try_for_each(|file| std::fs::write(file, &pid))?;
+            times.push((linux::monotonic_ns() - begun) as f64);
+            // Out of them again, for the next way.
+            let parents =
+                files.iter().filter_map(|file| Some(file.parent()?.parent()?.join(file.file_name()?)));
+            for parent in parents {
+                std::fs::write(parent, &pid)?;
+            }
+        }
+        process.kill()?;
+        process.wait()?;
+    }
+    add_ms(
+        report,
+        "cgroup_join_p50_ms",
+        &own,
+        0.5,
+        "all of a container's control groups, as containers do it",
+    );
+    add_ms(report, "cgroup_join_by_procs_p50_ms", &usual, 0.5, "the same by `cgroup.procs`");
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::deferred::Callbacks;
 use crate::functions::Functions;
 use crate::keys::Keys;
 use objects::{BundleRecord, Failure, Handle, TreeView};
@@ -224,6 +225,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Where calls wait that are made later; `None` if there is no such place.
     fn queue(&self) -> Option<Arc<dyn Queue>> {
+        None
+    }
+
+    /// Who sends results to where callers want them; `None` if nobody does.
+    fn callbacks(&self) -> Option<&dyn Callbacks> {
         None
     }
 

@@ -5,6 +5,7 @@
 //! until it succeeds or nothing more is tried. What the queue holds as head is
 //! JSON, and the same as bytes of an outcome before the body.
 
+mod callback;
 mod dispatcher;
 mod scheduler;
 mod verdict;
@@ -17,6 +18,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use queue::{Dedup, Error, Id, Message, Pushed, Queue};
 use serde::{Deserialize, Serialize};
 
+pub use callback::{Callbacks, Sending, Unsent};
+pub(crate) use callback::{Parcel, wanted};
 pub(crate) use dispatcher::{Dispatcher, Wake};
 
 use crate::body::blocking;
@@ -47,6 +50,9 @@ pub(crate) struct Call {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) request_id: String,
     pub(crate) source: Source,
+    /// Where the result is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) callback: Option<String>,
 }
 
 /// How a call came.
@@ -73,13 +79,7 @@ impl Source {
 impl Call {
     /// The headers as a request has them. What cannot be one is left out.
     pub(crate) fn header_map(&self) -> HeaderMap {
-        let pairs = self.headers.iter().filter_map(|(name, value)| {
-            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            Some((name, HeaderValue::from_str(value).ok()?))
-        });
-        let mut headers = HeaderMap::new();
-        pairs.for_each(|(name, value)| _ = headers.append(name, value));
-        headers
+        header_map(&self.headers)
     }
 
     /// The function's name, which is the lane's.
@@ -88,9 +88,21 @@ impl Call {
     }
 }
 
+/// Headers from text. What cannot be one is left out.
+fn header_map(texts: &[(String, String)]) -> HeaderMap {
+    let pairs = texts.iter().filter_map(|(name, value)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        Some((name, HeaderValue::from_str(value).ok()?))
+    });
+    let mut headers = HeaderMap::new();
+    pairs.for_each(|(name, value)| _ = headers.append(name, value));
+    headers
+}
+
 /// Headers as text, without those that are about a connection or the queue.
 pub(crate) fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
-    let ours = |name: &HeaderName| HOP_BY_HOP.contains(name) || *name == DEDUP_KEY || *name == DEDUP_WINDOW;
+    let queues = [DEDUP_KEY, DEDUP_WINDOW, callback::CALLBACK_URL];
+    let ours = |name: &HeaderName| HOP_BY_HOP.contains(name) || queues.contains(name);
     let told = headers.iter().filter(|(name, _)| !ours(name));
     told.map(|(name, value)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())

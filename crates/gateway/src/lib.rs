@@ -47,6 +47,7 @@ pub use backend::{
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;
+pub use deferred::{Callbacks, Sending, Unsent};
 pub use door::Door;
 pub use front::Front;
 pub use functions::{

@@ -78,6 +78,22 @@ impl AllowList {
         Ok(Self(list))
     }
 
+    /// Reads entries that are addresses: a name can come to stand for any.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub fn of_addresses<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, Unreadable> {
+        let entries: Vec<&str> = entries.into_iter().collect();
+        let list = Self::read(entries.iter().copied())?;
+        let names = |(entry, _): &(&Entry, &&str)| !matches!(entry.host, Pattern::Address(_));
+        match list.0.iter().zip(&entries).find(names) {
+            Some((_, entry)) => {
+                Err(Unreadable { entry: (*entry).to_owned(), why: "write the address, not a name" })
+            }
+            None => Ok(list),
+        }
+    }
+
     /// Whether nothing may be reached.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -3,7 +3,7 @@
 //! which cannot do it themselves.
 //!
 //! [`Egress`] carries connections of functions to the hosts that they may
-//! reach. Nothing a function says is believed; every size, number and wait has
+//! reach; [`Post`] sends results to where callers want them. Nothing a function says is believed; every size, number and wait has
 //! a limit. [`tls`] is here too, for all who speak it: the node's listeners,
 //! the command line, and what the node sends.
 
@@ -12,6 +12,7 @@ mod allow;
 mod egress;
 mod head;
 mod net;
+mod post;
 mod relay;
 pub mod tls;
 
@@ -19,3 +20,4 @@ pub use address::is_public;
 pub use allow::{AllowList, Unreadable};
 pub use egress::{Egress, EgressOptions, Outlet, Traffic};
 pub use net::{Answer, Internet, Net};
+pub use post::{Post, PostError};

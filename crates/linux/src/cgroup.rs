@@ -36,11 +36,20 @@ pub enum Controller {
     Cpu,
     /// Processor time used; part of `Cpu` on version 2.
     CpuTime,
+    /// Bytes read from and written to disks.
+    Disk,
 }
 
 impl Controller {
-    const ALL: [(Self, &'static str); 4] =
-        [(Self::Memory, "memory"), (Self::Processes, "pids"), (Self::Cpu, "cpu"), (Self::CpuTime, "cpuacct")];
+    const VERSION_1: [(Self, &'static str); 5] = [
+        (Self::Memory, "memory"),
+        (Self::Processes, "pids"),
+        (Self::Cpu, "cpu"),
+        (Self::CpuTime, "cpuacct"),
+        (Self::Disk, "blkio"),
+    ];
+    const VERSION_2: [(Self, &'static str); 4] =
+        [(Self::Memory, "memory"), (Self::Processes, "pids"), (Self::Cpu, "cpu"), (Self::Disk, "io")];
 }
 
 impl Hierarchies {
@@ -52,7 +61,7 @@ impl Hierarchies {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mut parents = Vec::new();
-        for (controller, name) in Controller::ALL {
+        for (controller, name) in Controller::VERSION_1 {
             let Some(parent) = version_1_parent(&mounts, &own, name) else { continue };
             if is_writable(&parent) {
                 parents.push((controller, parent));
@@ -75,7 +84,7 @@ impl Hierarchies {
             let listed = fs::read_to_string(parent.join(file)).unwrap_or_default();
             listed.split_whitespace().any(|listed| listed == name)
         };
-        for (controller, name) in Controller::ALL.into_iter().take(3) {
+        for (controller, name) in Controller::VERSION_2 {
             if !has("cgroup.controllers", name) || !is_writable(parent) {
                 continue;
             }
@@ -167,6 +176,8 @@ pub struct CgroupLimits {
     pub processes: Option<u32>,
     /// Hundredths of one processor.
     pub cpu_percent: Option<u32>,
+    /// Bytes a second that are read from each disk; and as many written.
+    pub disk_bytes_per_s: Option<u64>,
 }
 
 /// What a group uses and used. A figure that nobody keeps here is 0.
@@ -205,6 +216,10 @@ impl Cgroup {
         }
         let mut group = Self { version: hierarchies.version, folders: Vec::new(), joins: Vec::new() };
         for (controller, parent) in &hierarchies.parents {
+            // Most groups do not limit it, and one tree less is joined sooner.
+            if *controller == Controller::Disk && limits.disk_bytes_per_s.is_none() {
+                continue;
+            }
             let folder = parent.join(name);
             // Controllers of version 1 may be mounted together.
             if !group.folders.iter().any(|(_, other)| *other == folder) {
@@ -249,6 +264,16 @@ impl Cgroup {
                 write(folder, "cpu.cfs_quota_us", &quota.to_string())?;
             } else {
                 write(folder, "cpu.max", &format!("{quota} {CPU_PERIOD_US}"))?;
+            }
+        }
+        if let (Some(folder), Some(rate)) = (self.folder(Controller::Disk), limits.disk_bytes_per_s) {
+            for disk in disks(Path::new("/sys/block"))? {
+                if v1 {
+                    write(folder, "blkio.throttle.read_bps_device", &format!("{disk} {rate}"))?;
+                    write(folder, "blkio.throttle.write_bps_device", &format!("{disk} {rate}"))?;
+                } else {
+                    write(folder, "io.max", &format!("{disk} rbps={rate} wbps={rate}"))?;
+                }
             }
         }
         Ok(())
@@ -330,6 +355,18 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let _ = self.remove(Duration::ZERO);
     }
+}
+
+/// The numbers of the disks that have something on them.
+fn disks(listed: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(listed)? {
+        let folder = entry?.path();
+        if number(&read(&folder, "size")?) > 0 {
+            found.push(read(&folder, "dev")?.trim().to_owned());
+        }
+    }
+    Ok(found)
 }
 
 fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {

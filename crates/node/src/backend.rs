@@ -158,6 +158,10 @@ impl Backend for NodeBackend {
         Some(self.0.queue.clone())
     }
 
+    fn callbacks(&self) -> Option<&dyn gateway::Callbacks> {
+        Some(&self.0.callbacks)
+    }
+
     fn ready(&self) -> Result<(), String> {
         let requests = self.0.scheduler.requests();
         if requests >= self.0.budgets.requests_max {

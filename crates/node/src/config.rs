@@ -30,6 +30,8 @@ pub struct Options {
     pub tls_self_signed: bool,
     /// Names and addresses for that one, besides the machine's own.
     pub tls_names: Vec<String>,
+    /// Private addresses (`10.0.0.5:8080`) that callbacks of calls may go to.
+    pub callback_private: Vec<String>,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -87,6 +89,11 @@ impl Options {
             insecure_http: self.insecure_http || below.insecure_http,
             tls_self_signed: self.tls_self_signed || below.tls_self_signed,
             tls_names: if self.tls_names.is_empty() { below.tls_names } else { self.tls_names },
+            callback_private: if self.callback_private.is_empty() {
+                below.callback_private
+            } else {
+                self.callback_private
+            },
             tls_cert,
             tls_key,
             workers: self.workers.or(below.workers),

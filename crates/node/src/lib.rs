@@ -6,6 +6,7 @@
 //! in which a decision of the evaluator becomes an act.
 
 mod backend;
+mod callbacks;
 mod config;
 mod doctor;
 mod executor;
@@ -40,6 +41,7 @@ pub use outbound::check_host;
 pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
+pub use sandbox::process::{IMPORTS_MAX, is_module};
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
 
@@ -78,6 +80,9 @@ pub enum Error {
         /// Which one.
         address: SocketAddr,
     },
+    /// An address that no result can be sent to.
+    #[error("callback_private: {0}")]
+    Callbacks(#[from] io::Unreadable),
     /// Settings of TLS that do not go together.
     #[error("{0}")]
     TlsSettings(&'static str),

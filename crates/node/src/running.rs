@@ -16,6 +16,7 @@ use sandbox::process::Language;
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
+use crate::callbacks::Callbacks;
 use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
@@ -42,6 +43,7 @@ pub struct Node {
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) queue: Arc<Embedded>,
     pub(crate) keys: Keys,
+    pub(crate) callbacks: Callbacks,
     pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -115,6 +117,7 @@ impl Node {
             deployments,
             queue,
             keys: Keys::open(options.home.as_deref())?,
+            callbacks: Callbacks::new(&options.callback_private)?,
             visitors,
             states: Vec::new(),
             threads,

@@ -38,6 +38,12 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
     number(&mut pairs, "requests-per-instance", function.requests_per_instance, 1);
     number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);
+    if let Some(rate) = function.disk_bytes_per_s {
+        pairs.insert("disk-bytes-per-second".to_owned(), rate.to_string());
+    }
+    if !function.imports.is_empty() {
+        pairs.insert("imports".to_owned(), function.imports.join(" "));
+    }
     if !function.allow_hosts.is_empty() {
         pairs.insert("allow-hosts".to_owned(), function.allow_hosts.join(" "));
     }

@@ -17,6 +17,9 @@ const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
 const MEMORY_BYTES_MAX: u64 = 1 << 46;
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 const TMP_BYTES_MAX: u64 = 1 << 40;
+/// Bytes a second, of each disk.
+const DISK_RATE_MIN: u64 = 64 << 10;
+const DISK_RATE_MAX: u64 = 1 << 40;
 const PERCENT_MAX: u64 = 6400;
 const LAYERS_MAX: usize = 16;
 // Pairs have at most 512 entries, and there are other settings.
@@ -111,6 +114,8 @@ pub(crate) struct Function {
     pub(crate) cpu_percent: Option<u64>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) tmp_bytes: Option<u64>,
+    /// Of each disk, read; and as many written.
+    pub(crate) disk_bytes_per_s: Option<u64>,
     pub(crate) concurrency: Option<u64>,
     pub(crate) requests_per_instance: Option<u64>,
     pub(crate) waiting: Option<u64>,
@@ -121,6 +126,8 @@ pub(crate) struct Function {
     pub(crate) layers: Vec<String>,
     /// Hosts that it may reach.
     pub(crate) allow_hosts: Vec<String>,
+    /// Modules of the node's interpreter that are loaded before it is forked.
+    pub(crate) imports: Vec<String>,
     /// Packages that its files name are installed.
     pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
@@ -147,6 +154,7 @@ impl Function {
             cpu_percent: None,
             timeout_ms: None,
             tmp_bytes: None,
+            disk_bytes_per_s: None,
             concurrency: None,
             requests_per_instance: None,
             waiting: None,
@@ -155,6 +163,7 @@ impl Function {
             secrets: Vec::new(),
             layers: Vec::new(),
             allow_hosts: Vec::new(),
+            imports: Vec::new(),
             has_requirements: true,
             pure: false,
             idempotent: false,
@@ -219,6 +228,7 @@ fn field(
         "memory" => function.memory_bytes = reader.size(value, 1 << 20..=MEMORY_BYTES_MAX)?,
         "cpu" => function.cpu_percent = Some(reader.processors_percent(value, PERCENT_MAX)?),
         "timeout" => function.timeout_ms = Some(reader.time_ms(value, 1..=TIMEOUT_MS_MAX)?),
+        "disk" => function.disk_bytes_per_s = Some(reader.size(value, DISK_RATE_MIN..=DISK_RATE_MAX)?),
         "tmp" => function.tmp_bytes = Some(reader.size(value, 0..=TMP_BYTES_MAX)?),
         "concurrency" => function.concurrency = Some(reader.count(value, 1..=1000)?),
         "requests-per-instance" => function.requests_per_instance = Some(reader.count(value, 1..=1000)?),
@@ -227,6 +237,7 @@ fn field(
         "environment" => function.environment = environment(value, reader)?,
         "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
+        "imports" => function.imports = imports(value, reader)?,
         "allow-hosts" => function.allow_hosts = hosts(value, reader)?,
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
@@ -261,6 +272,8 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "cpu",
             "timeout",
             "tmp",
+            "disk",
+            "imports",
             "environment",
             "secrets",
             "layers",
@@ -332,6 +345,10 @@ fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
 fn of_this_runtime(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
     let place = |field: &str| table.get(field).map(Spanned::span).unwrap_or_default();
     if function.runtime == Runtime::Executable {
+        if table.contains_key("imports") {
+            let fault = Fault::new(place("imports"), "an executable imports nothing before it starts");
+            reader.faults.push(fault.hint("remove it"));
+        }
         return;
     }
     if table.contains_key("mode") {
@@ -396,6 +413,23 @@ fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<S
         return reader.fault(value.span(), format!("a function has at most {LAYERS_MAX} layers"));
     }
     items.iter().map(|item| path(item, reader)).collect()
+}
+
+fn imports(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let mut modules = Vec::new();
+    for (text, place) in reader.texts(value)? {
+        if node::is_module(&text) {
+            modules.push(text);
+        } else {
+            let message = format!("`{}` is no name of a module", text.escape_debug());
+            reader.faults.push(Fault::new(place, message).hint("imports = [\"numpy\", \"pandas\"]"));
+        }
+    }
+    if modules.len() > node::IMPORTS_MAX {
+        let most = node::IMPORTS_MAX;
+        return reader.fault(value.span(), format!("a function has at most {most} imports"));
+    }
+    Some(modules)
 }
 
 fn hosts(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {

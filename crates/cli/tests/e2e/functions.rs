@@ -330,3 +330,31 @@ fn a_call_whose_client_left_ends_and_frees_its_place() {
     // There is one instance; only its end lets this one in.
     assert_eq!(node.call("sleepy", &json!({"s": 0})), (200, "awake".into()));
 }
+
+#[test]
+fn a_function_that_names_imports_is_forked_with_them_loaded() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source = "import sys\nloaded = 'sqlite3' in sys.modules\ndef handler(event):\n    import sqlite3\n    \
+                  return {'loaded': loaded, 'one': sqlite3.connect(':memory:').execute('select 1').fetchone()[0]}\n";
+    for (name, imports, loaded) in
+        [("with", "imports = [\"sqlite3\", \"decimal\"]\ndisk = \"64 MiB\"\n", true), ("without", "", false)]
+    {
+        node.deploy(&node.python(name, imports, source));
+        assert_eq!(node.call(name, &json!({})), (200, json!({"loaded": loaded, "one": 1})), "{name}");
+    }
+    // One that names what is not there is refused when it is deployed.
+    let refusal = |folder: &Path| {
+        let refused = node.run(&["deploy", folder.to_str().unwrap()]);
+        assert!(!refused.status.success());
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    };
+    let told = refusal(&node.python("absent", "imports = [\"no_such_module\"]\n", source));
+    assert!(told.contains("cannot import no_such_module") && told.contains("`imports`"), "{told}");
+    let told = refusal(&node.python("path", "imports = [\"/etc/x\"]\n", source));
+    assert!(told.contains("is no name of a module"), "{told}");
+    assert_eq!(node.call("with", &json!({})).0, 200);
+}

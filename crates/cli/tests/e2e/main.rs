@@ -3,6 +3,7 @@
 //! against it, HTTP on loopback, and a node that is killed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod callbacks;
 mod calls;
 mod commands;
 mod dashboard;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::verdict::{self, Verdict};
-use super::{Call, now_ms, request_id, scheduler};
+use super::{Call, Parcel, callback, now_ms, request_id, scheduler};
 use crate::admission::Permit;
 use crate::body::held;
 use crate::invocation::Invocation;
@@ -130,6 +130,9 @@ fn report<T>(ended: Result<T, tokio::task::JoinError>) {
 /// What is due and may run, and whether the queue failed.
 fn claim(shared: &Shared, queue: &dyn Queue, most: usize) -> (Vec<Claimed>, bool) {
     let limit = |lane: &str| {
+        if callback::is_lane(lane) {
+            return callback::EACH_MAX;
+        }
         let functions = shared.backend.functions();
         let served = functions.and_then(|functions| functions.served(lane, None, 0));
         // One of a function that is gone is buried by an attempt.
@@ -158,7 +161,14 @@ async fn attempt(
 ) {
     let id = claimed.id;
     let body = std::mem::take(&mut claimed.body);
-    let made = AssertUnwindSafe(make(&shared, &claimed, body, place)).catch_unwind().await;
+    let call = serde_json::from_slice::<Call>(&claimed.head).ok();
+    let made = async {
+        match &call {
+            Some(call) => make(&shared, &claimed, call, body, place).await,
+            None => send(&shared, &claimed, body, place).await,
+        }
+    };
+    let made = AssertUnwindSafe(made).catch_unwind().await;
     let end = made.unwrap_or_else(|_| {
         // The panic hook has already written where and why.
         let verdict =
@@ -174,17 +184,30 @@ async fn attempt(
             tracing::warn!(%id, function = claimed.lane, attempt = claimed.attempt, reason, "a call is a dead letter");
         }
     }
-    let ended = tokio::task::spawn_blocking(move || queue.end(id, end, None, now_ms())).await;
+    let follow = call.and_then(|call| callback::follow(&call, id, &end));
+    let ended = tokio::task::spawn_blocking(move || queue.end(id, end, follow, now_ms())).await;
     if let Ok(Err(error)) = ended {
         tracing::error!(%id, %error, "how a call ended could not be written; it is made again");
     }
     shared.wake.wake();
 }
 
-async fn make(shared: &Arc<Shared>, claimed: &Claimed, body: Vec<u8>, place: OwnedSemaphorePermit) -> End {
-    let Ok(call) = serde_json::from_slice::<Call>(&claimed.head) else {
-        return End::Dead { reason: "this node does not understand what the queue holds".to_owned() };
-    };
+/// Sends a result on.
+async fn send(shared: &Arc<Shared>, claimed: &Claimed, body: Vec<u8>, _place: OwnedSemaphorePermit) -> End {
+    match serde_json::from_slice::<Parcel>(&claimed.head) {
+        Ok(parcel) => callback::deliver(shared, claimed, &parcel, body).await,
+        Err(_) => End::Dead { reason: "this node does not understand what the queue holds".to_owned() },
+    }
+}
+
+/// Makes a call.
+async fn make(
+    shared: &Arc<Shared>,
+    claimed: &Claimed,
+    call: &Call,
+    body: Vec<u8>,
+    place: OwnedSemaphorePermit,
+) -> End {
     let headers: HeaderMap = call.header_map();
     let served = match served(shared, &call.target, &headers) {
         Ok(served) => served,
@@ -199,7 +222,7 @@ async fn make(shared: &Arc<Shared>, claimed: &Claimed, body: Vec<u8>, place: Own
         Ok(body) => {
             let invocation = Invocation {
                 served,
-                id: &request_id(&call),
+                id: &request_id(call),
                 method: &call.method,
                 path: &call.path,
                 query: &call.query,
@@ -216,6 +239,6 @@ async fn make(shared: &Arc<Shared>, claimed: &Claimed, body: Vec<u8>, place: Own
     verdict::end(verdict, claimed, &policy, (now_ms(), random()), || verdict::outcome(&answer, version))
 }
 
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     unique::uuid().as_u64_pair().1
 }

@@ -113,6 +113,7 @@ fn message(served: &Served, schedule: &Schedule, mark: &str, time_ms: u64) -> Me
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
         request_id: id.to_string(),
         source: Source::Schedule,
+        callback: None,
     };
     Message {
         id,

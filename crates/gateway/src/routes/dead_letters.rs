@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::deferred::{document, message_id, unknown};
 use crate::body::blocking;
-use crate::deferred::{Call, now_ms, queue, refused};
+use crate::deferred::{Call, Parcel, now_ms, queue, refused};
 use crate::problem::Problem;
 use crate::router::Shared;
 
@@ -67,6 +67,11 @@ pub(crate) async fn get(
             told["request"] = json!({
                 "target": call.target, "method": call.method, "path": call.path, "query": call.query,
                 "headers": call.headers, "request_id": call.request_id,
+            });
+        }
+        if let Ok(parcel) = serde_json::from_slice::<Parcel>(&head) {
+            told["callback"] = json!({
+                "url": parcel.callback_url, "call": parcel.call, "headers": parcel.headers,
             });
         }
         told["body_bytes"] = body.len().into();

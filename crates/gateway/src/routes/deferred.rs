@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::header::{LOCATION, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use queue::{Id, State as Where, Status};
 use serde_json::{Value, json};
@@ -19,14 +19,13 @@ use super::call::served;
 use super::path_text;
 use crate::body::{blocking, buffered};
 use crate::cloud_event;
-use crate::deferred::{Call, Outcome, Source, queue, refused, take, texts};
+use crate::deferred::{Call, Outcome, Source, queue, refused, take, texts, wanted};
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::text::shortened;
 
 const PREFIX: &str = "/async-function/";
-const CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
 
 pub(crate) async fn call(
     State(shared): State<Arc<Shared>>,
@@ -40,10 +39,7 @@ pub(crate) async fn call(
     let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
     // What nobody serves is refused now, and not found out later.
     let served = served(&shared, target, &headers)?;
-    if headers.contains_key(CALLBACK_URL) {
-        let detail = "this node calls nobody back: ask GET /v1/async/{id}";
-        return Err(Problem::bad_request("bad-callback", detail));
-    }
+    let callback = wanted(&shared, &headers)?;
     let mut body = buffered(&shared, &headers, body, shared.options.deferred_max_bytes).await?;
     let mut source = Source::Http;
     if cloud_event::is_any(&headers) {
@@ -58,6 +54,7 @@ pub(crate) async fn call(
         headers: texts(&headers),
         request_id: id.0.to_string(),
         source,
+        callback,
     };
     let taken = take(&shared, call, &headers, std::mem::take(&mut body.bytes)).await?;
     let location = format!("/v1/async/{}", taken.id);

@@ -200,6 +200,7 @@ async fn later(
         headers: texts(&told(headers)),
         request_id: id.0.to_string(),
         source: Source::Lambda,
+        callback: None,
     };
     take(shared, call, headers, std::mem::take(&mut body.bytes)).await.map_err(refused)?;
     Ok(StatusCode::ACCEPTED.into_response())

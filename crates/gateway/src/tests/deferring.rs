@@ -301,3 +301,114 @@ async fn a_schedule_that_was_missed_is_called_once() {
     let minutes = (crate::deferred::now_ms() / MINUTE_MS - now / MINUTE_MS) as usize;
     assert!(calls <= 1 + 3 * minutes, "{calls} calls");
 }
+
+impl Later {
+    /// Results that were sent, once there are so many.
+    async fn sent(&self, number: usize) -> Vec<(String, axum::http::HeaderMap, Vec<u8>)> {
+        for _ in 0..2000 {
+            let sent = self.house.fake.callbacks.sent.lock().unwrap().clone();
+            if sent.len() >= number {
+                return sent;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never {number} results");
+    }
+
+    async fn called_back(&self) -> String {
+        let headers = [("x-callback-url", "https://hooks.example/done"), ("x-request-id", "mine")];
+        let answer = self.call("hello", &headers).await;
+        assert_eq!(answer.status, 202, "{:?}", answer.json());
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_result_goes_to_where_the_caller_wants_it() {
+    let later = later();
+    later.house.fake.gives(r#"{"status":201,"headers":[["content-type","text/x"],["x-a","b"]]}"#, b"body");
+    let id = later.called_back().await;
+    later.state(&id, "succeeded").await;
+    let (url, headers, body) = later.sent(1).await.remove(0);
+    assert_eq!((url.as_str(), &body[..]), ("https://hooks.example/done", &b"body"[..]));
+    for (name, value) in [
+        ("content-type", "text/x"),
+        ("x-sinew-status", "201"),
+        ("x-sinew-attempt", "1"),
+        ("x-request-id", "mine"),
+        ("ce-specversion", "1.0"),
+        ("ce-type", "sinew.call.succeeded"),
+        ("ce-source", "/async-function/hello"),
+        ("ce-subject", &id),
+    ] {
+        assert_eq!(headers[name], value, "{name}");
+    }
+    assert!(!headers.contains_key("x-a"), "a header for whoever asks");
+    let (head, _) = later.house.fake.last_call();
+    assert!(!head["headers"].to_string().contains("callback"), "the function is not told");
+    // The control: without the header nothing is sent.
+    let plain = later.taken("hello").await;
+    later.state(&plain, "succeeded").await;
+    let id = later.called_back().await;
+    later.state(&id, "succeeded").await;
+    assert_eq!(later.sent(2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_result_is_sent_until_it_is_taken() {
+    let later = later();
+    later.house.fake.callbacks.answers.lock().unwrap().push(Ok(503));
+    later.called_back().await;
+    let sent = later.sent(2).await;
+    let attempts: Vec<_> = sent.iter().map(|(_, headers, _)| headers["x-sinew-attempt"].clone()).collect();
+    assert_eq!(attempts, ["1", "2"]);
+    assert_eq!(sent[0].1["ce-id"], sent[1].1["ce-id"], "it is known as the same event");
+    assert!(later.letters().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_result_that_nobody_may_get_is_a_dead_letter() {
+    let later = later();
+    let refusal = Err(crate::Unsent::Never("it has a private address".to_owned()));
+    later.house.fake.callbacks.answers.lock().unwrap().push(refusal);
+    later.called_back().await;
+    later.sent(1).await;
+    let letter = loop {
+        if let Some(letter) = later.letters().await.pop() {
+            break letter;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(letter["function"], "callback:hello");
+    let id = letter["id"].as_str().unwrap();
+    let shown = later.house.get(&format!("/v1/dlq/{id}")).await.json();
+    assert_eq!(shown["callback"]["url"], "https://hooks.example/done");
+    assert!(shown["reason"].as_str().unwrap().contains("private"), "{shown}");
+    assert_eq!(later.post(&format!("/v1/dlq/{id}/redrive")).await.status, 202);
+    assert_eq!(later.sent(2).await[1].2, b"body");
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_is_told_too() {
+    let later = later();
+    later.house.fake.gives(r#"{"status":404,"headers":[]}"#, b"no such month");
+    later.called_back().await;
+    let (_, headers, body) = later.sent(1).await.remove(0);
+    assert_eq!(
+        (&headers["ce-type"], &headers["content-type"]),
+        (&"sinew.call.dead".parse().unwrap(), &"application/json".parse().unwrap())
+    );
+    let told: Value = serde_json::from_slice(&body).unwrap();
+    assert!(told["reason"].as_str().unwrap().contains("no such month"), "{told}");
+}
+
+#[tokio::test]
+async fn a_callback_that_is_not_allowed_is_refused_at_once() {
+    let later = later();
+    let refused = later.call("hello", &[("x-callback-url", "http://10.0.0.1/")]).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.json()["type"].as_str().unwrap().ends_with(":bad-callback"));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("X-Callback-Url"), "it says which header");
+    let metrics = later.house.get("/metrics").await;
+    assert!(String::from_utf8_lossy(&metrics.body).contains("sinew_queue_taken_total 0"));
+}

@@ -48,6 +48,7 @@ pub(super) struct Fake {
     pub(super) functions: FakeFunctions,
     pub(super) keys: super::keys::FakeKeys,
     pub(super) queue: Option<Arc<dyn queue::Queue>>,
+    pub(super) callbacks: FakeCallbacks,
 }
 
 impl Fake {
@@ -63,6 +64,7 @@ impl Fake {
             functions: FakeFunctions::default(),
             keys: super::keys::FakeKeys::default(),
             queue: None,
+            callbacks: FakeCallbacks::default(),
         }
     }
 
@@ -225,6 +227,10 @@ impl Backend for Fake {
         Some(&self.keys)
     }
 
+    fn callbacks(&self) -> Option<&dyn crate::Callbacks> {
+        Some(&self.callbacks)
+    }
+
     fn queue(&self) -> Option<Arc<dyn queue::Queue>> {
         self.queue.clone()
     }
@@ -236,5 +242,31 @@ impl Backend for Fake {
     fn gauges(&self) -> Vec<Gauge> {
         let gauge = |name, is_counter, value| Gauge { name, help: "A number", is_counter, value };
         vec![gauge("store_memory_bytes", false, 12), gauge("applications_total", true, 34)]
+    }
+}
+
+/// Takes results as it is told to, and remembers them.
+#[derive(Default)]
+pub(super) struct FakeCallbacks {
+    /// What the next ones are answered with; 200 after the last.
+    pub(super) answers: Mutex<Vec<Result<u16, crate::Unsent>>>,
+    /// URL, headers and body of those that came.
+    pub(super) sent: Mutex<Vec<(String, axum::http::HeaderMap, Vec<u8>)>>,
+}
+
+impl crate::Callbacks for FakeCallbacks {
+    fn check(&self, url: &str) -> Result<(), String> {
+        if url.starts_with("https://") { Ok(()) } else { Err("it is not allowed".to_owned()) }
+    }
+
+    fn send<'a>(
+        &'a self,
+        url: &'a str,
+        headers: axum::http::HeaderMap,
+        body: axum::body::Bytes,
+    ) -> crate::Sending<'a> {
+        self.sent.lock().unwrap().push((url.to_owned(), headers, body.to_vec()));
+        let answer = self.answers.lock().unwrap().pop().unwrap_or(Ok(200));
+        Box::pin(async move { answer })
     }
 }

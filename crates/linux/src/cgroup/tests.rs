@@ -5,8 +5,12 @@ use std::process::Command;
 
 use super::*;
 
-const LIMITS: CgroupLimits =
-    CgroupLimits { memory_bytes: Some(64 << 20), processes: Some(7), cpu_percent: Some(50) };
+const LIMITS: CgroupLimits = CgroupLimits {
+    memory_bytes: Some(64 << 20),
+    processes: Some(7),
+    cpu_percent: Some(50),
+    disk_bytes_per_s: Some(1 << 20),
+};
 
 /// A folder that looks like a group of version 2.
 struct Fake(PathBuf);
@@ -38,6 +42,7 @@ fn version_2_gets_its_own_files() {
             (Controller::Memory, fake.0.clone()),
             (Controller::Processes, fake.0.clone()),
             (Controller::Cpu, fake.0.clone()),
+            (Controller::Disk, fake.0.clone()),
         ],
         joins: Vec::new(),
     };
@@ -45,6 +50,9 @@ fn version_2_gets_its_own_files() {
     let text = |file: &str| fs::read_to_string(fake.0.join(file)).unwrap();
     assert_eq!(text("memory.max"), (64 << 20).to_string());
     assert_eq!((text("pids.max"), text("cpu.max")), ("7".to_owned(), "50000 100000".to_owned()));
+    if let Some(last) = disks(Path::new("/sys/block")).unwrap().last() {
+        assert_eq!(text("io.max"), format!("{last} rbps=1048576 wbps=1048576"));
+    }
     for (file, content) in [
         ("memory.current", "4096\n"),
         ("memory.peak", "8192\n"),

@@ -2,19 +2,23 @@
 //! The runtimes of a node behind one [`Sandbox`], so that one fleet has the
 //! instances of all of them, with one budget.
 //!
-//! A runtime is begun when the first instance of it is made: its template
-//! takes a while. A sandbox's id is that of its runtime, times the number of
-//! runtimes, plus the runtime's place among them.
+//! A runtime is a language, and the modules that its template imports: none,
+//! or those that a function names, which then has a template with others that
+//! name the same. It is begun when the first instance of it is made: its
+//! template takes a while. A sandbox's id is the one that it has there, and
+//! below it the number of its runtime, which no other one ever gets.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
-    Functions, FunctionsOptions, Language, Layers, Reactor, Runtime, RuntimeOptions, runtime_of,
+    Functions, FunctionsOptions, Image, Language, Layers, Reactor, Runtime, RuntimeOptions, runtime_of,
 };
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
@@ -30,7 +34,12 @@ const CALL_MAX: Duration = Duration::from_secs(24 * 3600);
 const BLANKS: usize = 2;
 /// The memory of a function whose `sinew.toml` says nothing of it.
 const USUAL_MEMORY_BYTES: u64 = 256 << 20;
-const LANGUAGES: u64 = Language::ALL.len() as u64;
+/// Runtimes with imports of their own at once: each has a template, and
+/// instances that wait. A function for which there is no room is forked from
+/// the template without imports, and imports what it needs itself.
+const DEDICATED_MAX: usize = 4;
+/// Bits of a sandbox's id that are the number of its runtime.
+const NUMBER_BITS: u32 = 16;
 
 /// Where runtimes find what they need.
 #[derive(Debug, Clone)]
@@ -57,8 +66,92 @@ pub(crate) struct Runtimes {
     store: Arc<Store>,
     layers: Mutex<Option<Arc<Layers>>>,
     containers: Mutex<Option<Arc<Runtime>>>,
-    /// In the order of [`Language::ALL`].
-    begun: [Mutex<Begun>; Language::ALL.len()],
+    places: Mutex<Places>,
+}
+
+/// The runtimes by their numbers; the first are those without imports, in the
+/// order of [`Language::ALL`].
+struct Places {
+    by_number: BTreeMap<u64, Arc<Place>>,
+    next: u64,
+    uses: u64,
+    is_over: bool,
+}
+
+/// A place for a runtime.
+struct Place {
+    number: u64,
+    language: Language,
+    imports: Vec<String>,
+    begun: Mutex<Begun>,
+    last_use: AtomicU64,
+}
+
+impl Place {
+    fn new(number: u64, language: Language, imports: Vec<String>) -> Arc<Self> {
+        Arc::new(Self { number, language, imports, begun: Mutex::default(), last_use: AtomicU64::new(0) })
+    }
+
+    /// Whether nothing would be missed if it were not there.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        // Whoever is about to make an instance holds it; nobody else can take
+        // hold of it now.
+        let is_held = Arc::strong_count(self) > 1;
+        !is_held
+            && self.begun.try_lock().is_some_and(|begun| match &*begun {
+                Begun::Yes(functions) => functions.sandboxes() == 0,
+                Begun::No | Begun::Failed(..) | Begun::Over => true,
+            })
+    }
+}
+
+impl Places {
+    fn new() -> Self {
+        let all = Language::ALL.into_iter().zip(0..);
+        let by_number: BTreeMap<_, _> =
+            all.map(|(language, number)| (number, Place::new(number, language, Vec::new()))).collect();
+        let next = by_number.len() as u64;
+        Self { by_number, next, uses: 0, is_over: false }
+    }
+
+    /// The runtime with these imports, and another one that had to go for it;
+    /// without imports if there is no room.
+    fn get(&mut self, language: Language, imports: &[String]) -> (Option<Arc<Place>>, Option<Arc<Place>>) {
+        let with = |imports: &[String], places: &BTreeMap<u64, Arc<Place>>| {
+            let mut places = places.values();
+            places.find(|place| place.language == language && place.imports == imports).cloned()
+        };
+        self.uses += 1;
+        let mut gone = None;
+        let found = with(imports, &self.by_number).or_else(|| {
+            gone = self.make_room()?;
+            let place = Place::new(self.next, language, imports.to_vec());
+            self.next += 1;
+            self.by_number.insert(place.number, Arc::clone(&place));
+            Some(place)
+        });
+        let found = found.or_else(|| with(&[], &self.by_number));
+        if let Some(place) = &found {
+            place.last_use.store(self.uses, Ordering::Relaxed);
+        }
+        (found, gone)
+    }
+
+    /// Room for one more with imports, which may have taken another one's; none
+    /// if all have instances.
+    #[expect(clippy::option_option, reason = "there may be room without any having gone")]
+    fn make_room(&mut self) -> Option<Option<Arc<Place>>> {
+        if self.is_over || self.next >> NUMBER_BITS != 0 {
+            return None;
+        }
+        let dedicated = self.by_number.values().filter(|place| !place.imports.is_empty());
+        if dedicated.clone().count() < DEDICATED_MAX {
+            return Some(None);
+        }
+        let idle = dedicated.filter(|place| place.is_idle());
+        let oldest = idle.min_by_key(|place| place.last_use.load(Ordering::Relaxed))?.number;
+        Some(self.by_number.remove(&oldest))
+    }
 }
 
 /// A runtime. Its lock is held while it is begun, so that others, who would
@@ -79,12 +172,12 @@ impl Runtimes {
             store,
             layers: Mutex::default(),
             containers: Mutex::default(),
-            begun: Default::default(),
+            places: Mutex::new(Places::new()),
         }
     }
 
     /// The place of the runtime that a procedure names, if the node has it.
-    fn place_of(&self, procedure: Handle) -> Result<usize, Fault> {
+    fn place_of(&self, procedure: Handle) -> Result<Arc<Place>, Fault> {
         let missing = || Fault::new(FailureCode::MissingData, "the function is not on this node");
         let bad = |why: String| Fault::new(FailureCode::BadProcedure, why);
         if !procedure.is_object() || !procedure.names_tree() {
@@ -92,33 +185,41 @@ impl Runtimes {
         }
         let tree = self.store.get(procedure);
         let tree = tree.map_err(|error| Fault::new(FailureCode::Resources, error.to_string()))?;
-        let named = tree.ok_or_else(missing)?.as_tree().get(0).and_then(runtime_of).unwrap_or_default();
-        let place = Language::ALL.into_iter().position(|language| language.runtime() == named);
-        place.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))
+        let tree = tree.ok_or_else(missing)?;
+        let named = tree.as_tree().get(0).and_then(runtime_of).unwrap_or_default();
+        let language = Language::ALL.into_iter().find(|language| language.runtime() == named);
+        let language = language.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))?;
+        let imports = Image::read(&self.store, tree.as_tree())?.settings.imports;
+        let (place, gone) = self.places.lock().get(language, &imports);
+        // Ending a template takes a moment; others need not wait for it.
+        drop(gone);
+        place.ok_or_else(over)
     }
 
     /// What makes a runtime's instances.
-    fn functions(&self, place: usize) -> Result<Arc<Functions>, Fault> {
-        let over = || Fault::new(FailureCode::Cancelled, "the node is shutting down");
-        let (Some(cell), Some(language)) = (self.begun.get(place), Language::ALL.get(place)) else {
-            return Err(over());
-        };
-        let mut begun = cell.lock();
+    fn functions(&self, place: &Place) -> Result<Arc<Functions>, Fault> {
+        let mut begun = place.begun.lock();
         match &*begun {
             Begun::Yes(functions) => return Ok(Arc::clone(functions)),
             Begun::Failed(since, fault) if since.elapsed() < RETRY => return Err(fault.clone()),
             Begun::Over => return Err(over()),
             Begun::No | Begun::Failed(..) => {}
         }
-        match self.begin(*language) {
+        match self.begin(place.language, &place.imports) {
             Ok(functions) => {
                 let functions = Arc::new(functions);
                 *begun = Begun::Yes(Arc::clone(&functions));
                 Ok(functions)
             }
             Err(why) => {
-                let name = language.name();
-                let why = format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`");
+                let name = place.language.name();
+                let why = if place.imports.is_empty() {
+                    format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`")
+                } else {
+                    format!(
+                        "what the function names as `imports`, modules of this node's own {name}, is not loaded: {why}"
+                    )
+                };
                 let fault = Fault::new(FailureCode::Resources, why);
                 *begun = Begun::Failed(Instant::now(), fault.clone());
                 Err(fault)
@@ -126,7 +227,7 @@ impl Runtimes {
         }
     }
 
-    fn begin(&self, language: Language) -> Result<Functions, String> {
+    fn begin(&self, language: Language, imports: &[String]) -> Result<Functions, String> {
         let mut interpreters = self.options.interpreters.iter();
         let told = interpreters.find(|(of, _)| *of == language).map(|(_, program)| program.clone());
         let options = FunctionsOptions {
@@ -134,6 +235,7 @@ impl Runtimes {
             layers: Some(self.layers()?),
             secrets: Some(Arc::clone(&self.options.secrets) as _),
             outbound: Some(Arc::clone(&self.options.outbound) as _),
+            imports: imports.to_vec(),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,
             call_timeout: CALL_MAX,
@@ -168,8 +270,13 @@ impl Runtimes {
     /// Begins no runtime any more, and ends those that were begun. Whoever
     /// makes or calls an instance now comes to its end first.
     pub(crate) fn close(&self) {
-        for cell in &self.begun {
-            let ended = std::mem::replace(&mut *cell.lock(), Begun::Over);
+        let places: Vec<_> = {
+            let mut places = self.places.lock();
+            places.is_over = true;
+            places.by_number.values().cloned().collect()
+        };
+        for place in places {
+            let ended = std::mem::replace(&mut *place.begun.lock(), Begun::Over);
             drop(ended);
         }
     }
@@ -185,10 +292,12 @@ impl Runtimes {
 
     /// The runtime of a sandbox.
     fn of(&self, id: SandboxId) -> Result<Arc<Functions>, Error> {
-        let begun = self.begun.get((id.0 % LANGUAGES) as usize).map(|cell| cell.lock());
-        match begun.as_deref() {
-            Some(Begun::Yes(functions)) => Ok(Arc::clone(functions)),
-            Some(Begun::No | Begun::Failed(..) | Begun::Over) | None => Err(Error::Unknown(id)),
+        let place = self.places.lock().by_number.get(&(id.0 & ((1 << NUMBER_BITS) - 1))).cloned();
+        let place = place.ok_or(Error::Unknown(id))?;
+        let begun = place.begun.lock();
+        match &*begun {
+            Begun::Yes(functions) => Ok(Arc::clone(functions)),
+            Begun::No | Begun::Failed(..) | Begun::Over => Err(Error::Unknown(id)),
         }
     }
 
@@ -198,9 +307,18 @@ impl Runtimes {
         ask: impl FnOnce(&Functions, SandboxId) -> Option<Result<T, Error>>,
     ) -> Result<T, Error> {
         let functions = self.of(id)?;
-        let answer = ask(&functions, SandboxId(id.0 / LANGUAGES)).unwrap_or(Err(Error::Unknown(id)));
+        let answer = ask(&functions, inner(id)).unwrap_or(Err(Error::Unknown(id)));
         answer.map_err(|error| named(error, id))
     }
+}
+
+/// The id that a sandbox has in its runtime.
+fn inner(id: SandboxId) -> SandboxId {
+    SandboxId(id.0 >> NUMBER_BITS)
+}
+
+fn over() -> Fault {
+    Fault::new(FailureCode::Cancelled, "the node is shutting down")
 }
 
 /// An error of a runtime, with the id that the sandbox has outside.
@@ -216,20 +334,20 @@ fn named(error: Error, id: SandboxId) -> Error {
 impl Sandbox for Runtimes {
     fn create(&self, specs: &[Spec]) -> Vec<Result<SandboxId, Error>> {
         let refused = |spec: &Spec, fault| Err(Error::Procedure { procedure: spec.procedure, fault });
-        let places: Vec<Result<usize, Fault>> =
+        let places: Vec<Result<Arc<Place>, Fault>> =
             specs.iter().map(|spec| self.place_of(spec.procedure)).collect();
         let mut answers: Vec<Option<Result<SandboxId, Error>>> = specs.iter().map(|_| None).collect();
-        for place in 0..Language::ALL.len() {
-            let wanted: Vec<usize> = (0..specs.len()).filter(|&index| places[index] == Ok(place)).collect();
-            if wanted.is_empty() {
-                continue;
-            }
+        let distinct: BTreeMap<u64, &Arc<Place>> =
+            places.iter().flatten().map(|place| (place.number, place)).collect();
+        for (number, place) in distinct {
+            let is_there = |index: &usize| places[*index].as_ref().is_ok_and(|place| place.number == number);
+            let wanted: Vec<usize> = (0..specs.len()).filter(is_there).collect();
             let some: Vec<Spec> = wanted.iter().map(|&index| specs[index]).collect();
             let made = match self.functions(place) {
                 Ok(functions) => functions.create(&some),
                 Err(fault) => some.iter().map(|spec| refused(spec, fault.clone())).collect(),
             };
-            let outer = |id: SandboxId| SandboxId(id.0 * LANGUAGES + place as u64);
+            let outer = |id: SandboxId| SandboxId(id.0 << NUMBER_BITS | number);
             for (index, made) in wanted.into_iter().zip(made) {
                 answers[index] = Some(made.map(outer));
             }
@@ -267,7 +385,7 @@ impl Sandbox for Runtimes {
         match self.of(id) {
             Ok(functions) => {
                 let then = move |ended: Result<_, _>| then(ended.map_err(|error| named(error, id)));
-                functions.begin(SandboxId(id.0 / LANGUAGES), call, Box::new(then));
+                functions.begin(inner(id), call, Box::new(then));
             }
             Err(error) => then(Err(error)),
         }
@@ -277,3 +395,6 @@ impl Sandbox for Runtimes {
         self.ask(id, |functions, inner| Some(functions.invoke(inner, call)))
     }
 }
+
+#[cfg(test)]
+mod tests;

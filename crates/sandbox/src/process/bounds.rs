@@ -14,11 +14,13 @@ pub struct Bounds {
     pub cpu_percent: u32,
     /// Open files of each process.
     pub files: u64,
+    /// Bytes a second that are read from each disk; and as many written.
+    pub disk_bytes_per_s: Option<u64>,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { memory_bytes: 256 << 20, processes: 64, cpu_percent: 100, files: 256 }
+        Self { memory_bytes: 256 << 20, processes: 64, cpu_percent: 100, files: 256, disk_bytes_per_s: None }
     }
 }
 
@@ -28,6 +30,7 @@ impl Bounds {
             memory_bytes: Some(self.memory_bytes),
             processes: Some(self.processes),
             cpu_percent: Some(self.cpu_percent),
+            disk_bytes_per_s: self.disk_bytes_per_s,
         }
     }
 

@@ -207,8 +207,8 @@ impl Place for Container {
 }
 
 fn bounds(room: Room) -> Bounds {
-    let Room { memory_bytes, processes, cpu_percent, files, tmp_bytes: _ } = room;
-    Bounds { memory_bytes, processes, cpu_percent, files }
+    let Room { memory_bytes, processes, cpu_percent, files, tmp_bytes: _, disk_bytes_per_s } = room;
+    Bounds { memory_bytes, processes, cpu_percent, files, disk_bytes_per_s }
 }
 
 /// The host's programs, and the directories of the interpreter that are not

@@ -159,6 +159,12 @@ impl Functions {
         self.blanks.ready()
     }
 
+    /// How many sandboxes there are, those that are being made included.
+    pub fn sandboxes(&self) -> usize {
+        let sandboxes = self.sandboxes.lock();
+        sandboxes.by_id.len() + sandboxes.coming
+    }
+
     /// How many containers are prepared and in nobody's use.
     pub fn ready(&self) -> usize {
         self.maker.places.ready()
@@ -276,6 +282,7 @@ impl Functions {
         if let Some(image) = &recipe.image {
             room.cpu_percent = image.settings.cpu_percent;
             room.tmp_bytes = image.settings.tmp_bytes;
+            room.disk_bytes_per_s = image.settings.disk_bytes_per_s;
         }
         let is_usual = room == options.room(options.usual_memory_bytes);
         let blank = if is_usual { self.blanks.take() } else { None };

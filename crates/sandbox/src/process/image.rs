@@ -20,6 +20,11 @@ const RUNTIME_PREFIX: &[u8] = b"sinew:";
 pub(super) const LAYERS_MAX: usize = 16;
 /// Bytes of the list of hosts that a function may reach.
 const HOSTS_BYTES_MAX: usize = 16 << 10;
+/// Modules that a template loads for a function, and characters of each.
+pub const IMPORTS_MAX: usize = 32;
+const MODULE_LEN_MAX: usize = 128;
+/// A slower disk would keep an interpreter from its own libraries for minutes.
+const DISK_RATE_MIN: u64 = 64 << 10;
 /// Entries of an image.
 const ENTRIES: usize = 4;
 
@@ -53,6 +58,11 @@ pub struct Settings {
     pub tmp_bytes: u64,
     /// Hosts that it may reach, as they were written.
     pub allow_hosts: Vec<String>,
+    /// Bytes a second that it may read from each disk; and as many written.
+    pub disk_bytes_per_s: Option<u64>,
+    /// Modules of the node's own interpreter that are loaded before it is
+    /// forked, by a template that is for those.
+    pub imports: Vec<String>,
     /// Variables of the environment.
     pub environment: BTreeMap<String, String>,
     /// Variables whose values are secrets, and how these are called.
@@ -69,6 +79,8 @@ impl Default for Settings {
             calls_at_once: 1,
             tmp_bytes: 16 << 20,
             allow_hosts: Vec::new(),
+            disk_bytes_per_s: None,
+            imports: Vec::new(),
             environment: BTreeMap::new(),
             secrets: BTreeMap::new(),
         }
@@ -115,6 +127,9 @@ impl Image {
             let why =
                 format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
             return Err(bad(why));
+        }
+        if !settings.imports.is_empty() && runtime == Language::Executable.runtime() {
+            return Err(bad("an executable imports nothing: leave \"imports\" out"));
         }
         if settings.mode.is_some() && runtime != Language::Executable.runtime() {
             return Err(bad(format!("\"mode\" is no setting of a function for {runtime}")));
@@ -244,6 +259,10 @@ impl Settings {
                 "requests-per-instance" => {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);
                 }
+                "disk-bytes-per-second" => {
+                    settings.disk_bytes_per_s = Some(number(name, text, DISK_RATE_MIN, 1 << 40)?);
+                }
+                "imports" => settings.imports = modules(text)?,
                 "allow-hosts" => settings.allow_hosts = hosts(text)?,
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
                 _ if name.starts_with("secret.") => {
@@ -266,6 +285,25 @@ impl Settings {
             None => Ok(settings),
         }
     }
+}
+
+/// Modules, a space between two; an interpreter looks for them where its own
+/// packages are, so that none is a path.
+fn modules(text: &str) -> Result<Vec<String>, Fault> {
+    let names: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    if names.len() > IMPORTS_MAX || !names.iter().all(|name| is_module(name)) {
+        return Err(bad(format!("\"imports\" is no list of at most {IMPORTS_MAX} modules")));
+    }
+    Ok(names)
+}
+
+/// Whether this is the name of a module, as `numpy`, `os.path` or `@scope/name`.
+pub fn is_module(name: &str) -> bool {
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'@');
+    let begins =
+        name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'@'));
+    begins && name.len() <= MODULE_LEN_MAX && name.bytes().all(is_plain) && !name.contains("..")
 }
 
 /// Hosts, a space between two. Whoever carries the connections knows what each

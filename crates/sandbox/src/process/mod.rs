@@ -47,7 +47,7 @@ pub use confinement::Confinement;
 pub use container::{Container, Process, Program};
 pub use error::Error;
 pub use functions::Functions;
-pub use image::{Image, Settings, runtime_of};
+pub use image::{IMPORTS_MAX, Image, Settings, is_module, runtime_of};
 pub use language::{Language, Serving};
 pub use layers::{Layer, Layers};
 pub use linux::Exit;

@@ -115,7 +115,7 @@ impl FunctionsOptions {
 
     pub(crate) fn room(&self, memory_bytes: u64) -> Room {
         let Self { processes, cpu_percent, files, tmp_bytes, .. } = *self;
-        Room { memory_bytes, processes, cpu_percent, files, tmp_bytes }
+        Room { memory_bytes, processes, cpu_percent, files, tmp_bytes, disk_bytes_per_s: None }
     }
 }
 
@@ -127,4 +127,5 @@ pub(crate) struct Room {
     pub(crate) cpu_percent: u32,
     pub(crate) files: u64,
     pub(crate) tmp_bytes: u64,
+    pub(crate) disk_bytes_per_s: Option<u64>,
 }

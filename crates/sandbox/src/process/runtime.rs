@@ -71,6 +71,8 @@ pub struct Abilities {
     pub limits_processes: bool,
     /// Processor time can be limited.
     pub limits_cpu: bool,
+    /// What is read from and written to disks can be limited.
+    pub limits_disk: bool,
     /// Version of the control groups in use; 0 for none.
     pub cgroup_version: u8,
     /// System calls can be filtered.
@@ -110,6 +112,7 @@ impl Abilities {
             limits_memory: hierarchies.has(Controller::Memory),
             limits_processes: hierarchies.has(Controller::Processes),
             limits_cpu: hierarchies.has(Controller::Cpu),
+            limits_disk: hierarchies.has(Controller::Disk),
             cgroup_version: hierarchies.version(),
             filters_calls: linux::has_syscall_filters(),
             landlock: linux::landlock_version(),
@@ -160,6 +163,7 @@ impl Abilities {
                 "the processes of a container's user are counted, in its user namespace",
             ),
             limit("cpu limit", self.limits_cpu, "functions take all the processor time that is there"),
+            limit("disk limit", self.limits_disk, "the `disk` of a function's sinew.toml holds nobody back"),
             layer(
                 "seccomp",
                 self.filters_calls,

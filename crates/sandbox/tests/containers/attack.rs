@@ -42,6 +42,7 @@ fn attack(words: &[&str]) -> io::Result<()> {
             std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2)).map(drop)
         }
         ["read", ref paths @ ..] => first_of(paths, |path| File::open(path).map(drop)),
+        ["read-all", path] => fs::read(path).map(drop),
         ["write", ref paths @ ..] => first_of(paths, |path| fs::write(path, b"changed")),
         ["see", ref paths @ ..] => first_of(paths, |path| fs::symlink_metadata(path).map(drop)),
         ["kill", pid] => system(libc::SYS_kill, &[pid.parse().unwrap(), 0]).map(drop),

@@ -42,6 +42,7 @@ pub(crate) enum Needs {
     Nothing,
     Root,
     MemoryLimit,
+    DiskLimit,
 }
 
 fn main() -> ExitCode {
@@ -87,6 +88,7 @@ fn run(cases: &[&Case], filtered: usize) -> ExitCode {
         let missing = match (&world, case.needs) {
             (Err(why), _) => Some(why.as_str()),
             (Ok(world), Needs::Root) if !world.is_root() => Some("needs root"),
+            (Ok(world), Needs::DiskLimit) if !world.limits_disk() => Some("needs control groups for disks"),
             (Ok(world), Needs::MemoryLimit) if !world.limits_memory() => Some("needs control groups"),
             _ => None,
         };

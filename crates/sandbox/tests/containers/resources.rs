@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What hostile code can use up, and ending what does not want to end.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use sandbox::process::{Bounds, Exit, Weakness};
+use sandbox::process::{Bind, Bounds, Exit, Weakness};
 
 use crate::control::control;
 use crate::host::Host;
@@ -20,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "resources::core_dump", needs: Needs::Nothing, run: core_dump },
     Case { name: "resources::output_flood", needs: Needs::Nothing, run: output_flood },
     Case { name: "resources::endless_loop", needs: Needs::MemoryLimit, run: endless_loop },
+    Case { name: "resources::disk", needs: Needs::DiskLimit, run: disk },
     Case { name: "resources::blocked_signals", needs: Needs::Nothing, run: blocked_signals },
     Case { name: "resources::daemon", needs: Needs::Root, run: daemon },
     Case { name: "resources::throttled_crowd_is_killed", needs: Needs::MemoryLimit, run: throttled_crowd },
@@ -109,6 +112,36 @@ fn endless_loop(world: &World) {
     }
     control(true, "it used more");
     container.destroy().unwrap();
+}
+
+/// Reads what is on a disk and not in memory.
+fn disk(world: &World) {
+    let bounds = Bounds { disk_bytes_per_s: Some(1 << 20), ..Bounds::default() };
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut world = world.again();
+    world.rootfs.read_only.push(Bind { host: folder.path().to_owned(), guest: "/own".into() });
+    let read = |name: &str, bounds: &Bounds| {
+        let file = std::fs::File::create(folder.path().join(name)).unwrap();
+        (&file).write_all(&vec![b'x'; 4 << 20]).unwrap();
+        file.sync_all().unwrap();
+        // SAFETY: the call takes a descriptor and numbers; 4 is POSIX_FADV_DONTNEED.
+        assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, 4) }, 0);
+        let container = world.bounded(Weakness::NONE, bounds);
+        // The program itself is read before.
+        assert_eq!(finish(start(&container, &attacker(&["hello"]))).text, "done\n");
+        let began = Instant::now();
+        let ran = finish(start(&container, &attacker(&["read-all", &format!("/own/{name}")])));
+        assert_eq!(ran.text, "done\n", "{ran:?}");
+        let took = began.elapsed();
+        container.destroy().unwrap();
+        took
+    };
+    let slow = read("slow", &bounds);
+    assert!(slow > Duration::from_secs(2), "4 MiB at 1 MiB/s took {slow:?}");
+    world.assert_others_are_served();
+    let free = read("free", &Bounds::default());
+    control(free < slow, format!("{free:?}, {slow:?}"));
 }
 
 fn blocked_signals(world: &World) {

@@ -51,6 +51,10 @@ impl World {
         self.abilities.limits_memory && self.abilities.limits_processes && self.abilities.limits_cpu
     }
 
+    pub(crate) fn limits_disk(&self) -> bool {
+        self.abilities.limits_disk
+    }
+
     /// A container with these defences off.
     pub(crate) fn container(&self, weakness: Weakness) -> Container {
         self.bounded(weakness, &Bounds::default())

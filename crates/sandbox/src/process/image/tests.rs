@@ -132,3 +132,31 @@ fn secrets_are_variables_whose_values_are_looked_up() {
     assert!(settings(&[("secret.1", "A")]).is_err() && settings(&[("secret.A", "a b")]).is_err());
     assert!(settings(&[("secret.A", "A"), ("env.A", "x")]).is_err());
 }
+
+#[test]
+fn imports_and_disks_are_read() {
+    let read =
+        settings(&[("imports", "numpy os.path @scope/name"), ("disk-bytes-per-second", "65536")]).unwrap();
+    assert_eq!(read.imports, ["numpy", "os.path", "@scope/name"]);
+    assert_eq!(read.disk_bytes_per_s, Some(65536));
+    let long = "a".repeat(129);
+    let many = vec!["a"; 33].join(" ");
+    for wrong in
+        ["", " numpy", "a  b", "/etc/passwd", "./own", "../own", "a/../../b", "-c", "a;b", &long, &many]
+    {
+        assert!(settings(&[("imports", wrong)]).is_err(), "{wrong:?}");
+    }
+    for wrong in ["", "0", "65535", "-1", "1e9"] {
+        assert!(settings(&[("disk-bytes-per-second", wrong)]).is_err(), "{wrong:?}");
+    }
+    let store = store();
+    let empty = tree(&store, &[]);
+    let list = tree(&store, &[literal("imports"), literal("numpy")]);
+    assert!(read_runtime(&store, "sinew:python", empty, list).is_ok());
+    let refused = read_runtime(&store, "sinew:executable", empty, list).unwrap_err();
+    assert!(refused.detail.contains("imports nothing"), "{refused}");
+}
+
+fn read_runtime(store: &Store, runtime: &str, empty: Handle, list: Handle) -> Result<Image, Fault> {
+    self::read(store, &[literal(runtime), empty, empty, list])
+}
