@@ -6,7 +6,7 @@
 //! address translation cache. And a node's event loop takes many requests in
 //! turn, so that it frees as many blocks of one size at once, among them
 //! buffers of some KiB: the C library took a fifth of a request's time for
-//! that, and more the longer it ran. Figures are in `docs/decisions/0031`.
+//! that, and more the longer it ran. Figures are in `docs/decisions/0030`.
 //!
 //! mimalloc asks the kernel for huge pages where it takes memory as a whole.
 

@@ -223,7 +223,7 @@ impl Instance {
             channel,
             terms,
             under_way: Vec::new(),
-            is_serial: true,
+            is_serial: false,
             last_turn: OUTSIDE,
             is_over: false,
             oom_kills,
@@ -272,7 +272,7 @@ impl Instance {
 
     /// Loads the function, to be called so many times at once; once.
     pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
-        self.is_serial = calls_at_once == 1;
+        self.is_serial = calls_at_once == 1 && self.terms.language.calls_ahead() > 0;
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),

@@ -225,6 +225,13 @@ impl World {
         receiver
     }
 
+    /// The same of a call that the sandbox cannot come to.
+    fn not_begun(&self, id: SandboxId, call: Call) -> Error {
+        let (sender, receiver) = mpsc::channel();
+        self.functions.begin(id, call, Box::new(move |ended| sender.send(ended.unwrap_err()).unwrap()));
+        receiver.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+
     fn begun(&self, id: SandboxId, source: &str, argument: &[u8]) -> mpsc::Receiver<Outcome> {
         self.begin(id, self.call(source, &[self.store.keep_blob(argument)]))
     }
@@ -276,11 +283,29 @@ fn who_shares_an_instance_with_a_late_call_is_told() {
     let fault_beside = fault(beside);
     assert_eq!(fault_beside.code, FailureCode::Resources);
     assert!(fault_beside.detail.contains("another request in it took too long"), "{fault_beside}");
-    // It is not made anew for a call that was begun.
+    // It is not made anew for a call that was begun: another one may serve that.
     assert!(!world.functions.state(&[id]).pop().unwrap().unwrap().is_alive);
-    assert_eq!(fault(world.begun(id, source, b"")).code, FailureCode::Resources);
+    assert!(matches!(world.not_begun(id, world.call(source, &[])), Error::NotBegun(gone) if gone == id));
     world.functions.kill(&[id]).pop().unwrap().unwrap();
     assert!(matches!(world.functions.delete(&[id])[..], [Ok(())]));
+}
+
+#[test]
+fn calls_in_line_are_not_begun_when_the_one_before_them_ends_all() {
+    let world = World::watched(Language::Python);
+    for (ends, code) in
+        [("import os; os._exit(3)", FailureCode::Trap), ("while True: pass", FailureCode::Deadline)]
+    {
+        let source = format!("def apply(x):\n    {ends}\n");
+        let id = world.created(&source);
+        let soon = Instant::now() + Duration::from_millis(500);
+        let call = world.call(&source, &[world.store.keep_blob(b"")]);
+        let first = world.begin(id, Call { deadline: Some(soon), ..call.clone() });
+        let error = world.not_begun(id, call);
+        assert!(matches!(error, Error::NotBegun(ended) if ended == id), "{error}");
+        let fault = first.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err();
+        assert_eq!(fault.code, code, "{fault}");
+    }
 }
 
 #[test]
