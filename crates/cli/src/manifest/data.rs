@@ -23,6 +23,7 @@ const MAX_BACKOFF_DEFAULT_MS: u64 = 300_000;
 /// What changes what the function does.
 pub(crate) fn settings(function: &Function) -> Pairs {
     let mut pairs = Pairs::new();
+    pairs.insert("function".to_owned(), function.name.clone());
     let default_handler = match function.runtime {
         Runtime::Node => "index.handler",
         Runtime::Executable => "main",

@@ -70,6 +70,7 @@ fn every_field_becomes_data() {
         ("env.GREETING", "hello"),
         ("env.PRICE", "${5}"),
         ("env.STAGE", "test"),
+        ("function", "hello"),
         ("handler", "web.run"),
         ("timeout-ms", "90000"),
         ("tmp-bytes", "67108864"),

@@ -53,6 +53,21 @@ runtime = "node"
 handler = "ask.handler"
 concurrency = 1
 
+[functions.link1]
+runtime = "node"
+handler = "ask.handler"
+concurrency = 1
+
+[functions.link2]
+runtime = "node"
+handler = "ask.handler"
+concurrency = 1
+
+[functions.link3]
+runtime = "node"
+handler = "ask.handler"
+concurrency = 1
+
 [functions.hurried]
 runtime = "python"
 handler = "ask.handler"
@@ -211,6 +226,22 @@ fn functions_call_functions_of_any_language_and_the_tree_is_seen() {
         assert!(line.starts_with(&format!("{indent}{name}")) && line.contains("200"), "{tree}");
     }
     assert_eq!(lines.len(), 3, "{tree}");
+}
+
+/// They have no instance in common: each of them has its own place.
+#[test]
+fn functions_of_one_code_call_each_other() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    deployed(&node);
+    let event = json!({"name": "link2", "payload": {"name": "link3", "payload": {"name": "echonode", "payload": {"n": 1}}}});
+    let direct = node.call("echonode", &json!({"n": 1}));
+    for _ in 0..3 {
+        assert_eq!(node.call("link1", &event), direct);
+    }
 }
 
 #[test]

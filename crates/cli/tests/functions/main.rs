@@ -61,7 +61,10 @@ fn a_new_function_is_deployed_as_the_specification_says() {
     let [runtime, code, layers, settings] = state.tree(procedure)[..] else { panic!("a procedure") };
     assert_eq!(state.blob(runtime), b"sinew:python");
     assert!(state.tree(layers).is_empty());
-    assert_eq!(pairs(&state, settings), [pair("env.GREETING", "Hello"), pair("timeout-ms", "10000")]);
+    assert_eq!(
+        pairs(&state, settings),
+        [pair("env.GREETING", "Hello"), pair("function", "hello"), pair("timeout-ms", "10000")]
+    );
     let [names, bin, main] = state.tree(code)[..] else { panic!("a directory") };
     assert_eq!(state.blob(names), b"d bin\nf main.py\n");
     assert_eq!(state.blob(state.tree(bin)[0]), b"x tool\n");

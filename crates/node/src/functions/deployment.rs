@@ -60,37 +60,36 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
-        let (runtime, settings, timeout, calls_at_once, secrets) =
-            if procedure.is_object() && !procedure.names_tree() {
-                prefix.push(procedure);
-                check_module(store, procedure)?;
-                ("wasm".to_owned(), Pairs::default(), Settings::default().timeout, 1, Vec::new())
-            } else {
-                let data = tree(store, procedure)?;
-                let view = TreeView::from_checked(&data);
-                let image = Image::read(store, view).map_err(|fault| fault.detail)?;
-                outbound::allow_list(&image.settings.allow_hosts)?;
-                if Language::ALL.iter().all(|language| language.runtime() != image.runtime) {
-                    return Err(format!(
-                        "this node has no runtime {:?}: it has python, node, executable and wasm",
-                        image.runtime
-                    ));
-                }
-                let settings = view.get(3).ok_or("the procedure has no settings")?;
-                // Refs: the runtime reads them itself, when an instance is made. As
-                // objects they would be brought, all files of them, for each call.
-                let entries = view.iter().map(|entry| entry.lowered().unwrap_or(entry));
-                let refs: TreeBuilder = entries.collect();
-                prefix.extend(refs.view().iter());
-                procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
-                let Settings { timeout, calls_at_once, secrets, .. } = image.settings;
-                let secrets = secrets.into_values().collect();
-                (image.runtime, pairs(store, settings)?, timeout, calls_at_once, secrets)
-            };
-        let language = Language::ALL.into_iter().find(|language| language.runtime() == runtime);
+        let (runtime, settings, timeout, calls_at_once, secrets) = if procedure.is_object()
+            && !procedure.names_tree()
+        {
+            prefix.push(procedure);
+            check_module(store, procedure)?;
+            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout, 1, Vec::new())
+        } else {
+            let data = tree(store, procedure)?;
+            let view = TreeView::from_checked(&data);
+            let image = Image::read(store, view).map_err(|fault| fault.detail)?;
+            outbound::allow_list(&image.settings.allow_hosts)?;
+            if Language::of_runtime(&image.runtime).is_none() {
+                return Err(format!(
+                    "this node has no runtime {:?}: it has python, node, executable and wasm",
+                    image.runtime
+                ));
+            }
+            let settings = view.get(3).ok_or("the procedure has no settings")?;
+            // Refs: the runtime reads them itself, when an instance is made. As
+            // objects they would be brought, all files of them, for each call.
+            let entries = view.iter().map(|entry| entry.lowered().unwrap_or(entry));
+            let refs: TreeBuilder = entries.collect();
+            prefix.extend(refs.view().iter());
+            procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
+            let Settings { timeout, calls_at_once, secrets, .. } = image.settings;
+            (image.runtime, pairs(store, settings)?, timeout, calls_at_once, secrets.into_values().collect())
+        };
         let expected = Expected {
             calls_at_once: calls_at_once.into(),
-            ahead: language.map_or(0, Language::calls_ahead),
+            ahead: Language::of_runtime(&runtime).map_or(0, Language::calls_ahead),
             timeout: Some(timeout),
             ..check_serving(&serving, &runtime)?
         };

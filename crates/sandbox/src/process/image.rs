@@ -18,6 +18,8 @@ use crate::Fault;
 const RUNTIME_PREFIX: &[u8] = b"sinew:";
 /// Directories beside the code.
 pub(super) const LAYERS_MAX: usize = 16;
+/// Bytes of a function's name.
+const NAME_LEN_MAX: usize = 128;
 /// Bytes of the list of hosts that a function may reach.
 const HOSTS_BYTES_MAX: usize = 16 << 10;
 /// Modules that a template loads for a function, and characters of each.
@@ -250,6 +252,8 @@ impl Settings {
             let text = std::str::from_utf8(value);
             let text = text.map_err(|_| bad(format!("the setting {name} is not UTF-8")))?;
             match name {
+                // It tells apart functions of the same code, which share no instance.
+                "function" if (1..=NAME_LEN_MAX).contains(&text.len()) => {}
                 "mode" if matches!(text, "http" | "stdin") => settings.mode = Some(text.to_owned()),
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),

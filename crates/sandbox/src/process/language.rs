@@ -135,6 +135,11 @@ impl Language {
         }
     }
 
+    /// The one of a name in the images of functions.
+    pub fn of_runtime(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|language| language.runtime() == name)
+    }
+
     /// Further calls that an instance may be sent while it serves one: it reads
     /// them when it has come to them. Node reads what comes at once.
     pub const fn calls_ahead(self) -> u32 {
