@@ -72,10 +72,8 @@ impl Deployment {
             let image = Image::read(store, view).map_err(|fault| fault.detail)?;
             outbound::allow_list(&image.settings.allow_hosts)?;
             if Language::of_runtime(&image.runtime).is_none() {
-                return Err(format!(
-                    "this node has no runtime {:?}: it has python, node, executable and wasm",
-                    image.runtime
-                ));
+                let named = &image.runtime;
+                return Err(format!("no runtime {named:?} here, but python, node, executable and wasm"));
             }
             let settings = view.get(3).ok_or("the procedure has no settings")?;
             // Refs: the runtime reads them itself, when an instance is made. As
