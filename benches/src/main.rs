@@ -10,6 +10,7 @@
 
 mod apps;
 mod bare;
+mod call;
 mod chain;
 mod coldstart;
 mod count_string;
@@ -27,7 +28,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -36,6 +37,7 @@ const BENCHES: [Bench; 9] = [
     ("apps", apps::run),
     ("hostile", hostile::run),
     ("warm", warm::run),
+    ("call", call::run),
     ("loop", dev_loop::run),
 ];
 

@@ -10,7 +10,7 @@
 //! Python), in an open loop.
 
 mod load;
-mod servers;
+pub(crate) mod servers;
 
 use std::time::Duration;
 

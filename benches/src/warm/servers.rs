@@ -14,7 +14,7 @@ use crate::coldstart::installed;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const FASTAPI: [&str; 3] = ["fastapi==0.121.0", "uvicorn==0.38.0", "uvloop==0.22.1"];
 const HTTPTOOLS: &str = "httptools==0.7.1";
-const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
+pub(crate) const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
 /// What every handler here answers to `{"name":"Ada"}`.
 pub(crate) const EVENT: &str = "{\"name\":\"Ada\"}";
@@ -32,7 +32,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(command: &mut Command, address: SocketAddr, log: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(command: &mut Command, address: SocketAddr, log: &Path) -> anyhow::Result<Self> {
         let file = std::fs::File::create(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn()?;
@@ -77,12 +77,12 @@ impl Drop for Server {
 }
 
 /// An address that is free now, and most likely still when a server asks.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// The node's own program, built beside this one.
-fn sinew() -> anyhow::Result<PathBuf> {
+pub(crate) fn sinew() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("sinew");
     ensure!(path.exists(), "{} is missing: run this by `cargo xtask bench`", path.display());
     Ok(path)
@@ -134,16 +134,22 @@ pub(crate) fn node_http(folder: &Path, processors: usize) -> anyhow::Result<Serv
     Server::start(&mut command, address, &folder.join("node_http.log"))
 }
 
-/// The handler in FastAPI behind uvicorn, with its fastest loop and parser.
+/// An application behind uvicorn, with its fastest loop and parser.
 #[expect(clippy::disallowed_methods, reason = "a peer")]
-pub(crate) fn fastapi(folder: &Path, processors: usize) -> anyhow::Result<Server> {
+pub(crate) fn uvicorn(application: &str, address: SocketAddr, workers: usize) -> anyhow::Result<Command> {
     let packages = [FASTAPI.as_slice(), &[HTTPTOOLS]].concat();
     let python = installed("bench-fastapi", &packages, "import fastapi, uvicorn, uvloop, httptools")?;
-    let address = free_address()?;
     let mut command = Command::new(python);
-    command.args(["-m", "uvicorn", "fastapi_peer:app", "--no-access-log", "--log-level", "warning"]);
+    command.args(["-m", "uvicorn", application, "--no-access-log", "--log-level", "warning"]);
     command.args(["--loop", "uvloop", "--http", "httptools", "--host", "127.0.0.1"]);
-    command.args(["--port", &address.port().to_string(), "--workers", &processors.to_string()]);
+    command.args(["--port", &address.port().to_string(), "--workers", &workers.to_string()]);
+    Ok(command)
+}
+
+/// The handler in FastAPI behind uvicorn.
+pub(crate) fn fastapi(folder: &Path, processors: usize) -> anyhow::Result<Server> {
+    let address = free_address()?;
+    let mut command = uvicorn("fastapi_peer:app", address, processors)?;
     command.env("PYTHONPATH", format!("{PEERS}:{}", folder.join("python").display()));
     Server::start(&mut command, address, &folder.join("fastapi.log"))
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Functions that call functions: a voice skill of five in Node and a count of
+//! words by three in Python (the chains of Molecule's figure 14), and the same
+//! handlers behind HTTP servers of their own.
+//!
+//! The first function of a chain measures: what a round takes, less the time
+//! that the functions spend on their own, is what communication takes. Ours and
+//! the peers take turns; a figure is the median over turns of the median of a
+//! turn's rounds, and ratios are of the same turn.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::figures::{Report, median};
+use crate::warm::servers::{self, PEERS, Server};
+
+const TURNS: usize = 9;
+const ROUNDS: usize = 300;
+const WARMING: usize = 100;
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const WORDS: &str = "please open the front door and then turn the light of the living room to a warm white";
+
+/// One chain: its functions in the order in which they call each other.
+struct Chain {
+    name: &'static str,
+    runtime: &'static str,
+    file: &'static str,
+    functions: &'static [&'static str],
+}
+
+const ALEXA: Chain = Chain {
+    name: "alexa",
+    runtime: "node",
+    file: "alexa.js",
+    functions: &["frontend", "interact", "smarthome", "door", "light"],
+};
+const MAP_REDUCE: Chain = Chain {
+    name: "mapreduce",
+    runtime: "python",
+    file: "mapreduce.py",
+    functions: &["splitter", "mapper", "reducer"],
+};
+
+/// Where the first function of a chain is asked.
+struct Subject {
+    address: SocketAddr,
+    path: String,
+    /// Of each turn, in microseconds a round.
+    turns: Vec<f64>,
+}
+
+impl Subject {
+    fn new(address: SocketAddr, path: String) -> Self {
+        Self { address, path, turns: Vec::new() }
+    }
+
+    /// Microseconds of communication of a round.
+    fn ask(&self, rounds: usize) -> anyhow::Result<f64> {
+        let body = json!({ "rounds": rounds, "words": WORDS }).to_string();
+        let answer = post(self.address, &self.path, &body)?;
+        let spent = answer.as_array().with_context(|| format!("no times but {answer}"))?;
+        Ok(median(spent.iter().filter_map(Value::as_f64).collect()) / 1000.0)
+    }
+
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let us = self.ask(ROUNDS)?;
+        self.turns.push(us);
+        Ok(())
+    }
+}
+
+fn post(address: SocketAddr, path: &str, body: &str) -> anyhow::Result<Value> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    serde_json::from_str(body).with_context(|| answer.clone())
+}
+
+/// A node with both chains.
+#[expect(clippy::disallowed_methods, reason = "the node runs as its users run it")]
+fn node(root: &Path) -> anyhow::Result<Server> {
+    let mut manifest = String::new();
+    for Chain { runtime, file, functions, .. } in [ALEXA, MAP_REDUCE] {
+        let module = file.split('.').next().unwrap_or_default();
+        for function in functions {
+            manifest += &format!(
+                "[functions.{function}]\nruntime = \"{runtime}\"\nhandler = \"{module}.handler\"\nconcurrency = 2\n"
+            );
+        }
+        std::fs::copy(format!("{PEERS}/call/{file}"), root.join(file))?;
+    }
+    std::fs::write(root.join("sinew.toml"), manifest)?;
+    let home = tempfile::tempdir()?.keep();
+    let address = servers::free_address()?;
+    let mut up = Command::new(servers::sinew()?);
+    up.arg("up").arg("--home").arg(&home).args(["--listen", &address.to_string()]);
+    let node = Server::start(&mut up, address, &root.join("node.log"))?;
+    let deployed =
+        Command::new(servers::sinew()?).arg("deploy").arg(root).env("SINEW_HOME", &home).output()?;
+    let said = String::from_utf8_lossy(&deployed.stderr).into_owned();
+    ensure!(deployed.status.success(), "deploy failed: {said}");
+    Ok(node)
+}
+
+/// A server for each function of a chain, the first one first.
+#[expect(clippy::disallowed_methods, reason = "peers")]
+fn plain(chain: &Chain, root: &Path) -> anyhow::Result<Vec<Server>> {
+    let addresses = chain.functions.iter().map(|_| servers::free_address());
+    let addresses: Vec<SocketAddr> = addresses.collect::<anyhow::Result<_>>()?;
+    let of = |name: &str, at: usize| format!("{name}={}", addresses[at].port());
+    let ports: Vec<String> = chain.functions.iter().enumerate().map(|(at, name)| of(name, at)).collect();
+    let server = |(at, name): (usize, &&str)| {
+        let mut command = if chain.runtime == "node" {
+            let mut command = Command::new("node");
+            command
+                .arg(format!("{PEERS}/call/node_http.js"))
+                .arg(root.join(chain.file))
+                .arg(name)
+                .args(&ports);
+            command
+        } else {
+            let mut command = servers::uvicorn("fastapi_chain:app", addresses[at], 1)?;
+            command.env("PYTHONPATH", format!("{PEERS}/call/http:{}", root.display()));
+            command.env("FUNCTION", name).env("PORTS", ports.join(","));
+            command
+        };
+        Server::start(&mut command, addresses[at], &root.join(format!("{name}.log")))
+    };
+    chain.functions.iter().enumerate().map(server).collect()
+}
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let node = node(folder.path())?;
+    let mut lowest = f64::INFINITY;
+    for chain in [ALEXA, MAP_REDUCE] {
+        let first = chain.functions[0];
+        let mut ours = Subject::new(node.address, format!("/function/{first}"));
+        let what = if chain.runtime == "node" { "plain Node servers" } else { "FastAPI servers" };
+        let peers = match chain.runtime {
+            "node" => Some(plain(&chain, folder.path())?),
+            _ => report.peer("FastAPI", || plain(&chain, folder.path())),
+        };
+        let mut http = peers.as_ref().map(|peers| Subject::new(peers[0].address, "/".to_owned()));
+        ours.ask(WARMING)?;
+        http.as_ref().map(|http| http.ask(WARMING)).transpose()?;
+        for _ in 0..TURNS {
+            ours.turn()?;
+            http.as_mut().map_or(Ok(()), Subject::turn)?;
+        }
+        let hops = chain.functions.len() - 1;
+        let name = chain.name;
+        let a_hop = |subject: &Subject| median(subject.turns.clone()) / hops as f64;
+        report.add(&format!("{name}_hop_us"), a_hop(&ours), "µs", "a call and its answer, ours", TURNS);
+        let Some(http) = &http else { continue };
+        report.add(&format!("{name}_http_hop_us"), a_hop(http), "µs", what, TURNS);
+        let times = median(ours.turns.iter().zip(&http.turns).map(|(ours, http)| http / ours).collect());
+        report.add(&format!("{name}_times_below_http"), times, "x", what, TURNS);
+        lowest = lowest.min(times);
+    }
+    if lowest.is_finite() {
+        report.add("times_below_http", lowest, "x", "the lower one of both chains", TURNS);
+    }
+    report.note(format!(
+        "what {ROUNDS} rounds of a chain take, less the handlers' own time, by call; 5 functions in Node, 3 in Python"
+    ));
+    Ok(())
+}
