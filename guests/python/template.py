@@ -216,14 +216,17 @@ class Channel:
     def fill(self, size):
         """Receives until there are `size` bytes that are not used."""
         pieces, have = [self.data[self.at :]], len(self.data) - self.at
-        while have < size:
-            # Of what is long no more than that, so that it need not be copied.
-            most, flags = (BUFFER_BYTES, 0) if size - have < BUFFER_BYTES else (size - have, socket.MSG_WAITALL)
-            pieces.append(self.stream.recv(most, flags))
-            if not pieces[-1]:
-                os._exit(0)
-            have += len(pieces[-1])
-        self.data, self.at = b"".join(filter(None, pieces)), 0
+        try:
+            while have < size:
+                # Of what is long no more than that, so that it need not be copied.
+                most, flags = (BUFFER_BYTES, 0) if size - have < BUFFER_BYTES else (size - have, socket.MSG_WAITALL)
+                pieces.append(self.stream.recv(most, flags))
+                if not pieces[-1]:
+                    os._exit(0)
+                have += len(pieces[-1])
+        finally:
+            # A signal's handler may raise: what has come is kept for whoever reads next.
+            self.data, self.at = b"".join(filter(None, pieces)), 0
 
     def frame(self):
         """The next one: length, kind, turn, and from whom to receive the rest."""
@@ -266,6 +269,8 @@ class Callees:
         # Frames that are no answers, received by a thread that waits for one: the
         # node sends the next calls before the one that runs has ended.
         self.orders = collections.deque()
+        # The head of a frame of which the rest is still to be received.
+        self.head = None
 
     def begin(self, turn):
         self.turn = turn
@@ -295,12 +300,15 @@ class Callees:
             self.answers[number] = None
             head = struct.pack(f"<IH{len(name)}sH", number, len(name), name, len(kind))
             self.channel.send(ASK, turn, head, kind, body)
-            return self.wait(lambda: self.answers[number] is not None, lambda: self.answers.pop(number))
+            try:
+                return self.wait(lambda: self.answers[number] is not None, lambda: self.answers[number])
+            finally:
+                self.answers.pop(number, None)
 
     def next_order(self):
         """The next frame that is nobody's answer, as `Channel.frame` tells it."""
         # Nobody can begin to wait for an answer now: no call runs.
-        if not self.answers and not self.orders:
+        if not self.answers and not self.orders and self.head is None:
             return self.channel.frame()
         with self.changed:
             return self.wait(lambda: self.orders, self.orders.popleft)
@@ -314,8 +322,11 @@ class Callees:
             self.is_reading = True
             self.changed.release()
             try:
-                length, kind, turn, _ = self.channel.frame()
+                if self.head is None:
+                    self.head = self.channel.frame()[:3]
+                length, kind, turn = self.head
                 payload = self.channel.receive(length)
+                self.head = None
             finally:
                 self.changed.acquire()
                 self.is_reading = False
@@ -413,7 +424,8 @@ class Instance:
         try:
             module = types.ModuleType(name)
             module.__file__ = file
-            module.ask = self.callees.ask
+            # Not bound to these callees: a process that the function forks gets others.
+            module.ask = lambda *question: self.callees.ask(*question)
             sys.modules[name] = module
             text = source.decode()
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)

@@ -593,6 +593,8 @@ impl Shared {
             && !sharing.has_others(*instance)
         {
             *is_killed = true;
+            // Nobody joins it from now on.
+            sharing.killed(*instance);
             self.kill(live.sandbox);
         }
     }

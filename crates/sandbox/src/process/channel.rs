@@ -319,6 +319,11 @@ impl Channel {
     fn queue(&mut self, kind: u8, turn: Turn, parts: &[&[u8]]) -> Result<(), Broken> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let Ok(len) = u32::try_from(len) else { return Err(Broken::Lie("our own frame is too long")) };
+        // Who reads on and on, but never all, keeps no more than twice what is unread.
+        if self.written > self.outgoing.len() / 2 {
+            self.outgoing.drain(..self.written);
+            self.written = 0;
+        }
         self.outgoing.extend(len.to_le_bytes());
         self.outgoing.push(kind);
         self.outgoing.extend(turn.to_le_bytes());

@@ -44,6 +44,8 @@ pub(super) struct Seat {
 struct Held {
     instance: Instance,
     number: u64,
+    /// Somebody waits until more can be written: one at a time is enough.
+    is_writing: bool,
 }
 
 pub(super) struct Control {
@@ -88,7 +90,7 @@ impl Seat {
             .reactor
             .as_ref()
             .and_then(|reactor| Some((reactor, instance.fd().try_clone_to_owned().ok()?)));
-        let before = self.instance.lock().replace(Held { instance, number });
+        let before = self.instance.lock().replace(Held { instance, number, is_writing: false });
         drop(before);
         if let Some((reactor, fd)) = watched {
             reactor.watch(fd, Box::new(Watched { seat: Arc::downgrade(self), number }));
@@ -135,12 +137,14 @@ impl Seat {
     }
 
     /// Has sent what could not be sent at once.
-    fn send_rest(self: &Arc<Self>, held: MutexGuard<'_, Option<Held>>) {
-        if let Some(Held { instance, number }) = &*held
+    fn send_rest(self: &Arc<Self>, mut held: MutexGuard<'_, Option<Held>>) {
+        if let Some(Held { instance, number, is_writing }) = &mut *held
             && instance.is_sending()
+            && !*is_writing
             && let Some(reactor) = &self.reactor
             && let Ok(fd) = instance.fd().try_clone_to_owned()
         {
+            *is_writing = true;
             let ready = Writing(Watched { seat: Arc::downgrade(self), number: *number });
             drop(held);
             reactor.when_writable(fd, Box::new(ready));
@@ -172,7 +176,7 @@ impl Seat {
         loop {
             let mut acted = Acted::default();
             let mut held = self.instance.lock();
-            let Some(Held { instance, number }) = &mut *held else { return };
+            let Some(Held { instance, number, .. }) = &mut *held else { return };
             let (number, outcome) = (*number, instance.act(&mut acted));
             let Acted { mut ended, asked } = acted;
             let is_idle = ended.is_empty() && asked.is_empty();
@@ -262,16 +266,27 @@ impl Seat {
 
     /// Ends the instance if a call in it is late; whether calls are under way.
     fn look(self: &Arc<Self>, now: Instant) -> bool {
-        let late = {
-            let held = self.instance.lock();
-            let Some(Held { instance, number }) = &*held else { return false };
-            if !instance.is_late(now) {
-                return instance.is_busy();
-            }
-            *number
-        };
-        self.give_up(late, Broken::Late);
+        let (number, is_late, is_busy) = self.seen(now);
+        if !is_late {
+            return is_busy;
+        }
+        // An answer that lies there unread is not late, nor is the call behind it unbegun.
+        if !self.act(number) {
+            return false;
+        }
+        match self.seen(now) {
+            (same, true, _) if same == number => self.give_up(number, Broken::Late),
+            (_, _, is_busy) => return is_busy,
+        }
         false
+    }
+
+    /// Which instance it is, whether a call in it is late, and whether there are any.
+    fn seen(&self, now: Instant) -> (u64, bool, bool) {
+        let held = self.instance.lock();
+        held.as_ref().map_or((0, false, false), |Held { instance, number, .. }| {
+            (*number, instance.is_late(now), instance.is_busy())
+        })
     }
 }
 
@@ -297,8 +312,14 @@ struct Writing(Watched);
 impl Ready for Writing {
     fn act(&self) -> bool {
         let Some(seat) = self.0.seat.upgrade() else { return false };
-        seat.act(self.0.number)
-            && seat.instance.lock().as_ref().is_some_and(|held| held.instance.is_sending())
+        if !seat.act(self.0.number) {
+            return false;
+        }
+        let mut held = seat.instance.lock();
+        held.as_mut().filter(|held| held.number == self.0.number).is_some_and(|held| {
+            held.is_writing = held.instance.is_sending();
+            held.is_writing
+        })
     }
 }
 

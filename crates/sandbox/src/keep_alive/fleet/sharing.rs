@@ -115,6 +115,13 @@ impl Sharing {
         Some(used.is_alive)
     }
 
+    /// An instance was killed; its call has not left it yet.
+    pub(super) fn killed(&mut self, instance: InstanceId) {
+        if let Some(used) = self.instances.get_mut(&instance) {
+            used.is_alive = false;
+        }
+    }
+
     /// Whether other calls run in an instance.
     pub(super) fn has_others(&self, instance: InstanceId) -> bool {
         self.instances.get(&instance).is_some_and(|used| used.calls > 1)
