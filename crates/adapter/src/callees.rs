@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::event::PollFlags;
 
-use crate::frame::{ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, ASKS_MAX, AskId};
+use crate::frame::{ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, ASKS_BYTES_MAX, ASKS_MAX, AskId};
 use crate::wire::{Channel, Told};
 
 /// Bytes of a request line and headers.
@@ -38,8 +38,8 @@ struct Conversation {
 enum State {
     /// What has come of the request.
     Reading(Vec<u8>),
-    /// The node has it.
-    Asked(AskId),
+    /// The node has it, and so many bytes of its body.
+    Asked(AskId, usize),
     /// What is left of the answer.
     Writing(Vec<u8>),
     Over,
@@ -82,7 +82,7 @@ impl Callees {
 
     /// Whether the node is to answer something.
     pub(crate) fn is_asking(&self) -> bool {
-        self.conversations.iter().any(|one| matches!(one.state, State::Asked(_)))
+        self.conversations.iter().any(|one| matches!(one.state, State::Asked(..)))
     }
 
     /// What is to be waited for.
@@ -92,7 +92,7 @@ impl Callees {
         let conversations = self.conversations.iter().filter_map(|one| match one.state {
             State::Reading(_) => Some((one.stream.as_fd(), PollFlags::IN)),
             State::Writing(_) => Some((one.stream.as_fd(), PollFlags::OUT)),
-            State::Asked(_) | State::Over => None,
+            State::Asked(..) | State::Over => None,
         });
         listener.into_iter().chain(conversations).collect()
     }
@@ -106,9 +106,11 @@ impl Callees {
             let state = State::Reading(Vec::new());
             self.conversations.push(Conversation { stream, state, is_continued: false });
         }
+        let mut bytes: usize = self.conversations.iter().map(Conversation::asked_bytes).sum();
         for one in &mut self.conversations {
             if matches!(one.state, State::Reading(_)) {
-                one.read(&mut self.last, channel)?;
+                one.read(&mut self.last, ASKS_BYTES_MAX.saturating_sub(bytes), channel)?;
+                bytes += one.asked_bytes();
             }
             one.write();
         }
@@ -118,7 +120,7 @@ impl Callees {
 
     /// An answer of the node.
     pub(crate) fn told(&mut self, told: Told) {
-        let its = |one: &&mut Conversation| matches!(one.state, State::Asked(id) if id == told.id);
+        let its = |one: &&mut Conversation| matches!(one.state, State::Asked(id, _) if id == told.id);
         if let Some(one) = self.conversations.iter_mut().find(its) {
             one.answer(told.status, &told.content_type, &told.body);
             one.write();
@@ -127,7 +129,13 @@ impl Callees {
 }
 
 impl Conversation {
-    fn read(&mut self, last: &mut AskId, channel: &mut Channel) -> io::Result<()> {
+    /// What the node has of it.
+    fn asked_bytes(&self) -> usize {
+        if let State::Asked(_, bytes) = self.state { bytes } else { 0 }
+    }
+
+    /// Takes what has come, and asks if that is all; the node takes `room` bytes.
+    fn read(&mut self, last: &mut AskId, room: usize, channel: &mut Channel) -> io::Result<()> {
         let State::Reading(bytes) = &mut self.state else { return Ok(()) };
         let mut piece = [0; PIECE];
         match self.stream.read(&mut piece) {
@@ -147,10 +155,18 @@ impl Conversation {
                 }
             }
             Read::Refused(status, why) => self.answer(status, "text/plain", why.as_bytes()),
+            Read::Ask { body_at, .. } if bytes.len() - body_at > room => {
+                self.answer(
+                    503,
+                    "text/plain",
+                    b"calls with 32 MiB have no answer yet; wait for some of them",
+                );
+            }
             Read::Ask { name, content_type, body_at } => {
                 *last = last.wrapping_add(1);
-                channel.ask(*last, &name, &content_type, &bytes[body_at..])?;
-                self.state = State::Asked(*last);
+                let body = &bytes[body_at..];
+                channel.ask(*last, &name, &content_type, body)?;
+                self.state = State::Asked(*last, body.len());
             }
         }
         Ok(())
