@@ -65,6 +65,8 @@ def main():
     if why:
         return say(core, b"!" + why)
     settle()
+    # Where the kernel has none, a fork only takes longer.
+    core.template_use_huge_pages()
     threads = core.template_threads()
     texts = "\0".join((sys.version.split()[0], sys.prefix, sys.base_prefix))
     if role == "model" or threads != 1:
