@@ -404,3 +404,25 @@ fn an_executable_calls_functions_at_an_address_of_its_own() {
     let asked = json!({"name": "shell", "payload": {"a": 1}});
     assert_eq!(node.call("ask", &asked), (200, json!({"a": 1})));
 }
+
+#[test]
+fn the_example_does_what_it_says() {
+    if !is_root() || !std::path::Path::new("/usr/bin/curl").exists() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    node.ok(&["deploy", concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/calls")]);
+    let (status, told) = node.call("order", &json!({"items": ["tea", "milk", "gold"]}));
+    let order = json!({"cents": 470, "prices": {"tea": 350, "milk": 120}, "unknown": ["gold"]});
+    assert_eq!((status, told), (200, order));
+    let id = "0198c0de-0000-7000-8000-00000000ca11";
+    let headers = format!("x-request-id: {id}\r\n");
+    let printed =
+        super::http_with(&node.address, "POST /function/receipt", &headers, br#"{"items":["tea"]}"#);
+    assert!(printed.contains("# Your order\n{\"cents\":350,"), "{printed}");
+    let tree = node.ok(&["describe", "--request-id", id]);
+    for function in ["receipt", "order", "price"] {
+        assert!(tree.contains(function), "{tree}");
+    }
+}
