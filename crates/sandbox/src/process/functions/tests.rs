@@ -207,6 +207,10 @@ impl Reactor for Watchers {
     fn when_writable(&self, _: OwnedFd, ready: Box<dyn Ready>) {
         std::thread::spawn(move || while ready.act() != Next::Over {});
     }
+
+    fn after_this_turn(&self, ready: Box<dyn Ready>) {
+        std::thread::spawn(move || ready.act());
+    }
 }
 
 impl World {
