@@ -335,15 +335,15 @@ impl Ready for Watched {
 struct Corked(Watched);
 
 impl Ready for Corked {
-    fn act(&self) -> bool {
-        let Some(seat) = self.0.seat.upgrade() else { return false };
+    fn act(&self) -> Next {
+        let Some(seat) = self.0.seat.upgrade() else { return Next::Over };
         let mut held = seat.instance.lock();
         if let Some(now) = held.as_mut().filter(|held| held.number == self.0.number) {
             now.is_corked = false;
             now.instance.flush();
             seat.send_rest(held);
         }
-        false
+        Next::Over
     }
 }
 
