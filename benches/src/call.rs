@@ -3,8 +3,8 @@
 //! words by three in Python (the chains of Molecule's figure 14), and the same
 //! handlers behind HTTP servers of their own, and in processes that are
 //! connected by sockets and have nothing else between them: no node, no
-//! container, no record. Below that, what a message and its answer take alone,
-//! through a ring of shared memory and through a socket.
+//! container, no record. Below that, what a message and its answer through a
+//! socket take alone.
 //!
 //! The first function of a chain measures: what a round takes, less the time
 //! that the functions spend on their own, is what communication takes. Ours and
@@ -171,29 +171,6 @@ fn round_trip(mut once: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f6
     Ok(median((0..MESSAGES).map(one).collect::<anyhow::Result<_>>()?))
 }
 
-/// Through two rings of shared memory, between two threads.
-#[expect(clippy::disallowed_methods, reason = "the other side")]
-fn by_ring() -> anyhow::Result<f64> {
-    const CAPACITY: usize = 64 << 10;
-    let (mut asks, asked) = xpu::fifo::create(CAPACITY)?;
-    let (mut answers, answered) = xpu::fifo::create_reader(CAPACITY)?;
-    let (mut asked, mut answered) = (xpu::fifo::Reader::open(asked)?, xpu::fifo::Writer::open(answered)?);
-    let by = Instant::now() + ANSWER_WITHIN;
-    let other = std::thread::spawn(move || {
-        let mut message = Vec::new();
-        // Until this side has gone.
-        while asked.receive(&mut message, by).is_ok() && answered.send(&message, by).is_ok() {}
-    });
-    let mut message = Vec::new();
-    let us = round_trip(|| {
-        asks.send(&MESSAGE, by)?;
-        Ok(answers.receive(&mut message, by)?)
-    });
-    drop((asks, answers));
-    other.join().map_err(|_| anyhow::anyhow!("the other side of a ring panicked"))?;
-    us
-}
-
 /// Through a socket, between two threads.
 #[expect(clippy::disallowed_methods, reason = "the other side")]
 fn by_socket() -> anyhow::Result<f64> {
@@ -214,11 +191,8 @@ fn by_socket() -> anyhow::Result<f64> {
 }
 
 fn bare(report: &mut Report) -> anyhow::Result<()> {
-    let turns = (0..TURNS).map(|_| Ok((by_ring()?, by_socket()?)));
-    let (rings, sockets): (Vec<f64>, Vec<f64>) =
-        turns.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
-    report.add("bare_ring_us", median(rings), "µs", "64 bytes and back, shared memory and futex", TURNS);
-    report.add("bare_socket_us", median(sockets), "µs", "64 bytes and back, unix socket", TURNS);
+    let turns = (0..TURNS).map(|_| by_socket()).collect::<anyhow::Result<_>>()?;
+    report.add("bare_socket_us", median(turns), "µs", "64 bytes and back, unix socket", TURNS);
     Ok(())
 }
 
