@@ -52,6 +52,8 @@
   /* Of calls of other functions: how many may have no answer yet, and bytes of name, type and body. */
   const ASKS_MAX = 64;
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
+  /* Bytes of the bodies of all of them. */
+  const ASKS_BYTES_MAX = 32 << 20;
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
   const INTS_IN_ADVANCE = 1024;
@@ -314,6 +316,7 @@
       this.whose = null;
       // Calls of other functions that have no answer yet, by their ids.
       this.asked = new Map();
+      this.askedBytes = 0;
       this.lastAsk = 0;
     }
 
@@ -369,6 +372,10 @@
         const why = `${ASKS_MAX} calls of other functions are under way; await some of them`;
         return Promise.reject(new RangeError(why));
       }
+      if (this.askedBytes + body.length > ASKS_BYTES_MAX) {
+        const why = `calls of other functions with ${this.askedBytes} bytes are under way, of ${ASKS_BYTES_MAX} at most; await some of them`;
+        return Promise.reject(new RangeError(why));
+      }
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
       const id = this.lastAsk;
@@ -378,7 +385,8 @@
       nameBytes.copy(head, 6);
       head.writeUInt16LE(typeBytes.length, 6 + nameBytes.length);
       return new Promise((resolve) => {
-        this.asked.set(id, { turn, resolve });
+        this.asked.set(id, { turn, resolve, bytes: body.length });
+        this.askedBytes += body.length;
         this.send(ASK, turn.number, [head, typeBytes, body]);
       });
     }
@@ -388,9 +396,14 @@
       const asked = this.asked.get(id);
       // The call that it was for may have ended.
       if (!asked) return;
-      this.asked.delete(id);
+      this.forget(id, asked);
       const bodyAt = 8 + payload.readUInt16LE(6);
       asked.resolve([payload.readUInt16LE(4), payload.toString('utf8', 8, bodyAt), payload.subarray(bodyAt)]);
+    }
+
+    forget(id, asked) {
+      this.asked.delete(id);
+      this.askedBytes -= asked.bytes;
     }
 
     load(payload) {
@@ -478,7 +491,7 @@
     /* One answer to each question; what comes later is too late. */
     answer(turn, kind, parts) {
       if (!this.turns.delete(turn)) return;
-      for (const [id, asked] of this.asked) if (asked.turn === turn) this.asked.delete(id);
+      for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.send(kind, turn.number, parts);
     }

@@ -43,5 +43,7 @@ pub const ASK_NAME_MAX: usize = 128;
 pub const ASK_TYPE_MAX: usize = 256;
 /// Bytes of the body of a nested call.
 pub const ASK_BODY_MAX: usize = 16 << 20;
+/// Bytes of the bodies of all nested calls of one instance that have no answer yet.
+pub const ASKS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of each of the texts of a failure.
 pub const TEXT_LEN_MAX: usize = 4096;

@@ -155,7 +155,6 @@ pub(crate) struct Instance {
     life: Arc<Life>,
     channel: Channel,
     terms: Terms,
-    /// In the order in which they began.
     /// In the order in which they were sent.
     under_way: Vec<UnderWay>,
     /// It serves one call after the other.
@@ -410,6 +409,11 @@ impl Instance {
     /// Whether a part of what was to be sent still waits.
     pub(crate) fn is_sending(&self) -> bool {
         self.channel.is_sending()
+    }
+
+    /// Whether more may have come than [`Instance::act`] took at once.
+    pub(crate) fn has_more(&self) -> bool {
+        self.channel.has_more()
     }
 
     /// Whether calls are under way.
