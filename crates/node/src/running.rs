@@ -255,6 +255,8 @@ impl Node {
 /// Threads of the event loop, and some that bring the ends of calls.
 const VISITORS: usize = 4;
 
+/// Templates with imports may have the n-th part of the memory of all instances.
+const TEMPLATES_SHARE: u64 = 4;
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
@@ -269,6 +271,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),
+        templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
 }

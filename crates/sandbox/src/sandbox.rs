@@ -237,6 +237,13 @@ pub trait Sandbox: Send + Sync {
     /// [`Error::Unknown`].
     fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>>;
 
+    /// Bytes of memory held besides, for all sandboxes of a kind together: what
+    /// they are forked from. Asked for some times a second; what was not used for
+    /// a long time may be given up then.
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
+
     /// Ends what runs in the sandboxes, with the failure `cancelled`, and
     /// refuses further calls. Returns before those invocations have ended.
     /// Killing a stopped sandbox changes nothing.

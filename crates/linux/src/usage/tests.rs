@@ -18,6 +18,16 @@ fn spin(duration: Duration) {
 }
 
 #[test]
+fn what_a_process_has_is_counted_with_its_part_of_what_it_shares() {
+    let bytes = super::proportional_bytes(std::process::id()).unwrap();
+    assert!((64 << 10..4 << 30).contains(&bytes), "{bytes}");
+    let kept = vec![1_u8; 64 << 20];
+    let more = super::proportional_bytes(std::process::id()).unwrap();
+    assert!(more >= bytes + (48 << 20), "{bytes} {more} {}", kept.len());
+    assert!(super::proportional_bytes(0).is_err());
+}
+
+#[test]
 fn the_threads_clock_counts_its_own_work_and_no_sleep() {
     let before = thread_cpu_ns();
     std::thread::sleep(Duration::from_millis(30));

@@ -39,6 +39,8 @@ const USUAL_MEMORY_BYTES: u64 = 256 << 20;
 /// instances that wait. A function for which there is no room is forked from
 /// the template without imports, and imports what it needs itself.
 const DEDICATED_MAX: usize = 4;
+/// A runtime with imports that nothing was forked from for so long is ended.
+const DEDICATED_IDLE: Duration = Duration::from_secs(15 * 60);
 /// Lists of imports that are remembered to load.
 const LOADABLE_MAX: usize = 1024;
 /// Bits of a sandbox's id that are the number of its runtime.
@@ -61,6 +63,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) secrets: Arc<Secrets>,
     /// How functions reach hosts.
     pub(crate) outbound: Arc<Outbound>,
+    /// Memory that all templates with imports may have.
+    pub(crate) templates_bytes: u64,
 }
 
 /// All runtimes, those that were not begun included.
@@ -81,6 +85,8 @@ struct Places {
     next: u64,
     uses: u64,
     is_over: bool,
+    /// Of the templates with imports.
+    bytes_max: u64,
 }
 
 /// A place for a runtime.
@@ -90,14 +96,26 @@ struct Place {
     imports: Vec<String>,
     begun: Mutex<Begun>,
     last_use: AtomicU64,
+    /// When an instance was last asked for.
+    used_at: Mutex<Instant>,
+    /// Of its template, if that has imports.
+    bytes: AtomicU64,
     /// It was told already that its instances are laid out differently.
     is_told: AtomicBool,
 }
 
 impl Place {
     fn new(number: u64, language: Language, imports: Vec<String>) -> Arc<Self> {
-        let (last_use, is_told) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { number, language, imports, begun: Mutex::default(), last_use, is_told })
+        Arc::new(Self {
+            number,
+            language,
+            imports,
+            begun: Mutex::default(),
+            last_use: AtomicU64::new(0),
+            used_at: Mutex::new(Instant::now()),
+            bytes: AtomicU64::new(0),
+            is_told: AtomicBool::new(false),
+        })
     }
 
     /// Tells once that its template came back with another layout.
@@ -124,12 +142,12 @@ impl Place {
 }
 
 impl Places {
-    fn new() -> Self {
+    fn new(bytes_max: u64) -> Self {
         let all = Language::ALL.into_iter().zip(0..);
         let by_number: BTreeMap<_, _> =
             all.map(|(language, number)| (number, Place::new(number, language, Vec::new()))).collect();
         let next = by_number.len() as u64;
-        Self { by_number, next, uses: 0, is_over: false }
+        Self { by_number, next, uses: 0, is_over: false, bytes_max }
     }
 
     /// The runtime with these imports, and another one that had to go for it;
@@ -151,6 +169,7 @@ impl Places {
         let found = found.or_else(|| with(&[], &self.by_number));
         if let Some(place) = &found {
             place.last_use.store(self.uses, Ordering::Relaxed);
+            *place.used_at.lock() = Instant::now();
         }
         (found, gone)
     }
@@ -163,12 +182,29 @@ impl Places {
             return None;
         }
         let dedicated = self.by_number.values().filter(|place| !place.imports.is_empty());
-        if dedicated.clone().count() < DEDICATED_MAX {
+        if dedicated.clone().count() < DEDICATED_MAX && self.bytes() < self.bytes_max {
             return Some(None);
         }
         let idle = dedicated.filter(|place| place.is_idle());
         let oldest = idle.min_by_key(|place| place.last_use.load(Ordering::Relaxed))?.number;
         Some(self.by_number.remove(&oldest))
+    }
+}
+
+impl Places {
+    /// Memory of all templates with imports.
+    fn bytes(&self) -> u64 {
+        self.by_number.values().map(|place| place.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Takes out those with imports that nothing was forked from for a long time.
+    fn take_unused(&mut self, now: Instant) -> Vec<Arc<Place>> {
+        let is_unused = |place: &Arc<Place>| {
+            !place.imports.is_empty()
+                && now.saturating_duration_since(*place.used_at.lock()) >= DEDICATED_IDLE
+                && place.is_idle()
+        };
+        self.by_number.extract_if(.., |_, place| is_unused(place)).map(|(_, place)| place).collect()
     }
 }
 
@@ -185,12 +221,13 @@ enum Begun {
 
 impl Runtimes {
     pub(crate) fn new(options: RuntimesOptions, store: Arc<Store>) -> Self {
+        let places = Places::new(options.templates_bytes);
         Self {
             options,
             store,
             layers: Mutex::default(),
             containers: Mutex::default(),
-            places: Mutex::new(Places::new()),
+            places: Mutex::new(places),
             loadable: Mutex::default(),
         }
     }
@@ -254,6 +291,12 @@ impl Runtimes {
         match self.begin(place.language, &place.imports) {
             Ok(functions) => {
                 let functions = Arc::new(functions);
+                if !place.imports.is_empty() {
+                    // Where instances are started one by one there is no template.
+                    let pid = functions.template_pid().ok();
+                    let bytes = pid.and_then(|pid| linux::proportional_bytes(pid).ok());
+                    place.bytes.store(bytes.unwrap_or(0), Ordering::Relaxed);
+                }
                 *begun = Begun::Yes(Arc::clone(&functions));
                 Ok(functions)
             }
@@ -422,6 +465,16 @@ impl Sandbox for Runtimes {
 
     fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>> {
         self.each(ids, |functions, id| functions.memory_bytes(&[id]))
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        let (unused, bytes) = {
+            let mut places = self.places.lock();
+            (places.take_unused(Instant::now()), places.bytes())
+        };
+        // Ending them takes a moment; others need not wait for it.
+        drop(unused);
+        bytes
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {

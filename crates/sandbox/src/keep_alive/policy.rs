@@ -55,6 +55,8 @@ pub struct Policy {
     used_bytes: u64,
     /// Of which for those that are being ended.
     stopping_bytes: u64,
+    /// Of the budget, what is held for no instance.
+    kept_bytes: u64,
     last_instance: u64,
     is_draining: bool,
 }
@@ -101,6 +103,7 @@ impl Policy {
             tickets: HashMap::new(),
             used_bytes: 0,
             stopping_bytes: 0,
+            kept_bytes: 0,
             last_instance: 0,
             is_draining: false,
         }
@@ -183,15 +186,26 @@ impl Policy {
         bytes.max(self.options.memory_bytes / u64::from(self.options.instances_max.max(1))).max(1)
     }
 
+    /// What is held of the budget for no instance: what instances are forked
+    /// from. At least half of the budget is theirs.
+    pub fn keep(&mut self, bytes: u64) {
+        self.kept_bytes = bytes.min(self.options.memory_bytes / 2);
+    }
+
+    /// What all instances may have together.
+    fn budget(&self) -> u64 {
+        self.options.memory_bytes - self.kept_bytes
+    }
+
     /// What a new instance is charged. One that grew beyond the budget is
     /// made when it can have all of it.
     fn size_of(&self, function: FunctionId) -> u64 {
         let bytes = self.functions.get(&function).map_or(0, Function::size_bytes);
-        self.charge(bytes).min(self.options.memory_bytes)
+        self.charge(bytes).min(self.budget())
     }
 
     fn free_bytes(&self) -> u64 {
-        self.options.memory_bytes.saturating_sub(self.used_bytes)
+        self.budget().saturating_sub(self.used_bytes)
     }
 
     /// Makes room for one more function, if there is any to be forgotten.

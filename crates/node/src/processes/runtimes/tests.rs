@@ -15,7 +15,7 @@ fn imports(place: &Place) -> String {
 
 #[test]
 fn functions_with_the_same_imports_share_a_runtime() {
-    let mut places = Places::new();
+    let mut places = Places::new(100);
     let (plain, _) = get(&mut places, &[]);
     let (numbers, _) = get(&mut places, &["numpy", "pandas"]);
     assert_eq!((imports(&plain), imports(&numbers)), (String::new(), "numpy pandas".to_owned()));
@@ -27,7 +27,7 @@ fn functions_with_the_same_imports_share_a_runtime() {
 
 #[test]
 fn the_one_that_was_not_used_for_the_longest_time_goes() {
-    let mut places = Places::new();
+    let mut places = Places::new(100);
     let names = ["a", "b", "c", "d"];
     for name in names {
         get(&mut places, &[name]);
@@ -45,7 +45,7 @@ fn the_one_that_was_not_used_for_the_longest_time_goes() {
 
 #[test]
 fn one_that_is_in_use_stays() {
-    let mut places = Places::new();
+    let mut places = Places::new(100);
     let held: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| get(&mut places, &[name]).0).collect();
     // There is no room: its imports are its own matter.
     let (found, gone) = get(&mut places, &["e"]);
@@ -65,6 +65,7 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
         interpreters: Vec::new(),
         secrets: Arc::new(Secrets::open(None).unwrap()),
         outbound: Arc::default(),
+        templates_bytes: 1 << 20,
     };
     let memory = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 16 };
     let runtimes = Runtimes::new(options, Arc::new(Store::open(memory).unwrap()));
@@ -75,4 +76,28 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
     assert_eq!(check("decimal"), Ok(()));
     assert_eq!(runtimes.loadable.lock().len(), 1);
     assert_eq!(check("decimal"), Ok(()));
+}
+
+#[test]
+fn templates_have_a_share_of_the_memory_and_go_when_nothing_uses_them() {
+    let mut places = Places::new(100);
+    let (large, _) = get(&mut places, &["large"]);
+    large.bytes.store(100, Ordering::Relaxed);
+    assert_eq!(places.bytes(), 100);
+    // While it is in use there is no room for another one, and then it goes for that.
+    assert!(get(&mut places, &["b"]).0.imports.is_empty());
+    drop(large);
+    let (other, gone) = get(&mut places, &["b"]);
+    assert_eq!(
+        (imports(&other), gone.map(|place| imports(&place))),
+        ("b".to_owned(), Some("large".to_owned()))
+    );
+    assert_eq!(places.bytes(), 0);
+    // One that is held stays however long that is; those without imports always do.
+    let later = Instant::now() + DEDICATED_IDLE;
+    assert!(places.take_unused(later).is_empty());
+    drop(other);
+    assert!(places.take_unused(later - Duration::from_secs(60)).is_empty());
+    let unused: Vec<String> = places.take_unused(later).iter().map(|place| imports(place)).collect();
+    assert_eq!((unused, places.by_number.len()), (vec!["b".to_owned()], Language::ALL.len()));
 }

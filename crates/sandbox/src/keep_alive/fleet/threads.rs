@@ -139,6 +139,9 @@ impl Shared {
         while !state.is_over {
             let next = Instant::now() + self.options.tick;
             while !state.is_over && !self.progress.wait_until(&mut state, next).timed_out() {}
+            // What nothing is forked from any more is ended there, which takes a moment.
+            let kept = MutexGuard::unlocked(&mut state, || self.sandbox.kept_bytes());
+            state.policy.keep(kept);
             self.look(&mut state);
             self.refuse_late(&mut state);
             let decisions = state.policy.tick(self.now());

@@ -335,8 +335,8 @@ impl Policy {
         for (id, reason) in over {
             self.stop(id, reason, &mut out);
         }
-        // Instances grow while they run.
-        while self.used_bytes - self.stopping_bytes > self.options.memory_bytes {
+        // Instances grow while they run, and so does what they are forked from.
+        while self.used_bytes - self.stopping_bytes > self.budget() {
             let Some(&(_, id)) = self.idle.first() else { break };
             self.stop(id, StopReason::Evicted, &mut out);
         }

@@ -64,6 +64,23 @@ fn idle(policy: &mut Policy, now: u64, function: FunctionId, instance: u64) {
 }
 
 #[test]
+fn what_is_kept_for_no_instance_is_not_theirs() {
+    let mut policy = Policy::new(options());
+    idle(&mut policy, 0, A, 1);
+    idle(&mut policy, MS, B, 2);
+    assert_eq!(policy.tick(2 * MS), []);
+    // Both have 80 MiB of 100: one goes.
+    policy.keep(30 * MIB);
+    assert_eq!(policy.tick(3 * MS), [stop(1, StopReason::Evicted)]);
+    policy.stopped(3 * MS, InstanceId(1));
+    // The half of the budget is always theirs.
+    policy.keep(1000 * MIB);
+    assert_eq!(policy.tick(4 * MS), []);
+    policy.keep(0);
+    assert_eq!(policy.call(5 * MS, C, 9), [start(C, 3)]);
+}
+
+#[test]
 fn an_instance_is_made_once_and_used_again() {
     let mut policy = Policy::new(options());
     assert_eq!(policy.call(0, A, 1), [start(A, 1)]);
