@@ -63,13 +63,13 @@ pub fn peak_rss_bytes() -> io::Result<u64> {
     kib_field(&fs::read_to_string("/proc/self/status")?, "VmHWM:")
 }
 
-/// Memory of a process: what it has for itself, and of what it shares with n
-/// others the n-th part. In bytes.
+/// Memory of a process that is no file's, in bytes: also what it shares with
+/// processes that were forked from it.
 ///
 /// # Errors
 /// There is no such process, or it is another user's.
-pub fn proportional_bytes(pid: u32) -> io::Result<u64> {
-    kib_field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?, "Pss:")
+pub fn anonymous_bytes(pid: u32) -> io::Result<u64> {
+    kib_field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?, "Anonymous:")
 }
 
 /// Space that an unprivileged user may still fill where `path` lies, in bytes.

@@ -238,8 +238,8 @@ pub trait Sandbox: Send + Sync {
     fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, Error>>;
 
     /// Bytes of memory held besides, for all sandboxes of a kind together: what
-    /// they are forked from. Asked for some times a second; what was not used for
-    /// a long time may be given up then.
+    /// they are forked from. Asked for some times a second, and answers at once;
+    /// what was not used for a long time may be given up then.
     fn kept_bytes(&self) -> u64 {
         0
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle};
@@ -27,6 +27,10 @@ use tracing::warn;
 use crate::outbound::Outbound;
 use crate::secrets::Secrets;
 
+mod places;
+
+use places::{Begun, DEDICATED_MAX, NUMBER_BITS, Place, Places};
+
 /// How long a runtime that could not be begun is not tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// The longest time that a function may ask for.
@@ -35,17 +39,8 @@ const CALL_MAX: Duration = Duration::from_secs(24 * 3600);
 const BLANKS: usize = 2;
 /// The memory of a function whose `sinew.toml` says nothing of it.
 const USUAL_MEMORY_BYTES: u64 = 256 << 20;
-/// Runtimes with imports of their own at once: each has a template, and
-/// instances that wait. A function for which there is no room is forked from
-/// the template without imports, and imports what it needs itself.
-const DEDICATED_MAX: usize = 4;
-/// A runtime with imports that nothing was forked from for so long is ended.
-const DEDICATED_IDLE: Duration = Duration::from_secs(15 * 60);
 /// Lists of imports that are remembered to load.
 const LOADABLE_MAX: usize = 1024;
-/// Bits of a sandbox's id that are the number of its runtime.
-const NUMBER_BITS: u32 = 16;
-
 /// Where runtimes find what they need.
 #[derive(Debug, Clone)]
 pub(crate) struct RuntimesOptions {
@@ -76,147 +71,8 @@ pub(crate) struct Runtimes {
     places: Mutex<Places>,
     /// Imports that were found to load when there was no template for them.
     loadable: Mutex<HashSet<(Language, Vec<String>)>>,
-}
-
-/// The runtimes by their numbers; the first are those without imports, in the
-/// order of [`Language::ALL`].
-struct Places {
-    by_number: BTreeMap<u64, Arc<Place>>,
-    next: u64,
-    uses: u64,
-    is_over: bool,
-    /// Of the templates with imports.
-    bytes_max: u64,
-}
-
-/// A place for a runtime.
-struct Place {
-    number: u64,
-    language: Language,
-    imports: Vec<String>,
-    begun: Mutex<Begun>,
-    last_use: AtomicU64,
-    /// When an instance was last asked for.
-    used_at: Mutex<Instant>,
-    /// Of its template, if that has imports.
-    bytes: AtomicU64,
-    /// It was told already that its instances are laid out differently.
-    is_told: AtomicBool,
-}
-
-impl Place {
-    fn new(number: u64, language: Language, imports: Vec<String>) -> Arc<Self> {
-        Arc::new(Self {
-            number,
-            language,
-            imports,
-            begun: Mutex::default(),
-            last_use: AtomicU64::new(0),
-            used_at: Mutex::new(Instant::now()),
-            bytes: AtomicU64::new(0),
-            is_told: AtomicBool::new(false),
-        })
-    }
-
-    /// Tells once that its template came back with another layout.
-    fn tell_layout(&self, functions: &Functions) {
-        if functions.why_cold().is_none()
-            && let Err(why) = functions.layout()
-            && !self.is_told.swap(true, Ordering::Relaxed)
-        {
-            warn!("{why}");
-        }
-    }
-
-    /// Whether nothing would be missed if it were not there.
-    fn is_idle(self: &Arc<Self>) -> bool {
-        // Whoever is about to make an instance holds it; nobody else can take
-        // hold of it now.
-        let is_held = Arc::strong_count(self) > 1;
-        !is_held
-            && self.begun.try_lock().is_some_and(|begun| match &*begun {
-                Begun::Yes(functions) => functions.sandboxes() == 0,
-                Begun::No | Begun::Failed(..) | Begun::Over => true,
-            })
-    }
-}
-
-impl Places {
-    fn new(bytes_max: u64) -> Self {
-        let all = Language::ALL.into_iter().zip(0..);
-        let by_number: BTreeMap<_, _> =
-            all.map(|(language, number)| (number, Place::new(number, language, Vec::new()))).collect();
-        let next = by_number.len() as u64;
-        Self { by_number, next, uses: 0, is_over: false, bytes_max }
-    }
-
-    /// The runtime with these imports, and another one that had to go for it;
-    /// without imports if there is no room.
-    fn get(&mut self, language: Language, imports: &[String]) -> (Option<Arc<Place>>, Option<Arc<Place>>) {
-        let with = |imports: &[String], places: &BTreeMap<u64, Arc<Place>>| {
-            let mut places = places.values();
-            places.find(|place| place.language == language && place.imports == imports).cloned()
-        };
-        self.uses += 1;
-        let mut gone = None;
-        let found = with(imports, &self.by_number).or_else(|| {
-            gone = self.make_room()?;
-            let place = Place::new(self.next, language, imports.to_vec());
-            self.next += 1;
-            self.by_number.insert(place.number, Arc::clone(&place));
-            Some(place)
-        });
-        let found = found.or_else(|| with(&[], &self.by_number));
-        if let Some(place) = &found {
-            place.last_use.store(self.uses, Ordering::Relaxed);
-            *place.used_at.lock() = Instant::now();
-        }
-        (found, gone)
-    }
-
-    /// Room for one more with imports, which may have taken another one's; none
-    /// if all have instances.
-    #[expect(clippy::option_option, reason = "there may be room without any having gone")]
-    fn make_room(&mut self) -> Option<Option<Arc<Place>>> {
-        if self.is_over || self.next >> NUMBER_BITS != 0 {
-            return None;
-        }
-        let dedicated = self.by_number.values().filter(|place| !place.imports.is_empty());
-        if dedicated.clone().count() < DEDICATED_MAX && self.bytes() < self.bytes_max {
-            return Some(None);
-        }
-        let idle = dedicated.filter(|place| place.is_idle());
-        let oldest = idle.min_by_key(|place| place.last_use.load(Ordering::Relaxed))?.number;
-        Some(self.by_number.remove(&oldest))
-    }
-}
-
-impl Places {
-    /// Memory of all templates with imports.
-    fn bytes(&self) -> u64 {
-        self.by_number.values().map(|place| place.bytes.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Takes out those with imports that nothing was forked from for a long time.
-    fn take_unused(&mut self, now: Instant) -> Vec<Arc<Place>> {
-        let is_unused = |place: &Arc<Place>| {
-            !place.imports.is_empty()
-                && now.saturating_duration_since(*place.used_at.lock()) >= DEDICATED_IDLE
-                && place.is_idle()
-        };
-        self.by_number.extract_if(.., |_, place| is_unused(place)).map(|(_, place)| place).collect()
-    }
-}
-
-/// A runtime. Its lock is held while it is begun, so that others, who would
-/// only do the same, wait.
-#[derive(Default)]
-enum Begun {
-    #[default]
-    No,
-    Yes(Arc<Functions>),
-    Failed(Instant, Fault),
-    Over,
+    /// Ends runtimes that are not needed any more.
+    ending: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Runtimes {
@@ -229,6 +85,7 @@ impl Runtimes {
             containers: Mutex::default(),
             places: Mutex::new(places),
             loadable: Mutex::default(),
+            ending: Mutex::default(),
         }
     }
 
@@ -269,6 +126,13 @@ impl Runtimes {
         if loadable.len() >= LOADABLE_MAX {
             loadable.clear();
         }
+        warn!(
+            "there is no room for a template with {}: functions that name these `imports` load them when they \
+             start. At most {DEDICATED_MAX} lists have templates, in {} MiB together; name fewer, or give the \
+             node's functions more memory",
+            wanted.1.join(", "),
+            self.options.templates_bytes >> 20,
+        );
         loadable.insert(wanted);
         Ok(())
     }
@@ -291,12 +155,7 @@ impl Runtimes {
         match self.begin(place.language, &place.imports) {
             Ok(functions) => {
                 let functions = Arc::new(functions);
-                if !place.imports.is_empty() {
-                    // Where instances are started one by one there is no template.
-                    let pid = functions.template_pid().ok();
-                    let bytes = pid.and_then(|pid| linux::proportional_bytes(pid).ok());
-                    place.bytes.store(bytes.unwrap_or(0), Ordering::Relaxed);
-                }
+                place.measure(&functions);
                 *begun = Begun::Yes(Arc::clone(&functions));
                 Ok(functions)
             }
@@ -363,6 +222,25 @@ impl Runtimes {
         for place in places {
             let ended = std::mem::replace(&mut *place.begun.lock(), Begun::Over);
             drop(ended);
+        }
+        if let Some(thread) = self.ending.lock().take() {
+            // It only ends; what it might have panicked about is told there.
+            _ = thread.join();
+        }
+    }
+
+    /// Ends the templates that nothing needs any more. That may take seconds, for
+    /// which the fleet need not wait.
+    fn end_unneeded(&self) {
+        let mut ending = self.ending.lock();
+        if ending.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let unneeded = self.places.lock().take_unneeded(Instant::now());
+        if !unneeded.is_empty() {
+            let thread = thread::Builder::new().name("runtimes-end".to_owned());
+            // Where there is no thread to be had they have ended here.
+            *ending = thread.spawn(move || drop(unneeded)).ok();
         }
     }
 
@@ -468,13 +346,8 @@ impl Sandbox for Runtimes {
     }
 
     fn kept_bytes(&self) -> u64 {
-        let (unused, bytes) = {
-            let mut places = self.places.lock();
-            (places.take_unused(Instant::now()), places.bytes())
-        };
-        // Ending them takes a moment; others need not wait for it.
-        drop(unused);
-        bytes
+        self.end_unneeded();
+        self.places.lock().bytes()
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {

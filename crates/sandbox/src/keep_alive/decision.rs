@@ -185,8 +185,11 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// Of this, for instances that are being ended.
     pub stopping_bytes: u64,
-    /// The most that may be charged before a new instance is made.
+    /// The most that may be charged before a new instance is made, what is kept
+    /// for no instance included.
     pub memory_max_bytes: u64,
+    /// Kept for no instance: what instances are forked from.
+    pub kept_bytes: u64,
     /// Instances, those being made or ended included.
     pub instances: usize,
     /// Calls that wait.

@@ -142,6 +142,8 @@ pub struct Report {
     pub memory_bytes: u64,
     /// The budget.
     pub memory_max_bytes: u64,
+    /// Of the budget, what is kept for no instance: what they are forked from.
+    pub kept_bytes: u64,
     /// Instances, those being made or ended included.
     pub instances: usize,
     /// Calls that wait.
@@ -391,6 +393,7 @@ impl Fleet {
         Report {
             memory_bytes: stats.memory_bytes,
             memory_max_bytes: stats.memory_max_bytes,
+            kept_bytes: stats.kept_bytes,
             instances: stats.instances,
             waiting: stats.waiting,
             functions: functions.collect(),

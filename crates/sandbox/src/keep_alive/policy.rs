@@ -126,6 +126,7 @@ impl Policy {
             memory_bytes: self.used_bytes,
             stopping_bytes: self.stopping_bytes,
             memory_max_bytes: self.options.memory_bytes,
+            kept_bytes: self.kept_bytes,
             instances: self.instances.len(),
             waiting: self.tickets.len(),
             functions: functions.collect(),

@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::Ordering;
+
+use super::places::DEDICATED_IDLE;
 use super::*;
 
-fn get(places: &mut Places, imports: &[&str]) -> (Arc<Place>, Option<Arc<Place>>) {
+/// The place, and the imports of those that went for it.
+fn get(places: &mut Places, imports: &[&str]) -> (Arc<Place>, Vec<String>) {
     let imports: Vec<String> = imports.iter().map(|&name| name.to_owned()).collect();
     let (found, gone) = places.get(Language::Python, &imports);
-    (found.unwrap(), gone)
+    (found.unwrap(), all(&gone))
+}
+
+fn all(places: &[Arc<Place>]) -> Vec<String> {
+    places.iter().map(|place| imports(place)).collect()
+}
+
+/// A place whose template has so many bytes; nothing holds it.
+fn with_template(places: &mut Places, name: &str, bytes: u64) {
+    get(places, &[name]).0.bytes.store(bytes, Ordering::Relaxed);
 }
 
 fn imports(place: &Place) -> String {
@@ -34,13 +47,13 @@ fn the_one_that_was_not_used_for_the_longest_time_goes() {
     }
     get(&mut places, &["a"]);
     let (_, gone) = get(&mut places, &["e"]);
-    assert_eq!(gone.map(|place| imports(&place)), Some("b".to_owned()));
+    assert_eq!(gone, ["b"]);
     // Its number is nobody's any more.
     let numbers: Vec<u64> = places.by_number.keys().copied().collect();
     assert_eq!(numbers, [0, 1, 2, 3, 5, 6, 7]);
     // It comes again, and another one goes.
     let (again, gone) = get(&mut places, &["b"]);
-    assert_eq!((again.number, gone.map(|place| imports(&place))), (8, Some("c".to_owned())));
+    assert_eq!((again.number, gone), (8, vec!["c".to_owned()]));
 }
 
 #[test]
@@ -49,10 +62,10 @@ fn one_that_is_in_use_stays() {
     let held: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| get(&mut places, &[name]).0).collect();
     // There is no room: its imports are its own matter.
     let (found, gone) = get(&mut places, &["e"]);
-    assert!(found.imports.is_empty() && gone.is_none());
+    assert!(found.imports.is_empty() && gone.is_empty());
     drop(held);
     let (found, gone) = get(&mut places, &["e"]);
-    assert_eq!((imports(&found), gone.map(|place| imports(&place))), ("e".to_owned(), Some("a".to_owned())));
+    assert_eq!((imports(&found), gone), ("e".to_owned(), vec!["a".to_owned()]));
 }
 
 #[test]
@@ -79,25 +92,56 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
 }
 
 #[test]
-fn templates_have_a_share_of_the_memory_and_go_when_nothing_uses_them() {
+fn templates_have_a_share_of_the_memory() {
     let mut places = Places::new(100);
     let (large, _) = get(&mut places, &["large"]);
     large.bytes.store(100, Ordering::Relaxed);
     assert_eq!(places.bytes(), 100);
     // While it is in use there is no room for another one, and then it goes for that.
-    assert!(get(&mut places, &["b"]).0.imports.is_empty());
+    assert!(get(&mut places, &["other"]).0.imports.is_empty());
     drop(large);
-    let (other, gone) = get(&mut places, &["b"]);
-    assert_eq!(
-        (imports(&other), gone.map(|place| imports(&place))),
-        ("b".to_owned(), Some("large".to_owned()))
-    );
+    let (other, gone) = get(&mut places, &["other"]);
+    assert_eq!((imports(&other), gone), ("other".to_owned(), vec!["large".to_owned()]));
     assert_eq!(places.bytes(), 0);
-    // One that is held stays however long that is; those without imports always do.
+}
+
+#[test]
+fn as_many_templates_go_as_make_room_or_none() {
+    let mut places = Places::new(100);
+    with_template(&mut places, "small", 10);
+    with_template(&mut places, "large", 110);
+    let (found, gone) = get(&mut places, &["other"]);
+    assert_eq!((imports(&found), gone), ("other".to_owned(), vec!["small".to_owned(), "large".to_owned()]));
+    // What is in use has too much: the others would go for nothing.
+    found.bytes.store(100, Ordering::Relaxed);
+    with_template(&mut places, "small", 10);
+    let (plain, gone) = get(&mut places, &["late"]);
+    assert_eq!((imports(&plain), gone), (String::new(), Vec::new()));
+}
+
+#[test]
+fn templates_go_that_grew_beyond_their_share_but_for_the_last() {
+    let mut places = Places::new(100);
+    // All were begun before the memory of any was known.
+    for name in ["a", "b", "c"] {
+        with_template(&mut places, name, 0);
+    }
+    for (name, bytes) in [("a", 60), ("b", 10), ("c", 200)] {
+        with_template(&mut places, name, bytes);
+    }
+    assert_eq!(all(&places.take_unneeded(Instant::now())), ["a", "b"]);
+    assert_eq!((places.bytes(), places.take_unneeded(Instant::now()).len()), (200, 0));
+}
+
+#[test]
+fn templates_go_that_nothing_was_forked_from_for_long() {
+    let mut places = Places::new(100);
+    let (held, _) = get(&mut places, &["a"]);
     let later = Instant::now() + DEDICATED_IDLE;
-    assert!(places.take_unused(later).is_empty());
-    drop(other);
-    assert!(places.take_unused(later - Duration::from_secs(60)).is_empty());
-    let unused: Vec<String> = places.take_unused(later).iter().map(|place| imports(place)).collect();
-    assert_eq!((unused, places.by_number.len()), (vec!["b".to_owned()], Language::ALL.len()));
+    // One that is held stays however long that is; those without imports always do.
+    assert!(places.take_unneeded(later).is_empty());
+    drop(held);
+    assert!(places.take_unneeded(later - Duration::from_secs(60)).is_empty());
+    assert_eq!(all(&places.take_unneeded(later)), ["a"]);
+    assert_eq!(places.by_number.len(), Language::ALL.len());
 }

@@ -37,6 +37,7 @@ struct Pretender {
     instances: Mutex<(u64, HashMap<SandboxId, Instance>)>,
     killed: Condvar,
     most: AtomicU64,
+    kept_bytes: AtomicU64,
     vector_most: AtomicU64,
     is_wronged: AtomicBool,
 }
@@ -98,6 +99,10 @@ impl Sandbox for Pretender {
 
     fn memory_bytes(&self, ids: &[SandboxId]) -> Vec<Result<Option<u64>, crate::Error>> {
         self.each(ids, |_| Some(10 * MIB))
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.kept_bytes.load(Ordering::SeqCst)
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), crate::Error>> {
@@ -329,6 +334,27 @@ fn idle_instances_are_given_up() {
 
 /// Threads call, cancel and run into deadlines, with instances that die and
 /// room for few; nothing is misused, lost or beyond the budget.
+#[test]
+fn instances_go_for_what_they_are_forked_from() {
+    let world = World::new(options(40 * MIB), &[Behaviour::default(), Behaviour::default()]);
+    world.good(0);
+    world.good(1);
+    assert_eq!((world.pretender.count(), world.fleet.report().kept_bytes), (2, 0));
+    // Half of the budget is theirs in any case: two instances stay.
+    world.pretender.kept_bytes.store(100 * MIB, Ordering::SeqCst);
+    until(|| world.fleet.report().kept_bytes == 20 * MIB);
+    assert_eq!(world.pretender.count(), 2);
+    world.end();
+    let world = World::new(options(20 * MIB), &[Behaviour::default(), Behaviour::default()]);
+    world.good(0);
+    world.good(1);
+    world.pretender.kept_bytes.store(5 * MIB, Ordering::SeqCst);
+    until(|| world.pretender.count() == 1);
+    let report = world.fleet.report();
+    assert_eq!((report.kept_bytes, report.memory_bytes), (5 * MIB, 10 * MIB));
+    world.end();
+}
+
 #[test]
 fn a_crowd_is_served() {
     let behaviours: Vec<_> = (0..6_u64)

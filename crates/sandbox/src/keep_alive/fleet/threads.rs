@@ -139,7 +139,7 @@ impl Shared {
         while !state.is_over {
             let next = Instant::now() + self.options.tick;
             while !state.is_over && !self.progress.wait_until(&mut state, next).timed_out() {}
-            // What nothing is forked from any more is ended there, which takes a moment.
+            // It takes locks of its own.
             let kept = MutexGuard::unlocked(&mut state, || self.sandbox.kept_bytes());
             state.policy.keep(kept);
             self.look(&mut state);

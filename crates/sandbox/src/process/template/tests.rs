@@ -141,6 +141,8 @@ fn the_heap_is_in_huge_pages_where_there_are_any() {
     let options = TemplateOptions { packages: vec![folder.clone()], ..options(&["large"]) };
     let template = Template::start(&options).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
+    // The memory that a node counts for it.
+    assert!(linux::anonymous_bytes(template.hello.pid).unwrap() > 20 << 20);
     let count = template.hello.huge_pages;
     if count <= 0 {
         eprintln!("skipped: no huge pages: {}", io::Error::from_raw_os_error(-count));
