@@ -128,8 +128,8 @@ impl Runtimes {
         }
         warn!(
             "there is no room for a template with {}: functions that name these `imports` load them when they \
-             start. At most {DEDICATED_MAX} lists have templates, in {} MiB together; name fewer, or give the \
-             node's functions more memory",
+             start. At most {DEDICATED_MAX} lists have templates, in {} MiB together: let functions name the \
+             same list, or start the node with more (--memory)",
             wanted.1.join(", "),
             self.options.templates_bytes >> 20,
         );
