@@ -501,7 +501,9 @@ impl Processes {
             Begun::Over => return Err(Fault::new(FailureCode::Cancelled, "the node is shutting down")),
             Begun::No => {}
         }
-        let policy = PolicyOptions { memory_bytes: self.options.memory_bytes, ..PolicyOptions::default() };
+        let processors = linux::available_cpus().map_or(1, |cpus| cpus.len() as u32);
+        let memory_bytes = self.options.memory_bytes;
+        let policy = PolicyOptions { memory_bytes, processors, ..PolicyOptions::default() };
         let options = FleetOptions { policy, ..FleetOptions::default() };
         let runtimes: Arc<dyn Sandbox> = Arc::clone(&self.runtimes) as _;
         let fleet = Fleet::new(options, runtimes);

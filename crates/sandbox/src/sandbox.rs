@@ -206,6 +206,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether nothing was done of a call, since its sandbox was gone, or going.
+    pub(crate) fn is_before_the_call(&self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::WrongPhase { .. } | Self::NotBegun(_))
+    }
+}
+
 /// Hears the outcome of a call that was begun, or why there is none.
 pub type Then = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
 

@@ -538,7 +538,7 @@ impl Sandbox for Functions {
         };
         let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), recipe::is_asked_once(&call));
         let conclude = move |ended| match ended {
-            Ok(CallEnd { has_begun: false, .. }) if !told.is_killed() => {
+            Ok(CallEnd { has_begun: false, .. }) => {
                 told.leave(false, &[]);
                 then(Err(Error::NotBegun(id)));
             }
