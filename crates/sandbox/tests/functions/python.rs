@@ -148,10 +148,12 @@ fn fork_bomb(language: Language) {
     assert!(matches!(fault.code, FailureCode::Deadline | FailureCode::Memory), "{fault}");
     world.assert_others_are_served();
     let count = "n = 0\ntry:\n    while n < 500:\n        if os.fork() == 0: time.sleep(100)\n        n += 1\nexcept OSError: pass\nreturn str(n).encode()";
-    let forked: u32 = world.says(count).parse().unwrap();
+    let said = world.says(count);
+    let forked: u32 = said.parse().unwrap_or_else(|_| panic!("{said}"));
     assert!(forked < 64, "{forked} processes");
     drop(world);
-    let forked: u32 = roomy(language).says(count).parse().unwrap();
+    let said = roomy(language).says(count);
+    let forked: u32 = said.parse().unwrap_or_else(|_| panic!("{said}"));
     control((64..72).contains(&forked), forked);
 }
 
@@ -315,7 +317,7 @@ fn lies_on_the_channel(language: Language) {
         "os.urandom(100)",
         "b'\\xff\\xff\\xff\\xff\\x05\\x01\\0\\0\\0'",
         "b'\\0\\0\\0\\0\\x09\\0\\0\\0\\0'",
-        "b'\\x0a\\0\\0\\0\\x01\\0\\0\\0\\0SNWP\\x04\\0\\0\\0\\0\\0'",
+        "b'\\x0a\\0\\0\\0\\x01\\0\\0\\0\\0SNWP\\x05\\0\\0\\0\\0\\0'",
         "b'\\x02\\0\\0\\0\\x08\\x01\\0\\0\\0\\x01x' * 1_000_000",
         // An answer to a call that there is not.
         "b'\\x02\\0\\0\\0\\x05\\x07\\0\\0\\0hi'",

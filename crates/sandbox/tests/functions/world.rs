@@ -147,6 +147,7 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
+            audience: None,
         }
     }
 
