@@ -18,7 +18,7 @@ const FLAGS: [&str; 9] = [
     "-fvisibility=hidden",
     "-Wl,-z,relro,-z,now",
 ];
-const CORE: [&str; 2] = ["orders.c", "confine.c"];
+const CORE: [&str; 3] = ["orders.c", "confine.c", "pages.c"];
 const NODE: [&str; 1] = ["node.c"];
 
 fn main() {

@@ -68,13 +68,16 @@ def main():
     if why:
         return say(core, b"!" + why)
     settle()
+    # Where the kernel has none, a fork only takes longer.
+    huge_pages = core.template_use_huge_pages()
     threads = core.template_threads()
     texts = "\0".join((sys.version.split()[0], sys.prefix, sys.base_prefix))
     if role == "model" or threads != 1:
         why = f"after the imports there are {threads} threads, so that forking is not safe"
         why = NOT_ALLOWED if role == "model" else why
         return say(core, os.fsencode("\0".join((f"?{why}", sys.executable, texts))))
-    say(core, struct.pack("<cHI32s", b"H", VERSION, os.getpid(), layout_digest()) + os.fsencode(texts))
+    facts = struct.pack("<cHI32si", b"H", VERSION, os.getpid(), layout_digest(), huge_pages)
+    say(core, facts + os.fsencode(texts))
     serve(core)
 
 
@@ -91,7 +94,8 @@ def import_all(names):
 def load_core(fd):
     """The native core; calls of it keep the interpreter's lock, for the
     template has one thread."""
-    core = ctypes.PyDLL(f"/proc/self/fd/{fd}")
+    # Of one length, whatever the number is: the loader keeps the text in the heap.
+    core = ctypes.PyDLL("/proc/self/fd" + str(int(fd)).rjust(11, "/"))
     os.close(int(fd))
     core.template_say.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     core.template_confine.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -118,19 +122,18 @@ def settle():
 
 
 def layout_digest():
-    """Where the interpreter's own types and the mapped files lie."""
+    """Where types and the mapped files lie. Those that Python code has made lie
+    in the heap, so that the heap has to be the same for the digest to be."""
     digest = hashlib.blake2b(digest_size=32)
-    pending, seen = [object], {}
+    pending, seen = [object], set()
     while pending:
-        one = pending.pop()
-        for other in type.__subclasses__(one):
-            name = f"{other.__module__}.{other.__qualname__}"
-            # Types without HEAPTYPE are part of the interpreter or an extension.
-            if name not in seen:
-                seen[name] = 0 if other.__flags__ & (1 << 9) else id(other)
+        for other in type.__subclasses__(pending.pop()):
+            one = (f"{other.__module__}.{other.__qualname__}", id(other))
+            if one not in seen:
+                seen.add(one)
                 pending.append(other)
-    for name in sorted(seen):
-        digest.update(f"{name} {seen[name]:x}\n".encode())
+    for name, address in sorted(seen):
+        digest.update(f"{name} {address:x}\n".encode())
     with open("/proc/self/maps") as maps:
         for line in maps:
             fields = line.split()

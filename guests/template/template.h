@@ -83,6 +83,11 @@ EXPORTED int template_say(const void *message, size_t length);
 /* The threads of this process; negative if they cannot be counted. */
 EXPORTED int template_threads(void);
 
+/* Has the kernel put what is in memory together into huge pages: how many there
+ * are, 0 if there is nothing that fills one, or a negative errno. What cannot be
+ * put together stays as it is. */
+EXPORTED long template_use_huge_pages(void);
+
 /* Waits for an order that can be carried out. 1: fork now, for children will
  * be born in the right namespace. 0: the node has gone. Orders that cannot be
  * carried out are answered here. */

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use objects::{Handle, Limits, TreeBuilder};
 
+use crate::bytecode;
 use crate::directory::{Plan, plan, plan_of_file, unreadable};
 use crate::exit::{Code, Stop};
 use crate::manifest::{self, Function, Pairs, Runtime, Selection};
@@ -80,12 +81,22 @@ async fn process(
     uplink: &mut Uplink<'_>,
 ) -> anyhow::Result<Vec<Handle>> {
     let runtime = uplink.blob(format!("sinew:{}", function.runtime.name()).into_bytes()).await?;
-    let code = uplink.planned(&code(function, source)?).await?;
+    let mut code = code(function, source)?;
+    let is_python = function.runtime == Runtime::Python;
+    // What changes again and again is imported sooner than compiled, sent and imported.
+    if is_python && !uplink.is_remembering() {
+        code = bytecode::add(code, bytecode::CODE_PLACE, uplink).await?;
+    }
+    let code = uplink.planned(&code).await?;
     let mut layers: Vec<Handle> = requirements::layer(function, source, uplink).await?.into_iter().collect();
     for layer in &function.layers {
         let path = folder.join(layer);
         let planned = plan(&path, Some(&select(&[], &[], &path)?))?;
-        layers.push(uplink.planned(&within_bounds(planned, layer)?).await?);
+        let mut planned = within_bounds(planned, layer)?;
+        if is_python {
+            planned = bytecode::add(planned, bytecode::LAYER_PLACE, uplink).await?;
+        }
+        layers.push(uplink.planned(&planned).await?);
     }
     if layers.len() > LAYERS_MAX {
         let message = format!(

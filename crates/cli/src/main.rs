@@ -8,6 +8,7 @@
 
 mod address;
 mod arguments;
+mod bytecode;
 mod client;
 mod commands;
 mod deployment;

@@ -16,6 +16,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context as _;
 use objects::Handle;
 
+use crate::bytecode::LAYER_PLACE;
 use crate::commands::deploy::build::{Ended, run_to_end};
 use crate::deployment::{read_text, within_bounds};
 use crate::directory::{plan, unreadable};
@@ -55,7 +56,7 @@ pub(crate) async fn layer(
     uplink: &mut Uplink<'_>,
 ) -> anyhow::Result<Option<Handle>> {
     let Some(wanted) = wanted(function, source)? else { return Ok(None) };
-    let folder = cache()?.join(&wanted.key);
+    let folder = cache("requirements")?.join(&wanted.key);
     let noted = folder.join(HANDLE);
     if let Some(handle) = fs::read_to_string(&noted).ok().and_then(|text| text.parse::<Handle>().ok())
         && uplink.has(handle).await?
@@ -157,7 +158,7 @@ async fn install(name: &str, wanted: &Wanted, folder: &Path, uplink: &mut Uplink
     _ = fs::remove_dir_all(&new);
     moved?;
     if let Some(cache) = folder.parent() {
-        prune(cache);
+        prune(cache, KEPT_MAX);
     }
     uplink.say(&format!("installed in {}", human_time(begun.elapsed())));
     Ok(())
@@ -195,7 +196,9 @@ async fn install_into(wanted: &Wanted, layer: &Path) -> anyhow::Result<()> {
     // What is imported from a layer cannot be compiled there; and whatever the
     // times of its files are, this is what was compiled from them.
     let mut compile = Command::new("python3");
-    compile.args(["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]).arg(layer);
+    compile.args(["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]);
+    // Two installations are the same bytes: nothing of where they were made is in them.
+    compile.args(["-p", LAYER_PLACE, "-s"]).arg(layer).arg(layer).env("PYTHONHASHSEED", "0");
     // Packages carry files for other versions, which do not compile: no harm.
     run_to_end(compile, "compileall").await.map(drop)
 }
@@ -217,10 +220,16 @@ async fn finished(command: Command, what: &str) -> anyhow::Result<()> {
 }
 
 /// Which Python installs: packages are for one version and one kind of machine.
-fn python() -> anyhow::Result<&'static str> {
+pub(crate) fn python() -> anyhow::Result<&'static str> {
     static TAG: OnceLock<String> = OnceLock::new();
-    let script = "import sys, sysconfig; print(sys.version, sysconfig.get_platform())";
+    let script =
+        "import sys, sysconfig; print(sys.implementation.cache_tag, sys.version, sysconfig.get_platform())";
     tag(&TAG, "python3", &["-c", script], "pip comes with Python: apt-get install python3-pip")
+}
+
+/// What that Python has in the names of the modules that it compiled.
+pub(crate) fn cache_tag() -> anyhow::Result<&'static str> {
+    Ok(python()?.split(' ').next().unwrap_or_default())
 }
 
 /// Which Node installs.
@@ -247,32 +256,32 @@ fn tag(
     Ok(cell.get_or_init(|| String::from_utf8_lossy(&output.stdout).trim().to_owned()))
 }
 
-/// `$XDG_CACHE_HOME/sinew/requirements`, made if it is not there.
-fn cache() -> anyhow::Result<PathBuf> {
+/// `$XDG_CACHE_HOME/sinew/NAME`, made if it is not there.
+pub(crate) fn cache(name: &str) -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let root = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     let root = root.ok_or_else(|| {
         Stop::new(Code::Usage, "there is no place for packages: neither XDG_CACHE_HOME nor HOME is set")
     })?;
-    let folder = root.join("sinew/requirements");
+    let folder = root.join("sinew").join(name);
     fs::create_dir_all(&folder).map_err(|error| unreadable(&folder, error))?;
     Ok(folder)
 }
 
 /// Notes that it was used.
 #[expect(clippy::disallowed_methods, reason = "a folder's age is in wall time")]
-fn touch(folder: &Path) {
+pub(crate) fn touch(folder: &Path) {
     // What cannot be noted is only forgotten sooner.
     _ = fs::File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
 }
 
-/// Forgets the installations that were not used for longest.
-fn prune(cache: &Path) {
+/// Forgets what was made in a cache and not used for longest.
+pub(crate) fn prune(cache: &Path, kept: usize) {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let aged = entries.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())));
     let mut aged: Vec<(SystemTime, PathBuf)> = aged.collect();
     aged.sort();
-    for (_, path) in aged.iter().rev().skip(KEPT_MAX) {
+    for (_, path) in aged.iter().rev().skip(kept) {
         // Whoever uses it has uploaded it, or installs it again.
         _ = fs::remove_dir_all(path);
     }
@@ -308,7 +317,7 @@ mod tests {
             fs::File::open(&folder).unwrap().set_modified(time).unwrap();
         }
         touch(&cache.path().join("00"));
-        prune(cache.path());
+        prune(cache.path(), KEPT_MAX);
         let is_there = |number: usize| cache.path().join(format!("{number:02}")).exists();
         assert!(is_there(0) && !is_there(1) && !is_there(3) && is_there(4));
     }

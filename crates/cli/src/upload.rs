@@ -118,6 +118,21 @@ impl<'a> Uplink<'a> {
         Ok(is_sent || self.node.has(handle).await?)
     }
 
+    /// Whether the same things are sent again and again.
+    pub(crate) fn is_remembering(&self) -> bool {
+        self.remembered.is_some()
+    }
+
+    /// What a file's contents are named, without sending them.
+    pub(crate) fn handle_of(&self, path: &Path) -> anyhow::Result<Handle> {
+        let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+        let known = self.remembered.as_ref().and_then(|known| known.file(path, Stamp::of(&metadata)?));
+        match known {
+            Some(handle) => Ok(handle),
+            None => Ok(Handle::blob(&std::fs::read(path).map_err(|error| unreadable(path, error))?)),
+        }
+    }
+
     fn is_new(&mut self, handle: Handle) -> bool {
         self.remembered.as_mut().is_none_or(|remembered| remembered.is_new(handle))
     }

@@ -141,13 +141,19 @@ fn template(language: Language, interpreter: &Path, is_root: bool) -> Check {
         },
         is_ok: true,
         detail: match language.probe(interpreter) {
-            Serving::Forked { version } if !is_root => format!(
-                "{version}; {} functions are served, but instances are started one by one, which takes longer: \
+            Serving::Forked { version, layout, .. } if !is_root => format!(
+                "{version}, layout {layout}; {} functions are served, but instances are started one by one, which takes longer: \
                  without the rights of root nothing can be forked into a container",
                 language.name()
             ),
-            Serving::Forked { version } => {
-                format!("{version}; a template started in {:.0} ms", began.elapsed().as_secs_f64() * 1e3)
+            Serving::Forked { version, layout, huge_pages } => {
+                let pages = match huge_pages {
+                    Ok(0) => String::new(),
+                    Ok(count) => format!(" with {count} huge pages"),
+                    Err(why) => format!(" without huge pages, so that forking takes longer: {why}"),
+                };
+                let took = began.elapsed().as_secs_f64() * 1e3;
+                format!("{version}, layout {layout}; a template started in {took:.0} ms{pages}")
             }
             Serving::Cold { reason } => format!(
                 "{} functions are served, but instances are started one by one, which takes longer: {reason}",

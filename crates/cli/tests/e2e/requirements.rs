@@ -61,6 +61,45 @@ fn python_packages_with_native_code_are_installed_once_and_shared() {
 }
 
 #[test]
+fn modules_are_imported_as_they_were_compiled_when_deployed() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    // With the compiler of modules out of order, only what is compiled can be imported.
+    let source = "import importlib.machinery as machinery\n\
+        def refuse(*_): raise RuntimeError('compiled again')\n\
+        machinery.SourceFileLoader.source_to_code = refuse\n\
+        def handler(event, context):\n    import lib, own\n    \
+        try:\n        lib.fail()\n    except ValueError as error:\n        \
+        return [own.x, error.__traceback__.tb_next.tb_frame.f_code.co_filename, lib.__cached__ is not None]\n";
+    let folder = node.python("vendored", "layers = [\"first\", \"second\"]\n", source);
+    for (name, text) in [
+        ("own.py", "x = 7\n"),
+        ("first/other.py", "import lib\n"),
+        ("second/lib.py", "def fail():\n    raise ValueError\n"),
+        ("sinew.ignored", ""),
+    ] {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let first = node.deploy(&folder);
+    assert_eq!(node.call("vendored", &json!({})), (200, json!([7, "/layers/1/lib.py", true])));
+    // Made again, in another place, at another time: the same.
+    for module in ["main.py", "own.py", "second/lib.py"] {
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(99);
+        std::fs::File::open(folder.join(module)).unwrap().set_modified(long_ago).unwrap();
+    }
+    let moved = home.path().join("moved");
+    std::fs::rename(&folder, &moved).unwrap();
+    node.install(&moved).unwrap();
+    let again = node.deploy(&moved);
+    assert_eq!((&again["deployment"], &again["changed"]), (&first["deployment"], &json!(false)));
+}
+
+#[test]
 fn an_addon_of_node_is_installed_and_loaded() {
     if !is_root() || !reaches("npm", &["view", "sharp@0.35.5", "version"]) {
         return;

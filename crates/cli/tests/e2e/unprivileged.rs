@@ -153,7 +153,7 @@ fn functions_run_without_root_and_the_limits_that_are_missing_are_told() {
         let is_the_hosts = ["lib64", "sbin", "etc"].contains(&name);
         assert!(root.contains(&name) || is_the_hosts, "{name} is seen");
     }
-    assert_eq!((&seen["layers"], &seen["code"]), (&json!([]), &json!(["main.py"])), "{seen}");
+    assert_eq!((&seen["layers"], &seen["code"]), (&json!([]), &json!(["__pycache__", "main.py"])), "{seen}");
     assert_eq!(seen["shelf"], json!([]), "other functions' files are seen");
     assert!(seen["pids"].as_u64().unwrap() <= 2 && seen["user"] != 0, "{seen}");
     for set in seen["capabilities"].as_array().unwrap() {
@@ -181,4 +181,51 @@ fn functions_run_without_root_and_the_limits_that_are_missing_are_told() {
     node.deploy(&folder);
     assert_eq!(node.call("hello", &json!({"name": "Ada"})).1["message"], "Hello, Ada!");
     assert_eq!(node.terminate(), 0);
+}
+
+/// What `doctor` calls the layout of a language's templates.
+fn layout_of(mut sinew: Command, language: &str) -> String {
+    let told = String::from_utf8(sinew.args(["doctor", "-o", "json"]).output().unwrap().stdout).unwrap();
+    let checks = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let check = checks.into_iter().find(|check| check["name"] == language).expect("it is told");
+    let detail = check["detail"].as_str().unwrap();
+    let after = detail.split_once("layout ").unwrap_or_else(|| panic!("no layout: {detail}")).1;
+    after.chars().take_while(char::is_ascii_hexdigit).collect()
+}
+
+/// Nothing of a node's home, environment or user is in its templates' memory.
+#[test]
+fn two_nodes_of_different_users_have_templates_of_one_layout() {
+    if let Some(why) = missing() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let place = Place::new("layout");
+    let venv = place.0.join("venv");
+    let mut made = Command::new("/usr/bin/python3");
+    let made = made.args(["-m", "venv", "--without-pip"]).arg(&venv).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no environment of Python can be made");
+        return;
+    }
+    let mut path = format!("{}:{SYSTEM}", venv.join("bin").display());
+    let mut theirs = place.sinew();
+    theirs.env("PATH", &path).env("HOME", place.0.join("home")).env("SINEW_HOME", place.0.join("home"));
+    path.push_str(":/opt/a/folder/that/makes/the/environment/longer");
+    let own = |name: &str| {
+        let mut own = Command::new(env!("CARGO_BIN_EXE_sinew"));
+        own.env("PATH", &path).env("SINEW_HOME", place.0.join("another-home")).env(name, "x".repeat(5000));
+        own
+    };
+    let layout = layout_of(own("FIRST"), "python");
+    assert_eq!(layout.len(), 16, "{layout}");
+    assert_eq!(layout, layout_of(own("SECOND"), "python"));
+    assert_eq!(layout, layout_of(theirs, "python"));
+    let mut theirs = place.sinew();
+    theirs.env("SINEW_HOME", place.0.join("home"));
+    assert_eq!(layout_of(own("FIRST"), "node.js"), layout_of(theirs, "node.js"));
+    // The control: another interpreter has another one.
+    let mut other = own("FIRST");
+    other.env("PATH", SYSTEM);
+    assert_ne!(layout, layout_of(other, "python"));
 }

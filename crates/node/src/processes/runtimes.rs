@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use objects::{FailureCode, Handle};
@@ -22,6 +22,7 @@ use sandbox::process::{
 };
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
+use tracing::warn;
 
 use crate::outbound::Outbound;
 use crate::secrets::Secrets;
@@ -85,11 +86,24 @@ struct Place {
     imports: Vec<String>,
     begun: Mutex<Begun>,
     last_use: AtomicU64,
+    /// It was told already that its instances are laid out differently.
+    is_told: AtomicBool,
 }
 
 impl Place {
     fn new(number: u64, language: Language, imports: Vec<String>) -> Arc<Self> {
-        Arc::new(Self { number, language, imports, begun: Mutex::default(), last_use: AtomicU64::new(0) })
+        let (last_use, is_told) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { number, language, imports, begun: Mutex::default(), last_use, is_told })
+    }
+
+    /// Tells once that its template came back with another layout.
+    fn tell_layout(&self, functions: &Functions) {
+        if functions.why_cold().is_none()
+            && let Err(why) = functions.layout()
+            && !self.is_told.swap(true, Ordering::Relaxed)
+        {
+            warn!("{why}");
+        }
     }
 
     /// Whether nothing would be missed if it were not there.
@@ -344,7 +358,11 @@ impl Sandbox for Runtimes {
             let wanted: Vec<usize> = (0..specs.len()).filter(is_there).collect();
             let some: Vec<Spec> = wanted.iter().map(|&index| specs[index]).collect();
             let made = match self.functions(place) {
-                Ok(functions) => functions.create(&some),
+                Ok(functions) => {
+                    let made = functions.create(&some);
+                    place.tell_layout(&functions);
+                    made
+                }
                 Err(fault) => some.iter().map(|spec| refused(spec, fault.clone())).collect(),
             };
             let outer = |id: SandboxId| SandboxId(id.0 << NUMBER_BITS | number);

@@ -56,7 +56,7 @@ impl Cold {
         let mut program = Program::new(&unforkable.interpreter);
         program.arguments = language.arguments(Role::Instance, CORE_FD, SOURCE_FD, imports);
         program.environment = language.environment(Role::Instance, CORE_FD, packages);
-        program.environment.extend([("HOME".into(), "/tmp".into()), ("TMPDIR".into(), "/tmp".into())]);
+        program.environment.push(("TMPDIR".into(), "/tmp".into()));
         program.directory = "/".into();
         Self { language, program, unforkable }
     }

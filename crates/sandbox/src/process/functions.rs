@@ -37,7 +37,7 @@ use super::place::Places;
 use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
 use super::seat::{Control, Deadlines, Seat};
-use super::template::{Nursery, Refusal, TemplateOptions};
+use super::template::{Layout, Nursery, Refusal, TemplateOptions};
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
 /// Where instances cannot be forked, at least so many are kept started.
@@ -151,6 +151,18 @@ impl Functions {
         match &self.maker.starter {
             Starter::Template(_) => None,
             Starter::Cold(cold) => Some(cold.reason()),
+        }
+    }
+
+    /// Where everything lies in memory, in all instances.
+    ///
+    /// # Errors
+    /// Why there is no such layout: instances are not forked, or the template
+    /// was started again with another one. Addresses mean nothing then.
+    pub fn layout(&self) -> Result<Layout, String> {
+        match &self.maker.starter {
+            Starter::Template(nursery) => nursery.layout(),
+            Starter::Cold(cold) => Err(cold.reason().to_owned()),
         }
     }
 

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::template::{Refusal, Template, TemplateOptions};
+use super::template::{Hello, Layout, Refusal, Template, TemplateOptions};
 
 /// What functions are written in, or that it does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +30,10 @@ pub enum Serving {
     Forked {
         /// The interpreter's.
         version: String,
+        /// Where everything lies: the same in nodes that have the same interpreter.
+        layout: Layout,
+        /// Huge pages that the template is in, or what the kernel has against them.
+        huge_pages: Result<u32, String>,
     },
     /// Each instance is an interpreter of its own, which takes longer to start.
     Cold {
@@ -109,6 +113,10 @@ const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
 ];
+/// Digits of a descriptor's number where it is told in words.
+const FD_DIGITS: usize = 10;
+/// Where interpreters that are scripts find programs.
+const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const NODE_FLAGS: [&str; 3] = ["-e", NODE_LOADER, "--"];
 
 impl Language {
@@ -223,7 +231,12 @@ impl Language {
             may_fork: true,
         };
         match Template::start(&options) {
-            Ok(template) => Serving::Forked { version: template.hello.version.clone() },
+            Ok(template) => {
+                let Hello { version, layout, huge_pages, .. } = template.hello.clone();
+                let refused = || std::io::Error::from_raw_os_error(huge_pages.saturating_neg()).to_string();
+                let huge_pages = u32::try_from(huge_pages).map_err(|_| refused());
+                Serving::Forked { version, layout, huge_pages }
+            }
             Err(Refusal::Fork(unforkable)) => Serving::Cold { reason: unforkable.reason },
             Err(Refusal::Serve(reason)) => Serving::No { reason },
         }
@@ -261,7 +274,9 @@ impl Language {
             Role::Instance => "instance",
         };
         let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
-        arguments.extend([source.to_string().into(), role.into(), core.to_string().into()]);
+        // All of one length: what they are must not move anything in the heap.
+        arguments.extend([format!("{source:0FD_DIGITS$}").into(), role.into()]);
+        arguments.push(format!("{core:0FD_DIGITS$}").into());
         arguments.extend(imports.iter().map(OsString::from));
         arguments
     }
@@ -274,20 +289,18 @@ impl Language {
         core: i32,
         packages: &[PathBuf],
     ) -> Vec<(OsString, OsString)> {
-        let path = match role {
-            Role::Template | Role::Model => std::env::var_os("PATH"),
-            Role::Instance => None,
-        };
-        let path = path.unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
+        // Without a home, Python asks the system for the user's, and loads what it takes to.
+        let fixed = [("PATH", SYSTEM_PATH), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")];
         let mut all: Vec<(OsString, OsString)> =
-            vec![("PATH".into(), path), ("LC_ALL".into(), "C.UTF-8".into())];
+            fixed.map(|(name, value)| (name.into(), value.into())).into();
         let (searched, more) = match self {
             Self::Python => ("PYTHONPATH", vec![("PYTHONHASHSEED", "0".to_owned())]),
             // The library must come before the C library, to keep an advice
             // of the engine's from it.
-            Self::Node if role != Role::Instance => {
-                ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{core}"))])
-            }
+            Self::Node if role != Role::Instance => (
+                "NODE_PATH",
+                vec![("LD_PRELOAD", format!("/proc/self/fd{core:/>width$}", width = FD_DIGITS + 1))],
+            ),
             Self::Node => ("NODE_PATH", Vec::new()),
             Self::Executable => ("", Vec::new()),
         };

@@ -58,3 +58,4 @@ pub use reactor::{Reactor, Ready};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
 pub use secrets::SecretSource;
+pub use template::Layout;

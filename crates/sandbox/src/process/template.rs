@@ -6,7 +6,8 @@
 //! integers little-endian:
 //!
 //! ```text
-//!  H ← version u16, pid u32, layout digest, "version\0prefix\0another prefix …"
+//!  H ← version u16, pid u32, layout digest, huge pages i32,
+//!      "version\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
 //!  ? ← "why it cannot fork\0interpreter\0version\0prefix\0another prefix …"
 //!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock),
@@ -23,11 +24,13 @@
 //! live on without it; how they end is no longer told then.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -39,6 +42,10 @@ use parking_lot::{Condvar, Mutex};
 use super::language::{Language, Role};
 use super::place::{Confinement, Place};
 
+/// How often a template that is to replace another one is started, if what it
+/// starts with has another layout.
+const LAYOUT_TRIES: usize = 2;
+const LAYOUT_SHOWN_BYTES: usize = 8;
 /// Bits of an order's flags.
 const ORDER_LANDLOCK: u32 = 1;
 /// A fork takes milliseconds; one that takes this long never ends.
@@ -92,11 +99,26 @@ impl From<String> for Refusal {
     }
 }
 
+/// Where the parts of an interpreter lie in memory, as a digest. What lies at
+/// an address in one process is found there in every one of the same layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout([u8; 32]);
+
+impl fmt::Display for Layout {
+    /// As much of it as people compare.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..LAYOUT_SHOWN_BYTES].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// What a template says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Where types and mapped files lie; the same at every start.
-    pub(crate) digest: [u8; 32],
+    pub(crate) layout: Layout,
+    /// Huge pages that its memory is in, or the negated number of what the
+    /// kernel had against them.
+    pub(crate) huge_pages: i32,
     pub(crate) pid: u32,
     pub(crate) version: String,
     /// The directories that the interpreter and its libraries lie in.
@@ -329,12 +351,14 @@ impl Orders {
 }
 
 /// The interpreter, about to become a template. Its addresses are the same at
-/// each start, and it has the core and its source open.
+/// each start, and it has the core and its source open. Nothing of this node's
+/// own is in its environment and its arguments, not even their length: both
+/// are copied to the heap before anything else is.
 #[expect(clippy::disallowed_methods, reason = "this is where the template's process is started")]
 #[allow(unsafe_code)]
 fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command {
     let (language, fd) = (options.language, core.as_raw_fd());
-    let mut command = Command::new(&options.interpreter);
+    let mut command = Command::new(found(&options.interpreter));
     let role = if options.may_fork { Role::Template } else { Role::Model };
     command.args(language.arguments(role, fd, source.as_raw_fd(), &options.imports));
     command.env_clear().envs(language.environment(role, fd, &options.packages));
@@ -396,10 +420,13 @@ fn parse_facts(facts: &[u8]) -> Option<Hello> {
     let (version, rest) = facts.split_first_chunk()?;
     let (pid, rest) = rest.split_first_chunk()?;
     let (digest, rest) = rest.split_first_chunk()?;
+    let (huge_pages, rest) = rest.split_first_chunk()?;
     let mut texts = std::str::from_utf8(rest).ok()?.split('\0');
     let interpreter = texts.next()?.to_owned();
     let prefixes = texts.map(PathBuf::from).collect();
-    let hello = Hello { digest: *digest, pid: u32::from_le_bytes(*pid), version: interpreter, prefixes };
+    let (layout, pid) = (Layout(*digest), u32::from_le_bytes(*pid));
+    let huge_pages = i32::from_le_bytes(*huge_pages);
+    let hello = Hello { layout, huge_pages, pid, version: interpreter, prefixes };
     (u16::from_le_bytes(*version) == VERSION).then_some(hello)
 }
 
@@ -423,25 +450,80 @@ fn fork_message(id: u64, confinement: &Confinement, joins: usize) -> Vec<u8> {
     message
 }
 
+/// The file that is run for a program: itself, or the one of its name in `PATH`.
+fn found(program: &Path) -> PathBuf {
+    if program.components().count() > 1 {
+        return program.to_owned();
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    let is_program = |path: &PathBuf| {
+        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    // What is not there is said by whoever tries to start it.
+    all.find(is_program).unwrap_or_else(|| program.to_owned())
+}
+
 /// The template of a node: started when needed, again when it has died.
 pub(crate) struct Nursery {
     options: TemplateOptions,
-    current: Mutex<Arc<Template>>,
+    /// Of the first template.
+    layout: Layout,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    template: Arc<Template>,
+    /// Why there may be instances that are not laid out as those of the first.
+    strangeness: Option<String>,
 }
 
 impl Nursery {
     pub(crate) fn new(options: TemplateOptions) -> Result<Self, Refusal> {
-        let current = Mutex::new(Arc::new(Template::start(&options)?));
-        Ok(Self { options, current })
+        let template = Arc::new(Template::start(&options)?);
+        let layout = template.hello.layout;
+        Ok(Self { options, layout, current: Mutex::new(Current { template, strangeness: None }) })
     }
 
     /// A template that lives, as far as is known.
     pub(crate) fn template(&self) -> Result<Arc<Template>, String> {
         let mut current = self.current.lock();
-        if !current.is_alive() {
-            *current = Arc::new(Template::start(&self.options).map_err(Refusal::reason)?);
+        if !current.template.is_alive() {
+            let (template, strangeness) = self.again().map_err(Refusal::reason)?;
+            current.template = Arc::new(template);
+            // Instances of a strange one may live on after it.
+            current.strangeness = current.strangeness.take().or(strangeness);
         }
-        Ok(current.clone())
+        Ok(current.template.clone())
+    }
+
+    /// Where everything lies in all instances there ever were, as long as that
+    /// is one layout. Else whoever passes addresses from one to another must
+    /// not, and the error tells why; functions are served as before.
+    pub(crate) fn layout(&self) -> Result<Layout, String> {
+        self.current.lock().strangeness.clone().map_or(Ok(self.layout), Err)
+    }
+
+    /// Another template, with the layout of the first if that can be had; why not.
+    fn again(&self) -> Result<(Template, Option<String>), Refusal> {
+        let mut template = Template::start(&self.options)?;
+        for _ in 1..LAYOUT_TRIES {
+            if template.hello.layout == self.layout {
+                break;
+            }
+            template = Template::start(&self.options)?;
+        }
+        let now = template.hello.layout;
+        let strangeness = (now != self.layout).then(|| {
+            format!(
+                "the {} template was started again, and its memory is laid out differently ({now}, before {}): \
+                 its interpreter, its libraries or what they load has changed since the node was started; \
+                 start the node again to have one layout",
+                self.options.language.name(),
+                self.layout
+            )
+        });
+        Ok((template, strangeness))
     }
 }
 

@@ -1,28 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Controls: what shows that a case would see its attack succeed. Either the
-//! attack does its harm with the wall down, or what looks like it and does none
-//! is served. The runners fail an attack that has shown none.
+//! Controls: what shows that a case would see its attack succeed.
+//!
+//! A *control* is the same attack with what stops it switched off, or with its
+//! limit raised: it does its harm. Where nothing can be switched off, something
+//! that *looks alike* and does no harm is served, which at least shows that the
+//! case tells the two apart. Those are:
+//!
+//! - what ends a container or an instance, which is the kernel's: the end of a pid
+//!   namespace and SIGKILL (`daemon`, `blocked_signals`, `output_flood`, `throttled_crowd`,
+//!   `kill_then_delete_leaves_nothing`); without it the test itself would leave processes;
+//! - that a crash is another process's: `ending_itself`; in the node's own it would end the test;
+//! - what the node reads of an instance's channel (`lies_on_the_channel`, `closing_the_channel`,
+//!   `a_child_holds_the_channel`, `exceptions_that_lie`, `exception_flood`, `lies_about_calls`,
+//!   `a_flood_of_calls`, `an_answer_that_comes_after_the_call`): there is one reader, and none of
+//!   it can be left out; `process/channel/tests.rs` has it refuse each lie alone;
+//! - `descriptors_are_closed`: the native core knows no order to keep them;
+//! - `metadata_service` of the containers, where nobody answers (`functions/network.rs` has a
+//!   control), and system calls that the kernel was built without.
+//!
+//! The runners fail an attack that has shown neither, and a whole run with too
+//! few controls.
 
 use std::cell::Cell;
 use std::fmt::Display;
 
 thread_local! {
-    static SHOWN: Cell<usize> = const { Cell::new(0) };
+    static SHOWN: Cell<Shown> = const { Cell::new(Shown { controls: 0, others: 0 }) };
 }
 
-/// This holds where nothing stops the attack.
+/// What a case has shown.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Shown {
+    /// Attacks that did their harm where nothing stopped them.
+    pub(crate) controls: usize,
+    /// What was shown in place of that.
+    pub(crate) others: usize,
+}
+
+/// The same attack does its harm where what stops it is switched off.
 pub(crate) fn control(holds: bool, what: impl Display) {
     assert!(holds, "the control: {what}");
-    SHOWN.set(SHOWN.get() + 1);
+    let shown = SHOWN.get();
+    SHOWN.set(Shown { controls: shown.controls + 1, ..shown });
+}
+
+/// What looks like the attack, and does no harm, is served.
+pub(crate) fn look_alike(holds: bool, what: impl Display) {
+    assert!(holds, "what looks alike: {what}");
+    let shown = SHOWN.get();
+    SHOWN.set(Shown { others: shown.others + 1, ..shown });
 }
 
 /// The machine has nothing to show it with.
 pub(crate) fn no_control(why: &str) {
     eprintln!("no control: {why}");
-    SHOWN.set(SHOWN.get() + 1);
+    let shown = SHOWN.get();
+    SHOWN.set(Shown { others: shown.others + 1, ..shown });
 }
 
-/// How many were shown since this was last asked.
-pub(crate) fn take_shown() -> usize {
+/// What was shown since this was last asked.
+pub(crate) fn take_shown() -> Shown {
     SHOWN.take()
 }

@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use sandbox::process::{Bind, Weakness};
 
-use crate::control::control;
+use crate::control::look_alike;
 use crate::world::World;
 use crate::{Case, Needs};
 
@@ -97,7 +97,7 @@ fn metadata_service(world: &World) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let ran = world.attack(Weakness::HOST_NETWORK, &["tcp", &address]);
-    control(!world.is_root() || ran.text.starts_with("done"), format!("{ran:?}"));
+    look_alike(!world.is_root() || ran.text.starts_with("done"), format!("{ran:?}"));
 }
 
 /// The world with a folder of the test's in it, at `/own`.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sandbox::process::{Bind, Bounds, Exit, Weakness};
 
-use crate::control::control;
+use crate::control::{control, look_alike};
 use crate::host::Host;
 use crate::world::{World, attacker, finish, shell, start};
 use crate::{Case, Needs};
@@ -84,7 +84,7 @@ fn output_flood(world: &World) {
     assert_eq!(process.wait(Duration::ZERO).unwrap(), Some(Exit::Signal(9)));
     // What is read to its end ends by itself.
     let ran = world.attack(Weakness::NONE, &["hello"]);
-    control(ran.exit == Some(Exit::Code(0)), format!("{ran:?}"));
+    look_alike(ran.exit == Some(Exit::Code(0)), format!("{ran:?}"));
 }
 
 fn endless_loop(world: &World) {
@@ -155,7 +155,7 @@ fn blocked_signals(world: &World) {
     container.destroy().unwrap();
     // The signal that it blocks ends what does not block it.
     let ran = finish(start(&world.container(Weakness::NONE), &shell("kill -TERM $$; sleep 10")));
-    control(ran.exit == Some(Exit::Signal(15)), format!("{ran:?}"));
+    look_alike(ran.exit == Some(Exit::Signal(15)), format!("{ran:?}"));
 }
 
 fn daemon(world: &World) {
@@ -168,7 +168,7 @@ fn daemon(world: &World) {
     std::thread::sleep(Duration::from_millis(200));
     let after = Host::look();
     // What would be left is seen while its container lives.
-    control(after.processes.len() == prepared.processes.len() + 1, "the daemon outlives what started it");
+    look_alike(after.processes.len() == prepared.processes.len() + 1, "the daemon outlives what started it");
     container.destroy().unwrap();
     before.assert_unchanged();
 }
@@ -185,5 +185,5 @@ fn throttled_crowd(world: &World) {
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     // What a crowd ignores ends one that does not.
     let ran = finish(start(&world.container(Weakness::NONE), &shell("kill -HUP $$; sleep 10")));
-    control(ran.exit == Some(Exit::Signal(1)), format!("{ran:?}"));
+    look_alike(ran.exit == Some(Exit::Signal(1)), format!("{ran:?}"));
 }

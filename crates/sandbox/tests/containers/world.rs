@@ -115,11 +115,10 @@ impl World {
         let weak = layers.iter().fold(beside, |weak, layer| weak.and(**layer));
         let ran = self.attack_by(path, weak, arguments);
         // 38: this kernel was built without the call.
-        let is_absent = ran.text.starts_with("refused 38 ");
-        control(
-            ran.text.starts_with("done") || is_absent,
-            format!("without defences, {arguments:?}: {ran:?}"),
-        );
+        if ran.text.starts_with("refused 38 ") {
+            return no_control("not in this kernel");
+        }
+        control(ran.text.starts_with("done"), format!("without defences, {arguments:?}: {ran:?}"));
     }
 
     /// A neighbour is served at this moment.

@@ -34,6 +34,8 @@ use sandbox::process::Language;
 const ATTACK: &str = "hostile::";
 /// So many there are at least.
 const ATTACKS_MIN: usize = 54;
+/// So many of them have a control.
+const CONTROLLED_MIN: usize = 34;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));
@@ -104,6 +106,7 @@ fn run(cases: &[Named], filtered: usize) -> ExitCode {
     println!("\nrunning {} tests", cases.len());
     let missing = world::missing();
     let (mut passed, mut failed, mut ignored) = (0, 0, 0);
+    let mut controlled = 0;
     for (name, case, language) in cases {
         if let Some(why) = &missing {
             println!("test {name} ... ignored, {why}");
@@ -115,10 +118,17 @@ fn run(cases: &[Named], filtered: usize) -> ExitCode {
             control::take_shown();
             case(*language);
             before.assert_unchanged();
-            assert!(!name.contains(ATTACK) || control::take_shown() > 0, "no control was shown");
+            let (is_attack, shown) = (name.contains(ATTACK), control::take_shown());
+            assert!(!is_attack || shown.controls + shown.others > 0, "no control was shown");
+            is_attack && shown.controls > 0
         }));
+        controlled += usize::from(*ran.as_ref().unwrap_or(&false));
         println!("test {name} ... {}", if ran.is_ok() { "ok" } else { "FAILED" });
         if ran.is_ok() { passed += 1 } else { failed += 1 }
+    }
+    if filtered == 0 && ignored == 0 {
+        println!("attacks with a control: {controlled}");
+        assert!(failed > 0 || controlled >= CONTROLLED_MIN, "only {controlled} attacks have shown a control");
     }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!(

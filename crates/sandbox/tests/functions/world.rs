@@ -16,6 +16,8 @@ pub(crate) struct World {
     pub(crate) store: Arc<Store>,
     pub(crate) functions: Functions,
     pub(crate) sources: Sources,
+    /// Of every function.
+    pub(crate) limits: Limits,
 }
 
 /// A folder of packages that lasts for the test; not in `/tmp`, which
@@ -121,7 +123,12 @@ impl World {
         let store = new_store();
         let sources = sources(options.language);
         let functions = Functions::new(options, runtime(weakness).unwrap(), store.clone()).unwrap();
-        Self { store, functions, sources }
+        Self { store, functions, sources, limits: Limits::default() }
+    }
+
+    /// With so much memory for each function.
+    pub(crate) fn with_memory(self, memory_bytes: u64) -> Self {
+        Self { limits: Limits { memory_bytes, ..self.limits }, ..self }
     }
 
     /// Why there is no such world.
@@ -131,7 +138,7 @@ impl World {
     }
 
     pub(crate) fn spec(&self, source: &str) -> Spec {
-        Spec { procedure: self.store.keep_blob(source.as_bytes()), limits: Limits::default() }
+        Spec { procedure: self.store.keep_blob(source.as_bytes()), limits: self.limits }
     }
 
     pub(crate) fn call(&self, source: &str, arguments: &[Handle]) -> Call {

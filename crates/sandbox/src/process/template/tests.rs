@@ -20,7 +20,7 @@ fn options(imports: &[&str]) -> TemplateOptions {
 
 #[test]
 fn every_start_has_the_same_layout() {
-    let digest = |imports: &[&str]| Template::start(&options(imports)).unwrap().hello.digest;
+    let digest = |imports: &[&str]| Template::start(&options(imports)).unwrap().hello.layout;
     let first = digest(&["json", "decimal"]);
     assert_eq!(first, digest(&["json", "decimal"]));
     assert_ne!(first, digest(&["json", "sqlite3"]), "other libraries are mapped");
@@ -32,7 +32,7 @@ fn node(imports: &[&str]) -> TemplateOptions {
 
 #[test]
 fn every_start_of_node_has_the_same_layout() {
-    let digest = |imports: &[&str]| Template::start(&node(imports)).unwrap().hello.digest;
+    let digest = |imports: &[&str]| Template::start(&node(imports)).unwrap().hello.layout;
     let first = digest(&["http", "zlib"]);
     for _ in 0..3 {
         assert_eq!(first, digest(&["http", "zlib"]));
@@ -81,4 +81,73 @@ fn one_that_was_given_up_is_replaced() {
     drop(other);
     watch.shut();
     assert_eq!(watch.wait(Duration::from_secs(10)), Some(Ended::Exited(0)));
+}
+
+/// What looks at the environment of whoever starts it is another node.
+#[test]
+fn a_node_with_another_environment_and_other_descriptors_has_the_same_layout() {
+    let first = Template::start(&options(&["json", "asyncio"])).unwrap().hello.layout;
+    let js = Template::start(&node(&["http"])).unwrap().hello.layout;
+    // Numbers of descriptors with more digits than before.
+    let held: Vec<_> = (0..120).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+    assert_eq!(first, Template::start(&options(&["json", "asyncio"])).unwrap().hello.layout);
+    assert_eq!(js, Template::start(&node(&["http"])).unwrap().hello.layout);
+    drop(held);
+    // The control: a name that is longer moves what comes after it.
+    let other = Template::start(&options(&["json", "asyncio", "asyncio.subprocess"])).unwrap().hello.layout;
+    assert_ne!(first, other);
+}
+
+#[test]
+fn a_template_that_comes_back_with_another_layout_is_told() {
+    let folder = std::env::temp_dir().join(format!("sinew-layout-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let module = |text: &str| std::fs::write(folder.join("changing.py"), text).unwrap();
+    module("class Kind: pass\n");
+    let options = TemplateOptions { packages: vec![folder.clone()], ..options(&["changing"]) };
+    let nursery = Nursery::new(options).unwrap();
+    let layout = nursery.layout().unwrap();
+    let again = || {
+        nursery.template().unwrap().give_up();
+        nursery.template().unwrap()
+    };
+    assert_eq!(again().hello.layout, layout, "started again it is the same");
+    assert_eq!(nursery.layout(), Ok(layout));
+    module("import sqlite3\nclass Kind: pass\n");
+    let strange = again();
+    assert_ne!(strange.hello.layout, layout);
+    let why = nursery.layout().unwrap_err();
+    assert!(why.contains("laid out differently") && why.contains("start the node again"), "{why}");
+    // Functions are served all the same.
+    let (own, other) = UnixStream::pair().unwrap();
+    assert!(strange.fork(other.as_fd(), &Nowhere, &Watch::new(own)).is_ok());
+    // Instances of the strange one may live on: one that is as before changes nothing.
+    module("class Kind: pass\n");
+    assert_eq!(again().hello.layout, layout);
+    assert_eq!(nursery.layout(), Err(why));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What it imports fills some, where the kernel has them.
+#[test]
+fn the_heap_is_in_huge_pages_where_there_are_any() {
+    let folder = std::env::temp_dir().join(format!("sinew-huge-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(
+        folder.join("large.py"),
+        "kept = [bytes(1000) + bytes([n % 256]) for n in range(20000)]\n",
+    )
+    .unwrap();
+    let options = TemplateOptions { packages: vec![folder.clone()], ..options(&["large"]) };
+    let template = Template::start(&options).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let count = template.hello.huge_pages;
+    if count <= 0 {
+        eprintln!("skipped: no huge pages: {}", io::Error::from_raw_os_error(-count));
+        return;
+    }
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", template.pid())).unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
+    let kib: i32 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(count >= 5 && kib >= count * 2048, "{count} pages, {kib} KiB");
 }
