@@ -85,11 +85,14 @@ pub trait Pieces: Send {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>>;
 }
 
+/// Tells whether a result begins to come before it is whole.
+pub type Beginning<'a> = Pin<Box<dyn Future<Output = Option<Box<dyn Pieces>>> + Send + 'a>>;
+
 /// An evaluation under way. Dropping it cancels whatever nobody else waits for.
 pub trait Evaluation: Send + 'static {
     /// Waits until the result of a function begins to come before it is whole, if
     /// that is wanted. `None`: it has ended. To be asked once, and then for the end.
-    fn begins(&mut self) -> Pin<Box<dyn Future<Output = Option<Box<dyn Pieces>>> + Send + '_>> {
+    fn begins(&mut self) -> Beginning<'_> {
         Box::pin(std::future::ready(None))
     }
     /// Resolves once, with the end. A future dropped before that loses

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop, Tally};
 use gateway::{
-    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Keys,
-    Pieces, Place, Priority, Progress,
+    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions,
+    Gauge, Keys, Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
@@ -333,7 +333,7 @@ impl RunningEvaluation {
 const WORTH_KEEPING_NANOS: u64 = 50_000;
 
 impl Evaluation for RunningEvaluation {
-    fn begins(&mut self) -> Pin<Box<dyn Future<Output = Option<Box<dyn Pieces>>> + Send + '_>> {
+    fn begins(&mut self) -> Beginning<'_> {
         Box::pin(async { self.wait_for_some().await.map(|outlet| Box::new(outlet) as _) })
     }
 
