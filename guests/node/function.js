@@ -29,6 +29,7 @@ const NAMES_SHOWN_MAX = 8;
 const DEPTH_MAX = 200;
 const STACK_LINES_MAX = 40;
 const ERROR_BYTES_SHOWN = 256;
+const LINE_BREAK = 10;
 const FILES_SEARCHED_MAX = 200;
 const EXTENSIONS = [".js", ".mjs", ".cjs"];
 const FORM = "application/x-www-form-urlencoded";
@@ -98,7 +99,7 @@ function valueAnswer(result) {
   return Buffer.concat([JSON_FRAME, jsonBytes(result === undefined ? null : result, "the result")]);
 }
 
-const answerOf = (head) => (head.source === "lambda" ? valueAnswer : answer);
+const answerOf = (head) => (head.call.source === "lambda" ? valueAnswer : answer);
 
 function jsonBytes(value, what) {
   let text, reason;
@@ -261,8 +262,26 @@ class Sending {
 
 // ----------------------------------------------------------------- requests
 
-const parsed = (head) => (head.length === 0 ? {} : JSON.parse(head));
-const contentType = (head) => head.headers?.find(([name]) => name === "content-type")?.[1] ?? "";
+/** A head: a line about the call, and one about its HTTP side, which few handlers look at. */
+class Head {
+  #bytes;
+  #end;
+  #http;
+
+  constructor(bytes) {
+    this.#bytes = bytes;
+    this.#end = bytes.indexOf(LINE_BREAK);
+    this.call = this.#end < 0 ? {} : JSON.parse(bytes.toString("utf8", 0, this.#end));
+  }
+
+  get http() {
+    return (this.#http ??= this.#end < 0 ? {} : JSON.parse(this.#bytes.toString("utf8", this.#end + 1)));
+  }
+
+  get contentType() {
+    return this.call.content_type ?? "";
+  }
+}
 
 /** What a handler gets as its event. */
 function eventOf(body, declared) {
@@ -310,11 +329,12 @@ class Context {
   #deadlineMs;
 
   constructor(request, head) {
+    const { deadline_ms: deadlineMs, request_id: requestId, function: name, version } = head.call;
     this.#head = head;
-    this.#deadlineMs = head.deadline_ms || Date.now() + timeoutMs;
-    this.awsRequestId = head.request_id ?? (request.length === 16 ? uuid(request) : "");
-    this.functionName = head.function ?? "";
-    this.functionVersion = head.version ?? 0;
+    this.#deadlineMs = deadlineMs || Date.now() + timeoutMs;
+    this.awsRequestId = requestId ?? (request.length === 16 ? uuid(request) : "");
+    this.functionName = name ?? "";
+    this.functionVersion = version ?? 0;
     this.memoryLimitInMB = memoryMb;
     // Lambda's switch for the callback style; here the callback is the end.
     this.callbackWaitsForEmptyEventLoop = false;
@@ -336,14 +356,14 @@ class Context {
 
   /** The attributes of the CloudEvent that the request is; null if it is none. */
   get cloudEvent() {
-    const given = (this.#head.headers ?? []).filter(([name]) => name.startsWith("ce-"));
+    const given = (this.#head.http.headers ?? []).filter(([name]) => name.startsWith("ce-"));
     const event = Object.fromEntries(given.map(([name, value]) => [name.slice(3), unescaped(value)]));
     return "specversion" in event ? event : null;
   }
 
   /** The HTTP side of a request; `query` has the last value of each name. */
   get http() {
-    const { method = "POST", path: place = "/", query = "", headers = [], route, params = [] } = this.#head;
+    const { method = "POST", path: place = "/", query = "", headers = [], route, params = [] } = this.#head.http;
     return {
       method,
       path: place,
@@ -452,8 +472,8 @@ function adapted(handler, name) {
 
 function viaEvent(handler) {
   return (request, headBytes, body) => {
-    const head = parsed(headBytes);
-    const result = handler(eventOf(body, contentType(head)), new Context(request, head));
+    const head = new Head(headBytes);
+    const result = handler(eventOf(body, head.contentType), new Context(request, head));
     const told = answerOf(head);
     return isThenable(result) ? result.then(told) : told(result);
   };
@@ -461,10 +481,10 @@ function viaEvent(handler) {
 
 function viaCallback(handler) {
   return (request, headBytes, body) => {
-    const head = parsed(headBytes);
+    const head = new Head(headBytes);
     const ended = new Promise((resolve, reject) => {
       const callback = (error, result) => (error ? reject(asError(error)) : resolve(result));
-      const returned = handler(eventOf(body, contentType(head)), new Context(request, head), callback);
+      const returned = handler(eventOf(body, head.contentType), new Context(request, head), callback);
       // An async function ends by its promise, unless the callback was first.
       if (isThenable(returned)) returned.then(resolve, reject);
     });
@@ -477,7 +497,7 @@ const asError = (error) => (error instanceof Error ? error : new Error(typeof er
 function viaFetch(handler) {
   if (typeof Request !== "function") throw new TypeError("a handler of the form fetch(request) needs Node 18 or later");
   return async (_request, headBytes, body) => {
-    const { method = "POST", path: place = "/", query = "", headers = [] } = parsed(headBytes);
+    const { method = "POST", path: place = "/", query = "", headers = [] } = new Head(headBytes).http;
     const host = headers.find(([name]) => name === "host")?.[1] ?? "localhost";
     const url = `http://${host}${place}${query ? `?${query}` : ""}`;
     const hasBody = method !== "GET" && method !== "HEAD";
@@ -499,7 +519,7 @@ function viaHttp(handler) {
   const MemorySocket = memorySocket();
   return (_request, headBytes, body) =>
     new Promise((resolve, reject) => {
-      const { method = "POST", path: place = "/", query = "", headers = [] } = parsed(headBytes);
+      const { method = "POST", path: place = "/", query = "", headers = [] } = new Head(headBytes).http;
       const socket = new MemorySocket(module.outgoing()).on("error", reject);
       const req = new http.IncomingMessage(socket);
       Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });

@@ -48,7 +48,7 @@ async function load(files, settings = {}, layers = []) {
   module._compile(`const SETTINGS = ${JSON.stringify(all)};\n${ADAPTER}`, path.join(root, "function.js"));
   await module.exports.ready;
   const raw = async (body = "", head = null) => {
-    const bytes = head ? Buffer.from(JSON.stringify(head)) : Buffer.alloc(0);
+    const bytes = head ? headOf(head) : Buffer.alloc(0);
     sent.length = 0;
     const last = await module.exports.apply(ID, bytes, Buffer.from(body));
     assert(Buffer.isBuffer(last));
@@ -72,6 +72,12 @@ function restore() {
 
 test.afterEach(restore);
 test.after(() => folders.forEach((folder) => fs.rmSync(folder, { recursive: true })));
+
+/** The two lines of a head. */
+function headOf({ method, path, query, headers, route, params, ...call }) {
+  const kind = headers?.find(([name]) => name === "content-type")?.[1];
+  return Buffer.from(`${JSON.stringify({ ...call, content_type: kind })}\n${JSON.stringify({ method, path, query, headers, route, params })}`);
+}
 
 const typed = (kind) => ({ headers: [["content-type", kind]] });
 const JSON_TYPE = [["content-type", "application/json"]];

@@ -197,11 +197,24 @@ def add_header(headers, name, value):
 # ----------------------------------------------------------------- requests
 
 
-def content_type(head):
-    for name, value in head.get("headers", ()):
-        if name == "content-type":
-            return value
-    return ""
+class Head:
+    """A line about the call, and one about its HTTP side, which few handlers look at."""
+
+    __slots__ = ("_http", "call")
+
+    def __init__(self, head):
+        call, _, self._http = head.partition(b"\n")
+        self.call = decode_json(call.decode()) if call else {}
+
+    @property
+    def http(self):
+        if isinstance(self._http, bytes):
+            self._http = decode_json(self._http.decode()) if self._http else {}
+        return self._http
+
+    @property
+    def content_type(self):
+        return self.call.get("content_type", "")
 
 
 def event_of(body, declared):
@@ -244,7 +257,7 @@ class Http:
         self.query_string = head.get("query", "")
         self.route = head.get("route")
         self.params = dict(head.get("params") or ())
-        self._head = head
+        self._headers = head.get("headers") or ()
 
     @property
     def query(self):
@@ -255,7 +268,7 @@ class Http:
     def headers(self):
         """Lower-case names and values; those of one name are joined by commas."""
         headers = {}
-        for name, value in self._head.get("headers", ()):
+        for name, value in self._headers:
             between = "; " if name == "cookie" else ", "
             headers[name] = headers[name] + between + value if name in headers else value
         return headers
@@ -268,26 +281,28 @@ class Context:
 
     def __init__(self, request, head):
         self._head = head
-        request_id = head.get("request_id", "")
+        call = head.call
+        request_id = call.get("request_id", "")
         if not request_id and len(request) == 16:
             digits = request.hex()
             request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
         self.request_id = self.aws_request_id = request_id
-        self.function_name = head.get("function", "")
-        self.function_version = head.get("version", 0)
-        self._deadline_ms = head.get("deadline_ms") or time.time() * 1000 + timeout_ms
+        self.function_name = call.get("function", "")
+        self.function_version = call.get("version", 0)
+        self._deadline_ms = call.get("deadline_ms") or time.time() * 1000 + timeout_ms
 
     def get_remaining_time_in_millis(self):
         return max(0, int(self._deadline_ms - time.time() * 1000))
 
     @property
     def http(self):
-        return Http(self._head)
+        return Http(self._head.http)
 
     @property
     def cloud_event(self):
         """The attributes of the CloudEvent that the request is; None if it is none."""
-        headers = {name[3:]: value for name, value in self._head.get("headers", ()) if name.startswith("ce-")}
+        headers = self._head.http.get("headers") or ()
+        headers = {name[3:]: value for name, value in headers if name.startswith("ce-")}
         if "specversion" not in headers:
             return None
         from urllib.parse import unquote
@@ -434,12 +449,12 @@ def adapted(handler, name):
 
 def event_handler(handler, is_main, with_context):
     def run(request, head, body):
-        head = decode_json(head.decode()) if head else {}
-        event = event_of(body, content_type(head) if head else "")
+        head = Head(head)
+        event = event_of(body, head.content_type)
         if is_main:
             event = arguments_of(event, head)
         result = handler(event, Context(request, head)) if with_context else handler(event)
-        told = value_answer if head.get("source") == "lambda" else answer
+        told = value_answer if head.call.get("source") == "lambda" else answer
         return awaited(result) if hasattr(result, "__await__") else result, told
 
     def apply(request, head, body):
@@ -456,11 +471,11 @@ def event_handler(handler, is_main, with_context):
 
 def arguments_of(event, head):
     """What `main(args)` gets: always a dict. The body wins over the path, and that over the query."""
-    if isinstance(event, str) and content_type(head).startswith(FORM):
+    if isinstance(event, str) and head.content_type.startswith(FORM):
         event = dict(pairs_of(event))
     if not isinstance(event, dict):
         event = {"body": event}
-    query, params = head.get("query"), head.get("params")
+    query, params = head.http.get("query"), head.http.get("params")
     if not (query or params):
         return event
     return {**dict(pairs_of(query or "")), **dict(params or ()), **event}
@@ -630,12 +645,12 @@ def asgi(app):
             "method": head.get("method", "POST"), "scheme": "http", "root_path": "",
             "path": unquote(path), "raw_path": path.encode(), "query_string": head.get("query", "").encode(),
             "headers": [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
-                        for name, value in head.get("headers", ())],
+                        for name, value in head.get("headers") or ()],
             "client": None, "server": None, "state": dict(lifespan.state),
         }  # fmt: skip
 
     def apply(request, head, body):
-        exchange = Exchange(app, scope_of(decode_json(head.decode()) if head else {}), body)
+        exchange = Exchange(app, scope_of(Head(head).http), body)
         try:
             event_loop().run_until_complete(exchange.run())
         except BaseException as error:

@@ -22,6 +22,17 @@ ADAPTER = (HERE / "function.py").read_text()
 ID = bytes(range(16))
 
 
+HTTP = ("method", "path", "query", "headers", "route", "params")
+
+
+def head_of(**head):
+    """The two lines of a head."""
+    http = {name: head.pop(name) for name in HTTP if name in head}
+    kinds = [value for name, value in http.get("headers", ()) if name == "content-type"]
+    call = {**head, "content_type": kinds[0]} if kinds else head
+    return json.dumps(call).encode() + b"\n" + json.dumps(http).encode()
+
+
 class Function:
     """A function of some files, in this process."""
 
@@ -82,7 +93,7 @@ class Function:
         """Status, headers and body of the answer to a request."""
         if isinstance(body, str):
             body = body.encode()
-        encoded = json.dumps(head).encode() if head else b""
+        encoded = head_of(**head) if head else b""
         self.sent = []
         result = self.apply(ID, encoded, body)
         assert isinstance(result, bytes)

@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The heads of requests and answers: JSON, as `docs/spec/functions.md`
-//! describes it in its sections 5 and 6.
+//! The heads of requests and answers: lines of JSON, as `docs/spec/functions.md`
+//! describes them in its sections 5 and 6.
 
 use serde::{Deserialize, Serialize};
 
 /// What a request says besides its body.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) call: Call,
+    pub(crate) http: Http,
+}
+
+/// The first line: the call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Request {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) query: String,
-    pub(crate) headers: Vec<(String, String)>,
+pub(crate) struct Call {
     pub(crate) request_id: String,
     pub(crate) function: String,
     pub(crate) version: u64,
     pub(crate) deadline_ms: u64,
+}
+
+/// The second line: its HTTP side.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Http {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 /// What an answer says besides its body.
@@ -28,19 +41,22 @@ struct Answer<'a> {
 impl Request {
     /// A pure function gets an empty head, and answers to the body alone.
     pub(crate) fn read(head: &[u8]) -> Self {
-        let mut request: Self = serde_json::from_slice(head).unwrap_or_default();
-        if request.method.is_empty() {
-            request.method = "POST".to_owned();
+        let end = head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len());
+        let (call, http) = head.split_at(end);
+        let call = serde_json::from_slice(call).unwrap_or_default();
+        let mut http: Http = serde_json::from_slice(http).unwrap_or_default();
+        if http.method.is_empty() {
+            http.method = "POST".to_owned();
         }
-        if !request.path.starts_with('/') {
-            request.path.insert(0, '/');
+        if !http.path.starts_with('/') {
+            http.path.insert(0, '/');
         }
-        request
+        Self { call, http }
     }
 
     /// The value of a header, by its lower-case name.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.http.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 

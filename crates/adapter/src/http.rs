@@ -98,7 +98,7 @@ pub(crate) fn exchange(
             Err(error) => return Err(lost(program, &error, channel)),
         };
     let mut left = outgoing(request, body);
-    let mut answer = Reading::new(request.method == "HEAD", channel.result_max());
+    let mut answer = Reading::new(request.http.method == "HEAD", channel.result_max());
     while !answer.is_whole {
         let wanted = if left.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         program.logs.wait(channel, &[(connection.as_fd(), wanted)])?;
@@ -149,19 +149,20 @@ fn lost(program: &mut Program, error: &io::Error, channel: &mut Channel) -> Fail
 
 /// The request's bytes. What would end a line is no header.
 fn outgoing(request: &Request, body: &[u8]) -> Vec<u8> {
-    let query = if request.query.is_empty() { String::new() } else { format!("?{}", request.query) };
-    let mut head = format!("{} {}{query} HTTP/1.1\r\n", request.method, request.path);
+    let query =
+        if request.http.query.is_empty() { String::new() } else { format!("?{}", request.http.query) };
+    let mut head = format!("{} {}{query} HTTP/1.1\r\n", request.http.method, request.http.path);
     let host = request.header("host").unwrap_or("localhost");
     head.push_str(&format!("host: {host}\r\nconnection: close\r\ncontent-length: {}\r\n", body.len()));
-    let numbers = [("version", request.version), ("deadline-ms", request.deadline_ms)];
-    head.push_str(&format!("sinew-function: {}\r\n", request.function));
+    let numbers = [("version", request.call.version), ("deadline-ms", request.call.deadline_ms)];
+    head.push_str(&format!("sinew-function: {}\r\n", request.call.function));
     for (name, number) in numbers {
         head.push_str(&format!("sinew-{name}: {number}\r\n"));
     }
     if request.header("x-request-id").is_none() {
-        head.push_str(&format!("x-request-id: {}\r\n", request.request_id));
+        head.push_str(&format!("x-request-id: {}\r\n", request.call.request_id));
     }
-    for (name, value) in &request.headers {
+    for (name, value) in &request.http.headers {
         if !OURS.contains(&name.as_str())
             && !name.starts_with("sinew-")
             && !value.contains(['\r', '\n', '\0'])

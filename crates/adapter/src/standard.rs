@@ -106,21 +106,21 @@ fn converse(
 /// What a program learns of the request, named as CGI does.
 fn variables(request: &Request, len: usize) -> Vec<(String, String)> {
     let own = [
-        ("REQUEST_METHOD", request.method.as_str()),
-        ("PATH_INFO", &request.path),
-        ("QUERY_STRING", &request.query),
+        ("REQUEST_METHOD", request.http.method.as_str()),
+        ("PATH_INFO", &request.http.path),
+        ("QUERY_STRING", &request.http.query),
         ("CONTENT_TYPE", request.header("content-type").unwrap_or_default()),
-        ("SINEW_REQUEST_ID", &request.request_id),
-        ("SINEW_FUNCTION", &request.function),
+        ("SINEW_REQUEST_ID", &request.call.request_id),
+        ("SINEW_FUNCTION", &request.call.function),
     ];
     let mut all: Vec<(String, String)> =
         own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     all.push(("CONTENT_LENGTH".to_owned(), len.to_string()));
-    all.push(("SINEW_VERSION".to_owned(), request.version.to_string()));
-    all.push(("SINEW_DEADLINE_MS".to_owned(), request.deadline_ms.to_string()));
+    all.push(("SINEW_VERSION".to_owned(), request.call.version.to_string()));
+    all.push(("SINEW_DEADLINE_MS".to_owned(), request.call.deadline_ms.to_string()));
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     // `Proxy` would become a variable that libraries believe.
-    let told = request.headers.iter().filter(|(name, _)| is_plain(name) && name != "proxy");
+    let told = request.http.headers.iter().filter(|(name, _)| is_plain(name) && name != "proxy");
     all.extend(told.map(|(name, value)| {
         (format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_")), value.clone())
     }));

@@ -180,13 +180,18 @@ pub trait Backend: Send + Sync + 'static {
         self.put_many(records)
     }
 
-    /// [`Backend::keep_many`] for what is of use once: it need not reach the disk.
+    /// [`Backend::keep_many`] for what is of use once: it need not reach the
+    /// disk, and goes with [`Backend::drop_passed`].
     ///
     /// # Errors
     /// As [`Backend::keep_many`].
     fn pass_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
         self.keep_many(records)
     }
+
+    /// What [`Backend::pass_many`] has held, or an evaluation of what is asked
+    /// once has led to, is needed no more; once for each time. Never blocks.
+    fn drop_passed(&self, _handle: Handle) {}
 
     /// An object's bytes if they are in memory. Never blocks.
     fn local(&self, _handle: Handle) -> Option<Object> {

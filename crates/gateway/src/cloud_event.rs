@@ -17,14 +17,17 @@ const REQUIRED: [&str; 4] = ["specversion", "id", "source", "type"];
 const ATTRIBUTES_MAX: usize = 64;
 const ATTRIBUTE_LEN_MAX: usize = 8 << 10;
 
-fn kind_of(headers: &HeaderMap) -> String {
+/// The media type of the body, without parameters.
+fn kind_of(headers: &HeaderMap) -> &str {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    kind.split(';').next().unwrap_or_default().trim()
 }
 
 /// Whether a request says that it is an event, or several.
 pub(crate) fn is_any(headers: &HeaderMap) -> bool {
-    headers.contains_key(SPEC_VERSION) || [STRUCTURED, BATCH].contains(&kind_of(headers).as_str())
+    let kind = kind_of(headers);
+    headers.contains_key(SPEC_VERSION)
+        || [STRUCTURED, BATCH].iter().any(|event| event.eq_ignore_ascii_case(kind))
 }
 
 /// Puts a structured event into the binary form, and checks one that is in it
@@ -33,7 +36,7 @@ pub(crate) fn is_any(headers: &HeaderMap) -> bool {
 /// # Errors
 /// 400 for an event that breaks the specification, 415 for a batch.
 pub(crate) fn unpack(headers: &mut HeaderMap, body: &mut Vec<u8>) -> Result<(), Problem> {
-    match kind_of(headers).as_str() {
+    match &*kind_of(headers).to_ascii_lowercase() {
         STRUCTURED => structured(headers, body),
         BATCH => Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,

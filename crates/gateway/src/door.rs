@@ -7,6 +7,7 @@
 //! served itself or that the operator named. A unix socket needs no check:
 //! its permissions are one.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use axum::http::header::{CONNECTION, HOST, ORIGIN};
@@ -46,18 +47,16 @@ impl Door {
             Self::NeedsTls => return Err(needs_tls()),
             Self::Checked { hosts, origins } => (hosts, origins),
         };
-        let host = requested_host(uri, headers)?;
-        let name = host.host().to_ascii_lowercase();
-        if !is_loopback(&name) && !hosts.contains(&name) {
+        let (host, name) = requested_host(uri, headers)?;
+        if !is_loopback(&name) && !hosts.iter().any(|known| *known == name) {
             let detail = format!("this node does not answer to the host name {:?}", shortened(&name));
             return Err(refuse("host-not-allowed", detail)
                 .suggest("use localhost or 127.0.0.1, or add the name to the node's configuration"));
         }
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("");
-        let same = origin
-            .split_once("://")
-            .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host.as_str()));
+        let same =
+            origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
         if same || origins.iter().any(|allowed| allowed == origin) {
             return Ok(());
         }
@@ -77,18 +76,42 @@ fn refuse(kind: &str, detail: String) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, kind, "The request may not come in by this door", "gateway", detail)
 }
 
-/// The host that the client believes to talk to. The request line's has
-/// precedence over the header (RFC 9112, 3.2.2).
-fn requested_host(uri: &Uri, headers: &HeaderMap) -> Result<Authority, Problem> {
+/// The host that the client believes to talk to, and its name without port in
+/// lower case. The request line's has precedence over the header (RFC 9112,
+/// 3.2.2).
+fn requested_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<(Cow<'a, str>, Cow<'a, str>), Problem> {
     if let Some(authority) = uri.authority() {
-        return Ok(authority.clone());
+        return Ok((authority.as_str().into(), in_lower_case(authority.host())));
     }
     let mut values = headers.get_all(HOST).iter();
     let (Some(host), None) = (values.next(), values.next()) else {
         return Err(Problem::bad_request("bad-host", "a request names one Host"));
     };
-    let parsed = host.to_str().ok().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| Problem::bad_request("bad-host", "the Host header is no host name"))
+    let no_host = || Problem::bad_request("bad-host", "the Host header is no host name");
+    let text = host.to_str().map_err(|_| no_host())?;
+    // Nearly all of them; to parse one takes a copy.
+    if let Some(name) = plain_name(text) {
+        return Ok((text.into(), in_lower_case(name)));
+    }
+    let parsed: Authority = text.parse().map_err(|_| no_host())?;
+    Ok((parsed.as_str().to_owned().into(), parsed.host().to_ascii_lowercase().into()))
+}
+
+/// The name in `name` or `name:port`, if neither has anything that must be
+/// looked at more closely.
+fn plain_name(host: &str) -> Option<&str> {
+    let (name, port) = host.split_once(':').unwrap_or((host, "80"));
+    let is_name = !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+    (is_name && port.parse::<u16>().is_ok() && !port.starts_with('+')).then_some(name)
+}
+
+fn in_lower_case(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        name.to_ascii_lowercase().into()
+    } else {
+        name.into()
+    }
 }
 
 fn is_loopback(name: &str) -> bool {

@@ -96,8 +96,9 @@ impl Front {
 
     async fn answer(self, request: Request) -> Response {
         let Some(route) = function_route(&request) else {
-            // A router is always ready, and has no errors.
-            return self.router.oneshot(request).await.unwrap_or_else(|error| match error {});
+            // A router is always ready, and has no errors. What it needs to go on
+            // is large; requests for functions are to carry none of it.
+            return Box::pin(self.router.oneshot(request)).await.unwrap_or_else(|error| match error {});
         };
         let Self { shared, checks, .. } = self;
         let answer =

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
-use axum::http::header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
@@ -102,17 +102,10 @@ struct Given {
     rest: Option<Box<dyn Pieces>>,
 }
 
-/// What a function learns of a request besides its body.
+/// What a function learns of a request besides its body: the first line, which
+/// every handler needs.
 #[derive(Debug, Serialize)]
-struct Head<'a> {
-    method: &'a str,
-    path: &'a str,
-    query: &'a str,
-    headers: Vec<(&'a str, Cow<'a, str>)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<&'a [(String, String)]>,
+struct CallLine<'a> {
     request_id: &'a str,
     function: &'a str,
     version: u64,
@@ -122,6 +115,21 @@ struct Head<'a> {
     caller: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<Cow<'a, str>>,
+}
+
+/// The second line, which few handlers look at.
+#[derive(Debug, Serialize)]
+struct HttpLine<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    headers: Vec<(&'a str, Cow<'a, str>)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a [(String, String)]>,
 }
 
 impl Invocation<'_> {
@@ -210,13 +218,7 @@ impl Invocation<'_> {
         let mut headers: Vec<(&str, Cow<'_, str>)> =
             told.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))).collect();
         headers.push(("traceparent", traceparent.into()));
-        let head = Head {
-            method: self.method,
-            path: self.path,
-            query: self.query,
-            headers,
-            route: self.routed.map(|routed| routed.pattern.as_str()),
-            params: self.routed.map(|routed| routed.params.as_slice()),
+        let call = CallLine {
             request_id: &self.id.0,
             function: &served.name,
             version: served.version,
@@ -224,10 +226,21 @@ impl Invocation<'_> {
             source: self.source,
             caller: self.nesting.as_ref().map(|nesting| nesting.caller.as_str()),
             depth: self.nesting.as_ref().map(|nesting| nesting.depth),
+            content_type: self.headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes())),
+        };
+        let http = HttpLine {
+            method: self.method,
+            path: self.path,
+            query: self.query,
+            headers,
+            route: self.routed.map(|routed| routed.pattern.as_str()),
+            params: self.routed.map(|routed| routed.params.as_slice()),
         };
         let mut text = Vec::with_capacity(HEAD_BYTES);
         // Strings and numbers only: serialization has nothing to fail on.
-        _ = serde_json::to_writer(&mut text, &head);
+        _ = serde_json::to_writer(&mut text, &call);
+        text.push(b'\n');
+        _ = serde_json::to_writer(&mut text, &http);
         text
     }
 }
@@ -288,8 +301,12 @@ async fn answer(
     if end.result.names_tree() {
         return Err(not_an_answer(served, "is a tree"));
     }
-    let bytes: Bytes =
-        load(shared, end.result).await?.ok_or_else(|| Problem::object_not_found(end.result))?;
+    let result = end.result;
+    let bytes: Bytes = load(shared, result).await?.ok_or_else(|| Problem::object_not_found(result))?;
+    // A codelet's may be one of its inputs.
+    if !(served.is_pure || served.is_codelet) {
+        shared.backend.drop_passed(result);
+    }
     let answer = match served.is_codelet {
         true => Answer::of_codelet(bytes),
         false => answer::read(bytes).map_err(|why| not_an_answer(served, why))?,
@@ -337,7 +354,7 @@ async fn run(
     recording: &mut Recording,
 ) -> Result<Reached, Problem> {
     let Asked { permit, brought, latest, streams } = asked;
-    let goal = if brought.1.bytes.len() <= INLINE_BYTES_MAX {
+    let (goal, passed) = if brought.1.bytes.len() <= INLINE_BYTES_MAX {
         keep(shared, served, &brought.0, &brought.1.bytes)?
     } else {
         let (shared, served, brought) = (shared.clone(), served.clone(), brought.clone());
@@ -347,7 +364,8 @@ async fn run(
     let (priority, is_repeatable, streams) = (Priority::Normal, served.is_pure, *streams);
     let request = EvaluateRequest { goal, deadline, priority, is_repeatable, streams };
     let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
-    let evaluation = &mut recording.runs(Running { evaluation, goal, permit: permit.clone() }).evaluation;
+    let running = Running { evaluation, goal, permit: permit.clone(), _passed: passed };
+    let evaluation = &mut recording.runs(running).evaluation;
     if streams && let Some(pieces) = evaluation.begins().await {
         return Ok(Reached::Beginning(pieces));
     }
@@ -356,8 +374,25 @@ async fn run(
     Ok(Reached::End(end))
 }
 
+/// What a request consists of, held until it has ended.
+struct Passed {
+    shared: Arc<Shared>,
+    handles: Vec<Handle>,
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        self.handles.iter().for_each(|&handle| self.shared.backend.drop_passed(handle));
+    }
+}
+
 /// Keeps what the application consists of, and names the application.
-fn keep(shared: &Shared, served: &Served, head: &[u8], body: &[u8]) -> Result<Handle, Problem> {
+fn keep(
+    shared: &Arc<Shared>,
+    served: &Served,
+    head: &[u8],
+    body: &[u8],
+) -> Result<(Handle, Option<Passed>), Problem> {
     let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
     if !served.is_codelet {
         // One of its own for each request, so that no two are one computation.
@@ -367,12 +402,15 @@ fn keep(shared: &Shared, served: &Served, head: &[u8], body: &[u8]) -> Result<Ha
     }
     tree.push(Handle::blob(body));
     let records = [BundleRecord::Blob(head), BundleRecord::Blob(body), BundleRecord::Tree(tree.view())];
-    // What is asked for once leaves no trace on the disk: it may hold secrets.
+    // What is asked for once leaves no trace: it may hold secrets.
     let kept =
         if served.is_pure { shared.backend.keep_many(&records) } else { shared.backend.pass_many(&records) };
     let kept = kept.map_err(|error| Problem::store(&error))?;
     let application = kept.last().and_then(|tree| tree.application()).and_then(Handle::strict);
-    application.ok_or_else(|| Problem::internal("gateway", "a request could not be made an application"))
+    let passed = (!served.is_pure).then(|| Passed { shared: shared.clone(), handles: kept });
+    let goal =
+        application.ok_or_else(|| Problem::internal("gateway", "a request could not be made an application"));
+    Ok((goal?, passed))
 }
 
 /// A function that ends without an answer is a server's error, unlike a

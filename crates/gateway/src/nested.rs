@@ -116,6 +116,14 @@ struct Caller {
     request_id: String,
     function: String,
     depth: u32,
+    /// From the head's second line.
+    #[serde(skip)]
+    traceparent: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CallerHttp {
     headers: Vec<(String, String)>,
 }
 
@@ -129,7 +137,17 @@ impl Caller {
             )
             .suggest("remove `pure = true` from sinew.toml, or call the other function from outside of it"));
         }
-        serde_json::from_slice(head).map_err(|_| {
+        let is_line_break = |byte: &u8| *byte == b'\n';
+        let read = |head: &[u8]| {
+            let (call, http) = head.split_at(head.iter().position(is_line_break)?);
+            let mut caller: Self = serde_json::from_slice(call).ok()?;
+            let CallerHttp { headers } = serde_json::from_slice(http).ok()?;
+            let mut headers = headers.into_iter();
+            caller.traceparent =
+                headers.find(|(name, _)| *name == TRACEPARENT.as_str()).map(|(_, value)| value);
+            Some(caller)
+        };
+        read(head).ok_or_else(|| {
             refused(StatusCode::BAD_REQUEST, "bad-caller", "the caller was not called by this gateway")
         })
     }
@@ -139,9 +157,7 @@ impl Caller {
     }
 
     fn traceparent(&self) -> Option<HeaderValue> {
-        let mut headers = self.headers.iter();
-        let (_, value) = headers.find(|(name, _)| *name == TRACEPARENT.as_str())?;
-        HeaderValue::from_str(value).ok()
+        HeaderValue::from_str(self.traceparent.as_ref()?).ok()
     }
 }
 

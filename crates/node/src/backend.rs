@@ -60,6 +60,10 @@ impl Backend for NodeBackend {
         Ok(records.iter().filter_map(pass).collect())
     }
 
+    fn drop_passed(&self, handle: Handle) {
+        self.0.store.drop_passed(handle);
+    }
+
     fn local(&self, handle: Handle) -> Option<Object> {
         self.0.store.local(handle)
     }

@@ -34,6 +34,7 @@ const DISK_WANTED_BYTES: u64 = 1 << 30;
 pub fn doctor(options: &Options) -> Vec<Check> {
     let mut checks = vec![memory(), cpus(options), engine()];
     checks.extend(layers());
+    checks.push(files_of_functions());
     if !options.sandbox_init.is_empty() {
         checks.push(container(options));
         let is_root = Abilities::look().is_ok_and(|abilities| abilities.is_root);
@@ -104,6 +105,21 @@ fn layers() -> Vec<Check> {
         }
     });
     layers.collect()
+}
+
+/// How functions see their code and layers (decision 0031).
+fn files_of_functions() -> Check {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let overlay = match known.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay") {
+        true => "this kernel has overlays, which are not used",
+        false => "this kernel has no overlays, which are not needed",
+    };
+    Check {
+        name: "layers",
+        is_ok: true,
+        detail: format!("bound read-only, each in a place of its own; {overlay}"),
+        remedy: String::new(),
+    }
 }
 
 fn unknown(name: &'static str, detail: String) -> Check {

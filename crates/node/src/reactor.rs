@@ -48,4 +48,12 @@ impl Reactor for EventLoop {
     fn when_writable(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
         self.attend(fd, Interest::WRITABLE, ready);
     }
+
+    fn after_this_turn(&self, ready: Box<dyn Ready>) {
+        self.0.spawn(async move {
+            // Comes back when the loop has nothing else to run.
+            tokio::task::yield_now().await;
+            ready.act();
+        });
+    }
 }

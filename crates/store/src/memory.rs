@@ -46,8 +46,9 @@ pub(crate) const DURABLE: u8 = 2;
 /// A tree of which everything reachable is on disk, synced.
 pub(crate) const CLOSURE_DURABLE: u8 = 4;
 
-/// Nobody will ask for it again once it was used: it is dropped, and never
-/// written to disk. Whoever stores the same bytes for longer takes this off.
+/// Nobody will ask for it again once it was used: it is dropped then
+/// ([`Memory::drop_passed`]), and never written to disk. Whoever stores the same
+/// bytes for longer takes this off.
 pub(crate) const PASSING: u8 = 8;
 
 /// It was put into a store without a disk, which must keep it.
@@ -90,6 +91,8 @@ struct Entry {
     key: Handle,
     object: Object,
     state: u8,
+    /// How many have passed it on and still need it.
+    passes: u32,
 }
 
 impl Keyed for Entry {
@@ -203,11 +206,12 @@ impl Memory {
         let place = self.shard(hash);
         let mut guard = place.state.lock();
         let shard = &mut *guard;
-        let make = || Entry { key, object: object(), state: 0 };
+        let make = || Entry { key, object: object(), state: 0, passes: 0 };
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, make);
         // It stays passing only for as long as all that store it say so.
         let passing = if is_new { state } else { state & entry.state } & PASSING;
         entry.state = (entry.state | state | REFERENCED) & !PASSING | passing;
+        entry.passes = entry.passes.saturating_add(u32::from(passing != 0));
         if is_new {
             let cost = cost_bytes(&entry.object);
             place.index.follow(&shard.table);
@@ -351,6 +355,30 @@ impl Memory {
         // The bytes are freed after the shard is.
         drop(guard);
         true
+    }
+
+    /// One of those that passed it on needs it no more: it is dropped with the
+    /// last of them, unless somebody has stored it for longer.
+    pub(crate) fn drop_passed(&self, key: Handle) {
+        let hash = self.seed.of_hashed(&key);
+        let mut guard = self.shard(hash).state.lock();
+        let shard = &mut *guard;
+        let Some(position) = shard.table.position(hash, &key) else { return };
+        let Some(entry) = shard.table.at_mut(position) else { return };
+        entry.passes = entry.passes.saturating_sub(1);
+        if entry.state & PASSING == 0 || entry.passes > 0 {
+            return;
+        }
+        let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));
+        let freed = cost_bytes(&entry.object);
+        shard.bytes -= freed;
+        shard.unreported_bytes -= freed as i64;
+        if shard.unreported_bytes <= -self.report_bytes {
+            let delta = std::mem::take(&mut shard.unreported_bytes);
+            self.used_bytes.fetch_add(delta, Ordering::Relaxed);
+        }
+        // The bytes are freed after the shard is.
+        drop(guard);
     }
 
     fn release(&self, shard: &mut ShardState, freed: u64) {

@@ -191,8 +191,9 @@ impl Store {
     }
 
     /// [`Store::keep_blob`] for what is of use only once, as a request is: it
-    /// is never written to disk, and dropped when its memory is needed and
-    /// nobody holds it.
+    /// is never written to disk. Whoever is done with it says so
+    /// ([`Store::drop_passed`]); else it is dropped when its memory is needed
+    /// and nobody holds it.
     pub fn pass_blob(&self, bytes: &[u8]) -> Handle {
         let handle = Handle::blob(bytes);
         if handle.literal_bytes().is_none() {
@@ -215,6 +216,14 @@ impl Store {
         let handle = tree.handle();
         self.memory.insert_with(handle, PASSING, || Object::copy_of(tree.as_bytes()));
         handle
+    }
+
+    /// Whoever passed this on needs it no more; once for each time. What others
+    /// still pass on, or have stored, stays.
+    pub fn drop_passed(&self, handle: Handle) {
+        if handle.literal_bytes().is_none() {
+            self.memory.drop_passed(handle.plain_tree());
+        }
     }
 
     /// Whether memory is used up and nothing can be evicted, since there is no

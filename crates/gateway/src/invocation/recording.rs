@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
+use super::Passed;
 use super::trace::Span;
 use super::{millis, since_1970};
 use crate::admission::Permit;
@@ -48,6 +49,8 @@ pub(super) struct Running {
     pub(super) evaluation: Box<dyn Evaluation>,
     pub(super) goal: Handle,
     pub(super) permit: Permit,
+    /// Dropped after all the rest: what it consists of.
+    pub(super) _passed: Option<Passed>,
 }
 
 impl Recording {

@@ -62,6 +62,10 @@ impl Streamed {
         }
         let end = self.recording.finished().await?;
         let (shared, served) = self.recording.parties();
+        if end.failure.is_none() {
+            // Nobody can ask for it again.
+            shared.backend.drop_passed(end.result);
+        }
         let problem = match failure_of(&shared, &served, &end).await {
             Ok(problem) => problem,
             Err(problem) => Some(problem),

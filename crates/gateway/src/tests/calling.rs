@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::Request;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use objects::FailureCode;
+use objects::{FailureCode, Handle};
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -39,6 +39,34 @@ async fn a_call_is_told_what_came_and_answers_as_it_says() {
     assert!(headers.iter().all(|header| header[0] != "te"));
     assert!(headers.iter().any(|header| header[0] == "traceparent"), "{head}");
     assert!(head.get("params").is_none());
+}
+
+#[tokio::test]
+async fn what_a_request_consists_of_goes_with_it() {
+    let house = house();
+    house.fake.functions.add("pure", 1, |served| served.is_pure = true);
+    let Some(Script::Gives(result, _)) = *house.fake.otherwise.lock().unwrap() else { panic!("no result") };
+    let dropped = || house.fake.dropped.lock().unwrap().clone();
+    house.get("/function/pure").await;
+    assert_eq!(dropped(), [], "it is remembered");
+    house.post("/function/hello", "text/plain", "a body of more than thirty bytes, no literal").await;
+    let definition = house.fake.requests.lock().unwrap().last().unwrap().goal.thunk().unwrap().definition();
+    let tree = house.fake.store.get(definition).unwrap().unwrap();
+    let entries: Vec<Handle> = tree.as_tree().iter().collect();
+    let [.., head, body] = entries[..] else { panic!("no call") };
+    let mut expected = vec![head, body, definition, result];
+    let mut found = dropped();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    // Whose client leaves goes as well.
+    *house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+    let left = tokio::time::timeout(Duration::from_millis(50), house.get("/function/hello"));
+    assert!(left.await.is_err());
+    while house.fake.cancelled.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(dropped().len(), 4 + 3, "no result");
 }
 
 #[tokio::test]

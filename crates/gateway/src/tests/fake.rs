@@ -49,6 +49,8 @@ pub(super) struct Fake {
     pub(super) keys: super::keys::FakeKeys,
     pub(super) queue: Option<Arc<dyn queue::Queue>>,
     pub(super) callbacks: FakeCallbacks,
+    /// What requests consisted of, once they had ended.
+    pub(super) dropped: Mutex<Vec<Handle>>,
 }
 
 impl Fake {
@@ -65,6 +67,7 @@ impl Fake {
             keys: super::keys::FakeKeys::default(),
             queue: None,
             callbacks: FakeCallbacks::default(),
+            dropped: Mutex::default(),
         }
     }
 
@@ -90,7 +93,11 @@ impl Fake {
             None => self.store.get(handle).unwrap().unwrap().bytes().to_vec(),
         };
         let [.., head, body] = entries[..] else { panic!("no call: {entries:?}") };
-        (serde_json::from_slice(&bytes(head)).unwrap_or_default(), bytes(body))
+        let mut told = serde_json::Map::new();
+        for line in bytes(head).split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            told.extend(serde_json::from_slice::<serde_json::Map<_, _>>(line).unwrap());
+        }
+        (told.into(), bytes(body))
     }
 
     /// A thunk that is somebody's application.
@@ -145,6 +152,10 @@ impl Drop for FakeEvaluation {
 }
 
 impl Backend for Fake {
+    fn drop_passed(&self, handle: Handle) {
+        self.dropped.lock().unwrap().push(handle);
+    }
+
     fn blob_writer(&self) -> Result<BlobWriter, store::Error> {
         self.store.blob_writer()
     }

@@ -30,16 +30,17 @@ fn calls() -> Calls {
     Calls { fake, gateway, calls }
 }
 
-fn head(depth: u32) -> Value {
-    json!({"request_id": "r-1", "function": "caller", "depth": depth, "headers": [["traceparent", PARENT]]})
+fn head(depth: u32) -> String {
+    let call = json!({"request_id": "r-1", "function": "caller", "depth": depth});
+    format!("{call}\n{}", json!({"headers": [["traceparent", PARENT]]}))
 }
 
-fn request(function: &str, head: &Value) -> NestedRequest {
+fn request(function: &str, head: &str) -> NestedRequest {
     NestedRequest {
         function: function.to_owned(),
         content_type: "application/json".to_owned(),
         body: b"[1]".to_vec(),
-        caller_head: head.to_string().into_bytes(),
+        caller_head: head.as_bytes().to_vec(),
         deadline: Instant::now() + Duration::from_secs(5),
     }
 }
@@ -112,11 +113,13 @@ async fn what_may_not_be_called_is_refused_with_a_reason() {
     assert_eq!(problem["request_id"], "r-1");
     assert_eq!(calls.refused(request("resize:9", &head(0)), 404).await.0, "function-not-found");
     assert_eq!(calls.refused(request("resize", &head(16)), 508).await.0, "calls-too-deep");
-    assert_eq!(calls.refused(request("resize", &json!({"depth": u32::MAX})), 508).await.0, "calls-too-deep");
+    assert_eq!(calls.refused(request("resize", &head(u32::MAX)), 508).await.0, "calls-too-deep");
     let pure = NestedRequest { caller_head: Vec::new(), ..request("resize", &head(0)) };
     assert_eq!(calls.refused(pure, 403).await.0, "pure-call");
     let forged = NestedRequest { caller_head: b"{\"depth\":".to_vec(), ..request("resize", &head(0)) };
     assert_eq!(calls.refused(forged, 400).await.0, "bad-caller");
+    let half = NestedRequest { caller_head: b"{\"depth\":1}".to_vec(), ..request("resize", &head(0)) };
+    assert_eq!(calls.refused(half, 400).await.0, "bad-caller");
     let split = NestedRequest { content_type: "a/b\r\nx: y".to_owned(), ..request("resize", &head(0)) };
     assert_eq!(calls.refused(split, 400).await.0, "bad-content-type");
     let late = NestedRequest { deadline: Instant::now(), ..request("resize", &head(0)) };
@@ -132,7 +135,7 @@ async fn a_call_along_a_cycle_does_not_wait_for_a_place() {
     calls.fake.functions.add("caller", 1, |_| {});
     calls.fake.functions.is_full.store(true, Ordering::SeqCst);
     assert_eq!(calls.made(request("resize", &head(0))).await.status, 201, "it may wait: nothing leads back");
-    let back = json!({"request_id": "r-1", "function": "resize"});
+    let back = format!("{}\n{{}}", json!({"request_id": "r-1", "function": "resize"}));
     let (kind, problem) = calls.refused(request("caller", &back), 503).await;
     assert_eq!(kind, "call-waits-for-itself");
     assert!(problem["detail"].as_str().unwrap().contains("resize cannot call caller now"), "{problem}");

@@ -8,7 +8,7 @@
 //! template takes a while. A sandbox's id is the one that it has there, and
 //! below it the number of its runtime, which no other one ever gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ const USUAL_MEMORY_BYTES: u64 = 256 << 20;
 /// instances that wait. A function for which there is no room is forked from
 /// the template without imports, and imports what it needs itself.
 const DEDICATED_MAX: usize = 4;
+/// Lists of imports that are remembered to load.
+const LOADABLE_MAX: usize = 1024;
 /// Bits of a sandbox's id that are the number of its runtime.
 const NUMBER_BITS: u32 = 16;
 
@@ -68,6 +70,8 @@ pub(crate) struct Runtimes {
     layers: Mutex<Option<Arc<Layers>>>,
     containers: Mutex<Option<Arc<Runtime>>>,
     places: Mutex<Places>,
+    /// Imports that were found to load when there was no template for them.
+    loadable: Mutex<HashSet<(Language, Vec<String>)>>,
 }
 
 /// The runtimes by their numbers; the first are those without imports, in the
@@ -187,6 +191,7 @@ impl Runtimes {
             layers: Mutex::default(),
             containers: Mutex::default(),
             places: Mutex::new(Places::new()),
+            loadable: Mutex::default(),
         }
     }
 
@@ -207,7 +212,34 @@ impl Runtimes {
         let (place, gone) = self.places.lock().get(language, &imports);
         // Ending a template takes a moment; others need not wait for it.
         drop(gone);
-        place.ok_or_else(over)
+        let place = place.ok_or_else(over)?;
+        if place.imports != imports {
+            self.check_imports(language, imports)?;
+        }
+        Ok(place)
+    }
+
+    /// Whether modules load for which there is no template now. Else a name that
+    /// is wrong would be found out on another day.
+    fn check_imports(&self, language: Language, imports: Vec<String>) -> Result<(), Fault> {
+        let wanted = (language, imports);
+        if self.loadable.lock().contains(&wanted) {
+            return Ok(());
+        }
+        let loads = language.loads(&self.interpreter(language), &wanted.1);
+        loads.map_err(|why| Fault::new(FailureCode::Resources, not_loaded(language, &why)))?;
+        let mut loadable = self.loadable.lock();
+        if loadable.len() >= LOADABLE_MAX {
+            loadable.clear();
+        }
+        loadable.insert(wanted);
+        Ok(())
+    }
+
+    /// The program of a language's interpreter.
+    fn interpreter(&self, language: Language) -> PathBuf {
+        let told = self.options.interpreters.iter().find(|(of, _)| *of == language);
+        told.map_or_else(|| language.interpreter().into(), |(_, program)| program.clone())
     }
 
     /// What makes a runtime's instances.
@@ -226,13 +258,11 @@ impl Runtimes {
                 Ok(functions)
             }
             Err(why) => {
-                let name = place.language.name();
                 let why = if place.imports.is_empty() {
+                    let name = place.language.name();
                     format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`")
                 } else {
-                    format!(
-                        "what the function names as `imports`, modules of this node's own {name}, is not loaded: {why}"
-                    )
+                    not_loaded(place.language, &why)
                 };
                 let fault = Fault::new(FailureCode::Resources, why);
                 *begun = Begun::Failed(Instant::now(), fault.clone());
@@ -242,10 +272,8 @@ impl Runtimes {
     }
 
     fn begin(&self, language: Language, imports: &[String]) -> Result<Functions, String> {
-        let mut interpreters = self.options.interpreters.iter();
-        let told = interpreters.find(|(of, _)| *of == language).map(|(_, program)| program.clone());
         let options = FunctionsOptions {
-            interpreter: told.unwrap_or_else(|| language.interpreter().into()),
+            interpreter: self.interpreter(language),
             layers: Some(self.layers()?),
             secrets: Some(Arc::clone(&self.options.secrets) as _),
             outbound: Some(Arc::clone(&self.options.outbound) as _),
@@ -329,6 +357,11 @@ impl Runtimes {
 /// The id that a sandbox has in its runtime.
 fn inner(id: SandboxId) -> SandboxId {
     SandboxId(id.0 >> NUMBER_BITS)
+}
+
+fn not_loaded(language: Language, why: &str) -> String {
+    let name = language.name();
+    format!("what the function names as `imports`, modules of this node's own {name}, is not loaded: {why}")
 }
 
 fn over() -> Fault {

@@ -312,7 +312,8 @@ impl Instance {
         Fault::new(fault.code, format!("{}\nIt had printed:\n{end}", fault.detail.trim_end()))
     }
 
-    /// Begins a call. What was to be done is given back if it cannot be told.
+    /// Begins a call; [`Instance::flush`] sends it. What was to be done is given
+    /// back if it cannot be told.
     pub(crate) fn begin(
         &mut self,
         arguments: &[&[u8]],
@@ -329,8 +330,6 @@ impl Instance {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
             return Err((CallEnd::fault(fault, true), done));
         }
-        // If nothing can be sent any more, whoever reads will find out why.
-        _ = self.channel.flush();
         let log = self.channel.take_log();
         self.under_way.push(UnderWay {
             turn,
@@ -342,6 +341,12 @@ impl Instance {
             streamed: None,
         });
         Ok(())
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(crate) fn flush(&mut self) {
+        // If nothing can be sent any more, whoever reads will find out why.
+        _ = self.channel.flush();
     }
 
     /// Sends what waits, and takes what has come; adds what came of it. `Err`:

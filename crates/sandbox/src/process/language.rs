@@ -61,6 +61,8 @@ pub(crate) enum Role {
 
 /// An interpreter alone is there in a tenth of a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// As long as a template may take.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The template holds the adapter compiled, so that no instance has to.
 const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
@@ -222,15 +224,7 @@ impl Language {
     /// Starts a template that imports nothing, and ends it: how functions would
     /// be served by this interpreter.
     pub fn probe(self, interpreter: &Path) -> Serving {
-        let options = TemplateOptions {
-            language: self,
-            interpreter: interpreter.to_owned(),
-            packages: Vec::new(),
-            imports: Vec::new(),
-            start_timeout: PROBE_TIMEOUT,
-            may_fork: true,
-        };
-        match Template::start(&options) {
+        match Template::start(&self.trial(interpreter, &[], PROBE_TIMEOUT)) {
             Ok(template) => {
                 let Hello { version, layout, huge_pages, .. } = template.hello.clone();
                 let refused = || std::io::Error::from_raw_os_error(huge_pages.saturating_neg()).to_string();
@@ -239,6 +233,31 @@ impl Language {
             }
             Err(Refusal::Fork(unforkable)) => Serving::Cold { reason: unforkable.reason },
             Err(Refusal::Serve(reason)) => Serving::No { reason },
+        }
+    }
+
+    /// Whether this interpreter can import these modules: starts one that does,
+    /// and ends it.
+    ///
+    /// # Errors
+    /// Why not, with the module's name.
+    pub fn loads(self, interpreter: &Path, imports: &[String]) -> Result<(), String> {
+        match Template::start(&self.trial(interpreter, imports, LOAD_TIMEOUT)) {
+            // That nothing can be forked then is no matter of loading.
+            Ok(_) | Err(Refusal::Fork(_)) => Ok(()),
+            Err(Refusal::Serve(reason)) => Err(reason),
+        }
+    }
+
+    /// A template that is only looked at.
+    fn trial(self, interpreter: &Path, imports: &[String], start_timeout: Duration) -> TemplateOptions {
+        TemplateOptions {
+            language: self,
+            interpreter: interpreter.to_owned(),
+            packages: Vec::new(),
+            imports: imports.to_vec(),
+            start_timeout,
+            may_fork: true,
         }
     }
 

@@ -15,8 +15,8 @@ pub trait Ready: Send + Sync {
     fn act(&self) -> bool;
 }
 
-/// An event loop. Both functions return at once, and take a descriptor of
-/// their own, which they close when no more is wanted.
+/// An event loop. Its functions return at once; the descriptors that they take
+/// are their own, and are closed when no more is wanted.
 pub trait Reactor: Send + Sync + fmt::Debug {
     /// Calls `ready` whenever bytes have come, until it wants no more. It is
     /// called again only when further ones come.
@@ -24,4 +24,7 @@ pub trait Reactor: Send + Sync + fmt::Debug {
 
     /// Calls `ready` when there is room for writing, until it wants no more.
     fn when_writable(&self, fd: OwnedFd, ready: Box<dyn Ready>);
+
+    /// Calls `ready` once, when all that is ready now has been acted on.
+    fn after_this_turn(&self, ready: Box<dyn Ready>);
 }

@@ -47,6 +47,8 @@ struct Held {
     number: u64,
     /// Somebody waits until more can be written: one at a time is enough.
     is_writing: bool,
+    /// What is queued is sent at the end of this turn of the event loop.
+    is_corked: bool,
 }
 
 pub(super) struct Control {
@@ -91,7 +93,8 @@ impl Seat {
             .reactor
             .as_ref()
             .and_then(|reactor| Some((reactor, instance.fd().try_clone_to_owned().ok()?)));
-        let before = self.instance.lock().replace(Held { instance, number, is_writing: false });
+        let before =
+            self.instance.lock().replace(Held { instance, number, is_writing: false, is_corked: false });
         drop(before);
         if let Some((reactor, fd)) = watched {
             reactor.watch(fd, Box::new(Watched { seat: Arc::downgrade(self), number }));
@@ -129,17 +132,32 @@ impl Seat {
         done: Done,
     ) -> Result<(), (CallEnd, Done)> {
         let mut held = self.instance.lock();
-        let Some(Held { instance, .. }) = &mut *held else {
+        let Some(Held { instance, number, is_corked, .. }) = &mut *held else {
             return Err((CallEnd::fault(self.gone(), false), done));
         };
+        let was_busy = instance.is_busy();
         instance.begin(arguments, deadline, others, done)?;
-        self.send_rest(held);
+        match &self.reactor {
+            // It has something to do. What else comes in this turn of the loop
+            // is sent with it: each write is a system call, and wakes the instance.
+            Some(reactor) if was_busy => {
+                if !std::mem::replace(is_corked, true) {
+                    let watched = Watched { seat: Arc::downgrade(self), number: *number };
+                    drop(held);
+                    reactor.after_this_turn(Box::new(Corked(watched)));
+                }
+            }
+            _ => {
+                instance.flush();
+                self.send_rest(held);
+            }
+        }
         Ok(())
     }
 
     /// Has sent what could not be sent at once.
     fn send_rest(self: &Arc<Self>, mut held: MutexGuard<'_, Option<Held>>) {
-        if let Some(Held { instance, number, is_writing }) = &mut *held
+        if let Some(Held { instance, number, is_writing, .. }) = &mut *held
             && instance.is_sending()
             && !*is_writing
             && let Some(reactor) = &self.reactor
@@ -342,6 +360,22 @@ struct Watched {
 impl Ready for Watched {
     fn act(&self) -> bool {
         self.seat.upgrade().is_some_and(|seat| seat.act(self.number))
+    }
+}
+
+/// The same, once: sends what was queued meanwhile.
+struct Corked(Watched);
+
+impl Ready for Corked {
+    fn act(&self) -> bool {
+        let Some(seat) = self.0.seat.upgrade() else { return false };
+        let mut held = seat.instance.lock();
+        if let Some(now) = held.as_mut().filter(|held| held.number == self.0.number) {
+            now.is_corked = false;
+            now.instance.flush();
+            seat.send_rest(held);
+        }
+        false
     }
 }
 

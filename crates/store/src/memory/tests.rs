@@ -97,6 +97,33 @@ fn what_passes_is_dropped_unwritten_unless_somebody_else_stores_it() {
 }
 
 #[test]
+fn what_passed_goes_with_the_last_of_those_that_passed_it_on() {
+    let memory = Memory::new(1 << 20, None);
+    let before = memory.stats().bytes;
+    let twice = insert(&memory, 1, 100, PASSING);
+    memory.insert_with(twice, PASSING, || unreachable!("it is there"));
+    memory.drop_passed(twice);
+    assert!(memory.state(twice).is_some(), "one still needs it");
+    let hold = memory.get(twice);
+    memory.drop_passed(twice);
+    assert!(memory.state(twice).is_none());
+    assert_eq!(hold.unwrap().len(), 100, "who holds it keeps its bytes");
+    // Stored for longer, before or after.
+    let kept_later = insert(&memory, 2, 100, PASSING);
+    memory.insert_with(kept_later, 0, || unreachable!("it is there"));
+    let kept_before = insert(&memory, 3, 100, 0);
+    memory.insert_with(kept_before, PASSING, || unreachable!("it is there"));
+    for key in [kept_later, kept_before, twice] {
+        memory.drop_passed(key);
+        memory.drop_passed(key);
+    }
+    assert!(memory.state(kept_later).is_some() && memory.state(kept_before).is_some());
+    let again = insert(&memory, 4, 100, PASSING);
+    memory.drop_passed(again);
+    assert_eq!(memory.stats().bytes - before, 2 * (100 + ENTRY_COST_BYTES));
+}
+
+#[test]
 fn an_object_used_while_it_was_written_stays() {
     let memory = Memory::new(1 << 20, None);
     let key = insert(&memory, 3, 100, 0);

@@ -54,3 +54,25 @@ fn one_that_is_in_use_stays() {
     let (found, gone) = get(&mut places, &["e"]);
     assert_eq!((imports(&found), gone.map(|place| imports(&place))), ("e".to_owned(), Some("a".to_owned())));
 }
+
+#[test]
+fn imports_that_have_no_template_are_tried_all_the_same() {
+    let options = RuntimesOptions {
+        init: Vec::new(),
+        layers: PathBuf::new(),
+        layers_bytes: 0,
+        reactor: None,
+        interpreters: Vec::new(),
+        secrets: Arc::new(Secrets::open(None).unwrap()),
+        outbound: Arc::default(),
+    };
+    let memory = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 16 };
+    let runtimes = Runtimes::new(options, Arc::new(Store::open(memory).unwrap()));
+    let check = |name: &str| runtimes.check_imports(Language::Python, vec!["json".into(), name.into()]);
+    let refused = check("no_such_module").unwrap_err();
+    assert!(refused.detail.contains("`imports`") && refused.detail.contains("no_such_module"), "{refused}");
+    assert!(runtimes.loadable.lock().is_empty());
+    assert_eq!(check("decimal"), Ok(()));
+    assert_eq!(runtimes.loadable.lock().len(), 1);
+    assert_eq!(check("decimal"), Ok(()));
+}

@@ -208,6 +208,10 @@ impl Reactor for Watchers {
     fn when_writable(&self, _: OwnedFd, ready: Box<dyn Ready>) {
         std::thread::spawn(move || while ready.act() {});
     }
+
+    fn after_this_turn(&self, ready: Box<dyn Ready>) {
+        std::thread::spawn(move || ready.act());
+    }
 }
 
 impl World {
