@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Functions that call functions: a voice skill of five in Node and a count of
 //! words by three in Python (the chains of Molecule's figure 14), and the same
-//! handlers behind HTTP servers of their own.
+//! handlers behind HTTP servers of their own, and in processes that are
+//! connected by sockets and have nothing else between them: no node, no
+//! container, no record. Below that, what a message and its answer through a
+//! socket take alone.
 //!
 //! The first function of a chain measures: what a round takes, less the time
 //! that the functions spend on their own, is what communication takes. Ours and
@@ -10,9 +13,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -23,6 +27,10 @@ use crate::warm::servers::{self, PEERS, Server};
 const TURNS: usize = 9;
 const ROUNDS: usize = 300;
 const WARMING: usize = 100;
+/// Messages and answers of a turn.
+const MESSAGES: usize = 2000;
+/// Bytes of one.
+const MESSAGE: [u8; 64] = [7; 64];
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const WORDS: &str = "please open the front door and then turn the light of the living room to a warm white";
 
@@ -117,21 +125,30 @@ fn node(root: &Path) -> anyhow::Result<Server> {
     Ok(node)
 }
 
-/// A server for each function of a chain, the first one first.
+/// How the functions of a chain reach each other without a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Http,
+    Socket,
+}
+
+/// A process for each function of a chain, the first one first.
 #[expect(clippy::disallowed_methods, reason = "peers")]
-fn plain(chain: &Chain, root: &Path) -> anyhow::Result<Vec<Server>> {
+fn processes(chain: &Chain, root: &Path, by: By) -> anyhow::Result<Vec<Server>> {
     let addresses = chain.functions.iter().map(|_| servers::free_address());
     let addresses: Vec<SocketAddr> = addresses.collect::<anyhow::Result<_>>()?;
     let of = |name: &str, at: usize| format!("{name}={}", addresses[at].port());
     let ports: Vec<String> = chain.functions.iter().enumerate().map(|(at, name)| of(name, at)).collect();
     let server = |(at, name): (usize, &&str)| {
-        let mut command = if chain.runtime == "node" {
-            let mut command = Command::new("node");
-            command
-                .arg(format!("{PEERS}/call/node_http.js"))
-                .arg(root.join(chain.file))
-                .arg(name)
-                .args(&ports);
+        let script = match (chain.runtime, by) {
+            ("node", By::Http) => Some(("node", "node_http.js")),
+            ("node", By::Socket) => Some(("node", "node_socket.js")),
+            (_, By::Http) => None,
+            (_, By::Socket) => Some(("python3", "python_socket.py")),
+        };
+        let mut command = if let Some((interpreter, script)) = script {
+            let mut command = Command::new(interpreter);
+            command.arg(format!("{PEERS}/call/{script}")).arg(root.join(chain.file)).arg(name).args(&ports);
             command
         } else {
             let mut command = servers::uvicorn("fastapi_chain:app", addresses[at], 1)?;
@@ -144,8 +161,44 @@ fn plain(chain: &Chain, root: &Path) -> anyhow::Result<Vec<Server>> {
     chain.functions.iter().enumerate().map(server).collect()
 }
 
+/// Microseconds that a message and its answer take, the median of many.
+fn round_trip(mut once: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let one = |_| {
+        let begun = Instant::now();
+        once()?;
+        Ok(begun.elapsed().as_nanos() as f64 / 1000.0)
+    };
+    Ok(median((0..MESSAGES).map(one).collect::<anyhow::Result<_>>()?))
+}
+
+/// Through a socket, between two threads.
+#[expect(clippy::disallowed_methods, reason = "the other side")]
+fn by_socket() -> anyhow::Result<f64> {
+    let (mut own, mut other) = UnixStream::pair()?;
+    let other = std::thread::spawn(move || {
+        let mut message = MESSAGE;
+        // Until this side has gone.
+        while other.read_exact(&mut message).is_ok() && other.write_all(&message).is_ok() {}
+    });
+    let mut message = MESSAGE;
+    let us = round_trip(|| {
+        own.write_all(&MESSAGE)?;
+        Ok(own.read_exact(&mut message)?)
+    });
+    drop(own);
+    other.join().map_err(|_| anyhow::anyhow!("the other side of a socket panicked"))?;
+    us
+}
+
+fn bare(report: &mut Report) -> anyhow::Result<()> {
+    let turns = (0..TURNS).map(|_| by_socket()).collect::<anyhow::Result<_>>()?;
+    report.add("bare_socket_us", median(turns), "µs", "64 bytes and back, unix socket", TURNS);
+    Ok(())
+}
+
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
+    bare(report)?;
     let node = node(folder.path())?;
     let mut lowest = f64::INFINITY;
     for chain in [ALEXA, MAP_REDUCE] {
@@ -153,20 +206,28 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         let mut ours = Subject::new(node.address, format!("/function/{first}"));
         let what = if chain.runtime == "node" { "plain Node servers" } else { "FastAPI servers" };
         let peers = match chain.runtime {
-            "node" => Some(plain(&chain, folder.path())?),
-            _ => report.peer("FastAPI", || plain(&chain, folder.path())),
+            "node" => Some(processes(&chain, folder.path(), By::Http)?),
+            _ => report.peer("FastAPI", || processes(&chain, folder.path(), By::Http)),
         };
+        let connected = processes(&chain, folder.path(), By::Socket)?;
+        let mut socket = Subject::new(connected[0].address, "/".to_owned());
+        socket.ask(WARMING)?;
         let mut http = peers.as_ref().map(|peers| Subject::new(peers[0].address, "/".to_owned()));
         ours.ask(WARMING)?;
         http.as_ref().map(|http| http.ask(WARMING)).transpose()?;
         for _ in 0..TURNS {
             ours.turn()?;
+            socket.turn()?;
             http.as_mut().map_or(Ok(()), Subject::turn)?;
         }
         let hops = chain.functions.len() - 1;
         let name = chain.name;
         let a_hop = |subject: &Subject| median(subject.turns.clone()) / hops as f64;
         report.add(&format!("{name}_hop_us"), a_hop(&ours), "µs", "a call and its answer, ours", TURNS);
+        let what_else = "the same processes, connected by sockets and nothing else";
+        report.add(&format!("{name}_socket_hop_us"), a_hop(&socket), "µs", what_else, TURNS);
+        let over = median(ours.turns.iter().zip(&socket.turns).map(|(ours, socket)| ours / socket).collect());
+        report.add(&format!("{name}_over_socket"), over, "x", what_else, TURNS);
         let Some(http) = &http else { continue };
         report.add(&format!("{name}_http_hop_us"), a_hop(http), "µs", what, TURNS);
         let times = median(ours.turns.iter().zip(&http.turns).map(|(ours, http)| http / ours).collect());

@@ -55,6 +55,8 @@
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
   const STREAM_WINDOW = 256 << 10;
   const PIECE_BYTES_MAX = 64 << 10;
+  /* Bytes of the bodies of all of them. */
+  const ASKS_BYTES_MAX = 32 << 20;
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
   const INTS_IN_ADVANCE = 1024;
@@ -317,6 +319,7 @@
       this.whose = null;
       // Calls of other functions that have no answer yet, by their ids.
       this.asked = new Map();
+      this.askedBytes = 0;
       this.lastAsk = 0;
     }
 
@@ -374,6 +377,10 @@
         const why = `${ASKS_MAX} calls of other functions are under way; await some of them`;
         return Promise.reject(new RangeError(why));
       }
+      if (this.askedBytes + body.length > ASKS_BYTES_MAX) {
+        const why = `calls of other functions with ${this.askedBytes} bytes are under way, of ${ASKS_BYTES_MAX} at most; await some of them`;
+        return Promise.reject(new RangeError(why));
+      }
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
       const id = this.lastAsk;
@@ -383,7 +390,8 @@
       nameBytes.copy(head, 6);
       head.writeUInt16LE(typeBytes.length, 6 + nameBytes.length);
       return new Promise((resolve) => {
-        this.asked.set(id, { turn, resolve });
+        this.asked.set(id, { turn, resolve, bytes: body.length });
+        this.askedBytes += body.length;
         this.send(ASK, turn.number, [head, typeBytes, body]);
       });
     }
@@ -393,7 +401,7 @@
       const asked = this.asked.get(id);
       // The call that it was for may have ended.
       if (!asked) return;
-      this.asked.delete(id);
+      this.forget(id, asked);
       const bodyAt = 8 + payload.readUInt16LE(6);
       asked.resolve([payload.readUInt16LE(4), payload.toString('utf8', 8, bodyAt), payload.subarray(bodyAt)]);
     }
@@ -441,6 +449,11 @@
       if (stream === null) return;
       stream.hasLeft = true;
       for (const then of [...stream.onRoom.splice(0), ...stream.onLeft.splice(0)]) then();
+    }
+
+    forget(id, asked) {
+      this.asked.delete(id);
+      this.askedBytes -= asked.bytes;
     }
 
     load(payload) {
@@ -529,7 +542,7 @@
     answer(turn, kind, parts) {
       if (!this.turns.delete(turn)) return;
       for (const resolve of turn.stream?.onRoom.splice(0) ?? []) resolve();
-      for (const [id, asked] of this.asked) if (asked.turn === turn) this.asked.delete(id);
+      for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.send(kind, turn.number, parts);
     }

@@ -691,7 +691,7 @@ def imported(name):
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
-        there = sorted(entry for entry in os.listdir(app_root) if not entry.startswith("."))
+        there = sorted(entry for entry in os.listdir(app_root) if not entry.startswith((".", "__pycache__")))
         listed = ", ".join(there[:NAMES_SHOWN_MAX]) + (", …" if len(there) > NAMES_SHOWN_MAX else "")
         text = f"no module {name!r}: the code has no {name.replace('.', '/')}.py; it has: {listed or 'nothing'}"
         raise ModuleNotFoundError(text, name=name) from None

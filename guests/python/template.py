@@ -53,6 +53,8 @@ ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
 # Of a result that is sent in pieces: bytes before the node asks for more.
 STREAM_WINDOW = 256 << 10
+# Bytes of the bodies of all of them.
+ASKS_BYTES_MAX = 32 << 20
 
 
 # ---------------------------------------------------------------- template
@@ -285,6 +287,8 @@ class Callees:
         self.last = 0
         # What came of each call that is waited for; None until something did.
         self.answers = {}
+        # Bytes of their bodies.
+        self.bytes = 0
         self.is_reading = False
         # Bytes of a result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left = STREAM_WINDOW, False
@@ -317,15 +321,20 @@ class Callees:
                 raise RuntimeError("functions are called while a request is handled, not before or after it")
             if len(self.answers) >= ASKS_MAX:
                 raise RuntimeError(f"{ASKS_MAX} calls of other functions are under way; wait for some of them")
+            if self.bytes + len(body) > ASKS_BYTES_MAX:
+                why = f"calls of other functions with {self.bytes} bytes are under way, of {ASKS_BYTES_MAX} at most"
+                raise RuntimeError(f"{why}; wait for some of them")
             self.last = (self.last + 1) & 0xFFFFFFFF
             number, turn = self.last, self.turn
             self.answers[number] = None
+            self.bytes += len(body)
             head = struct.pack(f"<IH{len(name)}sH", number, len(name), name, len(kind))
             self.channel.send(ASK, turn, head, kind, body)
             try:
                 return self.wait(lambda: self.answers[number] is not None, lambda: self.answers[number])
             finally:
                 self.answers.pop(number, None)
+                self.bytes -= len(body)
 
     def stream(self, piece):
         """Sends the next bytes of the result; false if there is no room for them now.

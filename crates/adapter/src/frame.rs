@@ -55,5 +55,7 @@ pub const STREAM_WINDOW: usize = 256 << 10;
 pub const PIECE_MAX: usize = 64 << 10;
 /// Bytes of a result that somebody hears as it comes.
 pub const STREAM_MAX: u64 = 1 << 30;
+/// Bytes of the bodies of all nested calls of one instance that have no answer yet.
+pub const ASKS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of each of the texts of a failure.
 pub const TEXT_LEN_MAX: usize = 4096;

@@ -101,7 +101,7 @@ pub(crate) fn exchange(
     let mut answer = Reading::new(request.http.method == "HEAD", channel.result_max());
     while !answer.is_whole {
         let wanted = if left.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
-        program.logs.wait(channel, &[(connection.as_fd(), wanted)])?;
+        program.wait(channel, &[(connection.as_fd(), wanted)])?;
         if !left.is_empty() {
             match connection.write(&left) {
                 Ok(written) => _ = left.drain(..written),

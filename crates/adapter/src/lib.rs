@@ -9,6 +9,7 @@
 //! sake of good messages; every time is bounded by the node, which ends the
 //! container. It has one thread.
 
+mod callees;
 pub mod frame;
 mod head;
 mod http;
@@ -130,7 +131,7 @@ fn serve_program(mut channel: Channel, mut program: Program) -> io::Result<()> {
 
 /// The node's next order; what the program prints meanwhile is passed on.
 fn next(channel: &mut Channel, program: &mut Program) -> io::Result<Option<Order>> {
-    program.logs.wait(channel, &[])?;
+    program.logs.wait(channel)?;
     channel.next_order()
 }
 

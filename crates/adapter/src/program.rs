@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::callees::Callees;
 use crate::head::Request;
 use crate::wire::Channel;
 use crate::{Mode, Settings, http, standard};
@@ -50,13 +51,14 @@ impl From<io::Error> for Failed {
 pub(crate) struct Program {
     pub(crate) settings: Settings,
     pub(crate) logs: Logs,
+    callees: Callees,
     port: u16,
     server: Option<Child>,
 }
 
 impl Program {
     pub(crate) fn new(settings: Settings) -> io::Result<Self> {
-        Ok(Self { settings, logs: Logs::new()?, port: PORT, server: None })
+        Ok(Self { settings, logs: Logs::new()?, callees: Callees::listen()?, port: PORT, server: None })
     }
 
     /// Another port than a container's, where no container is.
@@ -91,6 +93,7 @@ impl Program {
         channel: &mut Channel,
     ) -> Result<Vec<u8>, Failed> {
         let request = Request::read(head);
+        self.callees.begin();
         let answer = match self.settings.mode {
             Mode::Standard => standard::run(self, &request, body, channel),
             Mode::Http => {
@@ -184,8 +187,51 @@ impl Program {
             command.env(name, value);
         }
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
+        command.env("SINEW_URL", self.callees.url()?);
         command.stderr(self.logs.writer()?);
         Ok(command)
+    }
+
+    /// Waits, while the program is asked, until one of these is ready; passes on
+    /// what is printed, and calls of other functions, meanwhile. Tells which are
+    /// ready.
+    pub(crate) fn wait(
+        &mut self,
+        channel: &mut Channel,
+        others: &[(BorrowedFd<'_>, PollFlags)],
+    ) -> io::Result<Vec<bool>> {
+        loop {
+            let is_asking = self.callees.is_asking();
+            let waited_for = self.callees.waited_for();
+            let own = waited_for.len();
+            // Unless it is to answer something, the node says nothing; its end is heard.
+            let wanted = if is_asking { PollFlags::IN } else { PollFlags::empty() };
+            let mut fds = vec![PollFd::new(&self.logs.reader, PollFlags::IN)];
+            fds.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
+            let all = waited_for.iter().chain(others);
+            fds.extend(all.map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => continue,
+                done => done?,
+            };
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop((fds, waited_for));
+            if ready[0] {
+                self.logs.read(channel)?;
+            }
+            match ready[1] {
+                true if is_asking => self.callees.told(channel.next_told()?),
+                true => return Err(io::ErrorKind::BrokenPipe.into()),
+                false => {}
+            }
+            let (callees, others) = ready[2..].split_at(own);
+            if callees.contains(&true) {
+                self.callees.act(channel)?;
+            }
+            if others.contains(&true) {
+                return Ok(others.to_vec());
+            }
+        }
     }
 
     pub(crate) fn unstartable(&self, error: &io::Error) -> Failed {
@@ -275,34 +321,22 @@ impl Logs {
         channel.log(&piece[..len])
     }
 
-    /// Waits until the node says something, or one of these is ready; passes on
-    /// what is printed meanwhile. Tells which are ready.
-    pub(crate) fn wait(
-        &mut self,
-        channel: &mut Channel,
-        others: &[(rustix::fd::BorrowedFd<'_>, PollFlags)],
-    ) -> io::Result<Vec<bool>> {
+    /// Waits until the node says something; passes on what is printed meanwhile.
+    pub(crate) fn wait(&mut self, channel: &mut Channel) -> io::Result<()> {
         loop {
-            let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
-            // While the program is waited for, the node says nothing; its end is heard.
-            let wanted = if others.is_empty() { PollFlags::IN } else { PollFlags::empty() };
             let node = channel.as_fd();
-            fds.push(PollFd::from_borrowed_fd(node, wanted));
-            fds.extend(others.iter().map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+            let mut fds =
+                [PollFd::new(&self.reader, PollFlags::IN), PollFd::from_borrowed_fd(node, PollFlags::IN)];
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => continue,
                 done => done?,
             };
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
-            if ready[0] {
+            let [printed, node] = fds.map(|fd| !fd.revents().is_empty());
+            if printed {
                 self.read(channel)?;
             }
-            if ready[1] && !others.is_empty() {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            if ready[1..].contains(&true) {
-                return Ok(ready[2..].to_vec());
+            if node {
+                return Ok(());
             }
         }
     }

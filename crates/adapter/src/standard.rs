@@ -78,7 +78,7 @@ fn converse(
         }
         let mut waited = vec![(output.as_fd(), PollFlags::IN)];
         waited.extend(input.iter().map(|input| (input.as_fd(), PollFlags::OUT)));
-        let ready = program.logs.wait(channel, &waited)?;
+        let ready = program.wait(channel, &waited)?;
         if ready.get(1) == Some(&true)
             && let Some(writer) = &mut input
         {

@@ -138,6 +138,36 @@ fn a_program_that_is_run_each_time_reads_and_prints() {
 }
 
 #[test]
+fn a_program_calls_other_functions_at_its_own_address() {
+    if !Path::new("/usr/bin/curl").exists() {
+        eprintln!("skipped: there is no curl");
+        return;
+    }
+    let script = "#!/bin/sh\ncurl -s -w ' %{http_code} %{content_type}' -H 'content-type: a/b' --data-binary @- $SINEW_URL/function/g\n";
+    let mut node = Node::with(script, Mode::Standard, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let large = vec![b'x'; 3 << 20];
+    for (body, status) in [(&b"hello"[..], 200_u16), (&large, 503)] {
+        let mut payload = 3_u32.to_le_bytes().to_vec();
+        payload.extend([1, HEAD.len() as u32, body.len() as u32].iter().flat_map(|len| len.to_le_bytes()));
+        payload.extend([b"i", HEAD.as_bytes(), body].concat());
+        node.turn += 1;
+        node.send(4, &payload);
+        let (kind, ask) = node.frame();
+        let (id, rest) = ask.split_at(4);
+        assert_eq!((kind, rest), (10, &[b"\x01\0g\x03\0a/b", body].concat()[..]));
+        node.send(11, &[id, &status.to_le_bytes(), b"\x03\0c/d", b"back"].concat());
+        let said = format!("back {status} c/d").into_bytes();
+        assert!(matches!(node.hear(), Heard::Result(200, _, told) if told == said));
+    }
+    // An answer that comes after the request is nobody's.
+    let mut quick = Node::with("#!/bin/sh\ncat\n", Mode::Standard, 1000);
+    assert_eq!(quick.hear(), Heard::Loaded);
+    quick.send(11, b"\x01\0\0\0\xc8\0\0\0late");
+    assert!(matches!(quick.call(HEAD, b"hello"), Heard::Result(200, _, told) if told == b"hello"));
+}
+
+#[test]
 fn a_program_that_reads_nothing_and_one_that_prints_much_do_not_hang() {
     let mut node = Node::with("#!/bin/sh\necho '{}'\n", Mode::Standard, 1000);
     assert_eq!(node.hear(), Heard::Loaded);

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use crate::frame::{
-    BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, OUTSIDE, RAISED, RESULT, TEXT_LEN_MAX, Turn, VERSION,
+    ASK, AskId, BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, OUTSIDE, RAISED, RESULT, TEXT_LEN_MAX, TOLD,
+    Turn, VERSION,
 };
 
 /// Bytes of one log frame.
@@ -22,6 +23,15 @@ pub(crate) enum Order {
     Load(Vec<u8>),
     /// To call it with these.
     Call(Vec<Vec<u8>>),
+}
+
+/// What came of a call of another function.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) id: AskId,
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) body: Vec<u8>,
 }
 
 /// The socket to the node.
@@ -56,17 +66,27 @@ impl Channel {
         usize::try_from(self.result_max).unwrap_or(usize::MAX)
     }
 
-    /// Waits for an order; `None` when the node has closed the channel.
-    pub(crate) fn next_order(&mut self) -> io::Result<Option<Order>> {
+    /// Waits for a frame: kind, turn, payload.
+    fn frame(&mut self) -> io::Result<(u8, [u8; 4], Vec<u8>)> {
         let mut header = [0; 9];
-        match self.stream.read_exact(&mut header) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            done => done?,
-        }
+        self.stream.read_exact(&mut header)?;
         let [a, b, c, d, kind, turn @ ..] = header;
         // The node sends what it was asked for; it would not profit from a lie.
         let mut payload = vec![0; u32::from_le_bytes([a, b, c, d]) as usize];
         self.stream.read_exact(&mut payload)?;
+        Ok((kind, turn, payload))
+    }
+
+    /// Waits for an order; `None` when the node has closed the channel.
+    pub(crate) fn next_order(&mut self) -> io::Result<Option<Order>> {
+        let (kind, turn, payload) = loop {
+            match self.frame() {
+                // The request that it was for is over.
+                Ok((TOLD, ..)) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                read => break read?,
+            }
+        };
         let order = match kind {
             LOAD => self.loading(&payload).map(Order::Load),
             CALL => {
@@ -77,6 +97,24 @@ impl Channel {
             _ => None,
         };
         order.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Asks for another function.
+    pub(crate) fn ask(&mut self, id: AskId, name: &str, content_type: &str, body: &[u8]) -> io::Result<()> {
+        let mut head = id.to_le_bytes().to_vec();
+        for text in [name, content_type] {
+            head.extend((text.len() as u16).to_le_bytes());
+            head.extend(text.as_bytes());
+        }
+        self.send(ASK, &[&head, body])
+    }
+
+    /// Waits for what came of a call.
+    pub(crate) fn next_told(&mut self) -> io::Result<Told> {
+        match self.frame()? {
+            (TOLD, _, payload) => told(&payload).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// The source; the bounds are noted.
@@ -170,6 +208,16 @@ fn arguments(payload: &[u8]) -> Option<Vec<Vec<u8>>> {
         rest = after;
     }
     rest.is_empty().then_some(arguments)
+}
+
+fn told(payload: &[u8]) -> Option<Told> {
+    let (id, rest) = payload.split_first_chunk()?;
+    let (status, rest) = rest.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let (content_type, body) = rest.split_at_checked(u16::from_le_bytes(*len) as usize)?;
+    let content_type = String::from_utf8_lossy(content_type).into_owned();
+    let (id, status) = (AskId::from_le_bytes(*id), u16::from_le_bytes(*status));
+    Some(Told { id, status, content_type, body: body.to_vec() })
 }
 
 fn cut(text: &str) -> &str {

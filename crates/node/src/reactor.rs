@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 
-use sandbox::process::{Reactor, Ready};
+use sandbox::process::{Next, Reactor, Ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
@@ -32,8 +32,12 @@ impl EventLoop {
             while let Ok(mut guard) = fd.ready(interest).await {
                 // Before it is read: what comes later is noticed again.
                 guard.clear_ready();
-                if !ready.act() {
-                    return;
+                loop {
+                    match ready.act() {
+                        Next::Wait => break,
+                        Next::Again => tokio::task::yield_now().await,
+                        Next::Over => return,
+                    }
                 }
             }
         });

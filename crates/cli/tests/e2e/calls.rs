@@ -382,3 +382,47 @@ fn calls_end_with_their_caller() {
     }
     assert_eq!(node.call("ask", &json!({"name": "echo", "payload": 5})), (200, json!(5)));
 }
+
+#[test]
+fn an_executable_calls_functions_at_an_address_of_its_own() {
+    if !is_root() || !std::path::Path::new("/usr/bin/curl").exists() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    deployed(&node);
+    let script = "#!/bin/sh\ncurl -s -H 'content-type: application/json' --data-binary @- $SINEW_URL/function/echonode\n";
+    node.ok(&["deploy", node.script("shell", "mode = \"stdin\"\n", script).to_str().unwrap()]);
+    let everything = json!({"text": "grüße", "list": [1, 2.5, null, true]});
+    assert_eq!(node.call("shell", &everything), (200, everything));
+    let (_, problem) = node.call("shell", &json!({"do": "raise"}));
+    assert_eq!((&problem["status"], &problem["component"]), (&json!(500), &json!("function")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("RangeError: not today"), "{problem}");
+    let records = records(&node, problem["request_id"].as_str().unwrap());
+    assert_eq!(records.len(), 2, "{records:?}");
+    // And is called by others as any function is.
+    let asked = json!({"name": "shell", "payload": {"a": 1}});
+    assert_eq!(node.call("ask", &asked), (200, json!({"a": 1})));
+}
+
+#[test]
+fn the_example_does_what_it_says() {
+    if !is_root() || !std::path::Path::new("/usr/bin/curl").exists() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    node.ok(&["deploy", concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/calls")]);
+    let (status, told) = node.call("order", &json!({"items": ["tea", "milk", "gold"]}));
+    let order = json!({"cents": 470, "prices": {"tea": 350, "milk": 120}, "unknown": ["gold"]});
+    assert_eq!((status, told), (200, order));
+    let id = "0198c0de-0000-7000-8000-00000000ca11";
+    let headers = format!("x-request-id: {id}\r\n");
+    let printed =
+        super::http_with(&node.address, "POST /function/receipt", &headers, br#"{"items":["tea"]}"#);
+    assert!(printed.contains("# Your order\n{\"cents\":350,"), "{printed}");
+    let tree = node.ok(&["describe", "--request-id", id]);
+    for function in ["receipt", "order", "price"] {
+        assert!(tree.contains(function), "{tree}");
+    }
+}

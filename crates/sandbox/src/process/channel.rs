@@ -68,6 +68,8 @@ const LOAD_LOG_KEPT: usize = 16 << 10;
 const LOG_PIECE_MAX: usize = (32 << 10) + 1;
 /// What is read at once of a frame whose length is only a promise.
 const READ_PIECE: usize = 1 << 20;
+/// What is taken of one instance before others are looked after.
+const TAKEN_AT_ONCE: usize = 4 << 20;
 /// What is read at once while no long frame is under way.
 const BUFFER_LEN: usize = 64 << 10;
 
@@ -144,6 +146,8 @@ pub(crate) struct Channel {
     written: usize,
     /// What was logged while no call ran, and not taken.
     log: Vec<u8>,
+    /// Bytes that may still be taken before others are looked after.
+    may_take: usize,
 }
 
 /// What has arrived and is not yet a frame.
@@ -162,7 +166,7 @@ impl Channel {
     pub(crate) fn new(stream: UnixStream, bounds: Bounds) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (incoming, outgoing, log) = (Incoming::default(), Vec::new(), Vec::new());
-        Ok(Self { stream, bounds, incoming, outgoing, written: 0, log })
+        Ok(Self { stream, bounds, incoming, outgoing, written: 0, log, may_take: TAKEN_AT_ONCE })
     }
 
     /// The descriptor, to be watched.
@@ -291,22 +295,28 @@ impl Channel {
         }
         let is_writing = !self.flush()?;
         linux::wait_ready(&self.stream, is_writing, left).map_err(|_| Broken::Closed)?;
-        self.incoming.is_drained = false;
+        self.may_read();
         Ok(())
     }
 
     /// Something may have come since [`Channel::read`] found nothing.
     pub(crate) fn may_read(&mut self) {
         self.incoming.is_drained = false;
+        self.may_take = TAKEN_AT_ONCE;
     }
 
-    /// The next frame, if one has come whole.
+    /// More may be there than [`Channel::read`] has taken: others come first.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.incoming.is_drained && self.may_take == 0
+    }
+
+    /// The next frame, if one has come whole and not too much was taken.
     pub(crate) fn read(&mut self) -> Result<Option<Frame>, Broken> {
         loop {
             if let Some((head, payload)) = self.incoming.next(self.bounds)? {
                 return head.decode(payload).map(Some);
             }
-            if self.incoming.is_drained || !self.receive()? {
+            if self.incoming.is_drained || self.may_take == 0 || !self.receive()? {
                 return Ok(None);
             }
         }
@@ -320,6 +330,7 @@ impl Channel {
             Ok(0) => Err(Broken::Closed),
             Ok(read) => {
                 self.incoming.took(read, wanted);
+                self.may_take = self.may_take.saturating_sub(read);
                 Ok(true)
             }
             Err(error) => {

@@ -444,6 +444,11 @@ impl Instance {
         self.channel.is_sending()
     }
 
+    /// Whether more may have come than [`Instance::act`] took at once.
+    pub(crate) fn has_more(&self) -> bool {
+        self.channel.has_more()
+    }
+
     /// Whether calls are under way.
     pub(crate) fn is_busy(&self) -> bool {
         !self.under_way.is_empty()

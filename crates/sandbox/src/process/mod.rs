@@ -54,7 +54,7 @@ pub use linux::Exit;
 pub use options::FunctionsOptions;
 pub use outbound::{Outbound, Outlet};
 pub use pool::Pool;
-pub use reactor::{Reactor, Ready};
+pub use reactor::{Next, Reactor, Ready};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
 pub use secrets::SecretSource;

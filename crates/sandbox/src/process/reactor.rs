@@ -11,8 +11,20 @@ use std::os::fd::OwnedFd;
 /// What is to happen when a descriptor is ready. Called by one thread at a
 /// time, and never blocks.
 pub trait Ready: Send + Sync {
-    /// Something can be read or written now. False: no more is wanted.
-    fn act(&self) -> bool;
+    /// Something can be read or written now.
+    fn act(&self) -> Next;
+}
+
+/// What is wanted after a descriptor was ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// To be called when further bytes come, or there is room again.
+    Wait,
+    /// To be called again as soon as others were looked after: enough was done
+    /// at once, and not all.
+    Again,
+    /// Nothing more.
+    Over,
 }
 
 /// An event loop. Its functions return at once; the descriptors that they take

@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::{Broken, Turn};
 use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others};
-use super::reactor::{Reactor, Ready};
+use super::reactor::{Next, Reactor, Ready};
 use crate::nested::NestedAnswer;
 use crate::streamed::Source;
 use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
@@ -178,8 +178,13 @@ impl Seat {
                 let Some(seat) = seat.upgrade() else { return };
                 let mut held = seat.instance.lock();
                 let Some(held_now) = held.as_mut().filter(|held| held.number == number) else { return };
-                held_now.instance.tell(turn, id, answer);
-                seat.send_rest(held);
+                match held_now.instance.tell(turn, id, answer) {
+                    Ok(()) => seat.send_rest(held),
+                    Err(broken) => {
+                        drop(held);
+                        seat.give_up(number, broken);
+                    }
+                }
             });
             let stop = callees.call(nested, answered);
             let mut held = self.instance.lock();
@@ -223,29 +228,29 @@ impl Seat {
         }
     }
 
-    /// Acts on what has come for this instance; false if it is over.
-    fn act(self: &Arc<Self>, number: u64) -> bool {
+    /// Acts on what has come for this instance, unless it is over.
+    fn act(self: &Arc<Self>, number: u64) -> Next {
         let mut acted = Acted::default();
         let outcome = {
             let mut held = self.instance.lock();
             let outcome = match &mut *held {
-                Some(held) if held.number == number => {
-                    held.instance.act(&mut acted, &|turn| self.source(number, turn))
+                Some(Held { instance, number: same, .. }) if *same == number => {
+                    instance.act(&mut acted, &|turn| self.source(number, turn)).map(|()| instance.has_more())
                 }
-                _ => return false,
+                _ => return Next::Over,
             };
             self.send_rest(held);
             outcome
         };
         tell(acted.ended);
         match outcome {
-            Ok(()) => {
+            Ok(has_more) => {
                 self.ask(number, acted.asked);
-                true
+                if has_more { Next::Again } else { Next::Wait }
             }
             Err(broken) => {
                 self.give_up(number, broken);
-                false
+                Next::Over
             }
         }
     }
@@ -300,7 +305,7 @@ impl Seat {
             return is_busy;
         }
         // An answer that lies there unread is not late, nor is the call behind it unbegun.
-        if !self.act(number) {
+        if self.act(number) == Next::Over {
             return false;
         }
         match self.seen(now) {
@@ -358,8 +363,8 @@ struct Watched {
 }
 
 impl Ready for Watched {
-    fn act(&self) -> bool {
-        self.seat.upgrade().is_some_and(|seat| seat.act(self.number))
+    fn act(&self) -> Next {
+        self.seat.upgrade().map_or(Next::Over, |seat| seat.act(self.number))
     }
 }
 
@@ -367,15 +372,15 @@ impl Ready for Watched {
 struct Corked(Watched);
 
 impl Ready for Corked {
-    fn act(&self) -> bool {
-        let Some(seat) = self.0.seat.upgrade() else { return false };
+    fn act(&self) -> Next {
+        let Some(seat) = self.0.seat.upgrade() else { return Next::Over };
         let mut held = seat.instance.lock();
         if let Some(now) = held.as_mut().filter(|held| held.number == self.0.number) {
             now.is_corked = false;
             now.instance.flush();
             seat.send_rest(held);
         }
-        false
+        Next::Over
     }
 }
 
@@ -383,16 +388,13 @@ impl Ready for Corked {
 struct Writing(Watched);
 
 impl Ready for Writing {
-    fn act(&self) -> bool {
-        let Some(seat) = self.0.seat.upgrade() else { return false };
-        if !seat.act(self.0.number) {
-            return false;
-        }
+    fn act(&self) -> Next {
+        let Some(seat) = self.0.seat.upgrade() else { return Next::Over };
+        let next = seat.act(self.0.number);
         let mut held = seat.instance.lock();
-        held.as_mut().filter(|held| held.number == self.0.number).is_some_and(|held| {
-            held.is_writing = held.instance.is_sending();
-            held.is_writing
-        })
+        let Some(held) = held.as_mut().filter(|held| held.number == self.0.number) else { return Next::Over };
+        held.is_writing = next != Next::Over && held.instance.is_sending();
+        if held.is_writing { next } else { Next::Over }
     }
 }
 

@@ -14,6 +14,8 @@ use crate::world::World;
 pub(crate) const HOSTILE: &[Case] = &[
     ("lies_about_calls", lies_about_calls),
     ("a_flood_of_calls", a_flood_of_calls),
+    ("a_flood_of_bytes", a_flood_of_bytes),
+    ("answers_that_nobody_reads", answers_that_nobody_reads),
     ("calls_where_there_are_none", calls_where_there_are_none),
     ("an_answer_that_comes_after_the_call", an_answer_that_comes_after_the_call),
 ];
@@ -49,12 +51,20 @@ impl Callees for Others {
 
 /// A function that writes these words to its channel, and waits.
 fn writing(language: Language, words: &str) -> String {
+    doing(language, &format!("write({words})"))
+}
+
+/// A function that does this, and waits.
+fn doing(language: Language, statement: &str) -> String {
     match language {
         Language::Python => format!(
             "import os, time, struct\ndef ask(turn, number, name, body):\n    \
              head = struct.pack('<IH', number, len(name)) + name + b'\\0\\0' + body\n    \
              return struct.pack('<IBI', len(head), 10, turn) + head\n\
-             def apply(x):\n    os.write(3, {words})\n    time.sleep(100)\n"
+             def write(words):\n    os.write(3, words)\n\
+             def flood(number, size):\n    write(ask(1, number, b'g', bytes(size)))\n    \
+             if number % 32 == 0: time.sleep(0.01)\n\
+             def apply(x):\n    {statement}\n    time.sleep(100)\n"
         ),
         _ => format!(
             "const fs = require('fs');\nconst ask = (turn, number, name, body) => {{\n\
@@ -62,9 +72,34 @@ fn writing(language: Language, words: &str) -> String {
              const rest = Buffer.concat([head, Buffer.from(name), Buffer.from([0, 0]), Buffer.from(body)]);\n\
              const frame = Buffer.alloc(9); frame.writeUInt32LE(rest.length); frame[4] = 10; frame.writeUInt32LE(turn, 5);\n\
              return Buffer.concat([frame, rest]); }};\n\
-             exports.apply = () => {{ fs.writeSync(3, {words}); return new Promise(() => {{}}); }};\n"
+             const write = (words) => {{ for (let at = 0; at < words.length;)\n\
+             try {{ at += fs.writeSync(3, words, at); }} catch (error) {{ if (error.code !== 'EAGAIN') throw error; }} }};\n\
+             const zeros = Buffer.alloc(1 << 20);\n\
+             const flood = (number, size) => {{ const whole = ask(1, number, 'g', '');\n\
+             whole.writeUInt32LE(whole.length - 9 + size); write(whole);\n\
+             for (; size > 0; size -= zeros.length) write(zeros.subarray(0, size));\n\
+             if (number % 32 === 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10); }};\n\
+             exports.apply = () => {{ {statement}; return new Promise(() => {{}}); }};\n"
         ),
     }
+}
+
+/// A function that makes calls with bodies of these sizes, so many each, and reads no answer. It gives
+/// the node time, so that never too many are without one.
+fn asking(language: Language, sizes: &[(usize, usize)]) -> String {
+    let statement = match language {
+        Language::Python => format!(
+            "for number, size in enumerate(size for size, count in {sizes:?} for _ in range(count)): \
+             flood(number, size)"
+        ),
+        _ => {
+            let sizes: Vec<String> =
+                sizes.iter().map(|(size, count)| format!("...Array({count}).fill({size})")).collect();
+            let sizes = sizes.join(", ");
+            format!("[{sizes}].forEach((size, number) => flood(number, size))")
+        }
+    };
+    doing(language, &statement)
 }
 
 /// One function in each language.
@@ -121,6 +156,27 @@ fn a_flood_of_calls(language: Language) {
     // One less is allowed.
     let fault = ran(&world, &writing(language, &flood(64)), &silent()).unwrap_err();
     look_alike(fault.code == FailureCode::Deadline, &fault);
+}
+
+fn a_flood_of_bytes(language: Language) {
+    let world = World::new(language);
+    let silent = || Arc::new(Others { are_silent: true, ..Others::default() });
+    let fault = ran(&world, &asking(language, &[(16 << 20, 2), (1, 1)]), &silent()).unwrap_err();
+    assert!(fault.detail.contains("more bytes in calls of other functions at once"), "{fault}");
+    world.assert_others_are_served();
+    // One less is allowed.
+    let fault = ran(&world, &asking(language, &[(16 << 20, 2)]), &silent()).unwrap_err();
+    control(fault.code == FailureCode::Deadline, &fault);
+}
+
+fn answers_that_nobody_reads(language: Language) {
+    let world = World::new(language);
+    let fault = ran(&world, &asking(language, &[(1 << 20, 81), (1000, 1500)]), &Arc::default()).unwrap_err();
+    assert!(fault.detail.contains("whose answers it does not read"), "{fault}");
+    world.assert_others_are_served();
+    // As long as not too many bytes wait, they do.
+    let fault = ran(&world, &asking(language, &[(1 << 20, 60), (1000, 1500)]), &Arc::default()).unwrap_err();
+    control(fault.code == FailureCode::Deadline, &fault);
 }
 
 fn calls_where_there_are_none(language: Language) {

@@ -10,7 +10,7 @@ use objects::{Limits, TreeBuilder};
 use super::*;
 use crate::contract::Fixture;
 use crate::process::language::Language;
-use crate::process::reactor::{Reactor, Ready};
+use crate::process::reactor::{Next, Reactor, Ready};
 
 struct World {
     store: Arc<Store>,
@@ -200,13 +200,13 @@ struct Watchers;
 
 impl Reactor for Watchers {
     fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
-        std::thread::spawn(
-            move || while linux::wait_readable(&fd, Duration::from_secs(1)).is_ok() && ready.act() {},
-        );
+        std::thread::spawn(move || {
+            while linux::wait_readable(&fd, Duration::from_secs(1)).is_ok() && ready.act() != Next::Over {}
+        });
     }
 
     fn when_writable(&self, _: OwnedFd, ready: Box<dyn Ready>) {
-        std::thread::spawn(move || while ready.act() {});
+        std::thread::spawn(move || while ready.act() != Next::Over {});
     }
 
     fn after_this_turn(&self, ready: Box<dyn Ready>) {

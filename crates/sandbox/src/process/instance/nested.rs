@@ -7,13 +7,15 @@
 
 use std::sync::Arc;
 
-use adapter::frame::ASKS_MAX;
+use adapter::frame::{ASKS_BYTES_MAX, ASKS_MAX};
 
 use super::{AskId, Broken, Instance, Turn};
 use crate::nested::{Callees, NestedAnswer, NestedCall};
 
 /// Answers that may wait until the instance reads them, in bytes.
 const UNREAD_MAX: usize = 80 << 20;
+/// What may wait beyond that of notes that an answer is not delivered: more than [`ASKS_MAX`] of them.
+const NOTES_MAX: usize = 64 << 10;
 const NOT_READ: NestedAnswer<'_> = NestedAnswer {
     status: 503,
     content_type: "text/plain",
@@ -23,6 +25,8 @@ const NOT_READ: NestedAnswer<'_> = NestedAnswer {
 /// An ask that has no answer yet.
 pub(super) struct Pending {
     id: AskId,
+    /// Of its body.
+    bytes: usize,
     /// Stops it when it is dropped; there as soon as the call was begun.
     stop: Option<Box<dyn Send>>,
 }
@@ -38,11 +42,15 @@ pub(crate) struct Asked {
 impl Instance {
     /// Notes an ask, if it may be made.
     pub(super) fn asked(&mut self, turn: Turn, id: AskId, nested: NestedCall) -> Result<Asked, Broken> {
-        let pending: usize = self.under_way.iter().map(|call| call.pending.len()).sum();
-        if pending >= ASKS_MAX {
+        let pending = || self.under_way.iter().flat_map(|call| &call.pending);
+        if pending().count() >= ASKS_MAX {
             return Err(Broken::Lie("more calls of other functions at once than it may have"));
         }
-        if self.under_way.iter().any(|call| call.pending.iter().any(|other| other.id == id)) {
+        let bytes = nested.body.len();
+        if pending().map(|other| other.bytes).sum::<usize>() + bytes > ASKS_BYTES_MAX {
+            return Err(Broken::Lie("more bytes in calls of other functions at once than it may have"));
+        }
+        if pending().any(|other| other.id == id) {
             return Err(Broken::Lie("two calls of other functions with one id"));
         }
         let begun = if self.is_serial { 1 } else { usize::MAX };
@@ -50,7 +58,7 @@ impl Instance {
         let call = call.ok_or(Broken::Lie("a call of another function outside of any call"))?;
         let callees = call.others.callees.clone();
         let callees = callees.ok_or(Broken::Lie("a call of another function where there are none"))?;
-        call.pending.push(Pending { id, stop: None });
+        call.pending.push(Pending { id, bytes, stop: None });
         Ok(Asked { turn, id, nested, callees })
     }
 
@@ -67,13 +75,18 @@ impl Instance {
         }
     }
 
-    /// Sends an answer on, if somebody still waits for it.
-    pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) {
-        let Some((pending, at)) = self.pending(turn, id) else { return };
+    /// Sends an answer on, if somebody still waits for it. `Err`: as of [`Instance::act`].
+    pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) -> Result<(), Broken> {
+        let Some((pending, at)) = self.pending(turn, id) else { return Ok(()) };
         pending.swap_remove(at);
-        let is_read = self.channel.unsent_len() + answer.body.len() <= UNREAD_MAX;
+        let unread = self.channel.unsent_len();
+        if unread > UNREAD_MAX + NOTES_MAX {
+            return Err(Broken::Lie("calls of other functions without end, whose answers it does not read"));
+        }
+        let is_read = unread + answer.body.len() <= UNREAD_MAX;
         // If nothing can be sent any more, whoever reads will find out why.
         _ = self.channel.tell(turn, id, if is_read { answer } else { NOT_READ });
         _ = self.channel.flush();
+        Ok(())
     }
 }
