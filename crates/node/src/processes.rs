@@ -437,13 +437,15 @@ impl Processes {
             let why = "it waited for longer than its timeout; it did not run";
             return Err(Fault::new(FailureCode::Deadline, why));
         }
+        let caller = self.nested.caller(self, application, deadline);
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),
             limits,
             procedure,
             deadline: Some(deadline),
-            callees: self.nested.callees(self, application, deadline),
+            callees: caller.clone().map(|caller| caller as _),
+            audience: caller.map(|caller| caller as _),
         };
         Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
     }
