@@ -274,6 +274,7 @@ fn runner_only(bench: &mut Bench, codelet: Handle) -> anyhow::Result<Vec<Sample>
                     procedure: codelet,
                     deadline: None,
                     callees: None,
+                    audience: None,
                 })
             })
             .collect::<anyhow::Result<_>>()?;

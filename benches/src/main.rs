@@ -21,6 +21,7 @@ mod hostile;
 mod invoke;
 mod ray;
 mod relay;
+mod soak;
 mod warm;
 
 use figures::Report;
@@ -28,7 +29,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 11] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -39,6 +40,7 @@ const BENCHES: [Bench; 10] = [
     ("warm", warm::run),
     ("call", call::run),
     ("loop", dev_loop::run),
+    ("soak", soak::run),
 ];
 
 // As `sinew` does.

@@ -18,7 +18,13 @@ const fs = require("node:fs");
 const path = require("node:path");
 const { isUtf8 } = require("node:buffer");
 
-const RESULT_BYTES_MAX = 64 << 20;
+// Of a response that is sent in pieces, and of its head, which is in the first one.
+const STREAM_BYTES_MAX = 1 << 30;
+const STREAM_HEAD_BYTES_MAX = 64 << 10;
+// What has come of a response is kept until some of it has to be waited for, or it is longer than this.
+const KEPT_BYTES_MAX = 256 << 10;
+// So many turns of the queue of microtasks are no waiting.
+const TURNS_AT_ONCE = 16;
 const NAMES_SHOWN_MAX = 8;
 const DEPTH_MAX = 200;
 const STACK_LINES_MAX = 40;
@@ -173,14 +179,85 @@ async function responseAnswer(response) {
   const headers = [];
   // Set-Cookie is the one header that iteration gives once per value.
   for (const [name, value] of response.headers) addHeader(headers, name, value);
-  const pieces = [];
-  let size = 0;
-  for await (const piece of response.body ?? []) {
-    size += piece.byteLength;
-    if (size > RESULT_BYTES_MAX) throw new RangeError(`the response is longer than ${RESULT_BYTES_MAX} bytes`);
-    pieces.push(piece);
+  const sending = new Sending(frame(checkedStatus(response.status), headers), module.outgoing());
+  if (response.body === null) return sending.end();
+  const reader = response.body.getReader();
+  sending.onLeft(() => reader.cancel("nobody waits for the answer any more").catch(() => {}));
+  try {
+    for (;;) {
+      const reading = reader.read();
+      if (sending.isKept && !(await isSettledSoon(reading))) await sending.begin();
+      const { done, value } = await reading;
+      if (done) return sending.end();
+      const piece = bytesOf(value);
+      if (!piece) throw new TypeError(`the body of a Response is a stream of Uint8Arrays, not of ${kindOf(value)}; pipe texts through a TextEncoderStream`);
+      await sending.add(piece);
+    }
+  } catch (error) {
+    reader.cancel(error).catch(() => {});
+    throw error;
   }
-  return Buffer.concat([frame(checkedStatus(response.status), headers), ...pieces]);
+}
+
+const kindOf = (value) => (isObject(value) ? value.constructor?.name ?? "object" : value === null ? "null" : typeof value);
+
+/** Whether a promise is settled without anything to wait for. */
+async function isSettledSoon(promise) {
+  let isSettled = false;
+  const note = () => (isSettled = true);
+  promise.then(note, note);
+  for (let turn = 0; turn < TURNS_AT_ONCE && !isSettled; turn++) await undefined;
+  return isSettled;
+}
+
+/** A result on its way: it is kept until some of it has to be waited for, and from then on it is sent as it comes. */
+class Sending {
+  #outgoing;
+  #kept;
+  #size = 0;
+  // What was sent last: what comes next follows it.
+  #last = null;
+
+  constructor(head, outgoing) {
+    this.head = head;
+    this.#outgoing = outgoing;
+    this.#kept = [head];
+  }
+
+  /** Whether nothing was sent yet. */
+  get isKept() { return this.#kept !== null; }
+
+  onLeft(then) { this.#outgoing.onLeft(then); }
+
+  /** Sends what was kept. */
+  async begin() {
+    if (this.#kept === null) return;
+    if (this.head.length > STREAM_HEAD_BYTES_MAX) {
+      throw new RangeError(`the headers have ${this.head.length} bytes; a stream's have at most ${STREAM_HEAD_BYTES_MAX}`);
+    }
+    const kept = Buffer.concat(this.#kept);
+    this.#kept = null;
+    await this.#send(kept);
+  }
+
+  #send(bytes) {
+    this.#last = this.#last === null ? this.#outgoing.send(bytes) : this.#last.then(() => this.#outgoing.send(bytes));
+    return this.#last;
+  }
+
+  /** Some more of the body. */
+  async add(piece) {
+    this.#size += piece.length;
+    if (this.#size > STREAM_BYTES_MAX) throw new RangeError(`the response is longer than ${STREAM_BYTES_MAX} bytes`);
+    if (this.#kept === null) return piece.length > 0 ? this.#send(piece) : undefined;
+    this.#kept.push(piece);
+    if (this.#size > KEPT_BYTES_MAX) await this.begin();
+  }
+
+  /** What is left of it, for the end of the call. */
+  end() {
+    return this.#kept === null ? this.#last.then(() => Buffer.alloc(0)) : Buffer.concat(this.#kept);
+  }
 }
 
 // ----------------------------------------------------------------- requests
@@ -443,7 +520,7 @@ function viaHttp(handler) {
   return (_request, headBytes, body) =>
     new Promise((resolve, reject) => {
       const { method = "POST", path: place = "/", query = "", headers = [] } = new Head(headBytes).http;
-      const socket = new MemorySocket().on("error", reject);
+      const socket = new MemorySocket(module.outgoing()).on("error", reject);
       const req = new http.IncomingMessage(socket);
       Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });
       req.rawHeaders = headers.flat();
@@ -451,7 +528,7 @@ function viaHttp(handler) {
       const res = new http.ServerResponse(req);
       asPlainText(res);
       res.assignSocket(socket);
-      res.once("finish", () => attempt(reject, () => resolve(socket.answer())));
+      res.once("finish", () => socket.answer().then(resolve, reject));
       res.once("close", () => reject(socket.errored ?? new Error("the handler closed the connection without an answer")));
       req.push(body);
       req.push(null);
@@ -483,25 +560,50 @@ function asPlainText(res) {
 function memorySocket() {
   const { Duplex } = require("node:stream");
   return class MemorySocket extends Duplex {
+    // What was written, until the head is known and what follows it is sent as it comes.
     pieces = [];
     size = 0;
+    sending = null;
+    later = null;
     remoteAddress = "127.0.0.1";
     remotePort = 0;
     encrypted = false;
+
+    constructor(outgoing) {
+      super();
+      this.outgoing = outgoing;
+    }
 
     _read() {}
 
     _write(piece, encoding, done) {
       const bytes = typeof piece === "string" ? Buffer.from(piece, encoding) : piece;
+      if (this.sending) return void this.sending.add(bytes).then(() => done(), done);
+      this.pieces.push(bytes);
       this.size += bytes.length;
-      // What is over the limit is dropped; the answer is an error then.
-      if (this.size <= RESULT_BYTES_MAX) this.pieces.push(bytes);
-      done();
+      // What is written in one go is the whole answer; else the first of it need not wait for the rest.
+      this.later ??= setImmediate(() => this.begin().catch((error) => this.destroy(error)));
+      if (this.size <= KEPT_BYTES_MAX) return void done();
+      this.begin().then(() => done(), done);
     }
 
-    answer() {
-      if (this.size > RESULT_BYTES_MAX) throw new RangeError(`the response is longer than ${RESULT_BYTES_MAX} bytes`);
-      return wireAnswer(this.pieces);
+    /** Sends what was written so far, if its head is whole. */
+    async begin() {
+      const read = this.sending ? null : wireAnswer(this.pieces);
+      if (read === null) return;
+      this.sending = new Sending(read.head, this.outgoing);
+      this.sending.onLeft(() => this.destroy(new Error("nobody waits for the answer any more")));
+      this.pieces = [];
+      await this.sending.add(read.rest);
+      await this.sending.begin();
+    }
+
+    /** What is left of the result. */
+    async answer() {
+      clearImmediate(this.later);
+      if (this.sending) return this.sending.end();
+      const { head, rest } = wireAnswer(this.pieces);
+      return Buffer.concat([head, rest]);
     }
 
     setTimeout() { return this; }
@@ -512,17 +614,18 @@ function memorySocket() {
   };
 }
 
-/** The result that stands for what a ServerResponse wrote. */
+/** The head of the result that stands for what a ServerResponse wrote, and the beginning of its body; null if the head is not whole. */
 function wireAnswer(pieces) {
   const wire = Buffer.concat(pieces);
   const end = wire.indexOf("\r\n\r\n");
+  if (end < 0) return null;
   const [first, ...lines] = wire.toString("latin1", 0, end).split("\r\n");
   const headers = [];
   for (const line of lines) {
     const colon = line.indexOf(":");
     addHeader(headers, line.slice(0, colon), line.slice(colon + 1));
   }
-  return Buffer.concat([frame(checkedStatus(Number(first.split(" ")[1])), headers), wire.subarray(end + 4)]);
+  return { head: frame(checkedStatus(Number(first.split(" ")[1])), headers), rest: wire.subarray(end + 4) };
 }
 
 // ------------------------------------------------------------------ loading

@@ -35,12 +35,25 @@ async function load(files, settings = {}, layers = []) {
     "app-root": path.join(root, "app"), "layers-root": path.join(root, "layers"), ...settings,
   };
   const module = new Module("function.js");
+  // What the template gives it: where pieces of an answer go. Each takes a turn of the loop.
+  const sent = [];
+  const left = [];
+  module.outgoing = () => ({
+    send: async (bytes) => {
+      await new Promise(setImmediate);
+      sent.push(Buffer.from(bytes));
+    },
+    onLeft: (then) => left.push(then),
+  });
   module._compile(`const SETTINGS = ${JSON.stringify(all)};\n${ADAPTER}`, path.join(root, "function.js"));
   await module.exports.ready;
   const raw = async (body = "", head = null) => {
     const bytes = head ? headOf(head) : Buffer.alloc(0);
-    const result = await module.exports.apply(ID, bytes, Buffer.from(body));
-    assert(Buffer.isBuffer(result));
+    sent.length = 0;
+    const last = await module.exports.apply(ID, bytes, Buffer.from(body));
+    assert(Buffer.isBuffer(last));
+    assert(sent.length === 0 || last.length === 0, "after pieces nothing is left");
+    const result = Buffer.concat([...sent, last]);
     // The highest bit says that nobody shall remember the answer.
     const length = result.readUInt32LE(0);
     const end = 4 + (length % 0x80000000);
@@ -49,7 +62,7 @@ async function load(files, settings = {}, layers = []) {
     return [status, headers, result.subarray(end)];
   };
   const call = async (...all) => (await raw(...all))[2].toString();
-  return Object.assign(call, { raw, exports: module.exports });
+  return Object.assign(call, { raw, sent, left, exports: module.exports });
 }
 
 function restore() {
@@ -271,7 +284,7 @@ test("what goes wrong with req and res", async () => {
     ["exports.handler = (req, res) => { res.destroy(); };", /closed the connection without an answer/],
     ["exports.handler = (req, res, next) => next(new Error('mine'));", /mine/],
     ["exports.handler = (req, res, next) => next();", /nothing follows/],
-    ["exports.handler = (req, res) => { res.end(Buffer.alloc((64 << 20) + 1)); };", /longer than/],
+    ["exports.handler = (req, res) => { res.setHeader('a', 'b'.repeat(70000)); res.write('x'); setImmediate(() => setImmediate(() => res.end())); };", /the headers have/],
   ]) {
     const call = await load(source);
     await assert.rejects(() => call(), pattern, source);
@@ -371,4 +384,75 @@ test("what few handlers need is not loaded for the others", () => {
 test("a user's file may be called as this one", async () => {
   const call = await load({ "function.js": "exports.handler = () => { throw new Error('mine'); };" }, { handler: "function.handler" });
   assert.match((await call().catch((error) => error)).stack, /app\/function\.js:1/);
+});
+
+/** A handler's source, of the form fetch, whose body is a stream of what `source` does with its controller. */
+const streaming = (source) => `exports.fetch = () => new Response(new ReadableStream(${source}));`;
+
+test("what is there at once is one answer, however it was written", async () => {
+  const sources = [
+    "exports.fetch = () => new Response('x'.repeat(5));",
+    streaming("{ start(to) { for (let n = 0; n < 5; n++) to.enqueue(Buffer.from('x')); to.close(); } }"),
+    streaming("{ pull(to) { to.enqueue(Buffer.from('x')); if ((this.n = (this.n ?? 0) + 1) === 5) to.close(); } }"),
+    "exports.handler = (req, res) => res.end('xxxxx');",
+    "exports.handler = (req, res) => { for (let n = 0; n < 4; n++) res.write('x'); res.end('x'); };",
+  ];
+  for (const source of sources) {
+    const call = await load(source, { handler: source.includes("fetch") ? "index.fetch" : "index.handler" });
+    assert.deepEqual([(await call()), call.sent.length], ["xxxxx", 0], source);
+  }
+});
+
+test("what has to be waited for is sent as it comes", async () => {
+  const later = "for (let turn = 0; turn < 3; turn++) await new Promise(setImmediate);";
+  const sources = [
+    streaming(`{ async start(to) { to.enqueue(Buffer.from('one')); ${later} to.enqueue(Buffer.from('two')); to.close(); } }`),
+    `exports.handler = async (req, res) => { res.write('one'); ${later} res.write('two'); res.end(); };`,
+  ];
+  for (const source of sources) {
+    const call = await load(source, { handler: source.includes("fetch") ? "index.fetch" : "index.handler" });
+    assert.equal(await call(), "onetwo");
+    const [head, ...rest] = call.sent;
+    assert(head.toString().endsWith("one"), source);
+    assert.deepEqual(rest.map(String), ["two"]);
+  }
+});
+
+test("a head is sent before there is anything of the body", async () => {
+  const later = "for (let turn = 0; turn < 3; turn++) await new Promise(setImmediate);";
+  const call = await load(streaming(`{ async pull(to) { ${later} to.enqueue(Buffer.from('x')); to.close(); } }`), { handler: "index.fetch" });
+  const [status, , body] = await call.raw();
+  assert.deepEqual([status, body.toString(), call.sent.length], [200, "x", 2]);
+});
+
+test("what is long is sent in its order, and not kept", async () => {
+  const sources = [
+    "exports.handler = (req, res) => { for (let n = 0; n < 40; n++) res.write(String.fromCharCode(65 + n).repeat(10000)); res.end('.'); };",
+    streaming("{ start(to) { for (let n = 0; n < 40; n++) to.enqueue(Buffer.alloc(10000, 65 + n)); to.enqueue(Buffer.from('.')); to.close(); } }"),
+  ];
+  const whole = Array.from({ length: 40 }, (_, n) => String.fromCharCode(65 + n).repeat(10000)).join("") + ".";
+  for (const source of sources) {
+    const call = await load(source, { handler: source.includes("fetch") ? "index.fetch" : "index.handler" });
+    const [, , body] = await call.raw();
+    assert.equal(body.toString("latin1") === whole, true, source);
+    assert(call.sent.length > 1, source);
+  }
+});
+
+test("who makes a body hears that nobody waits for it", async () => {
+  const call = await load(
+    streaming("{ start(to) { this.to = to; to.enqueue(Buffer.from('x')); }, cancel(why) { globalThis.heard = why; } }"),
+    { handler: "index.fetch" },
+  );
+  const ended = call();
+  while (call.left.length === 0 || call.sent.length === 0) await new Promise(setImmediate);
+  call.left.forEach((then) => then());
+  assert.equal(await ended, "x");
+  assert.match(globalThis.heard, /nobody waits/);
+  delete globalThis.heard;
+});
+
+test("a stream of something else says what it is", async () => {
+  const call = await load(streaming("{ async start(to) { await null; to.enqueue(7); to.close(); } }"), { handler: "index.fetch" });
+  await assert.rejects(call(), /a stream of Uint8Arrays, not of number/);
 });

@@ -30,7 +30,7 @@
   const { Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
 
-  const VERSION = 4;
+  const VERSION = 5;
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
@@ -48,10 +48,13 @@
   /* The turn of what happens outside of calls. */
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-  const [ASK, TOLD] = [10, 11];
+  const [ASK, TOLD, PIECE, ROOM, LEFT] = [10, 11, 12, 13, 14];
   /* Of calls of other functions: how many may have no answer yet, and bytes of name, type and body. */
   const ASKS_MAX = 64;
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
+  /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
+  const STREAM_WINDOW = 256 << 10;
+  const PIECE_BYTES_MAX = 64 << 10;
   /* Bytes of the bodies of all of them. */
   const ASKS_BYTES_MAX = 32 << 20;
   /* How many numbers Node draws in advance. */
@@ -350,6 +353,8 @@
       if (kind === LOAD) this.load(payload);
       else if (kind === CALL) this.call(number, payload);
       else if (kind === TOLD) this.told(payload);
+      else if (kind === ROOM) this.roomFor(number, payload.readUInt32LE(0));
+      else if (kind === LEFT) this.left(number);
     }
 
     /* Calls the function of a name: a promise of status, type and body of the
@@ -401,6 +406,51 @@
       asked.resolve([payload.readUInt16LE(4), payload.toString('utf8', 8, bodyAt), payload.subarray(bodyAt)]);
     }
 
+    /* The result of the call that runs, for whoever sends it in pieces; the first one has its head, whole. */
+    outgoing() {
+      const turn = this.current();
+      return { send: (bytes) => this.sendPieces(turn, bytes), onLeft: (then) => this.streamOf(turn).onLeft.push(then) };
+    }
+
+    streamOf(turn) {
+      return (turn.stream ??= { room: STREAM_WINDOW, hasLeft: false, onRoom: [], onLeft: [] });
+    }
+
+    /* Sends bytes at the pace at which the client takes them; one after the other. */
+    async sendPieces(turn, bytes) {
+      if (turn === null) throw new Error('an answer is sent while its request is handled');
+      const stream = this.streamOf(turn);
+      for (let at = 0; at < bytes.length; at += PIECE_BYTES_MAX) {
+        const piece = bytes.subarray(at, at + PIECE_BYTES_MAX);
+        while (stream.room < piece.length && !stream.hasLeft && this.turns.has(turn)) {
+          await new Promise((resolve) => stream.onRoom.push(resolve));
+        }
+        if (stream.hasLeft || !this.turns.has(turn)) throw new Error('nobody waits for the answer any more');
+        stream.room -= piece.length;
+        this.send(PIECE, turn.number, [piece]);
+      }
+    }
+
+    /* The stream of a call that runs. */
+    streamOfNumber(number) {
+      for (const turn of this.turns) if (turn.number === number) return this.streamOf(turn);
+      return null;
+    }
+
+    roomFor(number, bytes) {
+      const stream = this.streamOfNumber(number);
+      if (stream === null) return;
+      stream.room += bytes;
+      for (const resolve of stream.onRoom.splice(0)) resolve();
+    }
+
+    left(number) {
+      const stream = this.streamOfNumber(number);
+      if (stream === null) return;
+      stream.hasLeft = true;
+      for (const then of [...stream.onRoom.splice(0), ...stream.onLeft.splice(0)]) then();
+    }
+
     forget(id, asked) {
       this.asked.delete(id);
       this.askedBytes -= asked.bytes;
@@ -416,7 +466,7 @@
       const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
       const turn = this.begin(OUTSIDE);
       try {
-        const { apply, ready } = compile(name, payload.toString('utf8', nameEnd), (...all) => this.ask(...all));
+        const { apply, ready } = compile(name, payload.toString('utf8', nameEnd), this);
         this.apply = apply;
         // A module may need more than this turn of the loop, as ES modules do.
         // What was rejected and not caught is known after the last of them.
@@ -491,6 +541,7 @@
     /* One answer to each question; what comes later is too late. */
     answer(turn, kind, parts) {
       if (!this.turns.delete(turn)) return;
+      for (const resolve of turn.stream?.onRoom.splice(0) ?? []) resolve();
       for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.send(kind, turn.number, parts);
@@ -543,10 +594,11 @@
   }
 
   /* What a CommonJS module with this source exports: the function `apply`, and
-   * maybe `ready`, a promise. It finds `ask` in its `module`. */
-  function compile(name, source, ask) {
+   * maybe `ready`, a promise. It finds `ask` and `outgoing` in its `module`. */
+  function compile(name, source, instance) {
     const module = new Module(name, null);
-    module.ask = ask;
+    module.ask = (...all) => instance.ask(...all);
+    module.outgoing = () => instance.outgoing();
     module.filename = `${name}.js`;
     module.paths = [];
     module._compile(source, module.filename);

@@ -22,6 +22,9 @@ from binascii import a2b_base64
 __tracebackhide__ = True
 
 RESULT_BYTES_MAX = 64 << 20
+# Of a response that is sent in pieces, and of one piece; the first has the head.
+STREAM_BYTES_MAX = 1 << 30
+PIECE_BYTES_MAX = 64 << 10
 NAMES_SHOWN_MAX = 8
 DEPTH_MAX = 200
 STACK_FRAMES_MAX = 16
@@ -561,6 +564,8 @@ class Exchange:
         self.status, self.headers, self.pieces, self.size = None, [], [], 0
         self.finished = asyncio.Event()
         self.received = False
+        # Whether the response is sent in pieces; before that it is kept.
+        self.streams = False
 
     async def run(self):
         try:
@@ -592,11 +597,35 @@ class Exchange:
                 raise RuntimeError("a piece of the response's body came before its start, or after its end")
             piece = bytes(message.get("body", b""))
             self.size += len(piece)
-            if self.size > RESULT_BYTES_MAX:
-                raise ValueError(f"the response is longer than {RESULT_BYTES_MAX} bytes")
-            self.pieces.append(piece)
-            if not message.get("more_body"):
+            has_more = message.get("more_body", False)
+            most = STREAM_BYTES_MAX if has_more or self.streams else RESULT_BYTES_MAX
+            if self.size > most:
+                raise ValueError(f"the response is longer than {most} bytes")
+            if not (has_more or self.streams):
+                self.pieces.append(piece)
+            elif self.streams:
+                await self.stream(piece)
+            else:
+                head = framed(self.status, self.headers)
+                if len(head) > PIECE_BYTES_MAX:
+                    raise ValueError(f"the headers have {len(head)} bytes; a stream's have at most {PIECE_BYTES_MAX}")
+                self.streams = True
+                await self.stream(head + piece)
+            if not has_more:
                 self.finished.set()
+
+    async def stream(self, data):
+        """Sends a part of the response, at the pace at which the client takes it."""
+        import asyncio
+
+        for start in range(0, len(data), PIECE_BYTES_MAX):
+            piece = data[start : start + PIECE_BYTES_MAX]
+            while not stream(piece):  # noqa: F821 - the template's
+                await asyncio.get_running_loop().run_in_executor(None, wait_for_room, len(piece))  # noqa: F821
+
+    def result(self):
+        """What is left of it, for the end of the call."""
+        return b"" if self.streams else b"".join((framed(self.status, self.headers), *self.pieces))
 
     def tell(self, error):
         import traceback
@@ -612,7 +641,7 @@ def asgi(app):
     def scope_of(head):
         path = head.get("path", "/")
         return {
-            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
             "method": head.get("method", "POST"), "scheme": "http", "root_path": "",
             "path": unquote(path), "raw_path": path.encode(), "query_string": head.get("query", "").encode(),
             "headers": [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
@@ -626,7 +655,7 @@ def asgi(app):
             event_loop().run_until_complete(exchange.run())
         except BaseException as error:
             raise users_part(error)  # noqa: B904
-        return b"".join((framed(exchange.status, exchange.headers), *exchange.pieces))
+        return exchange.result()
 
     return apply
 

@@ -53,11 +53,25 @@ class Function:
     def load(self):
         module = self.module = types.ModuleType("function")
         module.__file__ = "function.py"
+        # What the template gives it: pieces of an answer, and how many it takes now.
+        self.sent, self.room, self.waits = [], 1 << 30, 0
+        module.stream, module.wait_for_room = self.stream, self.wait_for_room
         sys.modules["function"] = module
         source = f"SETTINGS = {self.settings!r}\n{ADAPTER}"
         exec(compile(source, "function.py", "exec", dont_inherit=True), module.__dict__)
         self.apply = module.apply
         return self
+
+    def stream(self, piece):
+        if len(piece) > self.room:
+            return False
+        self.room -= len(piece)
+        self.sent.append(piece)
+        return True
+
+    def wait_for_room(self, size):
+        self.waits += 1
+        self.room += size
 
     def close(self):
         if self.module._loop:
@@ -80,8 +94,11 @@ class Function:
         if isinstance(body, str):
             body = body.encode()
         encoded = head_of(**head) if head else b""
+        self.sent = []
         result = self.apply(ID, encoded, body)
         assert isinstance(result, bytes)
+        assert not (self.sent and result), "after pieces nothing is left"
+        result = b"".join(self.sent) or result
         # The highest bit says that nobody shall remember the answer.
         length = int.from_bytes(result[:4], "little")
         end = 4 + (length & 0x7FFFFFFF)
@@ -356,6 +373,38 @@ class Asgi(Case):
                     task.cancel()
             """
         self.assertEqual(self.function(source)(), "xxx")
+
+    STREAM = """
+        async def handler(scope, receive, send):
+            assert scope["type"] == "http"
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            for piece in PIECES:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body"})
+        """
+
+    def streaming(self, pieces, headers=()):
+        return self.function(f"PIECES, HEADERS = {pieces}, {headers!r}\n" + textwrap.dedent(self.STREAM))
+
+    def test_pieces_are_sent_as_they_come(self):
+        function = self.streaming('[b"one", b"", b"two"]')
+        self.assertEqual(function(), "onetwo")
+        head, *rest = function.sent
+        self.assertTrue(head.endswith(b"one"), "the first piece has the head")
+        self.assertEqual(rest, [b"two"], "nothing is no piece")
+
+    def test_who_takes_little_is_waited_for(self):
+        function = self.streaming('[b"x" * 200_000]')
+        function.room = 100_000
+        self.assertEqual(len(function()), 200_000)
+        self.assertLessEqual(max(map(len, function.sent)), 64 << 10)
+        self.assertGreater(function.waits, 1)
+
+    def test_a_head_fits_into_the_first_piece(self):
+        function = self.streaming('[b"x"]', [(b"a", b"b" * 70_000)])
+        with self.assertRaisesRegex(ValueError, "the headers have"):
+            function()
+        self.assertEqual(function.sent, [])
 
     def test_what_goes_wrong(self):
         start = 'assert scope["type"] == "http"; await send({"type": "http.response.start", "status": %s}); '

@@ -31,7 +31,7 @@ import threading
 import traceback
 import types
 
-VERSION = 4
+VERSION = 5
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
@@ -47,9 +47,12 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 # The turn of what happens outside of calls.
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
+PIECE, ROOM, LEFT = range(12, 15)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
+# Of a result that is sent in pieces: bytes before the node asks for more.
+STREAM_WINDOW = 256 << 10
 # Bytes of the bodies of all of them.
 ASKS_BYTES_MAX = 32 << 20
 
@@ -233,6 +236,19 @@ class Channel:
             # A signal's handler may raise: what has come is kept for whoever reads next.
             self.data, self.at = b"".join(filter(None, pieces)), 0
 
+    def has_more(self):
+        """Whether something has come; without waiting."""
+        if self.at < len(self.data):
+            return True
+        try:
+            data = self.stream.recv(BUFFER_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        if not data:
+            os._exit(0)
+        self.data, self.at = data, 0
+        return True
+
     def frame(self):
         """The next one: length, kind, turn, and from whom to receive the rest."""
         return *FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size)), self
@@ -260,8 +276,9 @@ class Received:
 
 
 class Callees:
-    """Calls of other functions. Threads may make them at the same time: one of
-    those that wait reads the channel, and hands the others what is theirs."""
+    """What a call has to do with the node while it runs: calls of other functions,
+    and its result in pieces. Threads may do so at the same time: one of those that
+    wait reads the channel, and hands the others what is theirs."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -273,6 +290,8 @@ class Callees:
         # Bytes of their bodies.
         self.bytes = 0
         self.is_reading = False
+        # Bytes of a result that may be sent, and whether nobody wants them any more.
+        self.room, self.has_left = STREAM_WINDOW, False
         # Frames that are no answers, received by a thread that waits for one: the
         # node sends the next calls before the one that runs has ended.
         self.orders = collections.deque()
@@ -280,7 +299,7 @@ class Callees:
         self.head = None
 
     def begin(self, turn):
-        self.turn = turn
+        self.turn, self.room, self.has_left = turn, STREAM_WINDOW, False
 
     def end(self):
         """The call that runs is over, and with it those that it made."""
@@ -317,6 +336,27 @@ class Callees:
                 self.answers.pop(number, None)
                 self.bytes -= len(body)
 
+    def stream(self, piece):
+        """Sends the next bytes of the result; false if there is no room for them now.
+        The first ones have the result's head, whole."""
+        with self.changed:
+            while not self.is_reading and self.channel.has_more():
+                self.read()
+            if self.has_left or self.turn == OUTSIDE:
+                raise ConnectionResetError("nobody waits for the answer any more")
+            if self.room < len(piece):
+                return False
+            self.room -= len(piece)
+            self.channel.send(PIECE, self.turn, piece)
+            return True
+
+    def wait_for_room(self, size):
+        """Waits until so many bytes of the result may be sent, or nobody wants them."""
+        with self.changed:
+            turn = self.turn
+            is_over = lambda: self.has_left or self.room >= size or self.turn != turn  # noqa: E731
+            self.wait(is_over, lambda: None)
+
     def next_order(self):
         """The next frame that is nobody's answer, as `Channel.frame` tells it."""
         # Nobody can begin to wait for an answer now: no call runs.
@@ -330,26 +370,35 @@ class Callees:
         while not is_there():
             if self.is_reading:
                 self.changed.wait()
-                continue
-            self.is_reading = True
-            self.changed.release()
-            try:
-                if self.head is None:
-                    self.head = self.channel.frame()[:3]
-                length, kind, turn = self.head
-                payload = self.channel.receive(length)
-                self.head = None
-            finally:
-                self.changed.acquire()
-                self.is_reading = False
-            if kind != TOLD:
-                self.orders.append((length, kind, turn, Received(payload)))
             else:
-                number, status, size = struct.unpack_from("<IHH", payload)
-                if number in self.answers and self.answers[number] is None:
-                    self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
-            self.changed.notify_all()
+                self.read()
         return take()
+
+    def read(self):
+        """Reads one frame, for whoever waits for it."""
+        self.is_reading = True
+        self.changed.release()
+        try:
+            if self.head is None:
+                self.head = self.channel.frame()[:3]
+            length, kind, turn = self.head
+            payload = self.channel.receive(length)
+            self.head = None
+        finally:
+            self.changed.acquire()
+            self.is_reading = False
+        if kind == TOLD:
+            number, status, size = struct.unpack_from("<IHH", payload)
+            if number in self.answers and self.answers[number] is None:
+                self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
+        elif kind in (ROOM, LEFT):
+            # It may be of a call that has ended.
+            if turn == self.turn:
+                self.has_left |= kind == LEFT
+                self.room += struct.unpack("<I", payload)[0] if kind == ROOM else 0
+        else:
+            self.orders.append((length, kind, turn, Received(payload)))
+        self.changed.notify_all()
 
 
 # The answer to a call whose own call has ended.
@@ -420,7 +469,7 @@ class Instance:
                 self.load(rest.receive(length))
             elif kind == CALL:
                 self.call(turn, rest)
-            elif kind == TOLD:
+            elif kind in (TOLD, ROOM, LEFT):
                 # The call that it was for is over.
                 rest.receive(length)
             else:
@@ -438,6 +487,8 @@ class Instance:
             module.__file__ = file
             # Not bound to these callees: a process that the function forks gets others.
             module.ask = lambda *question: self.callees.ask(*question)
+            module.stream = lambda piece: self.callees.stream(piece)
+            module.wait_for_room = lambda size: self.callees.wait_for_room(size)
             sys.modules[name] = module
             text = source.decode()
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)

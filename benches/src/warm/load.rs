@@ -4,25 +4,34 @@
 //! *Saturated*: each connection sends its next request as soon as it has its
 //! answer. *Open loop*: requests are planned at a constant rate, whatever the
 //! server does, and a latency counts from the planned moment, so that a server
-//! that stalls is charged for all that it kept waiting. Every answer is
+//! that stalls is charged for all that it kept waiting. Between two of them the
+//! generator sleeps, by a timer that is exact to some microseconds: one that
+//! looked at the clock would take a processor from the server. Every answer is
 //! compared with the expected one.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;
 use mio::net::TcpStream;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 /// Answers of this length and no more are read.
 const ANSWER_MAX: usize = 64 << 10;
 /// A server that says nothing for so long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// Below this, waiting is looking at the clock: a timer is not as exact.
-const SPIN_BELOW: Duration = Duration::from_micros(1200);
+/// How long is waited for answers where nothing else is to be done.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The timer's token; connections have the lower ones.
+const TIMER: Token = Token(usize::MAX - 1);
 
 /// What is sent, and what must come back.
 pub(crate) struct Exchange {
@@ -100,7 +109,9 @@ pub(crate) fn run(
     let begun = Instant::now();
     let end = begun + duration;
     let mut planned = Plan { pace, begun, made: 0, late: VecDeque::new() };
-    let mut events = Events::with_capacity(connections);
+    let mut events = Events::with_capacity(connections + 1);
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;
+    poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
     let mut heard = begun;
     loop {
         let now = Instant::now();
@@ -115,12 +126,18 @@ pub(crate) fn run(
         } else if load.free.len() == connections {
             break;
         }
-        let wait = if is_over { Duration::from_millis(100) } else { planned.wait(now) };
+        let wait = match planned.left(Instant::now()) {
+            Some(left) if !is_over && !load.free.is_empty() => {
+                wake_in(&timer, left)?;
+                if left.is_zero() { Duration::ZERO } else { PAUSE }
+            }
+            _ => PAUSE,
+        };
         poll.poll(&mut events, Some(wait)).or_else(|error| match error.kind() {
             ErrorKind::Interrupted => Ok(()),
             _ => Err(error),
         })?;
-        for event in &events {
+        for event in events.iter().filter(|event| event.token() != TIMER) {
             load.receive(event.token().0)?;
             heard = Instant::now();
         }
@@ -162,15 +179,21 @@ impl Plan {
         }
     }
 
-    fn wait(&self, now: Instant) -> Duration {
+    /// Until the next moment; `None` if requests wait for connections alone.
+    fn left(&self, now: Instant) -> Option<Duration> {
         match self.pace {
-            Pace::Saturated => Duration::from_millis(100),
-            Pace::Open(rate) => {
-                let left = self.moment(self.made, rate).saturating_duration_since(now);
-                if left < SPIN_BELOW { Duration::ZERO } else { left - SPIN_BELOW }
-            }
+            Pace::Saturated => None,
+            Pace::Open(rate) => Some(self.moment(self.made, rate).saturating_duration_since(now)),
         }
     }
+}
+
+/// Has the timer be ready then; zero: not at all.
+fn wake_in(timer: &OwnedFd, left: Duration) -> anyhow::Result<()> {
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let once = Itimerspec { it_interval: never, it_value: Timespec::try_from(left)? };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
+    Ok(())
 }
 
 struct Load<'a> {

@@ -4,7 +4,7 @@
 //! (`sandbox/src/process/channel.rs`).
 
 /// Of the wire; the templates say the same number.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Instance to node, the first frame.
 pub const HELLO: u8 = 1;
 /// Node to instance: the function.
@@ -27,6 +27,12 @@ pub const UNCONFINED: u8 = 9;
 pub const ASK: u8 = 10;
 /// Node to instance: what the other function answered.
 pub const TOLD: u8 = 11;
+/// Instance to node: the next bytes of a result.
+pub const PIECE: u8 = 12;
+/// Node to instance: how many more bytes of a result it may send.
+pub const ROOM: u8 = 13;
+/// Node to instance: nobody waits for a result any more.
+pub const LEFT: u8 = 14;
 
 /// Names a call on its instance.
 pub type Turn = u32;
@@ -43,6 +49,12 @@ pub const ASK_NAME_MAX: usize = 128;
 pub const ASK_TYPE_MAX: usize = 256;
 /// Bytes of the body of a nested call.
 pub const ASK_BODY_MAX: usize = 16 << 20;
+/// Bytes of a result that may be sent before the node asks for more.
+pub const STREAM_WINDOW: usize = 256 << 10;
+/// Bytes of one piece of a result; the first has all of its head.
+pub const PIECE_MAX: usize = 64 << 10;
+/// Bytes of a result that somebody hears as it comes.
+pub const STREAM_MAX: u64 = 1 << 30;
 /// Bytes of the bodies of all nested calls of one instance that have no answer yet.
 pub const ASKS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of each of the texts of a failure.

@@ -7,7 +7,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use axum::body::Bytes;
 
 use crate::deferred::Callbacks;
 use crate::functions::Functions;
@@ -40,6 +43,9 @@ pub struct EvaluateRequest {
     /// Whether the goal can be asked for again, so that its result is worth
     /// remembering as a whole.
     pub is_repeatable: bool,
+    /// Whether the result of a function is wanted before it is whole; see
+    /// [`Evaluation::begins`].
+    pub streams: bool,
 }
 
 /// The end of an evaluation.
@@ -71,8 +77,24 @@ pub struct Progress {
     pub memo_hits: u64,
 }
 
+/// A function's result on its way. Dropping it before its end says that nobody
+/// waits for it any more.
+pub trait Pieces: Send {
+    /// The next bytes; the first ones have all of the result's head. `None`: no
+    /// more will come, and how the evaluation ended is told soon.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>>;
+}
+
+/// Tells whether a result begins to come before it is whole.
+pub type Beginning<'a> = Pin<Box<dyn Future<Output = Option<Box<dyn Pieces>>> + Send + 'a>>;
+
 /// An evaluation under way. Dropping it cancels whatever nobody else waits for.
 pub trait Evaluation: Send + 'static {
+    /// Waits until the result of a function begins to come before it is whole, if
+    /// that is wanted. `None`: it has ended. To be asked once, and then for the end.
+    fn begins(&mut self) -> Beginning<'_> {
+        Box::pin(std::future::ready(None))
+    }
     /// Resolves once, with the end. A future dropped before that loses
     /// nothing: the next one goes on waiting.
     fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>>;

@@ -5,25 +5,27 @@
 
 mod answer;
 mod recording;
+mod streamed;
 mod trace;
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
 use serde::Serialize;
 
 pub(crate) use answer::Answer;
-pub(crate) use recording::SERVER_TIMING;
-use recording::{Place, Recording, Running};
+use recording::{Place, Recording, Running, SERVER_TIMING};
 pub(crate) use trace::{Span, TRACEPARENT};
 
 use crate::admission::Permit;
-use crate::backend::{EvaluateRequest, Evaluated, Priority};
+use crate::backend::{EvaluateRequest, Evaluated, Pieces, Priority};
 use crate::body::{Buffered, blocking};
 use crate::functions::{Routed, Served};
 use crate::problem::Problem;
@@ -86,6 +88,20 @@ pub(crate) struct Ended {
     pub(crate) log: Vec<u8>,
 }
 
+/// How far an invocation got.
+enum Reached {
+    /// It has ended.
+    End(Evaluated),
+    /// Its result begins to come.
+    Beginning(Box<dyn Pieces>),
+}
+
+/// An answer, and where the rest of its body comes from if that is not all.
+struct Given {
+    answer: Answer,
+    rest: Option<Box<dyn Pieces>>,
+}
+
 /// What a function learns of a request besides its body: the first line, which
 /// every handler needs.
 #[derive(Debug, Serialize)]
@@ -117,8 +133,51 @@ struct HttpLine<'a> {
 }
 
 impl Invocation<'_> {
-    /// Runs it. Dropped before its end, it counts as one whose client has left.
+    /// Runs it, and waits for its end. Dropped before that, it counts as one whose
+    /// client has left.
     pub(crate) async fn run(self, shared: &Arc<Shared>, permit: Permit, body: Buffered) -> Ended {
+        let (given, recording) = self.begin(shared, permit, body, false).await;
+        ended(given.map(|given| given.answer), recording)
+    }
+
+    /// Runs it, and answers as soon as there is something of the answer; the rest
+    /// of its body comes as the function makes it. The same goes for the body that
+    /// is dropped before its end.
+    pub(crate) async fn respond(
+        self,
+        shared: &Arc<Shared>,
+        permit: Permit,
+        body: Buffered,
+    ) -> Result<Response, Problem> {
+        // A pure function's result is remembered, and that of a codelet comes at once.
+        let streams = !(self.served.is_pure || self.served.is_codelet);
+        let (given, recording) = self.begin(shared, permit, body, streams).await;
+        let answer = match given {
+            Ok(Given { answer, rest: Some(rest) }) => {
+                return Ok(streamed::response(answer, rest, recording));
+            }
+            Ok(given) => Ok(given.answer),
+            Err(problem) => Err(problem),
+        };
+        let Ended { answer, timing, .. } = ended(answer, recording);
+        match answer {
+            Ok(answer) => {
+                let mut response = answer.into_response();
+                response.headers_mut().insert(SERVER_TIMING, timing);
+                Ok(response)
+            }
+            Err(problem) => Err(problem.header(SERVER_TIMING, timing)),
+        }
+    }
+
+    /// Has it run until there is an answer, or the beginning of one if it streams.
+    async fn begin(
+        self,
+        shared: &Arc<Shared>,
+        permit: Permit,
+        body: Buffered,
+        streams: bool,
+    ) -> (Result<Given, Problem>, Recording) {
         // What gets no head can make no calls, and is in the trace as far as its caller.
         let has_head = !(self.served.is_pure || self.served.is_codelet);
         let traceparent = if has_head { trace::parent(self.headers) } else { String::new() };
@@ -127,13 +186,9 @@ impl Invocation<'_> {
         let time = self.time();
         let head = if has_head { self.head(traceparent, time) } else { Vec::new() };
         let latest = self.latest();
-        let answer = answer(shared, &self.served, permit, head, body, latest, &mut recording).await;
-        let log = recording.log().to_vec();
-        let (status, failure) = match &answer {
-            Ok(answer) => (answer.status, None),
-            Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
-        };
-        Ended { answer, timing: recording.end(status, failure), log }
+        let asked = Asked { permit, brought: Arc::new((head, body)), latest, streams };
+        let given = answer(shared, &self.served, asked, &mut recording).await;
+        (given, recording)
     }
 
     /// How long it may take.
@@ -199,33 +254,52 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What is asked of a function, as its application has it.
+struct Asked {
+    permit: Permit,
+    /// Head and body.
+    brought: Arc<(Vec<u8>, Buffered)>,
+    latest: Instant,
+    /// The result is wanted before it is whole.
+    streams: bool,
+}
+
+/// The end of an invocation, written down.
+fn ended(answer: Result<Answer, Problem>, recording: Recording) -> Ended {
+    let log = recording.log().to_vec();
+    let (status, failure) = match &answer {
+        Ok(answer) => (answer.status, None),
+        Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
+    };
+    Ended { answer, timing: recording.end(status, failure), log }
+}
+
 async fn answer(
     shared: &Arc<Shared>,
     served: &Arc<Served>,
-    permit: Permit,
-    head: Vec<u8>,
-    body: Buffered,
-    latest: Instant,
+    asked: Asked,
     recording: &mut Recording,
-) -> Result<Answer, Problem> {
-    let brought = Arc::new((head, body));
-    let mut end = run(shared, served, permit.clone(), &brought, latest, recording).await?;
+) -> Result<Given, Problem> {
+    let mut reached = run(shared, served, &asked, recording).await?;
     // An instance that ended before it answered says nothing about the request,
-    // which another one may be asked where the function allows it.
-    if served.is_idempotent && end.failure.is_some_and(|failure| failure.code == FailureCode::Trap) {
+    // which another one may be asked where the function allows it. Of an answer
+    // that has begun a client has a part.
+    if let Reached::End(end) = &reached
+        && served.is_idempotent
+        && end.failure.is_some_and(|failure| failure.code == FailureCode::Trap)
+    {
         tracing::info!(function = served.name, "an instance ended before it answered; another one is asked");
-        end = run(shared, served, permit, &brought, latest, recording).await?;
+        reached = run(shared, served, &asked, recording).await?;
     }
-    if let Some(failure) = end.failure {
-        let detail = failure_detail(shared, &failure).await?;
-        return Err(failed(served, Problem::failure(end.result, &failure, detail), failure.code));
-    }
-    let not_an_answer = |why: &str| {
-        let detail = format!("function {}, version {}: its result {why}", served.name, served.version);
-        Problem::new(StatusCode::BAD_GATEWAY, "bad-result", "The function gave no answer", "function", detail)
+    let end = match reached {
+        Reached::End(end) => end,
+        Reached::Beginning(rest) => return begun(served, rest, recording).await,
     };
+    if let Some(problem) = failure_of(shared, served, &end).await? {
+        return Err(problem);
+    }
     if end.result.names_tree() {
-        return Err(not_an_answer("is a tree"));
+        return Err(not_an_answer(served, "is a tree"));
     }
     let result = end.result;
     let bytes: Bytes = load(shared, result).await?.ok_or_else(|| Problem::object_not_found(result))?;
@@ -233,21 +307,53 @@ async fn answer(
     if !(served.is_pure || served.is_codelet) {
         shared.backend.drop_passed(result);
     }
-    if served.is_codelet {
-        return Ok(Answer::of_codelet(bytes));
-    }
-    answer::read(bytes).map_err(not_an_answer)
+    let answer = match served.is_codelet {
+        true => Answer::of_codelet(bytes),
+        false => answer::read(bytes).map_err(|why| not_an_answer(served, why))?,
+    };
+    Ok(Given { answer, rest: None })
 }
 
-/// Evaluates the application of a function to a request, once.
+/// The answer whose beginning is here.
+async fn begun(
+    served: &Served,
+    mut rest: Box<dyn Pieces>,
+    recording: &mut Recording,
+) -> Result<Given, Problem> {
+    // Whoever begins to send sends the head first, whole.
+    let first = poll_fn(|context| rest.poll_next(context)).await.unwrap_or_default();
+    let answer = answer::read(first).map_err(|why| {
+        recording.ran();
+        not_an_answer(served, why)
+    })?;
+    Ok(Given { answer, rest: Some(rest) })
+}
+
+/// The problem that stands for a failed end.
+async fn failure_of(
+    shared: &Arc<Shared>,
+    served: &Served,
+    end: &Evaluated,
+) -> Result<Option<Problem>, Problem> {
+    let Some(failure) = end.failure else { return Ok(None) };
+    let detail = failure_detail(shared, &failure).await?;
+    Ok(Some(failed(served, Problem::failure(end.result, &failure, detail), failure.code)))
+}
+
+fn not_an_answer(served: &Served, why: &str) -> Problem {
+    let detail = format!("function {}, version {}: its result {why}", served.name, served.version);
+    Problem::new(StatusCode::BAD_GATEWAY, "bad-result", "The function gave no answer", "function", detail)
+}
+
+/// Evaluates the application of a function to a request, once: to its end, or to
+/// the beginning of its result.
 async fn run(
     shared: &Arc<Shared>,
     served: &Arc<Served>,
-    permit: Permit,
-    brought: &Arc<(Vec<u8>, Buffered)>,
-    latest: Instant,
+    asked: &Asked,
     recording: &mut Recording,
-) -> Result<Evaluated, Problem> {
+) -> Result<Reached, Problem> {
+    let Asked { permit, brought, latest, streams } = asked;
     let (goal, passed) = if brought.1.bytes.len() <= INLINE_BYTES_MAX {
         keep(shared, served, &brought.0, &brought.1.bytes)?
     } else {
@@ -255,13 +361,17 @@ async fn run(
         blocking(move || keep(&shared, &served, &brought.0, &brought.1.bytes)).await??
     };
     let deadline = Some(latest.saturating_duration_since(Instant::now()));
-    let request =
-        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: served.is_pure };
+    let (priority, is_repeatable, streams) = (Priority::Normal, served.is_pure, *streams);
+    let request = EvaluateRequest { goal, deadline, priority, is_repeatable, streams };
     let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
-    let end =
-        recording.runs(Running { evaluation, goal, permit, _passed: passed }).evaluation.finished().await;
+    let running = Running { evaluation, goal, permit: permit.clone(), _passed: passed };
+    let evaluation = &mut recording.runs(running).evaluation;
+    if streams && let Some(pieces) = evaluation.begins().await {
+        return Ok(Reached::Beginning(pieces));
+    }
+    let end = evaluation.finished().await;
     recording.ran();
-    Ok(end)
+    Ok(Reached::End(end))
 }
 
 /// What a request consists of, held until it has ended.

@@ -11,10 +11,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 
 use crate::body::blocking;
@@ -317,8 +319,16 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
         Err(problem) => return problem.into_response(),
     };
     let response = answer(request).await;
-    drop(counting);
-    response
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    // It is not whole: the request counts for as long as it lasts.
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            _ = &counting;
+            frame
+        }))
+    })
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ mod text;
 mod unique;
 
 pub use backend::{
-    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Place, Priority,
-    Progress,
+    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge,
+    Pieces, Place, Priority, Progress,
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue};
 use hyper::http::Uri;
@@ -37,8 +37,10 @@ const URL_BYTES_MAX: usize = 2048;
 const LOOKUPS_MAX: usize = 16;
 /// Bytes of an answer that are read, so that the other end sees it taken.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// For one request, from looking up the name to the end of the answer.
+/// For one request, from looking up the name to the answer's status.
 const REQUEST: Duration = Duration::from_secs(30);
+/// For the rest of the answer, within that time or not: nothing depends on it.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// Why a request was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -212,7 +214,8 @@ impl Place {
     }
 }
 
-/// Sends a request on a connection of its own; the status of the answer.
+/// Sends a request on a connection of its own; the status of the answer. It decides,
+/// whatever becomes of the body: who has answered is not asked again.
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> hyper::Result<u16>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -221,14 +224,8 @@ where
     let answered = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
-        let mut body = response.into_body();
-        let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            read += frame.data_ref().map_or(0, |data| data.len() as u64);
-            if read > ANSWER_BYTES_MAX || body.is_end_stream() {
-                break;
-            }
-        }
+        // So that the other end sees it taken, if it is quick about it.
+        _ = timeout(ANSWER, taken(response.into_body())).await;
         Ok(status)
     };
     let mut connection = std::pin::pin!(connection);
@@ -238,6 +235,17 @@ where
         answer = &mut answered => answer,
         // What has arrived is still to be read.
         _ = &mut connection => answered.await,
+    }
+}
+
+/// Reads a body to its end, or a bounded part of it.
+async fn taken(mut body: Incoming) {
+    let mut read = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        read += frame.data_ref().map_or(0, |data| data.len() as u64);
+        if read > ANSWER_BYTES_MAX || body.is_end_stream() {
+            break;
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop, Tally};
 use gateway::{
-    Backend, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions, Gauge, Keys,
-    Place, Priority, Progress,
+    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions,
+    Gauge, Keys, Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
@@ -17,7 +17,9 @@ use store::{BlobWriter, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
 use crate::reclaimer::full_text;
+use crate::requests::Told;
 use crate::running::Node;
+use crate::streams::Outlet;
 
 /// A [`Node`] behind the gateway's trait.
 #[derive(Debug, Clone)]
@@ -101,9 +103,9 @@ impl Backend for NodeBackend {
         };
         // What is asked for once is a function's request: a process has it soon.
         let submitted = if request.is_repeatable {
-            evaluation.node.requests.submit(goal, priority)
+            evaluation.node.requests.submit(goal, priority, request.streams)
         } else {
-            evaluation.node.visitors.submit(goal, priority)
+            evaluation.node.visitors.submit(goal, priority, request.streams)
         };
         match submitted {
             Some(submitted) => evaluation.submitted = Some(submitted),
@@ -247,35 +249,46 @@ struct RunningEvaluation {
     deadline: Option<Duration>,
     is_repeatable: bool,
     known: Option<Handle>,
-    submitted: Option<(Arc<Request>, oneshot::Receiver<Handle>)>,
+    submitted: Option<(Arc<Request>, oneshot::Receiver<Told>)>,
 }
 
 impl RunningEvaluation {
-    async fn wait(&mut self) -> Evaluated {
-        let result = match (&mut self.submitted, self.known) {
-            (Some((request, receiver)), None) => {
-                let result = match self.deadline {
-                    Some(deadline) => {
-                        let left = deadline.saturating_sub(self.begun.elapsed());
-                        match tokio::time::timeout(left, &mut *receiver).await {
-                            Ok(result) => result,
-                            Err(_) => {
-                                self.node.stop(request, Stop::Deadline);
-                                // The worker is not waited for longer: the time is
-                                // over either way.
-                                let told = tokio::time::timeout(STOP_GRACE, &mut *receiver).await;
-                                let overdue = || self.node.failure(FailureCode::Deadline, self.goal);
-                                told.unwrap_or_else(|_| Ok(overdue()))
-                            }
-                        }
+    /// Waits for the result, or until it begins to come; `None` for the former.
+    async fn wait_for_some(&mut self) -> Option<Outlet> {
+        let (Some((request, receiver)), None) = (&mut self.submitted, self.known) else { return None };
+        let told = match self.deadline {
+            Some(deadline) => {
+                let left = deadline.saturating_sub(self.begun.elapsed());
+                match tokio::time::timeout(left, &mut *receiver).await {
+                    Ok(told) => told,
+                    Err(_) => {
+                        self.node.stop(request, Stop::Deadline);
+                        // The worker is not waited for longer: the time is
+                        // over either way.
+                        let told = tokio::time::timeout(STOP_GRACE, &mut *receiver).await;
+                        let overdue = || self.node.failure(FailureCode::Deadline, self.goal);
+                        told.unwrap_or_else(|_| Ok(Told::Result(overdue())))
                     }
-                    None => receiver.await,
-                };
-                // The sender is dropped only when the node shuts down.
-                result.unwrap_or_else(|_| self.node.failure(FailureCode::Cancelled, self.goal))
+                }
             }
-            (_, known) => known.unwrap_or(self.goal),
+            None => (&mut *receiver).await,
         };
+        self.known = Some(match told {
+            Ok(Told::Begins(outlet, rest)) => {
+                *receiver = rest;
+                return Some(outlet);
+            }
+            Ok(Told::Result(result)) => result,
+            // The sender is dropped only when the node shuts down.
+            Err(_) => self.node.failure(FailureCode::Cancelled, self.goal),
+        });
+        None
+    }
+
+    async fn wait(&mut self) -> Evaluated {
+        // Whoever waits for the end alone does not want what comes before.
+        while self.wait_for_some().await.is_some() {}
+        let result = self.known.unwrap_or(self.goal);
         let applied = self.applied();
         self.submitted = None;
         self.known = Some(result);
@@ -324,6 +337,10 @@ impl RunningEvaluation {
 const WORTH_KEEPING_NANOS: u64 = 50_000;
 
 impl Evaluation for RunningEvaluation {
+    fn begins(&mut self) -> Beginning<'_> {
+        Box::pin(async { self.wait_for_some().await.map(|outlet| Box::new(outlet) as _) })
+    }
+
     fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>> {
         Box::pin(self.wait())
     }

@@ -122,6 +122,7 @@ impl Executor {
                     procedure,
                     deadline: None,
                     callees: None,
+                    audience: None,
                 }),
                 _ => {
                     let detail = format!("{handle} was lost before its application began anew; ask again");
@@ -268,6 +269,7 @@ impl Host for Executor {
             procedure,
             deadline: None,
             callees: None,
+            audience: None,
         });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);

@@ -23,6 +23,7 @@ mod running;
 mod secrets;
 mod secured;
 mod server;
+mod streams;
 mod visitors;
 mod workers;
 

@@ -437,13 +437,15 @@ impl Processes {
             let why = "it waited for longer than its timeout; it did not run";
             return Err(Fault::new(FailureCode::Deadline, why));
         }
+        let caller = self.nested.caller(self, application, deadline);
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),
             limits,
             procedure,
             deadline: Some(deadline),
-            callees: self.nested.callees(self, application, deadline),
+            callees: caller.clone().map(|caller| caller as _),
+            audience: caller.map(|caller| caller as _),
         };
         Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
     }
@@ -501,7 +503,9 @@ impl Processes {
             Begun::Over => return Err(Fault::new(FailureCode::Cancelled, "the node is shutting down")),
             Begun::No => {}
         }
-        let policy = PolicyOptions { memory_bytes: self.options.memory_bytes, ..PolicyOptions::default() };
+        let processors = linux::available_cpus().map_or(1, |cpus| cpus.len() as u32);
+        let memory_bytes = self.options.memory_bytes;
+        let policy = PolicyOptions { memory_bytes, processors, ..PolicyOptions::default() };
         let options = FleetOptions { policy, ..FleetOptions::default() };
         let runtimes: Arc<dyn Sandbox> = Arc::clone(&self.runtimes) as _;
         let fleet = Fleet::new(options, runtimes);

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use evaluator::{Priority, Request};
 use objects::Handle;
 use parking_lot::Mutex;
+use sandbox::{Listener, Source};
 use tokio::sync::oneshot;
 
 use crate::Scheduler;
+use crate::streams::{Outlet, stream};
 
 /// Requests that were submitted and not answered.
 #[derive(Debug)]
@@ -22,7 +24,18 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 struct Waiter {
     request: Arc<Request>,
-    sender: oneshot::Sender<Handle>,
+    sender: oneshot::Sender<Told>,
+    /// The result is wanted before it is whole.
+    streams: bool,
+}
+
+/// What is told of a request.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Its result.
+    Result(Handle),
+    /// Its result begins to come; that it is whole is told by the receiver.
+    Begins(Outlet, oneshot::Receiver<Told>),
 }
 
 impl Requests {
@@ -30,31 +43,57 @@ impl Requests {
         Self { scheduler, waiters: Mutex::default() }
     }
 
-    /// Queues a request; `None` if the node has too many.
+    /// Queues a request, whose result may be wanted before it is whole; `None` if the
+    /// node has too many.
     pub(crate) fn submit(
         &self,
         goal: Handle,
         priority: Priority,
-    ) -> Option<(Arc<Request>, oneshot::Receiver<Handle>)> {
+        streams: bool,
+    ) -> Option<(Arc<Request>, oneshot::Receiver<Told>)> {
         let (sender, receiver) = oneshot::channel();
         // Held while submitting: a worker may finish before this returns.
         let mut waiters = self.waiters.lock();
         let request = self.scheduler.submit(goal, priority)?;
-        waiters.insert(request.id(), Waiter { request: Arc::clone(&request), sender });
+        waiters.insert(request.id(), Waiter { request: Arc::clone(&request), sender, streams });
         Some((request, receiver))
     }
 
-    /// Takes a request that the caller begins itself; `None` if the node has too
-    /// many.
+    /// Takes a request that the caller begins itself, whose result may be wanted
+    /// before it is whole; `None` if the node has too many.
     pub(crate) fn take(
         &self,
         goal: Handle,
         priority: Priority,
-    ) -> Option<(Arc<Request>, oneshot::Receiver<Handle>)> {
+        streams: bool,
+    ) -> Option<(Arc<Request>, oneshot::Receiver<Told>)> {
         let (sender, receiver) = oneshot::channel();
         let request = self.scheduler.take_request(goal, priority)?;
-        self.waiters.lock().insert(request.id(), Waiter { request: Arc::clone(&request), sender });
+        let waiter = Waiter { request: Arc::clone(&request), sender, streams };
+        self.waiters.lock().insert(request.id(), waiter);
         Some((request, receiver))
+    }
+
+    /// The result of a request begins to come; once. `None`: it is wanted whole.
+    pub(crate) fn begins(&self, request: u64, source: Box<dyn Source>) -> Option<Box<dyn Listener>> {
+        let mut waiters = self.waiters.lock();
+        let waiter = waiters.get_mut(&request).filter(|waiter| waiter.streams)?;
+        waiter.streams = false;
+        let (sender, receiver) = oneshot::channel();
+        let first = std::mem::replace(&mut waiter.sender, sender);
+        drop(waiters);
+        let (inlet, outlet) = stream(source);
+        // Who has left drops what is sent here, and the source hears of that: not
+        // now, for whoever tells of the beginning holds the instance.
+        match first.send(Told::Begins(outlet, receiver)) {
+            Ok(()) => Some(Box::new(inlet)),
+            Err(told) => {
+                if let Told::Begins(outlet, _) = told {
+                    outlet.forget();
+                }
+                Some(Box::new(inlet))
+            }
+        }
     }
 
     /// All that were not answered yet.
@@ -68,7 +107,7 @@ impl Requests {
         self.scheduler.retire(request);
         if let Some(waiter) = waiter {
             // Whoever asked may have left; the result is remembered anyway.
-            let _ = waiter.sender.send(result);
+            let _ = waiter.sender.send(Told::Result(result));
         }
     }
 }

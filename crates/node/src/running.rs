@@ -25,7 +25,7 @@ use crate::keys::Keys;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
-use crate::requests::Requests;
+use crate::requests::{Requests, Told};
 use crate::secrets::Secrets;
 use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
@@ -188,8 +188,12 @@ impl Node {
     /// value. `None` if the node has too many requests or is stopping. Not
     /// for the event loop: it blocks.
     pub fn evaluate_blocking(&self, goal: Handle) -> Option<Handle> {
-        let (_, receiver) = self.requests.submit(goal, Priority::Normal)?;
-        receiver.blocking_recv().ok()
+        let (_, receiver) = self.requests.submit(goal, Priority::Normal, false)?;
+        match receiver.blocking_recv().ok()? {
+            Told::Result(result) => Some(result),
+            // Only where it is wanted.
+            Told::Begins(..) => None,
+        }
     }
 
     /// The node's store.

@@ -12,11 +12,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use evaluator::{Event, Job, JobId, Priority, Progress, Request};
 use objects::Handle;
 use parking_lot::Mutex;
+use sandbox::{Listener, Source};
 use store::Object;
 use tokio::sync::oneshot;
 
 use crate::executor::Executor;
-use crate::requests::Requests;
+use crate::requests::{Requests, Told};
 use crate::{Evaluator, Scheduler};
 
 /// An evaluator and its world.
@@ -42,17 +43,18 @@ impl Visitors {
     }
 
     /// Takes a request and walks it as far as it goes without waiting; `None`
-    /// if the node has too many.
+    /// if the node has too many. Whether its result may come before it is whole.
     pub(crate) fn submit(
         &self,
         goal: Handle,
         priority: Priority,
-    ) -> Option<(Arc<Request>, oneshot::Receiver<Handle>)> {
+        streams: bool,
+    ) -> Option<(Arc<Request>, oneshot::Receiver<Told>)> {
         let taken = self.free.lock().pop();
         let Some((mut evaluator, mut executor)) = taken else {
-            return self.requests.submit(goal, priority);
+            return self.requests.submit(goal, priority, streams);
         };
-        let submitted = self.requests.take(goal, priority);
+        let submitted = self.requests.take(goal, priority, streams);
         if let Some((request, _)) = &submitted {
             executor.begin(request);
             let progress = evaluator.evaluate(&mut executor, request, goal);
@@ -61,6 +63,11 @@ impl Visitors {
         }
         self.free.lock().push((evaluator, executor));
         submitted
+    }
+
+    /// The result of a request begins to come. `None`: it is wanted whole.
+    pub(crate) fn begins(&self, request: u64, source: Box<dyn Source>) -> Option<Box<dyn Listener>> {
+        self.requests.begins(request, source)
     }
 
     /// Delivers an event to a job; one that a visitor has begun goes on here.
@@ -96,6 +103,11 @@ impl Visiting {
     pub(crate) fn set(&self, visitors: &Arc<Visitors>) {
         // Once, by the node.
         _ = self.0.set(Arc::downgrade(visitors));
+    }
+
+    /// The result of a request begins to come. `None`: it is wanted whole.
+    pub(crate) fn begins(&self, request: u64, source: Box<dyn Source>) -> Option<Box<dyn Listener>> {
+        self.0.get().and_then(Weak::upgrade)?.begins(request, source)
     }
 
     /// Delivers an event to a job.

@@ -153,6 +153,19 @@ impl Embedded {
             tracing::error!(%id, "a message ends that is not under way");
             return Ok(());
         };
+        let (leaving, bytes) = match end {
+            End::Succeeded(_) => (1, entry.bytes),
+            End::Retry { .. } | End::Dead { .. } => (0, 0),
+        };
+        let room = |follow| ledger.check_room_beside(follow, leaving, bytes, &self.options);
+        let (end, follow) = match follow.map(room) {
+            // What follows is most of what a queue may come to hold: its bounds are those of all.
+            Some(Err(error)) => {
+                let reason = format!("it was made, but what came of it cannot be sent: {error}");
+                (End::Dead { reason }, None)
+            }
+            _ => (end, follow),
+        };
         let (entry, outcome) = Self::ended(entry, end, now_ms);
         let old = match &outcome {
             Some(_) => ledger.old_outcomes(&self.options, now_ms, Some(entry.bytes)),

@@ -92,7 +92,20 @@ impl Ledger {
 
     /// Whether one more message fits.
     pub(crate) fn check_room(&self, message: &Message, options: &Options) -> Result<(), Error> {
-        if self.messages >= options.messages_max || self.bytes + message.bytes() > options.bytes_max {
+        self.check_room_beside(message, 0, 0, options)
+    }
+
+    /// The same, when so many messages of so many bytes leave in the same step.
+    pub(crate) fn check_room_beside(
+        &self,
+        message: &Message,
+        leaving: usize,
+        leaving_bytes: u64,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let messages = self.messages.saturating_sub(leaving);
+        let bytes = self.bytes.saturating_sub(leaving_bytes);
+        if messages >= options.messages_max || bytes + message.bytes() > options.bytes_max {
             return Err(Error::Full { messages: self.messages, bytes: self.bytes });
         }
         if let Some(lane) = self.lanes.get(&message.lane)

@@ -55,7 +55,8 @@ pub trait Queue: Send + Sync {
     fn next_due(&self) -> Option<u64>;
 
     /// Ends a claimed message: for good, or until its next attempt. `follow`
-    /// is pushed in the same step, whatever the bounds say.
+    /// is pushed in the same step. If there is no room for it, the message becomes a
+    /// dead letter instead, which says so: redriven, it is made again.
     ///
     /// # Errors
     /// If the disk fails. The message is then tried again.

@@ -16,6 +16,7 @@ pub mod keep_alive;
 mod nested;
 pub mod process;
 mod sandbox;
+mod streamed;
 pub mod wasm;
 
 pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
@@ -23,3 +24,4 @@ pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
     Then,
 };
+pub use streamed::{Audience, Listener, Source};

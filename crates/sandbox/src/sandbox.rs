@@ -16,6 +16,7 @@ use objects::{FailureCode, Handle, Limits};
 use store::Object;
 
 use crate::nested::Callees;
+use crate::streamed::Audience;
 
 /// The most bytes of a fault's text. A longer one is cut at a character.
 pub const DETAIL_LEN_MAX: usize = 4096;
@@ -96,6 +97,9 @@ pub struct Call {
     /// Who makes the calls of other functions that it asks for. `None`: there
     /// are none. A codelet asks for none.
     pub callees: Option<Arc<dyn Callees>>,
+    /// Who may want to hear the result before it is whole. `None`: nobody. A
+    /// codelet's comes at once.
+    pub audience: Option<Arc<dyn Audience>>,
 }
 
 /// How far an invocation got.
@@ -204,6 +208,13 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl Error {
+    /// Whether nothing was done of a call, since its sandbox was gone, or going.
+    pub(crate) fn is_before_the_call(&self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::WrongPhase { .. } | Self::NotBegun(_))
+    }
 }
 
 /// Hears the outcome of a call that was begun, or why there is none.

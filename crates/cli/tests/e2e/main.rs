@@ -18,6 +18,7 @@ mod lambda;
 mod later;
 mod line;
 mod requirements;
+mod streams;
 mod tls;
 mod unprivileged;
 

@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use super::HOP_BY_HOP;
 
-/// The bit of the head's length that says that the answer is not remembered.
+/// The bit of the head's length that says that the answer is not remembered. Of
+/// one whose body was not kept nothing is read: whoever heard it needs no more.
 const PASSING: u32 = 1 << 31;
 /// What a function cannot say: lengths are counted, and the rest is about all
 /// that this address answers.

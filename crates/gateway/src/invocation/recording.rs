@@ -11,7 +11,7 @@ use super::Passed;
 use super::trace::Span;
 use super::{millis, since_1970};
 use crate::admission::Permit;
-use crate::backend::Evaluation;
+use crate::backend::{Evaluated, Evaluation};
 use crate::functions::{CallReport, Served};
 use crate::journal::Record;
 use crate::problem::CLIENT_CLOSED;
@@ -70,6 +70,18 @@ impl Recording {
         if let Some(running) = self.running.take() {
             self.report = report_of(&self.shared, &running);
         }
+    }
+
+    /// Waits for the end of what runs. `None`: nothing does.
+    pub(super) async fn finished(&mut self) -> Option<Evaluated> {
+        let end = self.running.as_mut()?.evaluation.finished().await;
+        self.ran();
+        Some(end)
+    }
+
+    /// Who serves, and what.
+    pub(super) fn parties(&self) -> (Arc<Shared>, Arc<Served>) {
+        (Arc::clone(&self.shared), Arc::clone(&self.served))
     }
 
     /// What it printed, once it has run.

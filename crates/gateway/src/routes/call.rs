@@ -16,7 +16,7 @@ use crate::admission::{Permit, permit};
 use crate::body::buffered;
 use crate::cloud_event;
 use crate::functions::{RouteError, Routed, Served};
-use crate::invocation::{Invocation, SERVER_TIMING};
+use crate::invocation::Invocation;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -163,13 +163,5 @@ async fn serve(
     let (headers, source) = unpacked.as_ref().map_or((headers, "http"), |headers| (headers, "event"));
     let (method, query) = (method.as_str(), query.unwrap_or_default());
     let invocation = Invocation { served, id, method, path, query, headers, routed, source, nesting: None };
-    let ended = invocation.run(shared, permit, body).await;
-    match ended.answer {
-        Ok(answer) => {
-            let mut response = answer.into_response();
-            response.headers_mut().insert(SERVER_TIMING, ended.timing);
-            Ok(response)
-        }
-        Err(problem) => Err(problem.header(SERVER_TIMING, ended.timing)),
-    }
+    invocation.respond(shared, permit, body).await
 }

@@ -118,7 +118,13 @@ async fn read_request(
     };
     let longest = shared.options.evaluation_max;
     let deadline = context.deadline_ms.map_or(longest, |ms| Duration::from_millis(ms).min(longest));
-    Ok(EvaluateRequest { goal, deadline: Some(deadline), priority: priority(&context)?, is_repeatable: true })
+    Ok(EvaluateRequest {
+        goal,
+        deadline: Some(deadline),
+        priority: priority(&context)?,
+        is_repeatable: true,
+        streams: false,
+    })
 }
 
 fn priority(context: &Context) -> Result<Priority, Problem> {

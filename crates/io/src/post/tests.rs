@@ -44,6 +44,10 @@ async fn server(answer: &'static str) -> (SocketAddr, JoinSet<String>) {
             seen.push_str(std::str::from_utf8(&piece[..len]).unwrap());
         }
         stream.write_all(answer.as_bytes()).await.unwrap();
+        // Nobody here ends a connection before its answer is whole.
+        if answer.ends_with("not all") {
+            std::future::pending::<()>().await;
+        }
         seen
     });
     (address, served)
@@ -91,6 +95,17 @@ async fn no_redirect_is_followed() {
     let answer = "HTTP/1.1 307 Temporary\r\nlocation: http://10.0.0.1/\r\ncontent-length: 0\r\n\r\n";
     let (address, _served) = server(answer).await;
     assert_eq!(sent(&post(address, &["1.1.1.1"], &[]), "http://hooks.example/").await, Ok(307));
+}
+
+#[tokio::test]
+async fn the_status_decides_whatever_becomes_of_the_body() {
+    for (answer, status) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nnot all", 200),
+        ("HTTP/1.1 503 Busy\r\ncontent-length: 100\r\n\r\nand the end is missing", 503),
+    ] {
+        let (address, _served) = server(answer).await;
+        assert_eq!(sent(&post(address, &["1.1.1.1"], &[]), "http://hooks.example/").await, Ok(status));
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use gateway::{NestedCalls, NestedEnd, NestedRequest};
 use objects::{Handle, TreeView};
-use sandbox::{Answered, Callees, NestedAnswer, NestedCall};
+use sandbox::{Answered, Audience, Callees, Listener, NestedAnswer, NestedCall, Source};
 use store::Store;
 
 use super::{Application, Processes};
@@ -19,14 +19,16 @@ const HEAD_INDEX: usize = super::REQUEST_INDEX + 1;
 #[derive(Default)]
 pub(super) struct Nested(OnceLock<NestedCalls>);
 
-/// One application that may call others.
-struct Caller {
+/// One application that may call others, and whose result may be heard.
+pub(super) struct Caller {
     calls: NestedCalls,
     store: Arc<Store>,
     head: Option<Handle>,
     deadline: Instant,
     processes: Weak<Processes>,
     procedure: Handle,
+    /// For whom the application is.
+    request: Option<u64>,
 }
 
 impl Nested {
@@ -35,17 +37,18 @@ impl Nested {
         _ = self.0.set(calls);
     }
 
-    /// Who makes the calls of this application.
-    pub(super) fn callees(
+    /// Who makes the calls of this application, and has its result heard.
+    pub(super) fn caller(
         &self,
         processes: &Arc<Processes>,
         application: &Application,
         deadline: Instant,
-    ) -> Option<Arc<dyn Callees>> {
+    ) -> Option<Arc<Caller>> {
         let (calls, store) = (self.0.get()?.clone(), processes.store.clone());
         let head = TreeView::from_checked(&application.data).get(HEAD_INDEX);
         let (processes, procedure) = (Arc::downgrade(processes), application.procedure);
-        Some(Arc::new(Caller { calls, store, head, deadline, processes, procedure }))
+        let request = application.request_id();
+        Some(Arc::new(Caller { calls, store, head, deadline, processes, procedure, request }))
     }
 }
 
@@ -57,6 +60,12 @@ impl Caller {
             Some(bytes) => bytes.to_vec(),
             None => self.store.local(head).map_or_else(Vec::new, |head| head.bytes().to_vec()),
         }
+    }
+}
+
+impl Audience for Caller {
+    fn begins(&self, source: Box<dyn Source>) -> Option<Box<dyn Listener>> {
+        self.processes.upgrade()?.visiting.begins(self.request?, source)
     }
 }
 

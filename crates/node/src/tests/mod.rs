@@ -50,7 +50,8 @@ fn apply(node: &Node, limits: Limits, procedure: Handle, arguments: &[Handle]) -
 
 fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -> Evaluated {
     let backend = NodeBackend(Arc::clone(node));
-    let request = EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true };
+    let request =
+        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true, streams: false };
     let mut evaluation = backend.evaluate(request).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(evaluation.finished())
@@ -85,6 +86,7 @@ fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>>
                 deadline: None,
                 priority: Priority::Normal,
                 is_repeatable: true,
+                streams: false,
             })
             .unwrap()
     };
@@ -132,8 +134,13 @@ fn a_deadline_passes_also_where_no_worker_is_free() {
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(node.scheduler().requests(), 2, "its place is free though no worker is");
     let backend = NodeBackend(Arc::clone(&node));
-    let request =
-        EvaluateRequest { goal: queued, deadline: None, priority: Priority::Normal, is_repeatable: true };
+    let request = EvaluateRequest {
+        goal: queued,
+        deadline: None,
+        priority: Priority::Normal,
+        is_repeatable: true,
+        streams: false,
+    };
     drop(backend.evaluate(request).unwrap());
     assert_eq!((node.scheduler().requests(), node.scheduler().runnable()), (2, 0));
     drop(running);
@@ -195,8 +202,13 @@ fn a_stop_at_any_moment_frees_the_worker() {
     let backend = NodeBackend(Arc::clone(&node));
     for round in 0..300_u64 {
         let goal = apply(&node, Limits::default(), forever, &[Handle::u64(round)]);
-        let request =
-            EvaluateRequest { goal, deadline: None, priority: Priority::Normal, is_repeatable: true };
+        let request = EvaluateRequest {
+            goal,
+            deadline: None,
+            priority: Priority::Normal,
+            is_repeatable: true,
+            streams: false,
+        };
         let evaluation = backend.evaluate(request).unwrap();
         // Dropped while queued, about to begin, or running.
         let pause = Instant::now();
@@ -385,8 +397,13 @@ fn a_node_without_a_disk_refuses_what_has_no_room_and_forgets_what_it_can_make_a
         number += 1;
     }
     let backend = NodeBackend(Arc::clone(&node));
-    let request =
-        EvaluateRequest { goal: sums[1], deadline: None, priority: Priority::Normal, is_repeatable: true };
+    let request = EvaluateRequest {
+        goal: sums[1],
+        deadline: None,
+        priority: Priority::Normal,
+        is_repeatable: true,
+        streams: false,
+    };
     let refused = backend.evaluate(request).err().unwrap();
     assert!(refused.contains("--home"), "{refused}");
     assert!(backend.keep_many(&[]).is_err());

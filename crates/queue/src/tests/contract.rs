@@ -150,15 +150,39 @@ fn of_many_with_one_key_at_once_one_is_taken() {
 }
 
 #[test]
-fn what_follows_comes_with_the_end_whatever_the_bounds() {
+fn what_follows_comes_with_the_end_in_the_room_that_the_end_leaves() {
     let options = Options { messages_max: 2, lane_percent: 100, ..Options::default() };
+    let lanes = |queue: &dyn Queue| -> BTreeSet<String> {
+        queue.stats().lanes.into_iter().map(|lane| lane.lane).collect()
+    };
     each(options, |queue| {
         queue.push(message(1, "a"), 0).unwrap();
         queue.push(message(2, "a"), 0).unwrap();
         let first = claim(&*queue, 0).unwrap().id;
-        queue.end(first, die(), Some(message(9, "told")), 1).unwrap();
-        let lanes: BTreeSet<String> = queue.stats().lanes.into_iter().map(|lane| lane.lane).collect();
-        assert_eq!(lanes, BTreeSet::from(["a".to_owned(), "told".to_owned()]));
+        queue.end(first, End::Succeeded(Vec::new()), Some(message(9, "told")), 1).unwrap();
+        assert_eq!(lanes(&*queue), BTreeSet::from(["a".to_owned(), "told".to_owned()]));
+        assert_eq!(state(&*queue, first.0), Some(State::Succeeded));
+    });
+}
+
+#[test]
+fn what_comes_of_messages_fills_the_queue_no_more_than_they_do() {
+    // Three messages of a lane at most; each leaves one of 900 bytes, for which there is room once.
+    let options = Options { messages_max: 6, lane_percent: 50, bytes_max: 3000, ..Options::default() };
+    each(options, |queue| {
+        let result = |number| super::Message { body: vec![0; 900], ..message(number, "told") };
+        (1..=3).for_each(|number| _ = queue.push(message(number, "a"), 0).unwrap());
+        let ids: Vec<_> = (0..3).map(|_| claim(&*queue, 0).unwrap().id).collect();
+        for (number, id) in ids.iter().enumerate() {
+            queue.end(*id, End::Succeeded(Vec::new()), Some(result(number as u64 + 10)), 1).unwrap();
+        }
+        assert_eq!(state(&*queue, ids[0].0), Some(State::Succeeded));
+        for (number, id) in ids.iter().enumerate().skip(1) {
+            let status = queue.status(*id).unwrap();
+            assert_eq!(status.state, State::Dead, "its result is not lost: it can be redriven");
+            assert!(status.reason.contains("cannot be sent"), "{}", status.reason);
+            assert_eq!(state(&*queue, number as u128 + 10), None);
+        }
     });
 }
 

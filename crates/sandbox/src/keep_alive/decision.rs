@@ -50,6 +50,9 @@ pub struct PolicyOptions {
     pub patience: Duration,
     /// Instances are made ahead of calls that are expected.
     pub prewarm: bool,
+    /// Up to so many instances a function gets when its calls have waited for a
+    /// while, however soon those that there are would come to them.
+    pub processors: u32,
 }
 
 impl Default for PolicyOptions {
@@ -63,6 +66,7 @@ impl Default for PolicyOptions {
             functions_max: 4096,
             patience: Duration::from_millis(500),
             prewarm: true,
+            processors: 1,
         }
     }
 }

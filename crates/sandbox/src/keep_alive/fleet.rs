@@ -53,7 +53,7 @@ pub struct FleetOptions {
     pub vector_max: usize,
     /// Time between looks at what is idle.
     pub tick: Duration,
-    /// Calls stand in line in an instance only where they take less.
+    /// As many calls stand in line in an instance as take less together.
     pub brief: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Default for FleetOptions {
             makers: 4,
             vector_max: 8,
             tick: Duration::from_millis(100),
-            brief: Duration::from_millis(1),
+            brief: Duration::from_millis(5),
         }
     }
 }
@@ -79,8 +79,8 @@ pub struct Function {
     /// Calls that one instance may serve at once; at least one.
     pub calls_at_once: u32,
     /// Further calls that may be sent to an instance which serves one at a
-    /// time, to be served next: where all instances are in use, and calls take
-    /// less than [`FleetOptions::brief`].
+    /// time, to be served next, at most: where all instances are in use, as
+    /// many as take less than [`FleetOptions::brief`] together.
     pub ahead: u32,
     /// How long an idle instance is kept; `None`: as for all functions.
     pub idle_max: Option<Duration>,
@@ -527,14 +527,14 @@ impl Shared {
         let now = self.now();
         let function =
             state.policy.function_of(instance).and_then(|id| Some((id, state.policy.settings(id)?)));
-        let decisions = state.leave(now, instance, false);
-        self.act(&mut state, decisions);
-        let Some(turn) = state.turns.get_mut(&ticket) else { return };
+        let mut decisions = state.leave(now, instance, false);
+        let Some(turn) = state.turns.get_mut(&ticket) else { return self.act(&mut state, decisions) };
         turn.tries += 1;
         let is_over = turn.is_killed() || turn.tries > TRIES_MAX;
         let Some((id, settings)) = function.filter(|_| !is_over) else {
             let error = if turn.is_killed() { Error::Cancelled } else { Error::Invoke(error) };
             state.turns.remove(&ticket);
+            self.act(&mut state, decisions);
             drop(state);
             return told(Err(error));
         };
@@ -542,7 +542,8 @@ impl Shared {
         if let Bringer::Nobody(brought, _) = &mut turn.bringer {
             *brought = Some((call, told));
         }
-        let decisions = state.policy.arrive(now, id, settings, ticket);
+        // Before anybody else is let in: it has waited already.
+        decisions.extend(state.policy.arrive(now, id, settings, ticket));
         self.act(&mut state, decisions);
     }
 
@@ -633,7 +634,7 @@ impl Shared {
                 let (shared, again) = (self.clone(), call.clone());
                 let then = Box::new(move |outcome: Result<Outcome, crate::Error>| {
                     let outcome = match outcome {
-                        Err(error @ crate::Error::NotBegun(_)) => {
+                        Err(error) if error.is_before_the_call() => {
                             return shared.again(ticket, instance, (again, told), error);
                         }
                         outcome => outcome,
@@ -682,6 +683,8 @@ impl State {
         if let Some(function) = self.policy.function_of(instance) {
             self.sharing.begin(now, function, instance);
             self.fill(now, instance);
+            // It may be the one that the others had waited for.
+            self.line_up(now, function);
         }
     }
 

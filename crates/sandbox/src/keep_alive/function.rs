@@ -70,6 +70,8 @@ pub(super) struct Waiting {
 pub(super) struct Function {
     pub(super) settings: Settings,
     pub(super) waiting: VecDeque<Waiting>,
+    /// Since when some call or other waits, or an instance more was made for those.
+    pub(super) pressed_since: u64,
     /// The one that was used last stands last.
     pub(super) idle: Vec<InstanceId>,
     pub(super) busy: u32,
@@ -92,6 +94,7 @@ impl Function {
         Self {
             settings,
             waiting: VecDeque::new(),
+            pressed_since: 0,
             idle: Vec::new(),
             busy: 0,
             starting: 0,
@@ -130,7 +133,9 @@ impl Function {
 
     /// Whether one more instance is worth while: none if those that there are
     /// will get to the last waiting call sooner than a new one would be made.
-    pub(super) fn wants_one(&self, now: u64) -> bool {
+    /// But where calls have waited without a pause for as long as it takes to make
+    /// one, more will come: then it is, up to one for each processor.
+    pub(super) fn wants_one(&self, now: u64, processors: u32) -> bool {
         let Some(head) = self.waiting.front() else { return false };
         if self.waiting.len() <= self.starting as usize
             || self.instances() >= self.settings.instances_max.max(1)
@@ -145,6 +150,7 @@ impl Function {
         let drained = duration.saturating_mul(self.waiting.len() as u64) / serving;
         // A call that takes longer than others did is not in the estimate.
         let is_stuck = self.starting == 0 && now.saturating_sub(head.since) > cost;
-        drained > cost || is_stuck
+        let is_pressed = self.starting == 0 && now.saturating_sub(self.pressed_since) > cost;
+        drained > cost || is_stuck || (is_pressed && self.instances() < processors)
     }
 }

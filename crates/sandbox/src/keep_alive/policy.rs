@@ -138,10 +138,10 @@ impl Policy {
         self.functions.get(&function).map(|function| function.settings)
     }
 
-    /// Whether a function has all the instances that it may have.
-    pub fn is_full(&self, id: FunctionId) -> bool {
-        let function = self.functions.get(&id);
-        function.is_some_and(|function| function.instances() >= function.settings.instances_max.max(1))
+    /// Whether a function has all the instances that it is to have now: none is
+    /// being made for those that wait.
+    pub fn is_settled(&self, id: FunctionId) -> bool {
+        self.functions.get(&id).is_some_and(|function| function.starting == 0)
     }
 
     /// Whether there is no instance left and nobody waits.

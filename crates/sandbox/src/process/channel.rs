@@ -21,11 +21,19 @@
 //! 10 ask         ←  id u32, name length u16, name, type length u16, type,
 //!                   body: a call of another function, during a call
 //! 11 told        →  id u32, status u16, type length u16, type, body
+//! 12 piece       ←  the next bytes of the result, at least one; the first piece
+//!                   has the result's head whole. An empty 5 ends the result
+//! 13 room        →  bytes u32 of pieces that may come besides
+//! 14 left        →  nothing: nobody waits for the result any more
 //! ```
 //!
 //! A *turn* names a call from its beginning to its answer. Turns are given out
 //! by the node, never twice; turn 0 is whatever happens outside of calls. The
 //! id of an ask is the instance's choice, and may come again after its answer.
+//!
+//! At first a call may send pieces of [`STREAM_WINDOW`] bytes, and then as many
+//! more as the node says. So a slow reader slows the function down, and fills no
+//! memory of the node.
 //!
 //! The function runs in the process at the other end and can write to the
 //! descriptor itself. So every length is checked against what its kind may
@@ -43,10 +51,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use adapter::frame::{
-    ASK, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, RAISED,
-    RESULT, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION,
+    ASK, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, CALL, HELLO, LEFT, LOAD, LOADED, LOG, PIECE,
+    PIECE_MAX, RAISED, RESULT, ROOM, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION,
 };
-pub(crate) use adapter::frame::{AskId, OUTSIDE, Turn};
+pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 
 use crate::nested::{NestedAnswer, NestedCall};
 
@@ -106,6 +114,7 @@ pub(crate) enum Frame {
     Hello { version: u16 },
     Loaded,
     Answer(Turn, Answer),
+    Piece(Turn, Vec<u8>),
     Log(Turn, Vec<u8>),
     Ask(Turn, AskId, NestedCall),
     Unconfined(String),
@@ -230,6 +239,17 @@ impl Channel {
         head.extend((content_type.len() as u16).to_le_bytes());
         head.extend(content_type);
         self.queue(TOLD, turn, &[&head, body])
+    }
+
+    /// Queues that so many more bytes of a result may come; [`Channel::flush`]
+    /// sends it.
+    pub(crate) fn room(&mut self, turn: Turn, bytes: u32) -> Result<(), Broken> {
+        self.queue(ROOM, turn, &[&bytes.to_le_bytes()])
+    }
+
+    /// Queues that nobody waits for a result; [`Channel::flush`] sends it.
+    pub(crate) fn left(&mut self, turn: Turn) -> Result<(), Broken> {
+        self.queue(LEFT, turn, &[])
     }
 
     /// What was logged while no call ran.
@@ -441,6 +461,7 @@ impl Head {
             HELLO => len == HELLO_LEN,
             LOADED => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
+            PIECE => (1..=PIECE_MAX).contains(&len),
             RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
             BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
             LOG => (1..=LOG_PIECE_MAX).contains(&len),
@@ -462,6 +483,7 @@ impl Head {
             },
             LOADED => Ok(Frame::Loaded),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
+            PIECE => Ok(Frame::Piece(self.turn, payload)),
             RAISED => Ok(Frame::Answer(self.turn, Answer::Raised(raised(&payload)?))),
             BAD_RESULT => Ok(Frame::Answer(self.turn, Answer::BadResult(text(&payload)))),
             UNCONFINED => Ok(Frame::Unconfined(text(&payload))),

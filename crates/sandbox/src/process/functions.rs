@@ -29,7 +29,7 @@ use super::blanks::Blanks;
 use super::channel::Bounds;
 use super::cold::Cold;
 use super::contained::Containers;
-use super::instance::{CallEnd, Instance, Terms};
+use super::instance::{CallEnd, Instance, Others, Terms};
 use super::language::Language;
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Room};
@@ -362,7 +362,7 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        let begun = seat.begin(&slices, call.deadline, call.callees.clone(), done);
+        let begun = seat.begin(&slices, call.deadline, Others::of(call), done);
         begun.or_else(|(ended, _)| ended.result.map(drop))?;
         if self.options.reactor.is_none() {
             seat.drive();
@@ -538,7 +538,7 @@ impl Sandbox for Functions {
         };
         let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), recipe::is_asked_once(&call));
         let conclude = move |ended| match ended {
-            Ok(CallEnd { has_begun: false, .. }) if !told.is_killed() => {
+            Ok(CallEnd { has_begun: false, .. }) => {
                 told.leave(false, &[]);
                 then(Err(Error::NotBegun(id)));
             }
@@ -552,7 +552,7 @@ impl Sandbox for Functions {
         // not for whoever brings calls.
         let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
         let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, call.callees, done) {
+        match seat.begin(&slices, call.deadline, Others::of(&call), done) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((ended, done)) => done(ended),
         }

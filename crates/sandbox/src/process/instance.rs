@@ -28,12 +28,15 @@ use super::outbound::{Outbound, Outlet, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
-use crate::Fault;
 use crate::nested::Callees;
+use crate::streamed::{Audience, Source};
+use crate::{Call, Fault};
 pub(crate) use nested::Asked;
 use nested::Pending;
+use streamed::Streamed;
 
 mod nested;
+mod streamed;
 
 /// What the fault of a function that does not load tells of its output.
 const LOG_TOLD: usize = 1024;
@@ -130,15 +133,33 @@ impl CallEnd {
     }
 }
 
+/// Whom a call has to do with besides whoever waits for its end.
+#[derive(Clone, Default)]
+pub(crate) struct Others {
+    pub(crate) callees: Option<Arc<dyn Callees>>,
+    pub(crate) audience: Option<Arc<dyn Audience>>,
+}
+
+impl Others {
+    pub(crate) fn of(call: &Call) -> Self {
+        Self { callees: call.callees.clone(), audience: call.audience.clone() }
+    }
+}
+
+/// Makes the source of a call's result, for whoever hears it.
+pub(crate) type Sources<'a> = &'a dyn Fn(Turn) -> Box<dyn Source>;
+
 /// A call that has no answer yet.
 struct UnderWay {
     turn: Turn,
     deadline: Instant,
     log: Vec<u8>,
     done: Done,
-    callees: Option<Arc<dyn Callees>>,
+    others: Others,
     /// Calls of other functions.
     pending: Vec<Pending>,
+    /// What has come of its result, if that comes in pieces.
+    streamed: Option<Streamed>,
 }
 
 /// What came of looking at an instance.
@@ -297,7 +318,7 @@ impl Instance {
         &mut self,
         arguments: &[&[u8]],
         deadline: Option<Instant>,
-        callees: Option<Arc<dyn Callees>>,
+        others: Others,
         done: Done,
     ) -> Result<(), (CallEnd, Done)> {
         let own = Instant::now() + self.terms.call_timeout;
@@ -310,7 +331,15 @@ impl Instance {
             return Err((CallEnd::fault(fault, true), done));
         }
         let log = self.channel.take_log();
-        self.under_way.push(UnderWay { turn, deadline, log, done, callees, pending: Vec::new() });
+        self.under_way.push(UnderWay {
+            turn,
+            deadline,
+            log,
+            done,
+            others,
+            pending: Vec::new(),
+            streamed: None,
+        });
         Ok(())
     }
 
@@ -320,15 +349,16 @@ impl Instance {
         _ = self.channel.flush();
     }
 
-    /// Sends what waits, and takes what has come; adds what came of it. `Err`: nothing more will come, and [`Instance::give_up`] tells those
-    /// that are left.
-    pub(crate) fn act(&mut self, acted: &mut Acted) -> Result<(), Broken> {
+    /// Sends what waits, and takes what has come; adds what came of it. `Err`:
+    /// nothing more will come, and [`Instance::give_up`] tells those that are left.
+    pub(crate) fn act(&mut self, acted: &mut Acted, sources: Sources<'_>) -> Result<(), Broken> {
         self.channel.may_read();
         loop {
             // It may have said why before it closed: what it said comes first.
             let sent = self.channel.flush();
             match self.channel.read()? {
                 Some(Frame::Answer(turn, answer)) => self.answered(turn, answer, &mut acted.ended)?,
+                Some(Frame::Piece(turn, piece)) => self.piece(turn, &piece, sources)?,
                 Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
                 Some(Frame::Ask(turn, id, nested)) => acted.asked.push(self.asked(turn, id, nested)?),
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
@@ -347,7 +377,10 @@ impl Instance {
         let place = place.ok_or(Broken::Lie("an answer to no call"))?;
         let call = self.under_way.remove(place);
         let result = match answer {
-            Answer::Result(bytes) => Ok(bytes),
+            Answer::Result(bytes) => match call.streamed {
+                Some(streamed) => streamed.end(&bytes)?,
+                None => Ok(bytes),
+            },
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
             Answer::Raised(raised) => {
                 let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);

@@ -150,11 +150,11 @@ impl Language {
         Self::ALL.into_iter().find(|language| language.runtime() == name)
     }
 
-    /// Further calls that an instance may be sent while it serves one: it reads
+    /// Further calls that an instance may be sent at most while it serves one: it reads
     /// them when it has come to them. Node reads what comes at once.
     pub const fn calls_ahead(self) -> u32 {
         match self {
-            Self::Python => 2,
+            Self::Python => 8,
             Self::Node | Self::Executable => 0,
         }
     }

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::channel::Broken;
-use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life};
+use super::channel::{Broken, Turn};
+use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others};
 use super::reactor::{Next, Reactor, Ready};
-use crate::nested::{Callees, NestedAnswer};
+use crate::nested::NestedAnswer;
+use crate::streamed::Source;
 use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
 
 /// How often the time of calls is looked at, while there are any.
@@ -127,7 +128,7 @@ impl Seat {
         self: &Arc<Self>,
         arguments: &[&[u8]],
         deadline: Option<Instant>,
-        callees: Option<Arc<dyn Callees>>,
+        others: Others,
         done: Done,
     ) -> Result<(), (CallEnd, Done)> {
         let mut held = self.instance.lock();
@@ -135,7 +136,7 @@ impl Seat {
             return Err((CallEnd::fault(self.gone(), false), done));
         };
         let was_busy = instance.is_busy();
-        instance.begin(arguments, deadline, callees, done)?;
+        instance.begin(arguments, deadline, others, done)?;
         match &self.reactor {
             // It has something to do. What else comes in this turn of the loop
             // is sent with it: each write is a system call, and wakes the instance.
@@ -193,6 +194,11 @@ impl Seat {
         }
     }
 
+    /// Where a result comes from, for whoever hears it.
+    fn source(self: &Arc<Self>, number: u64, turn: Turn) -> Box<dyn Source> {
+        Box::new(Spring { seat: Arc::downgrade(self), number, turn })
+    }
+
     /// Waits until the calls that are under way have ended. Calls of other
     /// functions are waited for where they are begun.
     pub(super) fn drive(self: &Arc<Self>) {
@@ -200,7 +206,8 @@ impl Seat {
             let mut acted = Acted::default();
             let mut held = self.instance.lock();
             let Some(Held { instance, number, .. }) = &mut *held else { return };
-            let (number, outcome) = (*number, instance.act(&mut acted));
+            let number = *number;
+            let outcome = instance.act(&mut acted, &|turn| self.source(number, turn));
             let Acted { mut ended, asked } = acted;
             let is_idle = ended.is_empty() && asked.is_empty();
             let waited = outcome.and_then(|()| if is_idle { instance.wait() } else { Ok(()) });
@@ -226,12 +233,14 @@ impl Seat {
         let mut acted = Acted::default();
         let outcome = {
             let mut held = self.instance.lock();
-            match &mut *held {
+            let outcome = match &mut *held {
                 Some(Held { instance, number: same, .. }) if *same == number => {
-                    instance.act(&mut acted).map(|()| instance.has_more())
+                    instance.act(&mut acted, &|turn| self.source(number, turn)).map(|()| instance.has_more())
                 }
                 _ => return Next::Over,
-            }
+            };
+            self.send_rest(held);
+            outcome
         };
         tell(acted.ended);
         match outcome {
@@ -317,6 +326,34 @@ impl Seat {
 
 fn tell(ended: Vec<(Done, CallEnd)>) {
     ended.into_iter().for_each(|(done, ended)| done(ended));
+}
+
+/// A call of one instance whose result somebody hears.
+struct Spring {
+    seat: Weak<Seat>,
+    number: u64,
+    turn: Turn,
+}
+
+impl Spring {
+    fn tell(&self, what: impl FnOnce(&mut Instance)) {
+        let Some(seat) = self.seat.upgrade() else { return };
+        let mut held = seat.instance.lock();
+        if let Some(held_now) = held.as_mut().filter(|held| held.number == self.number) {
+            what(&mut held_now.instance);
+            seat.send_rest(held);
+        }
+    }
+}
+
+impl Source for Spring {
+    fn wants(&self, bytes: u32) {
+        self.tell(|instance| instance.make_room(self.turn, bytes));
+    }
+
+    fn leaves(&self) {
+        self.tell(|instance| instance.leave(self.turn));
+    }
 }
 
 /// An instance that a reactor watches, for as long as its seat has it.

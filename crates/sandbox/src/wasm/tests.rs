@@ -105,6 +105,7 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
+            audience: None,
         }
     }
 

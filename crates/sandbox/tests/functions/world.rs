@@ -154,6 +154,7 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
+            audience: None,
         }
     }
 

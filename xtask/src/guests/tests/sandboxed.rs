@@ -47,7 +47,15 @@ impl Bench {
         let handle = self.tree(&[&[limits.handle().unwrap(), procedure], arguments].concat());
         let application = self.store.local(handle).unwrap();
         self.invoker
-            .invoke(Call { application, handle, limits, procedure, deadline: None, callees: None })
+            .invoke(Call {
+                application,
+                handle,
+                limits,
+                procedure,
+                deadline: None,
+                callees: None,
+                audience: None,
+            })
             .result
     }
 

@@ -8,8 +8,8 @@
 //! nothing goes before it. None joins an instance that is outdated. Where others wait for memory, none joins an instance
 //! that has been in use for too long, so that it comes to rest and may give way.
 //!
-//! Where all instances of a function that serve one call at a time are in use, and
-//! calls wait, the next ones are sent to them ahead: an instance that has ended a call finds
+//! Where all instances of a function that serve one call at a time are in use, none
+//! is being made, and calls wait, the next ones are sent to them ahead: an instance that has ended a call finds
 //! its next one without the node's doing. Behind a long call they would wait while another instance
 //! comes free, so this is done only as long as calls are short.
 
@@ -36,7 +36,7 @@ pub(super) struct Sharing {
 struct Allowed {
     /// At once.
     calls: u32,
-    /// In line besides.
+    /// In line besides, at most.
     ahead: u32,
     took: Option<u64>,
 }
@@ -48,8 +48,10 @@ impl Allowed {
         self.took = Some(ns.max(before - before.saturating_sub(ns) / 8));
     }
 
-    fn is_below(&self, ns: u64) -> bool {
-        self.took.is_some_and(|took| took < ns)
+    /// Calls that may stand in line: as many as take so long together.
+    fn in_line(&self, ns: u64) -> u32 {
+        let fit = self.took.map_or(0, |took| ns.saturating_sub(1) / took.max(1));
+        u32::try_from(fit).unwrap_or(u32::MAX).min(self.ahead)
     }
 }
 
@@ -64,7 +66,7 @@ struct Used {
 }
 
 impl Sharing {
-    /// Calls stand in line only where they take less than `brief`.
+    /// Who stands in line waits no longer than `brief` there, as far as is known.
     pub(super) fn new(brief: Duration) -> Self {
         let brief_ns = brief.as_nanos() as u64;
         Self { brief_ns, allowed: HashMap::new(), instances: HashMap::new(), by_function: HashMap::new() }
@@ -131,10 +133,9 @@ impl Sharing {
     fn has_place(&self, now: u64, instance: InstanceId, others_wait: bool, in_line: bool) -> bool {
         self.instances.get(&instance).is_some_and(|used| {
             let Some(allowed) = self.allowed.get(&used.function) else { return false };
-            let is_brief =
-                allowed.is_below(self.brief_ns) && now.saturating_sub(used.changed) < self.brief_ns;
-            let most =
-                if in_line && is_brief { allowed.calls.saturating_add(allowed.ahead) } else { allowed.calls };
+            let is_new = now.saturating_sub(used.changed) < self.brief_ns;
+            let ahead = if in_line && is_new { allowed.in_line(self.brief_ns) } else { 0 };
+            let most = allowed.calls.saturating_add(ahead);
             let is_long = now.saturating_sub(used.since) > STAY_MAX_NS;
             used.is_alive && used.calls < most && !(is_long && others_wait)
         })
@@ -150,7 +151,7 @@ impl State {
     /// Sends calls that wait ahead, to instances in use; those that came first
     /// to where the line is shortest.
     pub(super) fn line_up(&mut self, now: u64, function: FunctionId) {
-        while self.policy.is_full(function)
+        while self.policy.is_settled(function)
             && let Some(instance) = self.least_busy(now, function, true)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
@@ -198,7 +199,7 @@ impl State {
             now,
             instance,
             self.policy.others_wait(function),
-            self.policy.is_full(function),
+            self.policy.is_settled(function),
         ) && self.policy.takes_more(instance)
             && let Some(ticket) = self.policy.take_waiting(function)
         {

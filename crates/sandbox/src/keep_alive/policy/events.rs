@@ -102,6 +102,9 @@ impl Policy {
             self.push_out(other, reason, out);
         }
         if let Some(function) = self.functions.get_mut(&id) {
+            if function.waiting.is_empty() {
+                function.pressed_since = now;
+            }
             function.waiting.push_back(Waiting { ticket, since: now });
             self.wanting.insert(id);
             self.tickets.insert(ticket, id);

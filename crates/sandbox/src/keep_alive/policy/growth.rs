@@ -36,6 +36,9 @@ impl Policy {
             self.make_room(wanted, None, out);
             if self.free_bytes() >= wanted {
                 self.start(claim.function, bytes, false, out);
+                if let Some(function) = self.functions.get_mut(&claim.function) {
+                    function.pressed_since = now;
+                }
             } else {
                 promised = wanted;
                 passed.push(claim.function);
@@ -53,7 +56,7 @@ impl Policy {
         let patience = self.options.patience.as_nanos() as u64;
         let claims = self.wanting.iter().filter_map(|&id| {
             let function = self.functions.get(&id)?;
-            if passed.contains(&id) || !function.wants_one(now) {
+            if passed.contains(&id) || !function.wants_one(now, self.options.processors) {
                 return None;
             }
             let since = function.waiting.front()?.since;

@@ -110,6 +110,23 @@ fn short_calls_wait_instead_of_having_instances_made() {
 }
 
 #[test]
+fn short_calls_that_keep_coming_have_an_instance_for_each_processor() {
+    let starts = |processors| {
+        let mut policy = Policy::new(PolicyOptions { processors, ..options() });
+        idle(&mut policy, 0, A, 1);
+        let mut decisions = policy.call(0, A, 0);
+        decisions.extend(policy.call(0, A, 1));
+        // One ends each millisecond, another comes, and one always waits.
+        for at in 1..40 {
+            decisions.extend(policy.call(at * MS, A, at + 1));
+            decisions.extend(policy.over(at * MS, 1));
+        }
+        decisions.iter().filter(|decision| matches!(decision, Decision::Start { .. })).count()
+    };
+    assert_eq!([starts(1), starts(2)], [0, 1]);
+}
+
+#[test]
 fn what_is_worth_least_is_evicted_and_memory_is_counted_until_it_is_gone() {
     let mut policy = Policy::new(options());
     idle(&mut policy, 0, A, 1);

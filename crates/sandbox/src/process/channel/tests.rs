@@ -48,9 +48,10 @@ fn heard(words: &[u8]) -> Vec<Result<Frame, Broken>> {
 
 #[test]
 fn frames_are_told_apart() {
-    let mut words = frame(HELLO, b"SNWP\x04\x00\x00\x00\x00\x00");
+    let mut words = frame(HELLO, b"SNWP\x05\x00\x00\x00\x00\x00");
     words.extend(frame(LOADED, b""));
     words.extend(frame(LOG, b"\x01hello"));
+    words.extend(frame(PIECE, b"by"));
     words.extend(frame(RESULT, b"bytes"));
     words.extend(frame(RAISED, b"\x01\0\0\0E\0\0\0\0\x02\0\0\0tb"));
     words.extend(frame(BAD_RESULT, b"why"));
@@ -60,6 +61,7 @@ fn frames_are_told_apart() {
         [
             Ok(Frame::Hello { version: VERSION }),
             Ok(Frame::Loaded),
+            Ok(Frame::Piece(7, b"by".to_vec())),
             Ok(Frame::Answer(7, Answer::Result(b"bytes".to_vec()))),
             Ok(Frame::Answer(7, Answer::Raised(raised))),
             Ok(Frame::Answer(7, Answer::BadResult("why".into()))),
@@ -79,7 +81,10 @@ fn lies_are_noticed_before_anything_is_allocated() {
     }
     for words in [
         frame(0, b""),
-        frame(12, b""),
+        frame(15, b""),
+        frame(PIECE, b""),
+        frame(PIECE, &[0; PIECE_MAX + 1]),
+        frame(ROOM, b"1234"),
         frame(TOLD, b"\0\0\0\0\0\0\0\0"),
         frame(CALL, b"1234"),
         frame(RAISED, b"\xff\xff\xff\xff"),

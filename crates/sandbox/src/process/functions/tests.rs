@@ -50,6 +50,7 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
+            audience: None,
         }
     }
 

@@ -56,7 +56,7 @@ impl Instance {
         let begun = if self.is_serial { 1 } else { usize::MAX };
         let call = self.under_way.iter_mut().take(begun).find(|call| call.turn == turn);
         let call = call.ok_or(Broken::Lie("a call of another function outside of any call"))?;
-        let callees = call.callees.clone();
+        let callees = call.others.callees.clone();
         let callees = callees.ok_or(Broken::Lie("a call of another function where there are none"))?;
         call.pending.push(Pending { id, bytes, stop: None });
         Ok(Asked { turn, id, nested, callees })

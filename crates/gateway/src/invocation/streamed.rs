@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers that are sent while the function still makes them.
+//!
+//! The client asks for the next bytes when it has room for them, and the function
+//! may send more when they are taken: so the slower of the two sets the pace. If
+//! the function fails after the head has gone out, the body breaks off, which HTTP
+//! tells apart from its end. What becomes of the request is recorded with its end.
+
+use std::fmt;
+use std::future::poll_fn;
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+
+use super::failure_of;
+use super::recording::Recording;
+use crate::backend::Pieces;
+use crate::invocation::Answer;
+
+/// An answer under way.
+struct Streamed {
+    /// What came with the head.
+    first: Bytes,
+    rest: Box<dyn Pieces>,
+    recording: Recording,
+    status: StatusCode,
+}
+
+/// Why an answer has no end.
+#[derive(Debug)]
+struct Cut(String);
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cut {}
+
+/// The response that begins with this answer.
+pub(super) fn response(mut answer: Answer, rest: Box<dyn Pieces>, recording: Recording) -> Response {
+    let (first, status) = (std::mem::take(&mut answer.body), answer.status);
+    let streamed = Streamed { first, rest, recording, status };
+    let pieces = unfold(Some(streamed), |streamed| async { streamed?.next().await });
+    let mut response = answer.into_response();
+    *response.body_mut() = Body::from_stream(pieces);
+    response
+}
+
+impl Streamed {
+    /// The next bytes, and what is left; an error is the last of all.
+    async fn next(mut self) -> Option<(Result<Bytes, Cut>, Option<Self>)> {
+        if !self.first.is_empty() {
+            let first = std::mem::take(&mut self.first);
+            return Some((Ok(first), Some(self)));
+        }
+        if let Some(piece) = poll_fn(|context| self.rest.poll_next(context)).await {
+            return Some((Ok(piece), Some(self)));
+        }
+        let end = self.recording.finished().await?;
+        let (shared, served) = self.recording.parties();
+        if end.failure.is_none() {
+            // Nobody can ask for it again.
+            shared.backend.drop_passed(end.result);
+        }
+        let problem = match failure_of(&shared, &served, &end).await {
+            Ok(problem) => problem,
+            Err(problem) => Some(problem),
+        };
+        let why = problem.map(|problem| problem.detail().to_owned());
+        self.recording.end(self.status, why.clone());
+        why.map(|why| (Err(Cut(why)), None))
+    }
+}
