@@ -18,7 +18,8 @@ fn the_paper_s_procedures_have_examples_with_commands() {
     let files = files(&layout::root().join("examples")).unwrap();
     let names: Vec<_> = files.iter().filter_map(|file| file.parent()?.file_name()?.to_str()).collect();
     assert_eq!(names, ["calls", "curry", "fib", "functions", "get-file", "if", "map", "map-reduce"]);
-    for file in files {
+    // Containers need a node of root's: the end-to-end tests run that one.
+    for file in files.into_iter().filter(|file| !file.ends_with("calls/README.md")) {
         assert!(!commands(&fs::read_to_string(&file).unwrap()).unwrap().is_empty(), "{}", file.display());
     }
 }
