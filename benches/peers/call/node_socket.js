@@ -63,6 +63,7 @@ http.createServer((request, response) => {
   request.on("data", (piece) => pieces.push(piece));
   request.on("end", async () => {
     const told = await handler(JSON.parse(Buffer.concat(pieces)), { functionName });
-    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(told));
+    const text = JSON.stringify(told);
+    response.writeHead(200, { "content-type": "application/json", "content-length": Buffer.byteLength(text) }).end(text);
   });
 }).listen(Number(ports[functionName]), "127.0.0.1");

@@ -61,6 +61,8 @@ def serve():
 
 
 class Door(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def do_POST(self):
         event = json.loads(self.rfile.read(int(self.headers["content-length"])))
         body = json.dumps(handlers.handler(event, context)).encode()
