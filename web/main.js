@@ -4,6 +4,8 @@
 import { get } from "./api.js";
 import { h, time } from "./elements.js";
 import { functionPage, functionsPage } from "./functions.js";
+import { keyPage } from "./key.js";
+import { queuePage } from "./queue.js";
 import { requestPage, requestsPage } from "./requests.js";
 
 const PAGES = [
@@ -11,6 +13,8 @@ const PAGES = [
   [/^\/functions\/([^/]+)$/, functionPage],
   [/^\/requests$/, requestsPage],
   [/^\/requests\/([^/]+)$/, requestPage],
+  [/^\/queue$/, queuePage],
+  [/^\/key$/, keyPage],
 ];
 const EVERY_MS = 1000;
 
@@ -32,6 +36,11 @@ async function show(isNew) {
     swap(content);
   } catch (error) {
     if (mine !== visit) return;
+    if (error.status === 401 || error.status === 403) {
+      notice.hidden = true;
+      if (isNew || page.querySelector("form") === null) page.replaceChildren(...keyPage([], query, error.message));
+      return mark(path);
+    }
     if (isNew || error.status === 404) page.replaceChildren(h("p", { class: "quiet" }, error.message));
     notice.hidden = error.status !== undefined;
     notice.textContent = `The node does not answer: ${error.message}`;

@@ -58,8 +58,9 @@ export async function requestPage([id]) {
     return [h("h1", {}, "Request"), h("p", {}, "The node remembers no request ", h("code", {}, id),
       ". It keeps the last ones only, and forgets them when it ends.")];
   }
-  return records.flatMap((record) => [
-    h("h1", {}, "Request to ", h("a", { href: `#/functions/${part(record.function)}` }, record.function), " ",
+  const called = records.filter((record) => record.parent !== undefined);
+  return [...records.length > 1 ? callTree(records) : [], ...records.toSorted((a, b) => a.begun_us - b.begun_us).flatMap((record) => [
+    h(called.includes(record) ? "h2" : "h1", {}, called.includes(record) ? "Call of " : "Request to ", h("a", { href: `#/functions/${part(record.function)}` }, record.function), " ",
       h("span", { class: "quiet" }, `version ${record.version}`)),
     cards([
       ["status", status(record.status)],
@@ -75,7 +76,38 @@ export async function requestPage([id]) {
     record.log ? h("pre", {}, record.log) : h("p", { class: "quiet" }, "Nothing."),
     record.failure?.includes("\n") ? [h("h2", {}, "Why it failed"), h("pre", {}, record.failure)] : undefined,
     h("p", { class: "quiet" }, h("code", {}, `sinew logs --request-id ${record.request_id}`)),
-  ].flat().filter(Boolean));
+  ].flat().filter(Boolean))];
+}
+
+/** The request and the calls between functions that it led to: each where it stood in time, below its caller. */
+function callTree(records) {
+  const known = new Set(records.map(({ span }) => span).filter(Boolean));
+  const begun = Math.min(...records.map((record) => record.begun_us));
+  const whole = Math.max(...records.map((record) => record.begun_us + record.total_us)) - begun;
+  const below = (span) => records.filter((record) => (span ? record.parent === span : !known.has(record.parent)))
+    .sort((a, b) => a.begun_us - b.begun_us);
+  const rows = [];
+  const seen = new Set();
+  const add = (record, depth) => {
+    if (seen.has(record)) return;
+    seen.add(record);
+    const bar = h("div", { class: `bar ${record.failure ? "start" : "run"}`, title: `${time(record.total_us)}, ${record.status}` });
+    bar.style.left = `${(100 * (record.begun_us - begun)) / Math.max(whole, 1)}%`;
+    bar.style.width = `${(100 * record.total_us) / Math.max(whole, 1)}%`;
+    const label = h("span", { class: "called" }, h("a", { href: `#/functions/${part(record.function)}` }, record.function), " ", status(record.status));
+    label.style.paddingLeft = `${depth}rem`;
+    rows.push(label, h("div", { class: "track" }, bar), h("span", { class: "quiet" }, time(record.total_us)));
+    if (record.span) below(record.span).forEach((call) => add(call, depth + 1));
+  };
+  below().forEach((record) => add(record, 0));
+  const sum = (member) => records.reduce((total, { usage }) => total + (usage[member] ?? 0), 0);
+  const price = records.some(({ usage }) => usage.price !== undefined)
+    ? [["price, all calls", `${money(sum("price"))} ${records[0].currency ?? ""}`]] : [];
+  return [
+    h("h1", {}, "Calls"),
+    cards([["calls", String(records.length)], ["processor, all calls", time(sum("cpu_us"))], ["held, all calls", time(sum("held_us"))], ...price]),
+    h("div", { class: "timeline", "aria-label": "Call tree" }, rows),
+  ];
 }
 
 /** What it took of the machine, as far as that is known, and its price. */

@@ -134,6 +134,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),
         Endpoint::new(Put, "/v1/functions/{name}", Long, functions::put),

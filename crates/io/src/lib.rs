@@ -3,7 +3,8 @@
 //! which cannot do it themselves.
 //!
 //! [`Egress`] carries connections of functions to the hosts that they may
-//! reach; [`Post`] sends results to where callers want them. Nothing a function says is believed; every size, number and wait has
+//! reach; [`Post`] sends results to where callers want them,
+//! which [`Signer`] signs. Nothing a function says is believed; every size, number and wait has
 //! a limit. [`tls`] is here too, for all who speak it: the node's listeners,
 //! the command line, and what the node sends.
 
@@ -14,6 +15,7 @@ mod head;
 mod net;
 mod post;
 mod relay;
+mod signing;
 pub mod tls;
 
 pub use address::is_public;
@@ -21,3 +23,4 @@ pub use allow::{AllowList, Unreadable};
 pub use egress::{Egress, EgressOptions, Outlet, Traffic};
 pub use net::{Answer, Internet, Net};
 pub use post::{Post, PostError};
+pub use signing::Signer;

@@ -24,7 +24,7 @@ use sandbox::wasm::Codelets;
 use store::Store;
 
 use crate::processes::{Expected, Processes, check_in};
-use crate::secrets::{SecretError, Secrets};
+use crate::secrets::{SIGNING, SecretError, Secrets};
 use deployment::Deployment;
 use routes::{Route, RouteTable};
 use traffic::{LIVE, Traffic, is_alias};
@@ -201,6 +201,12 @@ impl Deployments {
     /// Loads it once, so that what cannot run never serves.
     fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
         let Deployment { runtime, procedure, limits, expected, .. } = deployment;
+        if deployment.secrets.iter().any(|name| name == SIGNING) {
+            let why = format!(
+                "it asks for the secret {SIGNING}, which signs what the node sends: no function gets it"
+            );
+            return Err(FunctionError::Invalid(why));
+        }
         if let Some(missing) = deployment.secrets.iter().find(|name| !self.secrets.has(name)) {
             let why =
                 format!("it needs the secret {missing}, which is not set: `sinew secret set {missing}`");

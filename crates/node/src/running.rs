@@ -95,7 +95,7 @@ impl Node {
             Arc::clone(&store),
             Arc::clone(&processes),
             Arc::clone(&codelets),
-            secrets,
+            Arc::clone(&secrets),
         )?);
         let queue = Arc::new(match &options.home {
             Some(home) => Embedded::open(&home.join("queue.redb"), queue::Options::default())?,
@@ -119,7 +119,7 @@ impl Node {
             deployments,
             queue,
             keys: Keys::open(options.home.as_deref())?,
-            callbacks: Callbacks::new(&options.callback_private)?,
+            callbacks: Callbacks::new(&options.callback_private, secrets)?,
             collector: options.traces.as_ref().map(Collector::new).transpose().map_err(Error::Traces)?,
             visitors,
             states: Vec::new(),

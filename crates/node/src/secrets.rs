@@ -18,6 +18,8 @@ use chacha20poly1305::aead::{Aead, KeyInit as _, OsRng, Payload, rand_core::RngC
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use parking_lot::{Mutex, RwLock};
 
+/// What results that are sent to others are signed with. No function gets it.
+pub(crate) const SIGNING: &str = "SINEW_CALLBACKS";
 const FILE: &str = "secrets";
 const KEY_FILE: &str = "secrets.key";
 /// What a file begins with; it is sealed too, so that no file of another kind
@@ -70,7 +72,7 @@ impl fmt::Debug for Secrets {
 
 impl sandbox::process::SecretSource for Secrets {
     fn secret(&self, name: &str) -> Option<String> {
-        self.values.read().get(name).cloned()
+        if name == SIGNING { None } else { self.values.read().get(name).cloned() }
     }
 }
 
@@ -93,6 +95,11 @@ impl Secrets {
         self.values.read().keys().cloned().collect()
     }
 
+    /// What results are signed with, if they are.
+    pub(crate) fn for_signing(&self) -> Option<String> {
+        self.values.read().get(SIGNING).cloned()
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values.read().contains_key(name)
     }
@@ -111,6 +118,9 @@ impl Secrets {
         if value.len() > VALUE_LEN_MAX || value.contains('\0') {
             let why = format!("a secret has at most {VALUE_LEN_MAX} bytes, and none is zero");
             return Err(SecretError::Invalid(why));
+        }
+        if name == SIGNING {
+            io::Signer::read(value).map_err(SecretError::Invalid)?;
         }
         let _writing = self.writing.lock();
         let mut values = self.values.read().clone();
@@ -155,7 +165,7 @@ pub(crate) fn is_name(name: &str) -> bool {
         && !name.as_bytes()[0].is_ascii_digit()
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> SecretError + '_ {
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> SecretError + '_ {
     |source| SecretError::Io { path: path.to_owned(), source }
 }
 
@@ -167,9 +177,9 @@ fn read(home: &Path) -> Result<BTreeMap<String, String>, SecretError> {
     let path = home.join(FILE);
     let mut sealed = Vec::new();
     match File::open(&path) {
-        Ok(file) => _ = file.take(FILE_LEN_MAX + 1).read_to_end(&mut sealed).map_err(io(&path))?,
+        Ok(file) => _ = file.take(FILE_LEN_MAX + 1).read_to_end(&mut sealed).map_err(failed(&path))?,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(io(&path)(error)),
+        Err(error) => return Err(failed(&path)(error)),
     }
     let damaged = || SecretError::Damaged(path.clone());
     let key = existing_key(home)?.ok_or_else(damaged)?;
@@ -190,7 +200,8 @@ fn write(home: &Path, values: &BTreeMap<String, String>) -> Result<(), SecretErr
     let payload = Payload { msg: &encoded(values), aad: MARK };
     let sealed = cipher(&key).encrypt(XNonce::from_slice(&nonce), payload);
     let path = home.join(FILE);
-    let sealed = sealed.map_err(|_| io(&path)(std::io::Error::other("the values could not be sealed")))?;
+    let sealed =
+        sealed.map_err(|_| failed(&path)(std::io::Error::other("the values could not be sealed")))?;
     write_whole(&path, &[MARK, &nonce, &sealed].concat())
 }
 
@@ -199,7 +210,7 @@ fn existing_key(home: &Path) -> Result<Option<[u8; KEY_LEN]>, SecretError> {
     match std::fs::read(&path) {
         Ok(bytes) => bytes.try_into().map(Some).map_err(|_| SecretError::Damaged(path)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io(&path)(error)),
+        Err(error) => Err(failed(&path)(error)),
     }
 }
 
@@ -222,7 +233,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), SecretError> {
         // The name is durable when its directory is.
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
-    written().map_err(io(path))
+    written().map_err(failed(path))
 }
 
 /// For each its lengths, its name and its value.

@@ -73,5 +73,48 @@ fn people_see_functions_their_requests_and_why_they_failed() {
     }
     assert!(page(&node, "#/requests/none").contains("remembers no request"));
     assert!(page(&node, "#/nowhere").contains("There is no such page"));
+    // A call that is made later, and dies; a function with a schedule.
+    let settings = "schedules = [\"0 3 * * *\"]\n[functions.broken.async]\nmax-attempts = 1\n";
+    node.deploy(&node.python(
+        "broken",
+        settings,
+        "import sinew\ndef handler(event, context):\n    raise ValueError('<b>no</b>')\n",
+    ));
+    node.http("POST /async-function/broken", b"{}");
+    let is_dead = || node.ok(&["dlq", "list", "-o", "json"]).contains("broken");
+    let begun = std::time::Instant::now();
+    while !is_dead() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not die");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let queue = page(&node, "#/queue");
+    for shown in
+        ["dead letters", "0 3 * * *", "href=\"#/functions/broken\"", "&lt;b&gt;no", ">redrive</button>"]
+    {
+        assert!(queue.contains(shown), "{shown}\n{queue}");
+    }
+    // The tree of a request's calls, and what each took.
+    node.deploy(&node.python(
+        "outer",
+        "",
+        "import sinew\ndef handler(event, context):\n    return sinew.call('greeter', event)\n",
+    ));
+    let answer = node.http("POST /function/outer", b"{}");
+    let id = answer
+        .to_lowercase()
+        .lines()
+        .find_map(|line| line.strip_prefix("x-request-id: ").map(str::to_owned))
+        .unwrap();
+    let tree = page(&node, &format!("#/requests/{id}"));
+    for shown in [
+        "Call tree",
+        "processor, all calls",
+        "waited for other functions",
+        "memory of the instance",
+        "href=\"#/functions/greeter\"",
+    ] {
+        assert!(tree.contains(shown), "{shown}\n{tree}");
+    }
+    assert!(page(&node, "#/key").contains("type=\"password\""));
     assert_eq!(node.terminate(), 0);
 }

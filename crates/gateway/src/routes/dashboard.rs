@@ -33,7 +33,7 @@ macro_rules! file {
 }
 
 /// Name, media type, bytes.
-const FILES: [(&str, &str, &[u8]); 9] = [
+const FILES: [(&str, &str, &[u8]); 11] = [
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("icon.svg", SVG),
@@ -43,6 +43,8 @@ const FILES: [(&str, &str, &[u8]); 9] = [
     file!("charts.js", JS),
     file!("functions.js", JS),
     file!("requests.js", JS),
+    file!("queue.js", JS),
+    file!("key.js", JS),
 ];
 
 pub(crate) async fn index(headers: HeaderMap) -> Response {

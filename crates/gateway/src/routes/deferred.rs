@@ -19,7 +19,8 @@ use super::call::served;
 use super::path_text;
 use crate::body::{blocking, buffered};
 use crate::cloud_event;
-use crate::deferred::{Call, Outcome, Source, queue, refused, take, texts, wanted};
+use crate::deferred::{Call, Outcome, Source, now_ms, queue, refused, take, texts, wanted};
+use crate::functions::Functions;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -99,6 +100,38 @@ pub(crate) fn document(status: &Status) -> Value {
         document["reason"] = status.reason.clone().into();
     }
     document
+}
+
+/// What waits, and what is due when: for people who look at the node.
+pub(crate) async fn overview(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
+    let stats = queue(&shared)?.stats();
+    let now = now_ms();
+    let lanes = stats.lanes.iter().map(|lane| {
+        let age_ms = lane.oldest_ms.map(|oldest| now.saturating_sub(oldest));
+        json!({
+            "lane": lane.lane, "waiting": lane.waiting, "running": lane.running, "dead": lane.dead,
+            "oldest_age_ms": age_ms,
+        })
+    });
+    let lanes: Vec<Value> = lanes.map(without_nulls).collect();
+    let all = shared.backend.functions().map(Functions::all).unwrap_or_default();
+    let scheduled = all.iter().flat_map(|served| served.schedules.iter().map(move |each| (served, each)));
+    let schedules = scheduled.map(|(served, schedule)| {
+        json!({ "function": served.name, "schedule": schedule.text(), "next_ms": schedule.after(now) })
+    });
+    let schedules: Vec<Value> = schedules.map(without_nulls).collect();
+    Ok(Json(json!({
+        "lanes": lanes, "schedules": schedules, "bytes": stats.bytes, "taken": stats.pushed,
+        "retries": stats.retries, "died": stats.died,
+    })))
+}
+
+/// What is not known is left out.
+fn without_nulls(mut value: Value) -> Value {
+    if let Value::Object(members) = &mut value {
+        members.retain(|_, member| !member.is_null());
+    }
+    value
 }
 
 pub(crate) fn message_id(path: Result<Path<String>, PathRejection>) -> Result<Id, Problem> {
