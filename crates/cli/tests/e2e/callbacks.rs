@@ -162,7 +162,10 @@ fn a_result_is_signed_as_the_documentation_checks_it() {
             assert_eq!(said, expected, "{program}: {secret} {body} {moment}");
         }
     }
-    // It is nobody's else.
+    no_function_gets_the_secret(&node, &source);
+}
+
+fn no_function_gets_the_secret(node: &Node, source: &std::path::Path) {
     let manifest = "[functions.echo]\nruntime = \"python\"\nhandler = \"main.handler\"\nsecrets = [\"SINEW_CALLBACKS\"]\n";
     std::fs::write(source.join("sinew.toml"), manifest).unwrap();
     std::fs::write(source.join("main.py"), "def handler(event, context):\n    return event\n").unwrap();

@@ -73,6 +73,11 @@ fn people_see_functions_their_requests_and_why_they_failed() {
     }
     assert!(page(&node, "#/requests/none").contains("remembers no request"));
     assert!(page(&node, "#/nowhere").contains("There is no such page"));
+    the_queue_and_the_tree_of_calls_are_seen(&node);
+    assert_eq!(node.terminate(), 0);
+}
+
+fn the_queue_and_the_tree_of_calls_are_seen(node: &Node) {
     // A call that is made later, and dies; a function with a schedule.
     let settings = "schedules = [\"0 3 * * *\"]\n[functions.broken.async]\nmax-attempts = 1\n";
     node.deploy(&node.python(
@@ -87,7 +92,7 @@ fn people_see_functions_their_requests_and_why_they_failed() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not die");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let queue = page(&node, "#/queue");
+    let queue = page(node, "#/queue");
     for shown in
         ["dead letters", "0 3 * * *", "href=\"#/functions/broken\"", "&lt;b&gt;no", ">redrive</button>"]
     {
@@ -105,7 +110,7 @@ fn people_see_functions_their_requests_and_why_they_failed() {
         .lines()
         .find_map(|line| line.strip_prefix("x-request-id: ").map(str::to_owned))
         .unwrap();
-    let tree = page(&node, &format!("#/requests/{id}"));
+    let tree = page(node, &format!("#/requests/{id}"));
     for shown in [
         "Call tree",
         "processor, all calls",
@@ -115,6 +120,5 @@ fn people_see_functions_their_requests_and_why_they_failed() {
     ] {
         assert!(tree.contains(shown), "{shown}\n{tree}");
     }
-    assert!(page(&node, "#/key").contains("type=\"password\""));
-    assert_eq!(node.terminate(), 0);
+    assert!(page(node, "#/key").contains("type=\"password\""));
 }
