@@ -7,13 +7,14 @@
 //!
 //! ```text
 //!  H ← version u16, pid u32, layout digest, huge pages i32,
-//!      "version\0prefix\0another prefix …"
+//!      "interpreter\0version\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
 //!  ? ← "why it cannot fork\0interpreter\0version\0prefix\0another prefix …"
 //!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock),
-//!      limits u16, joins u16, program u32,
+//!      limits u16, joins u16, doors u16, program u32,
 //!      limits × (resource u32, soft i64, hard i64), the seccomp program;
-//!      descriptors: the channel, the pidfd if there are flags, the cgroups to join
+//!      descriptors: the channel; the namespaces to enter, that of process numbers
+//!      first, or if there are no such doors but flags, a pidfd; the cgroups to join
 //!  R ← id u64, pid u32              forked
 //!  E ← id u64, why                  not forked
 //!  X ← id u64, wait status i32      a child of that request has ended
@@ -21,7 +22,9 @@
 //!
 //! It runs no function, but it may be stuck or broken, for libraries are
 //! imported in it: every wait is bounded, after which it is killed. Instances
-//! live on without it; how they end is no longer told then.
+//! live on without it; how they end is no longer told then. One in a realm has
+//! loaded what nobody trusts: of its words only those count that harm nobody but
+//! its own instances.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,13 +42,19 @@ use std::time::{Duration, Instant};
 use adapter::frame::VERSION;
 use parking_lot::{Condvar, Mutex};
 
+use super::container::{Process, Program};
 use super::language::{Language, Role};
 use super::place::{Confinement, Place};
+use super::realm::Realm;
 
 /// How often a template that is to replace another one is started, if what it
 /// starts with has another layout.
 const LAYOUT_TRIES: usize = 2;
 const LAYOUT_SHOWN_BYTES: usize = 8;
+/// In a realm the native core is given as standard output, and what it runs as
+/// standard error; both are `/dev/null` afterwards.
+const CORE_FD: i32 = 1;
+const SOURCE_FD: i32 = 2;
 /// Bits of an order's flags.
 const ORDER_LANDLOCK: u32 = 1;
 /// A fork takes milliseconds; one that takes this long never ends.
@@ -62,6 +71,8 @@ pub(crate) struct TemplateOptions {
     pub(crate) start_timeout: Duration,
     /// Whether it may fork into containers here.
     pub(crate) may_fork: bool,
+    /// Where it is started, if not as a child of the node's.
+    pub(crate) realm: Option<Arc<Realm>>,
 }
 
 /// Why there is no template.
@@ -120,6 +131,8 @@ pub(crate) struct Hello {
     /// kernel had against them.
     pub(crate) huge_pages: i32,
     pub(crate) pid: u32,
+    /// The interpreter's file, absolute.
+    pub(crate) interpreter: PathBuf,
     pub(crate) version: String,
     /// The directories that the interpreter and its libraries lie in.
     pub(crate) prefixes: Vec<PathBuf>,
@@ -185,8 +198,25 @@ impl Watch {
 pub(crate) struct Template {
     orders: Arc<Orders>,
     pub(crate) hello: Hello,
-    child: Mutex<Child>,
+    body: Mutex<Body>,
     reader: Option<JoinHandle<()>>,
+}
+
+/// The process that it is.
+enum Body {
+    Child(Child),
+    InRealm(Process),
+}
+
+impl Body {
+    fn end(&mut self) {
+        match self {
+            // Both fail only when it has ended, which is what is wanted.
+            Self::Child(child) => _ = child.kill().and_then(|()| child.wait()),
+            // The realm's init reaps it.
+            Self::InRealm(process) => process.kill(),
+        }
+    }
 }
 
 struct Orders {
@@ -214,20 +244,28 @@ impl Template {
         let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
         let source = linux::memory_file("source", options.language.source().as_bytes());
         let source = source.map_err(|error| format!("no memory for its source: {error}"))?;
-        let mut child = command(options, core, source)
-            .stdin(Stdio::from(other))
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", options.interpreter.display()))?;
+        let mut body = match &options.realm {
+            Some(realm) => Body::InRealm(realm.run(&program(options, realm), [other, core, source])?),
+            None => {
+                let child = command(options, core, source).stdin(Stdio::from(other)).spawn();
+                let cannot = |error| format!("cannot start {}: {error}", options.interpreter.display());
+                Body::Child(child.map_err(cannot)?)
+            }
+        };
         let hello = hello(&socket, options);
-        let hello = hello.inspect_err(|_| end(&mut child))?;
+        let mut hello = hello.inspect_err(|_| body.end())?;
+        if let Some(realm) = &options.realm {
+            // Containers see what lies in these folders.
+            hello.prefixes = realm.interpreter().prefixes.clone();
+        }
         let orders = Arc::new(Orders { socket, state: Mutex::default(), changed: Condvar::new() });
         let listening = orders.clone();
         let reader =
             std::thread::Builder::new().name("template".to_owned()).spawn(move || listening.listen());
         match reader {
-            Ok(reader) => Ok(Self { orders, hello, child: Mutex::new(child), reader: Some(reader) }),
+            Ok(reader) => Ok(Self { orders, hello, body: Mutex::new(body), reader: Some(reader) }),
             Err(error) => {
-                end(&mut child);
+                body.end();
                 Err(format!("no thread to listen to it: {error}").into())
             }
         }
@@ -253,10 +291,13 @@ impl Template {
             state.watches.insert(id, watch.clone());
             id
         };
-        let joins = place.joins();
-        let message = fork_message(id, &place.confinement(), joins.len());
+        let (joins, doors) = (place.joins(), place.doors());
+        let message = fork_message(id, &place.confinement(), joins.len(), doors.len());
         let mut fds = vec![channel];
-        fds.extend(place.pidfd());
+        match doors.is_empty() {
+            true => fds.extend(place.pidfd()),
+            false => fds.extend(doors),
+        }
         fds.extend(joins);
         let answer = match linux::send_message(&self.orders.socket, &message, &fds) {
             Ok(()) => self.orders.answer(id),
@@ -278,12 +319,15 @@ impl Template {
     pub(crate) fn give_up(&self) {
         self.orders.state.lock().over = true;
         linux::end_messages(&self.orders.socket);
-        end(&mut self.child.lock());
+        self.body.lock().end();
     }
 
     #[cfg(test)]
     pub(crate) fn pid(&self) -> u32 {
-        self.child.lock().id()
+        match &*self.body.lock() {
+            Body::Child(child) => child.id(),
+            Body::InRealm(_) => 0,
+        }
     }
 }
 
@@ -376,10 +420,15 @@ fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command
     command
 }
 
-fn end(child: &mut Child) {
-    // Both fail only when it has ended, which is what is wanted.
-    _ = child.kill();
-    _ = child.wait();
+/// The same, to be started in a realm, with core and source as standard output
+/// and error.
+fn program(options: &TemplateOptions, realm: &Realm) -> Program {
+    let language = options.language;
+    let mut program = Program::new(&realm.interpreter().program);
+    program.arguments = language.arguments(Role::Template, CORE_FD, SOURCE_FD, &options.imports);
+    program.environment = language.environment(Role::Template, CORE_FD, &realm.packages(language));
+    program.directory = "/".into();
+    program
 }
 
 /// The first words of a template. Its end ends the waiting too.
@@ -422,15 +471,15 @@ fn parse_facts(facts: &[u8]) -> Option<Hello> {
     let (digest, rest) = rest.split_first_chunk()?;
     let (huge_pages, rest) = rest.split_first_chunk()?;
     let mut texts = std::str::from_utf8(rest).ok()?.split('\0');
-    let interpreter = texts.next()?.to_owned();
+    let (interpreter, says) = (PathBuf::from(texts.next()?), texts.next()?.to_owned());
     let prefixes = texts.map(PathBuf::from).collect();
     let (layout, pid) = (Layout(*digest), u32::from_le_bytes(*pid));
     let huge_pages = i32::from_le_bytes(*huge_pages);
-    let hello = Hello { layout, huge_pages, pid, version: interpreter, prefixes };
-    (u16::from_le_bytes(*version) == VERSION).then_some(hello)
+    let is_ours = u16::from_le_bytes(*version) == VERSION && interpreter.is_absolute();
+    is_ours.then_some(Hello { layout, huge_pages, pid, interpreter, version: says, prefixes })
 }
 
-fn fork_message(id: u64, confinement: &Confinement, joins: usize) -> Vec<u8> {
+fn fork_message(id: u64, confinement: &Confinement, joins: usize, doors: usize) -> Vec<u8> {
     let mut message = vec![b'F'];
     message.extend(id.to_le_bytes());
     message.extend(confinement.setns_flags.to_le_bytes());
@@ -440,6 +489,7 @@ fn fork_message(id: u64, confinement: &Confinement, joins: usize) -> Vec<u8> {
     message.extend(flags.to_le_bytes());
     message.extend((confinement.rlimits.len() as u16).to_le_bytes());
     message.extend((joins as u16).to_le_bytes());
+    message.extend((doors as u16).to_le_bytes());
     message.extend((confinement.seccomp.len() as u32).to_le_bytes());
     for (resource, soft, hard) in &confinement.rlimits {
         message.extend(resource.to_le_bytes());

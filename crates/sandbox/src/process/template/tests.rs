@@ -15,6 +15,7 @@ fn options(imports: &[&str]) -> TemplateOptions {
         imports: imports.iter().map(|&name| name.to_owned()).collect(),
         start_timeout: Duration::from_secs(60),
         may_fork: true,
+        realm: None,
     }
 }
 
