@@ -6,6 +6,7 @@
 //! same clock. The one in Python uses numpy and pandas, the one in JavaScript
 //! two of Node's own modules; the ways alternate.
 
+mod brought;
 mod javascript;
 
 use std::os::fd::AsRawFd as _;
@@ -25,6 +26,8 @@ use crate::figures::Report;
 const ROUNDS: usize = 120;
 /// The slow ways are measured in every so many rounds.
 const SLOW_EVERY: usize = 6;
+/// And those of functions that bring their packages.
+const BROUGHT_EVERY: usize = 2;
 const PACKAGES: [&str; 2] = ["numpy==2.2.6", "pandas==2.3.3"];
 
 /// The first line of the handler reads the clock.
@@ -297,6 +300,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         Bundle::new(&python, ("x.py", SCRIPT), &seen).and_then(|mut new| new.start().map(|_| new))
     });
     let mut javascript = javascript::Ways::new(report)?;
+    let mut brought = brought::Brought::new()?;
     ours.check()?;
     for node in [&ours, &on_demand, &bare, &blank] {
         for _ in 0..3 {
@@ -318,6 +322,9 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         settle(&ours, READY);
         times.on_demand.push(on_demand.start(SOURCE)?.first_line);
         javascript.round(round % SLOW_EVERY == 0)?;
+        if round % BROUGHT_EVERY == 0 {
+            brought.round()?;
+        }
         if round % SLOW_EVERY == 0 {
             times.plain.push(plain_start(&python, &file)?);
             if let Some(runc) = &mut runc {
@@ -328,7 +335,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     times.tell(report);
     joins(report)?;
     javascript.report(report);
-    Ok(())
+    brought.report(report, &times.contained)
 }
 
 /// What joining a container's control groups takes, by the file that containers

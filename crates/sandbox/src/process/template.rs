@@ -194,6 +194,27 @@ impl Watch {
     }
 }
 
+/// Why a template has not forked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotForked {
+    /// It is not there any more: the next one may.
+    Ended,
+    /// It did not answer, and was killed.
+    Silent,
+    /// It says why.
+    Refused(String),
+}
+
+impl fmt::Display for NotForked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("it has ended"),
+            Self::Silent => f.write_str("it did not answer in time and was killed"),
+            Self::Refused(reason) => write!(f, "it cannot fork: {reason}"),
+        }
+    }
+}
+
 /// A running template.
 pub(crate) struct Template {
     orders: Arc<Orders>,
@@ -228,7 +249,7 @@ struct Orders {
 #[derive(Default)]
 struct State {
     last_id: u64,
-    answers: HashMap<u64, Result<u32, String>>,
+    answers: HashMap<u64, Result<(), NotForked>>,
     watches: HashMap<u64, Arc<Watch>>,
     /// Its socket is at its end, or it was given up.
     over: bool,
@@ -283,7 +304,7 @@ impl Template {
         channel: BorrowedFd<'_>,
         place: &dyn Place,
         watch: &Arc<Watch>,
-    ) -> Result<u32, String> {
+    ) -> Result<(), NotForked> {
         let id = {
             let mut state = self.orders.state.lock();
             state.last_id += 1;
@@ -301,18 +322,16 @@ impl Template {
         fds.extend(joins);
         let answer = match linux::send_message(&self.orders.socket, &message, &fds) {
             Ok(()) => self.orders.answer(id),
-            Err(error) => Err(format!("it takes no orders: {error}")),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotForked::Silent),
+            Err(_) => Err(NotForked::Ended),
         };
-        if answer.is_err() {
+        if let Err(why) = &answer {
             self.orders.state.lock().watches.remove(&id);
-        }
-        answer.map_err(|reason| match reason.as_str() {
-            "" => {
+            if !matches!(why, NotForked::Refused(_)) {
                 self.give_up();
-                "it did not answer in time and was killed".to_owned()
             }
-            _ => reason,
-        })
+        }
+        answer
     }
 
     /// Kills it: it is stuck. The next order finds it over.
@@ -342,8 +361,8 @@ impl Drop for Template {
 }
 
 impl Orders {
-    /// The answer to order `id`; an empty reason if none comes in time.
-    fn answer(&self, id: u64) -> Result<u32, String> {
+    /// The answer to order `id`.
+    fn answer(&self, id: u64) -> Result<(), NotForked> {
         let deadline = Instant::now() + FORK_TIMEOUT;
         let mut state = self.state.lock();
         loop {
@@ -351,10 +370,10 @@ impl Orders {
                 return answer;
             }
             if state.over {
-                return Err("it has ended".to_owned());
+                return Err(NotForked::Ended);
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return state.answers.remove(&id).unwrap_or(Err(String::new()));
+                return state.answers.remove(&id).unwrap_or(Err(NotForked::Silent));
             }
         }
     }
@@ -368,12 +387,12 @@ impl Orders {
             let mut state = self.state.lock();
             match (*kind, number) {
                 // An answer that nobody waits for is not kept.
-                (b'R', Some(pid)) if state.watches.contains_key(&id) => {
-                    state.answers.insert(id, Ok(pid as u32));
+                (b'R', Some(_)) if state.watches.contains_key(&id) => {
+                    state.answers.insert(id, Ok(()));
                 }
                 (b'E', _) if state.watches.contains_key(&id) => {
                     let reason = String::from_utf8_lossy(rest).into_owned();
-                    state.answers.insert(id, Err(format!("it cannot fork: {reason}")));
+                    state.answers.insert(id, Err(NotForked::Refused(reason)));
                 }
                 (b'X', Some(status)) => {
                     if let Some(watch) = state.watches.remove(&id) {
