@@ -22,7 +22,6 @@
 
   const crypto = require('crypto');
   const fs = require('fs');
-  const net = require('net');
   const path = require('path');
   const v8 = require('v8');
   const vm = require('vm');
@@ -66,6 +65,8 @@
   const HARMLESS = new Set(['Timeout', 'Immediate']);
   const NOT_ALLOWED = 'without the rights of root nothing can be forked into a container';
   const REHEARSAL = rehearsal();
+  // Functions that talk to others find it loaded.
+  require('net');
 
   // ------------------------------------------------------------- template
 
@@ -182,7 +183,7 @@
     const instance = new Instance(() => {});
     streams.attach(instance);
     findOneself(random);
-    attend(core.streamOf(Buffer.concat([REHEARSAL.bad, REHEARSAL.good])), instance, () => {
+    attend(core, core.streamOf(Buffer.concat([REHEARSAL.bad, REHEARSAL.good])), instance, () => {
       streams.attach(null);
       // What the call put off, and what closing leaves behind, is done first.
       setImmediate(() => setImmediate(then));
@@ -255,7 +256,7 @@
     process.on('unhandledRejection', (error) => instance.uncaught(core, 'unhandledRejection', error));
     const waiting = setTimeout(() => rehearse(streams, instance), WAITING_MS);
     instance.onFirst = () => clearTimeout(waiting);
-    attend(CHANNEL, instance, () => core.end(0));
+    attend(core, CHANNEL, instance, () => core.end(0));
     const head = Buffer.alloc(10);
     head.write('SNWP');
     head.writeUInt16LE(VERSION, 4);
@@ -265,15 +266,10 @@
 
   /* Gives the instance what comes over the channel, until its end. One buffer
    * for all reads: else each would have a new one, of which little is used. */
-  function attend(fd, instance, end) {
+  function attend(core, fd, instance, end) {
     const buffer = Buffer.allocUnsafeSlow(READ_BYTES);
-    const callback = (length) => {
-      instance.receive(Buffer.from(buffer.subarray(0, length)));
-      return true;
-    };
-    const socket = new net.Socket({ fd, readable: true, writable: false, onread: { buffer, callback } });
-    socket.on('error', () => {});
-    socket.on('close', end);
+    const received = (length) => (length > 0 ? instance.receive(Buffer.from(buffer.subarray(0, length))) : end());
+    if (core.attend(fd, buffer, received) < 0) core.end(1);
   }
 
   function frameHead(kind, turn, length) {

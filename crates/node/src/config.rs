@@ -4,12 +4,13 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::process::Language;
 use serde::Deserialize;
 
-use crate::Error;
+use crate::{Debugging, Error};
 
 /// Settings of a node. `None` means: decide for this machine.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -47,6 +48,9 @@ pub struct Options {
     pub python: Option<PathBuf>,
     /// The Node.js that functions run on; `None`: the `node` in `PATH`.
     pub nodejs: Option<PathBuf>,
+    /// Functions can be debugged, and where. No file says so: it is for who develops them.
+    #[serde(skip)]
+    pub debugging: Option<Arc<Debugging>>,
     /// How long clients on TCP may keep the node waiting.
     #[serde(skip)]
     pub patience: Patience,
@@ -103,6 +107,7 @@ impl Options {
             connections_max: self.connections_max.or(below.connections_max),
             python: self.python.or(below.python),
             nodejs: self.nodejs.or(below.nodejs),
+            debugging: self.debugging,
             patience: self.patience,
             version: self.version,
             commit: self.commit,

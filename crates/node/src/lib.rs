@@ -8,6 +8,7 @@
 mod backend;
 mod callbacks;
 mod config;
+mod debugging;
 mod doctor;
 mod executor;
 mod fetcher;
@@ -33,6 +34,7 @@ use std::path::PathBuf;
 use store::Object;
 
 pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
+pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use io::tls;

@@ -275,6 +275,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),
+        debuggers: options.debugging.clone().map(|it| it as _),
         templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }

@@ -7,6 +7,7 @@ mod callbacks;
 mod calls;
 mod commands;
 mod dashboard;
+mod debugging;
 mod dev;
 mod draining;
 mod egress;

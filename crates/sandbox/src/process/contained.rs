@@ -4,7 +4,7 @@
 //! A thread of its own replaces what was taken, so that a new instance finds
 //! its container ready; a container serves one instance and no other.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -192,6 +192,10 @@ impl Place for Container {
 
     fn listen(&self, port: u16) -> Result<TcpListener, String> {
         self.listen(port).map_err(|error| error.to_string())
+    }
+
+    fn connect(&self, port: u16) -> Result<TcpStream, String> {
+        self.connect(port).map_err(|error| error.to_string())
     }
 
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {

@@ -29,6 +29,7 @@ use super::blanks::Blanks;
 use super::channel::Bounds;
 use super::cold::Cold;
 use super::contained::Containers;
+use super::debugger::Debuggee;
 use super::instance::{CallEnd, Instance, Others, Terms};
 use super::language::Language;
 use super::layers::Layers;
@@ -346,6 +347,7 @@ impl Functions {
             store,
             layers,
             options.secrets.as_deref(),
+            options.debuggers.is_some(),
         )?;
         let mut room = options.room(seat.limits.memory_bytes);
         if let Some(image) = &recipe.image {
@@ -376,6 +378,11 @@ impl Functions {
             }
         }
         instance.load(&recipe.source, calls_at_once)?;
+        if let (Some(debuggers), Some(image)) = (&options.debuggers, &recipe.image)
+            && !options.language.debugger().is_empty()
+        {
+            debuggers.began(&image.settings.function, options.language, Debuggee::new(instance.life()));
+        }
         Ok(instance)
     }
 

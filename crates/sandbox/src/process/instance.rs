@@ -10,6 +10,7 @@
 //! Whoever holds it hands calls over ([`Instance::begin`]) and looks at what
 //! has come ([`Instance::act`]); nothing of this waits.
 
+use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,11 @@ impl Life {
     /// Whether its process is there, as far as is known.
     pub(crate) fn is_alive(&self) -> bool {
         self.watch.ended().is_none() && !self.killed.load(Ordering::Acquire)
+    }
+
+    /// Connects to what listens on its own loopback.
+    pub(crate) fn connect(&self, port: u16) -> Result<TcpStream, String> {
+        self.place.connect(port)
     }
 
     /// Memory that is charged to it now, if that is known.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an instance is put: a container, or for measurements nowhere.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::container::{Process, Program};
@@ -41,6 +41,8 @@ pub(crate) trait Place: Send + Sync {
     fn attach(&self, binds: &[Bind]) -> Result<(), String>;
     /// Listens on its own loopback.
     fn listen(&self, port: u16) -> Result<TcpListener, String>;
+    /// Connects to what listens on its own loopback.
+    fn connect(&self, port: u16) -> Result<TcpStream, String>;
     /// Starts a program in it, confined, with these standard streams.
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String>;
     /// Ends all that is in it, at once.
@@ -82,6 +84,10 @@ impl Place for Nowhere {
     }
 
     fn listen(&self, _: u16) -> Result<TcpListener, String> {
+        Err("there is no container, and no loopback of its own".to_owned())
+    }
+
+    fn connect(&self, _: u16) -> Result<TcpStream, String> {
         Err("there is no container, and no loopback of its own".to_owned())
     }
 
