@@ -51,6 +51,10 @@ use super::realm::Realm;
 /// starts with has another layout.
 const LAYOUT_TRIES: usize = 2;
 const LAYOUT_SHOWN_BYTES: usize = 8;
+/// Bytes of what a template says of a failure.
+const REASON_BYTES_MAX: usize = 4096;
+/// Answers of a template to what nobody has asked; then it is given up.
+const STRAYS_MAX: u32 = 1024;
 /// In a realm the native core is given as standard output, and what it runs as
 /// standard error; both are `/dev/null` afterwards.
 const CORE_FD: i32 = 1;
@@ -249,10 +253,20 @@ struct Orders {
 #[derive(Default)]
 struct State {
     last_id: u64,
-    answers: HashMap<u64, Result<(), NotForked>>,
+    /// Of the orders that somebody waits for.
+    answers: HashMap<u64, Option<Result<(), NotForked>>>,
     watches: HashMap<u64, Arc<Watch>>,
     /// Its socket is at its end, or it was given up.
     over: bool,
+}
+
+impl State {
+    /// Takes the answer to an order, if it has none yet and somebody waits.
+    fn answer(&mut self, id: u64, answer: Result<(), NotForked>) -> Option<()> {
+        let slot = self.answers.get_mut(&id).filter(|slot| slot.is_none())?;
+        *slot = Some(answer);
+        Some(())
+    }
 }
 
 impl Template {
@@ -310,6 +324,7 @@ impl Template {
             state.last_id += 1;
             let id = state.last_id;
             state.watches.insert(id, watch.clone());
+            state.answers.insert(id, None);
             id
         };
         let (joins, doors) = (place.joins(), place.doors());
@@ -325,8 +340,11 @@ impl Template {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotForked::Silent),
             Err(_) => Err(NotForked::Ended),
         };
+        let mut state = self.orders.state.lock();
+        state.answers.remove(&id);
         if let Err(why) = &answer {
-            self.orders.state.lock().watches.remove(&id);
+            state.watches.remove(&id);
+            drop(state);
             if !matches!(why, NotForked::Refused(_)) {
                 self.give_up();
             }
@@ -366,44 +384,39 @@ impl Orders {
         let deadline = Instant::now() + FORK_TIMEOUT;
         let mut state = self.state.lock();
         loop {
-            if let Some(answer) = state.answers.remove(&id) {
-                return answer;
+            if let Some(Some(answer)) = state.answers.get(&id) {
+                return answer.clone();
             }
             if state.over {
                 return Err(NotForked::Ended);
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return state.answers.remove(&id).unwrap_or(Err(NotForked::Silent));
+                return state.answers.get(&id).cloned().flatten().unwrap_or(Err(NotForked::Silent));
             }
         }
     }
 
     fn listen(&self) {
+        let mut strays = 0;
         while let Ok(Some((message, _))) = linux::receive_message(&self.socket) {
             let Some((kind, rest)) = message.split_first() else { break };
             let Some((id, rest)) = rest.split_first_chunk() else { break };
             let id = u64::from_le_bytes(*id);
             let number = rest.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
             let mut state = self.state.lock();
-            match (*kind, number) {
-                // An answer that nobody waits for is not kept.
-                (b'R', Some(_)) if state.watches.contains_key(&id) => {
-                    state.answers.insert(id, Ok(()));
-                }
-                (b'E', _) if state.watches.contains_key(&id) => {
-                    let reason = String::from_utf8_lossy(rest).into_owned();
-                    state.answers.insert(id, Err(NotForked::Refused(reason)));
-                }
-                (b'X', Some(status)) => {
-                    if let Some(watch) = state.watches.remove(&id) {
-                        watch.end_by(status);
-                    }
-                }
-                (b'R' | b'E', _) => {}
+            let told = match (*kind, number) {
+                (b'R', Some(_)) => state.answer(id, Ok(())),
+                (b'E', _) => state.answer(id, Err(NotForked::Refused(text_of(rest)))),
+                (b'X', Some(status)) => state.watches.remove(&id).map(|watch| watch.end_by(status)),
                 _ => break,
-            }
+            };
             drop(state);
             self.changed.notify_all();
+            // It may answer what nobody waits for any more, but not for ever.
+            strays += u32::from(told.is_none());
+            if strays > STRAYS_MAX {
+                break;
+            }
         }
         let mut state = self.state.lock();
         state.over = true;
@@ -467,13 +480,17 @@ fn parse_hello(message: Option<Vec<u8>>, language: Language) -> Result<Hello, Re
         return Err(Refusal::Serve(format!("it ended before it said anything; is this {wanted}?")));
     };
     let senseless = || Refusal::Serve("its first words make no sense".to_owned());
-    let reason = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     match message.split_first() {
         Some((b'H', rest)) => parse_facts(rest).ok_or_else(senseless),
-        Some((b'!', text)) => Err(Refusal::Serve(reason(text))),
+        Some((b'!', text)) => Err(Refusal::Serve(text_of(text))),
         Some((b'?', text)) => Err(parse_unforkable(text).map_or_else(senseless, Refusal::Fork)),
         _ => Err(senseless()),
     }
+}
+
+/// A template's own words, as many as people read.
+fn text_of(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(REASON_BYTES_MAX)]).into_owned()
 }
 
 fn parse_unforkable(text: &[u8]) -> Option<Unforkable> {
