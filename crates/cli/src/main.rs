@@ -25,6 +25,7 @@ mod quantity;
 mod requirements;
 mod shards;
 mod upload;
+mod usage;
 
 use std::process::ExitCode;
 
