@@ -178,6 +178,8 @@ fn one_that_only_says_what_nobody_asked_is_given_up() {
     }
     assert!(!orders.state.lock().over && watch.ended().is_none());
     assert_eq!(orders.answer(7), Ok(()), "an answer stands");
+    // Who is given up is not read any more.
+    linux::limit_sending(&other, Duration::from_millis(100)).unwrap();
     while !orders.state.lock().over {
         say(&word(b'R', 7));
     }
