@@ -54,7 +54,7 @@ impl Traffic {
 
     /// Whether all that is under way are calls that one request has led to, and
     /// there are any.
-    fn is_one_chain(&self) -> bool {
+    pub(super) fn is_one_chain(&self) -> bool {
         let nested = self.nested.load(Ordering::Relaxed);
         nested > 0 && self.applications.load(Ordering::Relaxed) <= nested + 1
     }
