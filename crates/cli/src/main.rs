@@ -26,6 +26,7 @@ mod quantity;
 mod requirements;
 mod shards;
 mod upload;
+mod usage;
 
 use std::process::ExitCode;
 

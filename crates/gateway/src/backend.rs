@@ -60,6 +60,10 @@ pub struct Evaluated {
     pub applied: u64,
     /// From arrival to end.
     pub wall: Duration,
+    /// Time in which its applications ran, one after the other or at the same time.
+    pub ran: Duration,
+    /// Fuel that they used, where it is counted.
+    pub fuel: u64,
 }
 
 /// How far an evaluation is.

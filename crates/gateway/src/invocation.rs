@@ -182,7 +182,7 @@ impl Invocation<'_> {
         let has_head = !(self.served.is_pure || self.served.is_codelet);
         let traceparent = if has_head { trace::parent(self.headers) } else { String::new() };
         let place = self.place(&traceparent);
-        let mut recording = Recording::begin(shared, &self.served, self.id, place);
+        let mut recording = Recording::begin(shared, &self.served, self.id, place, body.bytes.len());
         let time = self.time();
         let head = if has_head { self.head(traceparent, time) } else { Vec::new() };
         let latest = self.latest();
@@ -265,8 +265,9 @@ struct Asked {
 }
 
 /// The end of an invocation, written down.
-fn ended(answer: Result<Answer, Problem>, recording: Recording) -> Ended {
+fn ended(answer: Result<Answer, Problem>, mut recording: Recording) -> Ended {
     let log = recording.log().to_vec();
+    recording.sends(answer.as_ref().map_or(0, |answer| answer.body.len()));
     let (status, failure) = match &answer {
         Ok(answer) => (answer.status, None),
         Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
@@ -370,7 +371,7 @@ async fn run(
         return Ok(Reached::Beginning(pieces));
     }
     let end = evaluation.finished().await;
-    recording.ran();
+    recording.ended(&end);
     Ok(Reached::End(end))
 }
 

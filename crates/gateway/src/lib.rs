@@ -40,6 +40,7 @@ mod router;
 mod routes;
 mod text;
 mod unique;
+mod usage;
 
 pub use backend::{
     Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge,
@@ -58,6 +59,7 @@ pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;
 pub use router::{Gateway, router};
+pub use usage::{Rates, Spent};
 
 /// The media type of a bundle of objects.
 pub const BUNDLE_MEDIA_TYPE: &str = "application/vnd.sinew.bundle";

@@ -179,7 +179,7 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway before `backend`.
     pub fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
-        let metrics = Metrics::new(backend.clone(), &options.version, &options.commit);
+        let metrics = Metrics::new(backend.clone(), &options.version, &options.commit, &options.rates);
         let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
         let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let shared = Shared {

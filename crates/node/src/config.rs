@@ -33,6 +33,8 @@ pub struct Options {
     pub tls_names: Vec<String>,
     /// Private addresses (`10.0.0.5:8080`) that callbacks of calls may go to.
     pub callback_private: Vec<String>,
+    /// What requests to functions cost.
+    pub rates: gateway::Rates,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -74,7 +76,9 @@ impl Options {
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let bad = |reason: String| Error::Config { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-        toml::from_str(&text).map_err(|error| bad(error.to_string()))
+        let options: Self = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        options.rates.check().map_err(|why| bad(format!("[rates]: {why}")))?;
+        Ok(options)
     }
 
     /// These settings, and `below` where they say nothing.
@@ -98,6 +102,7 @@ impl Options {
             } else {
                 self.callback_private
             },
+            rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
             tls_cert,
             tls_key,
             workers: self.workers.or(below.workers),

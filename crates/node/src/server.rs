@@ -115,6 +115,7 @@ async fn serve(
         body_max_bytes: options.body_max_bytes.unwrap_or(gateway::Options::default().body_max_bytes),
         version: options.version.clone(),
         commit: options.commit.clone(),
+        rates: options.rates.clone(),
         ..gateway::Options::default()
     };
     let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);

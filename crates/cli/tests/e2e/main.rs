@@ -18,6 +18,7 @@ mod keys;
 mod lambda;
 mod later;
 mod line;
+mod metering;
 mod requirements;
 mod streams;
 mod tls;

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::bounds::{Bounds, Weakness};
 use super::container::{Container, Process, Program};
+use super::instance::Counted;
 use super::options::Room;
 use super::place::{Confinement, Place, Places};
 use super::pool::Pool;
@@ -139,6 +140,16 @@ impl Places for Containers {
 
     fn ready(&self) -> usize {
         self.ready.pool.ready()
+    }
+}
+
+impl Counted for Container {
+    fn cpu_ns(&self) -> Option<u64> {
+        self.gauges()?.cpu_ns()
+    }
+
+    fn memory_peak_bytes(&self) -> Option<u64> {
+        self.gauges()?.memory_peak_bytes()
     }
 }
 

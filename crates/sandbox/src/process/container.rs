@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use linux::{Cgroup, Exit, Restrictions};
+use linux::{Cgroup, Exit, Gauges, Restrictions};
 use parking_lot::Mutex;
 
 use super::bounds::Usage;
@@ -110,6 +110,11 @@ impl Container {
     /// What reading the control groups says.
     pub fn usage(&self) -> io::Result<Usage> {
         self.group.as_ref().map_or(Ok(Usage::default()), |group| group.usage().map(Usage::from))
+    }
+
+    /// What can be read of it at little cost; `None` without control groups.
+    pub(super) fn gauges(&self) -> Option<&Gauges> {
+        self.group.as_ref().map(Cgroup::gauges)
     }
 
     /// Ends all that is in the container, at once; it can only be destroyed

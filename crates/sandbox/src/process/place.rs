@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::container::{Process, Program};
+use super::instance::Counted;
 use super::options::Room;
 use super::rootfs::Bind;
 
@@ -25,7 +26,7 @@ pub(crate) struct Confinement {
 }
 
 /// A place for one instance. Dropping it ends all that is in it.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait Place: Counted + Send + Sync {
     /// Of its first process; `None` if it has no namespaces.
     fn pidfd(&self) -> Option<BorrowedFd<'_>>;
     /// Files to write `0` into.
@@ -59,6 +60,9 @@ pub(crate) trait Places: Send + Sync {
 /// for its own channel's end. For measuring what a container adds.
 #[cfg(any(test, feature = "contract"))]
 pub(crate) struct Nowhere;
+
+#[cfg(any(test, feature = "contract"))]
+impl Counted for Nowhere {}
 
 #[cfg(any(test, feature = "contract"))]
 impl Place for Nowhere {

@@ -21,6 +21,8 @@ fn texts_hold_no_addresses() {
 /// A place that cannot be entered: to join it is to write into a full device.
 struct Full(std::fs::File, Option<std::fs::File>);
 
+impl Counted for Full {}
+
 impl Place for Full {
     fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.1.as_ref().map(std::fs::File::as_fd)
