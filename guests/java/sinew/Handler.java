@@ -39,7 +39,13 @@ final class Handler {
 
     /** Looks at a handler without running anything of it. */
     static void inspect(String name) throws ReflectiveOperationException {
-        find(name, false);
+        Method method = find(name, false);
+        for (Type type : method.getGenericParameterTypes()) {
+            if (type instanceof java.lang.reflect.ParameterizedType) {
+                ((java.lang.reflect.ParameterizedType) type).getActualTypeArguments();
+            }
+        }
+        method.getGenericReturnType();
     }
 
     Answer call(Request request, Context context) throws Throwable {

@@ -208,7 +208,9 @@ pub(super) fn read(
     }
     if !has_runtime {
         let fault = Fault::new(place.clone(), format!("the function {name} has no runtime"));
-        reader.faults.push(fault.hint("add runtime = \"python\", \"node\", \"java\", \"executable\" or \"wasm\""));
+        reader
+            .faults
+            .push(fault.hint("add runtime = \"python\", \"node\", \"java\", \"executable\" or \"wasm\""));
     } else if function.runtime == Runtime::Wasm {
         meaningless(table, reader);
     } else {
