@@ -117,7 +117,7 @@ pub(crate) async fn built(
         let begun = Instant::now();
         uplink.say(&format!("compiling {} with {}", function.name, jdk.lines().next().unwrap_or_default()));
         let new = folder.with_extension(format!("{}.new", std::process::id()));
-        let done = make(function, &inputs, &new).await;
+        let done = make(function, jdk, &inputs, &new).await;
         let moved = done.and_then(|()| match fs::rename(new.join("app"), &folder) {
             // Somebody else has just made the same.
             Err(_) if folder.join("main").is_file() => Ok(()),
@@ -161,21 +161,37 @@ fn heap_mb(function: &Function) -> u64 {
     ((function.memory_bytes >> 20) * HEAP_PERCENT / 100).max(8)
 }
 
+/// The archive of what is in every function; made once for a JDK.
+async fn server(jdk: &str, new: &Path) -> anyhow::Result<PathBuf> {
+    let mut hasher = blake3::Hasher::new();
+    for text in std::iter::once(jdk).chain(SERVER.map(|(_, text)| text)) {
+        hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    }
+    let file = cache("java-server")?.join(format!("{}.jar", &hasher.finalize().to_hex()[..32]));
+    if !file.is_file() {
+        let classes = new.join("server");
+        let mut sources = Vec::new();
+        for (name, text) in SERVER {
+            sources.push(new.join(name));
+            fs::write(new.join(name), text).map_err(|error| unreadable(new, error))?;
+        }
+        let what = "what calls handlers was not compiled";
+        finished(javac(&classes).args(sources), what).await?;
+        archive(&classes, &new.join("sinew.jar"), what).await?;
+        fs::rename(new.join("sinew.jar"), &file).map_err(|error| unreadable(&file, error))?;
+    }
+    Ok(file)
+}
+
 /// Makes the directory `app` below `new`, which becomes the function's.
-async fn make(function: &Function, inputs: &Inputs, new: &Path) -> anyhow::Result<()> {
-    let (app, server, classes) = (new.join("app"), new.join("server"), new.join("classes"));
-    for folder in [&app.join("lib"), &server, &classes] {
+async fn make(function: &Function, jdk: &str, inputs: &Inputs, new: &Path) -> anyhow::Result<()> {
+    let (app, classes) = (new.join("app"), new.join("classes"));
+    for folder in [&app.join("lib"), &classes] {
         fs::create_dir_all(folder).map_err(|error| unreadable(folder, error))?;
     }
-    let mut own = Vec::new();
-    for (name, text) in SERVER {
-        own.push(new.join(name));
-        fs::write(new.join(name), text).map_err(|error| unreadable(new, error))?;
-    }
     let what = format!("{} was not compiled", function.name);
-    let mut compile = javac(&server);
-    finished(compile.args(own), &what).await?;
-    archive(&server, &app.join("sinew.jar"), &what).await?;
+    let server = server(jdk, new).await?;
+    fs::copy(&server, app.join("sinew.jar")).map_err(|error| unreadable(&server, error))?;
     let mut path = vec!["sinew.jar".to_owned(), "code.jar".to_owned()];
     for (name, from) in &inputs.libraries {
         let place = format!("lib/{name}");
