@@ -23,6 +23,7 @@ mod metering;
 mod requirements;
 mod streams;
 mod tls;
+mod traces;
 mod unprivileged;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
