@@ -79,3 +79,9 @@ export function when(ms) {
 function three(number) {
   return number >= 100 ? Math.round(number).toLocaleString("en") : number.toPrecision(number >= 10 ? 3 : 2);
 }
+
+/** A price with three digits that mean something, however small it is. */
+export function money(price) {
+  const zeros = price > 0 && price < 1 ? Math.floor(-Math.log10(price)) : 0;
+  return price.toFixed(Math.min(zeros + 3, 12));
+}

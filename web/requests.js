@@ -2,7 +2,7 @@
 // The last requests, and one of them: where its time went, what it printed.
 
 import { get, part } from "./api.js";
-import { cards, h, table, time, when } from "./elements.js";
+import { bytes, cards, h, money, table, time, when } from "./elements.js";
 
 /** The end of an id tells it from its neighbours; the whole one is in the title. */
 const link = ({ request_id: id }) => {
@@ -66,6 +66,7 @@ export async function requestPage([id]) {
       ["took", time(record.total_us)],
       ["start", record.start],
       ["ended", when(record.time_ms)],
+      ...used(record),
     ]),
     record.failure ? h("p", { class: "bad" }, record.failure.split("\n")[0]) : undefined,
     h("h2", {}, "Where the time went"),
@@ -75,6 +76,16 @@ export async function requestPage([id]) {
     record.failure?.includes("\n") ? [h("h2", {}, "Why it failed"), h("pre", {}, record.failure)] : undefined,
     h("p", { class: "quiet" }, h("code", {}, `sinew logs --request-id ${record.request_id}`)),
   ].flat().filter(Boolean));
+}
+
+/** What it took of the machine, as far as that is known, and its price. */
+function used({ usage, currency }) {
+  const cpu = usage.cpu_us === undefined ? undefined : [usage.cpu_is === "share" ? "processor, its share" : "processor", time(usage.cpu_us)];
+  const peak = usage.memory_peak_bytes === undefined ? undefined : ["memory of the instance", `${bytes(usage.memory_peak_bytes)} of ${bytes(usage.memory_bytes)}`];
+  const waited = usage.waiting_us > 0 ? ["waited for other functions", time(usage.waiting_us)] : undefined;
+  const price = usage.price === undefined ? undefined : ["price", `${money(usage.price)} ${currency ?? ""}`];
+  const bodies = ["received, sent", `${bytes(usage.received_bytes)}, ${bytes(usage.sent_bytes)}`];
+  return [cpu, peak, waited, bodies, price].filter(Boolean);
 }
 
 /** Waiting, starting, running, one below the other. */

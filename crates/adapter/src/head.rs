@@ -60,7 +60,7 @@ impl Request {
     }
 }
 
-/// A result: length of the head, head, body.
+/// A result, or the beginning of one: length of the head, head, body.
 pub(crate) fn result(status: u16, headers: &[(String, String)], body: &[u8]) -> Vec<u8> {
     // Strings and numbers only: there is nothing to fail on.
     let head = serde_json::to_vec(&Answer { status, headers }).unwrap_or_default();

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use rustix::event::PollFlags;
 
+use crate::frame::{PIECE_MAX, STREAM_MAX, STREAM_WINDOW};
 use crate::head::{Request, result};
 use crate::program::{Failed, Program, ending};
 use crate::wire::Channel;
@@ -17,6 +18,10 @@ use crate::wire::Channel;
 const HEAD_MAX: usize = 64 << 10;
 /// What is read at once.
 const PIECE: usize = 64 << 10;
+/// Bytes of the line with a chunk's length.
+const CHUNK_LINE_MAX: usize = 4 << 10;
+/// The answer is none, but the failure of the call: of this kind, with its text as the body.
+const RAISED: &str = "sinew-raised";
 /// Headers about the connection, which the node has ones of its own for.
 const OURS: [&str; 8] = [
     "connection",
@@ -83,7 +88,8 @@ pub(crate) fn connect(socket: &Path, port: u16) -> io::Result<Connection> {
     }
 }
 
-/// Sends a request and gives the result.
+/// Sends a request and gives the result, or what is left of it: what of an answer
+/// has to be waited for is sent in pieces, at the pace at which they are taken.
 pub(crate) fn exchange(
     program: &mut Program,
     request: &Request,
@@ -97,34 +103,57 @@ pub(crate) fn exchange(
             Ok(connection) => connection,
             Err(error) => return Err(lost(program, &error, channel)),
         };
-    let mut left = outgoing(request, body);
-    let mut answer = Reading::new(request.http.method == "HEAD", channel.result_max());
-    while !answer.is_whole {
-        let wanted = if left.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
-        program.wait(channel, &[(connection.as_fd(), wanted)])?;
-        if !left.is_empty() {
-            match connection.write(&left) {
-                Ok(written) => _ = left.drain(..written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // It may have answered without reading everything.
-                Err(_) => left.clear(),
-            }
+    let asked = outgoing(request, body);
+    let mut left = &asked[..];
+    let mut answer = Reading::new(request.http.method == "HEAD", STREAM_MAX as usize);
+    loop {
+        answer.send(channel)?;
+        if answer.is_whole && (answer.body.is_empty() || !channel.is_in_pieces()) {
+            return answer.result(channel);
         }
-        let mut piece = [0; PIECE];
-        match connection.read(&mut piece) {
-            Ok(0) => match answer.end() {
-                Ok(()) => break,
-                Err(_) if answer.bytes.is_empty() => {
-                    return Err(lost(program, &io::ErrorKind::UnexpectedEof.into(), channel));
-                }
-                Err(why) => return Err(Failed::Result(why)),
-            },
-            Ok(len) => answer.take(&piece[..len]).map_err(Failed::Result)?,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(lost(program, &error, channel)),
+        // What is not taken yet keeps the program waiting.
+        let reads = if answer.is_full() { PollFlags::empty() } else { PollFlags::IN };
+        let writes = if left.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let wanted = reads | writes;
+        let of_program = (!wanted.is_empty()).then(|| (connection.as_fd(), wanted));
+        program.wait(channel, of_program.as_slice())?;
+        if channel.has_left() {
+            return Err(program.failed("nobody waits for the answer any more".to_owned(), channel));
+        }
+        write_some(&mut connection, &mut left);
+        if reads.is_empty() {
+            continue;
+        }
+        if let Err(error) = read_some(&mut connection, &mut answer).map_err(Failed::Result)? {
+            return Err(lost(program, &error, channel));
         }
     }
-    answer.result().map_err(Failed::Result)
+}
+
+/// Writes what there is room for.
+fn write_some(connection: &mut Connection, left: &mut &[u8]) {
+    match connection.write(left) {
+        Ok(written) => *left = &left[written..],
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        // It may have answered without reading everything.
+        Err(_) => *left = &[],
+    }
+}
+
+/// Takes what is there of an answer, until it has to be waited for or is enough for
+/// now. The inner error is the connection's.
+fn read_some(connection: &mut Connection, answer: &mut Reading) -> Result<io::Result<()>, String> {
+    let mut piece = [0; PIECE];
+    while !answer.is_whole && !answer.is_full() {
+        match connection.read(&mut piece) {
+            Ok(0) if answer.is_untouched() => return Ok(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => answer.end()?,
+            Ok(len) => answer.take(&piece[..len])?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// The program gave no answer; it may have ended.
@@ -189,20 +218,44 @@ enum Length {
     ToTheEnd,
 }
 
+/// Where in a chunk what comes next is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    /// In the line with its length.
+    Length,
+    /// Before so many bytes of it.
+    Data(usize),
+    /// In the end of its last line.
+    End,
+}
+
 /// An answer as it comes.
 pub(crate) struct Reading {
-    /// The head until it is whole, then what is left of the body.
+    /// The head until it is whole, then what is not yet read of the body.
     bytes: Vec<u8>,
     is_head_only: bool,
     body_max: usize,
     head: Option<Head>,
+    chunk: Chunk,
+    /// What has come of the body, and was not sent.
     body: Vec<u8>,
+    /// Bytes of the body that were sent.
+    sent: usize,
     pub(crate) is_whole: bool,
 }
 
 impl Reading {
     pub(crate) fn new(is_head_only: bool, body_max: usize) -> Self {
-        Self { bytes: Vec::new(), is_head_only, body_max, head: None, body: Vec::new(), is_whole: false }
+        Self {
+            bytes: Vec::new(),
+            is_head_only,
+            body_max,
+            head: None,
+            chunk: Chunk::Length,
+            body: Vec::new(),
+            sent: 0,
+            is_whole: false,
+        }
     }
 
     /// Some more of it.
@@ -236,38 +289,52 @@ impl Reading {
         }
         if let Length::Counted(len) = length {
             self.fits(len)?;
-            self.is_whole = self.body.len() >= len;
-            self.body.truncate(len);
+            self.is_whole = self.sent + self.body.len() >= len;
+            self.body.truncate(len.saturating_sub(self.sent));
         }
-        self.fits(self.body.len())
+        self.fits(self.sent + self.body.len())
     }
 
     fn take_chunks(&mut self) -> Result<(), String> {
         let mut at = 0;
-        while let Some(line) = self.bytes[at..].windows(2).position(|two| two == b"\r\n") {
-            let text = std::str::from_utf8(&self.bytes[at..at + line]).unwrap_or("?");
-            let size = text.split(';').next().unwrap_or_default().trim();
-            let size = usize::from_str_radix(size, 16)
-                .map_err(|_| "a chunk of the program's answer has no length")?;
-            self.fits(self.body.len().saturating_add(size))?;
-            if size == 0 {
-                // Trailers say nothing that is passed on.
-                self.is_whole = true;
-                return Ok(());
+        while !self.is_whole {
+            let rest = &self.bytes[at..];
+            match self.chunk {
+                Chunk::Length => {
+                    let Some(line) = rest.windows(2).position(|two| two == b"\r\n") else {
+                        if rest.len() > CHUNK_LINE_MAX {
+                            return Err("a chunk of the program's answer has no end".to_owned());
+                        }
+                        break;
+                    };
+                    let text = std::str::from_utf8(&rest[..line]).unwrap_or("?");
+                    let size = text.split(';').next().unwrap_or_default().trim();
+                    let size = usize::from_str_radix(size, 16)
+                        .map_err(|_| "a chunk of the program's answer has no length")?;
+                    self.fits((self.sent + self.body.len()).saturating_add(size))?;
+                    at += line + 2;
+                    self.chunk = Chunk::Data(size);
+                    // Trailers say nothing that is passed on.
+                    self.is_whole = size == 0;
+                }
+                Chunk::Data(0) => self.chunk = Chunk::End,
+                Chunk::Data(_) if rest.is_empty() => break,
+                Chunk::Data(size) => {
+                    let len = size.min(rest.len());
+                    self.body.extend(&rest[..len]);
+                    at += len;
+                    self.chunk = Chunk::Data(size - len);
+                }
+                Chunk::End if rest.len() < 2 => break,
+                Chunk::End if rest.starts_with(b"\r\n") => {
+                    at += 2;
+                    self.chunk = Chunk::Length;
+                }
+                Chunk::End => return Err("a chunk of the program's answer has no end".to_owned()),
             }
-            let start = at + line + 2;
-            if self.bytes.len() < start + size + 2 {
-                break;
-            }
-            self.body.extend(&self.bytes[start..start + size]);
-            at = start + size + 2;
         }
         self.bytes.drain(..at);
-        // A line with a length is short.
-        match self.bytes.len() > self.body_max.saturating_add(PIECE) {
-            true => Err("a chunk of the program's answer has no end".to_owned()),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     fn fits(&self, len: usize) -> Result<(), String> {
@@ -275,6 +342,45 @@ impl Reading {
             true => Err(format!("the program's answer has more than {} bytes", self.body_max)),
             false => Ok(()),
         }
+    }
+
+    /// Whether nothing has come of it.
+    fn is_untouched(&self) -> bool {
+        self.head.is_none() && self.bytes.is_empty()
+    }
+
+    /// Whether what is there has to be sent before more is read.
+    fn is_full(&self) -> bool {
+        self.body.len() > STREAM_WINDOW
+    }
+
+    /// Whether it is sent in pieces: it is long, or nobody can say how much of it is to
+    /// be waited for.
+    fn is_in_pieces(&self) -> bool {
+        match &self.head {
+            Some(Head { length: Length::Counted(len), .. }) => *len > STREAM_WINDOW,
+            Some(_) => !self.is_whole || self.is_full(),
+            None => false,
+        }
+    }
+
+    /// Sends what is there of it, if it is sent in pieces.
+    fn send(&mut self, channel: &mut Channel) -> Result<(), Failed> {
+        if !channel.is_in_pieces() {
+            let Some(head) = self.head.as_ref().filter(|_| self.is_in_pieces()) else { return Ok(()) };
+            let begins = result(head.status, &head.headers, &[]);
+            if begins.len() > PIECE_MAX {
+                let why =
+                    format!("the headers have {} bytes; a stream's have at most {PIECE_MAX}", begins.len());
+                return Err(Failed::Result(why));
+            }
+            channel.begin_pieces();
+            channel.send_pieces(&begins)?;
+        }
+        let sent = channel.send_pieces(&self.body)?;
+        self.body.drain(..sent);
+        self.sent += sent;
+        Ok(())
     }
 
     /// The connection was closed.
@@ -288,7 +394,24 @@ impl Reading {
         }
     }
 
-    pub(crate) fn result(self) -> Result<Vec<u8>, String> {
+    /// What is left of the result, for the end of the call.
+    fn result(self, channel: &Channel) -> Result<Vec<u8>, Failed> {
+        if channel.is_in_pieces() {
+            return Ok(Vec::new());
+        }
+        let raised = self.head.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == RAISED));
+        if let Some((_, kind)) = raised {
+            return Err(Failed::raised(kind, &self.body));
+        }
+        let most = channel.result_max();
+        if self.body.len() > most {
+            return Err(Failed::Result(format!("the program's answer has more than {most} bytes")));
+        }
+        self.whole().map_err(Failed::Result)
+    }
+
+    /// All of it, of which nothing was sent.
+    pub(crate) fn whole(self) -> Result<Vec<u8>, String> {
         let head = self.head.ok_or("the program's answer has no head")?;
         Ok(result(head.status, &head.headers, &self.body))
     }

@@ -37,8 +37,20 @@ pub(crate) enum Failed {
     Channel(io::Error),
     /// The program did not do what it is to.
     Program { what: String, trace: String },
+    /// It says itself that it failed.
+    Raised { kind: String, message: String, trace: String },
     /// Its answer is none.
     Result(String),
+}
+
+impl Failed {
+    /// A failure as its program tells it: a line that says what, and then where.
+    pub(crate) fn raised(kind: &str, text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let (first, trace) = text.split_once('\n').unwrap_or((&text, ""));
+        let message = first.strip_prefix(kind).map_or(first, |rest| rest.trim_start_matches([':', ' ']));
+        Self::Raised { kind: kind.to_owned(), message: message.to_owned(), trace: trace.to_owned() }
+    }
 }
 
 impl From<io::Error> for Failed {
@@ -192,43 +204,62 @@ impl Program {
         Ok(command)
     }
 
-    /// Waits, while the program is asked, until one of these is ready; passes on
-    /// what is printed, and calls of other functions, meanwhile. Tells which are
-    /// ready.
+    /// Waits, while the program is asked, until one of these is ready, or there is
+    /// more room for a result in pieces; passes on what is printed, and calls of other
+    /// functions, meanwhile. Tells which are ready.
     pub(crate) fn wait(
         &mut self,
         channel: &mut Channel,
         others: &[(BorrowedFd<'_>, PollFlags)],
     ) -> io::Result<Vec<bool>> {
+        self.wait_for(channel, others, None)
+    }
+
+    /// The same, for a time.
+    pub(crate) fn wait_for(
+        &mut self,
+        channel: &mut Channel,
+        others: &[(BorrowedFd<'_>, PollFlags)],
+        patience: Option<Duration>,
+    ) -> io::Result<Vec<bool>> {
+        let timespec = |time: Duration| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let patience = patience.map(timespec);
         loop {
             let is_asking = self.callees.is_asking();
             let waited_for = self.callees.waited_for();
             let own = waited_for.len();
-            // Unless it is to answer something, the node says nothing; its end is heard.
-            let wanted = if is_asking { PollFlags::IN } else { PollFlags::empty() };
+            // Unless it is to answer something, or to give room, the node says nothing; its end is heard.
+            let is_heard = is_asking || channel.is_in_pieces();
+            let wanted = if is_heard { PollFlags::IN } else { PollFlags::empty() };
             let mut fds = vec![PollFd::new(&self.logs.reader, PollFlags::IN)];
             fds.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
             let all = waited_for.iter().chain(others);
             fds.extend(all.map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-            match poll(&mut fds, None) {
+            let is_late = match poll(&mut fds, patience.as_ref()) {
                 Err(Errno::INTR) => continue,
-                done => done?,
+                done => done? == 0,
             };
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop((fds, waited_for));
             if ready[0] {
                 self.logs.read(channel)?;
             }
-            match ready[1] {
-                true if is_asking => self.callees.told(channel.next_told()?),
+            let has_heard = match ready[1] {
+                true if is_heard => {
+                    channel.hear()?.into_iter().for_each(|told| self.callees.told(told));
+                    channel.is_in_pieces()
+                }
                 true => return Err(io::ErrorKind::BrokenPipe.into()),
-                false => {}
-            }
+                false => false,
+            };
             let (callees, others) = ready[2..].split_at(own);
             if callees.contains(&true) {
                 self.callees.act(channel)?;
             }
-            if others.contains(&true) {
+            if others.contains(&true) || has_heard || is_late {
                 return Ok(others.to_vec());
             }
         }

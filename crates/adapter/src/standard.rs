@@ -46,8 +46,9 @@ pub(crate) fn run(
         if let Some(status) = running.0.try_wait()? {
             break status;
         }
-        program.logs.pass(channel)?;
-        std::thread::sleep(Duration::from_millis(if begun.elapsed() < SOON { 1 } else { 20 }));
+        // It may still print, and call other functions.
+        let step = Duration::from_millis(if begun.elapsed() < SOON { 1 } else { 20 });
+        program.wait_for(channel, &[], Some(step))?;
     };
     if !status.success() {
         return Err(program.failed(format!("the program {}", ending(status)), channel));

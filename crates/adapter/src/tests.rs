@@ -18,6 +18,8 @@ enum Heard {
     Result(u16, String, Vec<u8>),
     Raised(String),
     BadResult(String),
+    /// Bytes of a result, the first with its head.
+    Piece(Vec<u8>),
 }
 
 /// The node's end, with a program behind the other one.
@@ -82,6 +84,7 @@ impl Node {
             match kind {
                 8 => self.log.push_str(std::str::from_utf8(&payload[1..]).unwrap()),
                 3 => return Heard::Loaded,
+                5 if payload.is_empty() => return Heard::Result(0, String::new(), payload),
                 5 => {
                     let len = u32::from_le_bytes(payload[..4].try_into().unwrap()) as usize;
                     let head: serde_json::Value = serde_json::from_slice(&payload[4..4 + len]).unwrap();
@@ -90,12 +93,40 @@ impl Node {
                 }
                 6 => return Heard::Raised(String::from_utf8_lossy(&payload).replace('\0', "")),
                 7 => return Heard::BadResult(String::from_utf8(payload).unwrap()),
+                12 => return Heard::Piece(payload),
                 other => panic!("frame {other}"),
             }
         }
     }
 
+    /// Calls it, and puts together what comes in pieces.
     fn call(&mut self, head: &str, body: &[u8]) -> Heard {
+        let mut heard = self.begin(head, body);
+        let mut whole = Vec::new();
+        while let Heard::Piece(piece) = &heard {
+            self.send(13, &(piece.len() as u32).to_le_bytes());
+            whole.extend_from_slice(piece);
+            heard = self.hear();
+        }
+        match heard {
+            Heard::Result(0, _, rest) if !whole.is_empty() => {
+                let len = u32::from_le_bytes(whole[..4].try_into().unwrap()) as usize;
+                let head: serde_json::Value = serde_json::from_slice(&whole[4..4 + len]).unwrap();
+                assert!(rest.is_empty());
+                let status = head["status"].as_u64().unwrap() as u16;
+                Heard::Result(status, head["headers"].to_string(), whole[4 + len..].to_vec())
+            }
+            heard => heard,
+        }
+    }
+
+    /// The first that is heard of a call.
+    fn begin(&mut self, head: &str, body: &[u8]) -> Heard {
+        self.ask(head, body);
+        self.hear()
+    }
+
+    fn ask(&mut self, head: &str, body: &[u8]) {
         let mut payload = 3_u32.to_le_bytes().to_vec();
         for len in [1, head.len(), body.len()] {
             payload.extend((len as u32).to_le_bytes());
@@ -103,7 +134,6 @@ impl Node {
         payload.extend([b"i", head.as_bytes(), body].concat());
         self.turn += 1;
         self.send(4, &payload);
-        self.hear()
     }
 }
 
@@ -160,6 +190,17 @@ fn a_program_calls_other_functions_at_its_own_address() {
         let said = format!("back {status} c/d").into_bytes();
         assert!(matches!(node.hear(), Heard::Result(200, _, told) if told == said));
     }
+    // Who reads to the end of the connection hears it.
+    let script = "#!/usr/bin/python3\nimport os, socket\nat = socket.socket()\n\
+        at.connect(('127.0.0.1', int(os.environ['SINEW_URL'].rpartition(':')[2])))\n\
+        at.sendall(b'POST /function/g HTTP/1.1\\r\\ncontent-length: 0\\r\\n\\r\\n')\n\
+        while piece := at.recv(99): print(len(piece) > 0)\n";
+    let mut node = Node::with(script, Mode::Standard, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    node.ask(HEAD, b"");
+    let (_, ask) = node.frame();
+    node.send(11, &[&ask[..4], &200_u16.to_le_bytes(), b"\x03\0c/dback"].concat());
+    assert!(matches!(node.hear(), Heard::Result(200, _, said) if said.starts_with(b"True")));
     // An answer that comes after the request is nobody's.
     let mut quick = Node::with("#!/bin/sh\ncat\n", Mode::Standard, 1000);
     assert_eq!(quick.hear(), Heard::Loaded);
@@ -230,7 +271,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
             try:
                 while True: self.wfile.write(b"x" * 65536)
-            except OSError: self.close_connection = True; return
+            except OSError:
+                print("left", flush=True)
+                self.close_connection = True
+                return
+        if path == "/events":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+            # Goes on when somebody has heard that.
+            with open("heard") as heard: heard.read()
+            self.wfile.write(b"3\r\ntwo\r\n0\r\n\r\n")
+            return
         print("served", self.path, self.headers["x-y"], self.headers["x-request-id"], flush=True)
         self.send_response_only(201)
         self.send_header("X-A", "1")
@@ -254,8 +304,17 @@ fn a_server_is_asked_and_its_misdeeds_are_told() {
     assert_eq!(node.log, "served /x?q=1 z r1\n");
     let Heard::BadResult(told) = node.call(&at("/junk"), b"b") else { panic!() };
     assert!(told.contains("does not answer with HTTP/1.1"), "{told}");
-    let Heard::BadResult(told) = node.call(&at("/endless"), b"b") else { panic!() };
-    assert!(told.contains("more than 1048576 bytes"), "{told}");
+    // As much as there is room for, and no more.
+    node.ask(&at("/endless"), b"b");
+    let mut len = 0;
+    while len < 256 << 10 {
+        let Heard::Piece(piece) = node.hear() else { panic!("no piece") };
+        len += piece.len();
+    }
+    assert_eq!(len, 256 << 10);
+    node.send(14, b"");
+    let Heard::Raised(told) = node.hear() else { panic!() };
+    assert!(told.contains("nobody waits for the answer"), "{told}");
     let Heard::Raised(told) = node.call(&at("/close"), b"b") else { panic!() };
     assert!(told.contains("closed the connection without an answer"), "{told}");
     let Heard::Raised(told) = node.call(&at("/exit"), b"b") else { panic!() };
@@ -263,6 +322,49 @@ fn a_server_is_asked_and_its_misdeeds_are_told() {
     // It is started again.
     assert!(matches!(node.call(&at("/x"), b""), Heard::Result(201, ..)));
     assert!(node.folder.path().join("http.sock").exists());
+}
+
+#[test]
+fn what_has_to_be_waited_for_is_sent_before_it_is_whole() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return eprintln!("skipped: there is no /usr/bin/python3");
+    }
+    let mut node = Node::with(SERVER, Mode::Http, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    let fifo = node.folder.path().join("heard");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut begins = Vec::new();
+    node.ask(&HEAD.replace("/a b", "/events"), b"");
+    while !begins.ends_with(b"one") {
+        let Heard::Piece(piece) = node.hear() else { panic!("no piece") };
+        begins.extend(piece);
+    }
+    fs::write(&fifo, b"").unwrap();
+    assert_eq!(node.hear(), Heard::Piece(b"two".to_vec()));
+    assert_eq!(node.hear(), Heard::Result(0, String::new(), Vec::new()));
+    // Room that comes late is nobody's, and what is there at once is one answer.
+    node.send(13, &9_u32.to_le_bytes());
+    assert!(matches!(node.begin(&HEAD.replace("/a b", "/x"), b"b"), Heard::Result(201, ..)));
+    // More than there is room for is sent as it is taken.
+    let large = vec![b'x'; 1 << 20];
+    let Heard::Result(201, _, body) = node.call(&HEAD.replace("/a b", "/x"), &large) else { panic!() };
+    assert_eq!(body.len(), 3 + large.len());
+}
+
+#[test]
+fn a_program_that_has_closed_its_output_may_call_others() {
+    if !Path::new("/usr/bin/curl").exists() {
+        return eprintln!("skipped: there is no curl");
+    }
+    let script = "#!/bin/sh\necho said\nexec >&-\ncurl -s -d hello $SINEW_URL/function/g >&2\n";
+    let mut node = Node::with(script, Mode::Standard, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    node.ask(HEAD, b"");
+    let (kind, ask) = node.frame();
+    assert_eq!(kind, 10);
+    node.send(11, &[&ask[..4], &200_u16.to_le_bytes(), b"\x03\0c/dback"].concat());
+    assert!(matches!(node.hear(), Heard::Result(200, _, said) if said == b"said\n"));
+    assert_eq!(node.log, "back");
 }
 
 fn read(pieces: &[&[u8]], is_head_only: bool, most: usize) -> Result<Vec<u8>, String> {
@@ -273,7 +375,7 @@ fn read(pieces: &[&[u8]], is_head_only: bool, most: usize) -> Result<Vec<u8>, St
     if !reading.is_whole {
         reading.end()?;
     }
-    reading.result()
+    reading.whole()
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use crate::frame::{
-    ASK, AskId, BAD_RESULT, CALL, HELLO, LOAD, LOADED, LOG, OUTSIDE, RAISED, RESULT, TEXT_LEN_MAX, TOLD,
-    Turn, VERSION,
+    ASK, AskId, BAD_RESULT, CALL, HELLO, LEFT, LOAD, LOADED, LOG, OUTSIDE, PIECE, PIECE_MAX, RAISED, RESULT,
+    ROOM, STREAM_WINDOW, TEXT_LEN_MAX, TOLD, Turn, VERSION,
 };
 
 /// Bytes of one log frame.
@@ -42,6 +42,17 @@ pub(crate) struct Channel {
     log_left: u64,
     /// The call that runs, as the node names it.
     turn: Turn,
+    /// What has become of its result, if that is sent in pieces.
+    pieces: Option<Pieces>,
+}
+
+/// A result that is sent in pieces.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pieces {
+    /// Bytes that may be sent now.
+    room: usize,
+    /// Nobody wants them any more.
+    has_left: bool,
 }
 
 impl AsFd for Channel {
@@ -53,7 +64,8 @@ impl AsFd for Channel {
 impl Channel {
     /// Says hello.
     pub(crate) fn open(stream: UnixStream) -> io::Result<Self> {
-        let mut channel = Self { stream, result_max: 0, log_max: 0, log_left: 0, turn: OUTSIDE };
+        let mut channel =
+            Self { stream, result_max: 0, log_max: 0, log_left: 0, turn: OUTSIDE, pieces: None };
         let mut hello = b"SNWP".to_vec();
         hello.extend(VERSION.to_le_bytes());
         hello.extend(std::process::id().to_le_bytes());
@@ -82,7 +94,7 @@ impl Channel {
         let (kind, turn, payload) = loop {
             match self.frame() {
                 // The request that it was for is over.
-                Ok((TOLD, ..)) => {}
+                Ok((TOLD | ROOM | LEFT, ..)) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 read => break read?,
             }
@@ -109,12 +121,50 @@ impl Channel {
         self.send(ASK, &[&head, body])
     }
 
-    /// Waits for what came of a call.
-    pub(crate) fn next_told(&mut self) -> io::Result<Told> {
-        match self.frame()? {
-            (TOLD, _, payload) => told(&payload).ok_or_else(|| io::ErrorKind::InvalidData.into()),
-            _ => Err(io::ErrorKind::InvalidData.into()),
+    /// Waits for what the node says during a call: what came of a call of another
+    /// function, or how the result goes on.
+    pub(crate) fn hear(&mut self) -> io::Result<Option<Told>> {
+        let (kind, turn, payload) = self.frame()?;
+        let is_its = u32::from_le_bytes(turn) == self.turn;
+        match (kind, &mut self.pieces) {
+            (TOLD, _) => return told(&payload).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            (ROOM, Some(pieces)) if is_its => {
+                let bytes = payload.first_chunk().ok_or(io::ErrorKind::InvalidData)?;
+                pieces.room += u32::from_le_bytes(*bytes) as usize;
+            }
+            (LEFT, Some(pieces)) if is_its => pieces.has_left = true,
+            // Of a result that has ended meanwhile.
+            (ROOM | LEFT, _) => {}
+            _ => return Err(io::ErrorKind::InvalidData.into()),
         }
+        Ok(None)
+    }
+
+    /// The result is sent in pieces from now on.
+    pub(crate) fn begin_pieces(&mut self) {
+        self.pieces = Some(Pieces { room: STREAM_WINDOW, has_left: false });
+    }
+
+    /// Whether the node may say how the result goes on.
+    pub(crate) fn is_in_pieces(&self) -> bool {
+        self.pieces.is_some()
+    }
+
+    /// Nobody waits for the result any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.pieces.is_some_and(|pieces| pieces.has_left)
+    }
+
+    /// Sends what there is room for, of these bytes of the result: how many.
+    pub(crate) fn send_pieces(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.pieces.map_or(0, |pieces| pieces.room).min(bytes.len());
+        for piece in bytes[..room].chunks(PIECE_MAX) {
+            self.send(PIECE, &[piece])?;
+        }
+        if let Some(pieces) = &mut self.pieces {
+            pieces.room -= room;
+        }
+        Ok(room)
     }
 
     /// The source; the bounds are noted.
@@ -172,6 +222,7 @@ impl Channel {
     fn answer(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<()> {
         self.log_left = self.log_left.min(BETWEEN_CALLS);
         let sent = self.send(kind, parts);
+        self.pieces = None;
         self.turn = OUTSIDE;
         sent
     }

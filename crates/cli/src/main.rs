@@ -17,6 +17,7 @@ mod exit;
 mod expression;
 mod function_api;
 mod home;
+mod java;
 mod manifest;
 mod node_api;
 mod output;
@@ -25,6 +26,7 @@ mod quantity;
 mod requirements;
 mod shards;
 mod upload;
+mod usage;
 
 use std::process::ExitCode;
 

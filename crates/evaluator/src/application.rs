@@ -246,6 +246,8 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         outcome: Outcome,
     ) {
         self.release(job);
+        job.notes.nanos += outcome.cost.nanos;
+        job.notes.fuel += outcome.cost.fuel;
         if !job.is_root {
             // The request may end as soon as others see the result.
             job.report();

@@ -125,8 +125,8 @@ impl<D> Job<D> {
     /// Tells the request what became of it here.
     #[inline]
     pub(crate) fn report(&mut self) {
-        let Notes { applied, found, settled, remembered } = self.notes;
-        if applied | found | settled | remembered != 0 {
+        let Notes { applied, found, settled, remembered, nanos, fuel } = self.notes;
+        if nanos | fuel != 0 || applied | found | settled | remembered != 0 {
             self.request.add(std::mem::take(&mut self.notes));
         }
     }

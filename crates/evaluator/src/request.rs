@@ -60,6 +60,8 @@ pub struct Request {
     settled: AtomicU64,
     /// Below zero for a moment where sparks end before their results are met.
     remembered: AtomicI64,
+    nanos: AtomicU64,
+    fuel: AtomicU64,
 }
 
 /// How far a request is, short of what walks that run now have not reported.
@@ -75,6 +77,11 @@ pub struct Tally {
     pub settled: u64,
     /// Results that were known before.
     pub remembered: u64,
+    /// Wall time in which its applications ran, those of its sparks included, in
+    /// nanoseconds.
+    pub nanos: u64,
+    /// Fuel that they used, where it is counted.
+    pub fuel: u64,
 }
 
 /// The same of one walk, since it last told its request.
@@ -84,6 +91,8 @@ pub(crate) struct Notes {
     pub(crate) found: u32,
     pub(crate) settled: u32,
     pub(crate) remembered: u32,
+    pub(crate) nanos: u64,
+    pub(crate) fuel: u64,
 }
 
 impl Request {
@@ -99,6 +108,8 @@ impl Request {
             found: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             remembered: AtomicI64::new(0),
+            nanos: AtomicU64::new(0),
+            fuel: AtomicU64::new(0),
         }
     }
 
@@ -127,18 +138,22 @@ impl Request {
             found: self.found.load(Ordering::Relaxed).max(settled),
             settled,
             remembered: self.remembered.load(Ordering::Relaxed).max(0).unsigned_abs(),
+            nanos: self.nanos.load(Ordering::Relaxed),
+            fuel: self.fuel.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn add(&self, notes: Notes) {
-        let add = |sum: &AtomicU64, more: u32| {
+        let add = |sum: &AtomicU64, more: u64| {
             if more > 0 {
-                sum.fetch_add(u64::from(more), Ordering::Relaxed);
+                sum.fetch_add(more, Ordering::Relaxed);
             }
         };
-        add(&self.applied, notes.applied);
-        add(&self.found, notes.found);
-        add(&self.settled, notes.settled);
+        add(&self.applied, notes.applied.into());
+        add(&self.found, notes.found.into());
+        add(&self.settled, notes.settled.into());
+        add(&self.nanos, notes.nanos);
+        add(&self.fuel, notes.fuel);
         if notes.remembered > 0 {
             self.remembered.fetch_add(i64::from(notes.remembered), Ordering::Relaxed);
         }

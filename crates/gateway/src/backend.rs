@@ -15,6 +15,7 @@ use axum::body::Bytes;
 use crate::deferred::Callbacks;
 use crate::functions::Functions;
 use crate::keys::Keys;
+use crate::traces::Collector;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use queue::Queue;
 use store::{BlobWriter, Object, Remembered};
@@ -60,6 +61,10 @@ pub struct Evaluated {
     pub applied: u64,
     /// From arrival to end.
     pub wall: Duration,
+    /// Time in which its applications ran, one after the other or at the same time.
+    pub ran: Duration,
+    /// Fuel that they used, where it is counted.
+    pub fuel: u64,
 }
 
 /// How far an evaluation is.
@@ -257,6 +262,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Who sends results to where callers want them; `None` if nobody does.
     fn callbacks(&self) -> Option<&dyn Callbacks> {
+        None
+    }
+
+    /// Who takes spans; `None` if nobody does.
+    fn collector(&self) -> Option<&dyn Collector> {
         None
     }
 

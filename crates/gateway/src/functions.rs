@@ -8,6 +8,8 @@ use std::time::Duration;
 use objects::Handle;
 
 use crate::counts::Counts;
+use crate::journal::Record;
+use crate::usage::Spent;
 
 /// A function's version that serves, as requests need it. What it is as data
 /// is in `docs/spec/functions.md`.
@@ -50,11 +52,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Counts a request that has ended.
-    /// `now` after the node's start.
-    pub(crate) fn ended(&self, now: Duration, took_us: u64, start: &'static str, has_failed: bool) {
-        self.version_counts.ended(has_failed);
-        self.counts.ended(now, took_us, start, has_failed);
+    /// Counts a request that has ended, `now` after the node's start.
+    pub(crate) fn ended(&self, now: Duration, record: &Record, cpu_between: Duration) {
+        self.version_counts.ended(record.failure.is_some());
+        self.counts.ended(now, record, cpu_between);
     }
 }
 
@@ -154,6 +155,8 @@ pub struct CallReport {
     pub whole: Duration,
     /// What it printed.
     pub log: Vec<u8>,
+    /// What it took; `None` if no instance came to it.
+    pub spent: Option<Spent>,
 }
 
 /// What a deployment led to.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::invocation::Span;
+use crate::usage::Usage;
 
 /// Records that are kept.
 const RECORDS_MAX: usize = 10_000;
@@ -19,10 +20,10 @@ const BYTES_MAX: usize = 32 << 20;
 /// Bytes of one record's log; of a longer one the end is kept.
 const LOG_MAX: usize = 256 << 10;
 /// What a record takes besides its texts.
-const RECORD_BYTES: usize = 256;
+const RECORD_BYTES: usize = 384;
 
 /// One request to a function.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Record {
     /// Its number; the next one's is one more.
     pub(crate) sequence: u64,
@@ -46,6 +47,8 @@ pub(crate) struct Record {
     pub(crate) total_us: u64,
     pub(crate) queued_us: u64,
     pub(crate) starting_us: u64,
+    /// What it took, and its price.
+    pub(crate) usage: Usage,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
@@ -120,9 +123,6 @@ mod tests {
 
     fn record(function: &str, log: &str) -> Record {
         Record {
-            sequence: 0,
-            span: None,
-            parent: None,
             begun_us: 1,
             time_ms: 1,
             request_id: format!("{function}-id"),
@@ -131,10 +131,8 @@ mod tests {
             status: 200,
             start: "warm",
             total_us: 1,
-            queued_us: 0,
-            starting_us: 0,
-            failure: None,
             log: log.to_owned(),
+            ..Record::default()
         }
     }
 

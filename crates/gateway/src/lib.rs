@@ -39,7 +39,9 @@ mod request_id;
 mod router;
 mod routes;
 mod text;
+mod traces;
 mod unique;
+mod usage;
 
 pub use backend::{
     Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge,
@@ -58,6 +60,8 @@ pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;
 pub use router::{Gateway, router};
+pub use traces::{Collector, TraceOptions};
+pub use usage::{Rates, Spent};
 
 /// The media type of a bundle of objects.
 pub const BUNDLE_MEDIA_TYPE: &str = "application/vnd.sinew.bundle";

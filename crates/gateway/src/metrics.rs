@@ -22,9 +22,13 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::backend::Backend;
 use crate::connections::Connections;
-use crate::counts::{DURATION_BUCKETS_S, Total};
+use crate::counts::DURATION_BUCKETS_S;
 use crate::deferred::now_ms;
-use crate::functions::{Functions, Served};
+use crate::options::Options;
+use crate::traces::Tracer;
+
+mod functions;
+use functions::{FunctionLabels, FunctionNumbers};
 
 /// The media type of the exposition.
 pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -54,7 +58,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Registers everything.
-    pub(crate) fn new(backend: Arc<dyn Backend>, version: &str, commit: &str) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, options: &Options, tracer: Option<&Tracer>) -> Self {
         let mut registry = Registry::with_prefix("sinew");
         let requests = Family::default();
         let new_histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
@@ -74,9 +78,12 @@ impl Metrics {
         registry.register("http_requests_in_flight", "Requests that wait for an answer", in_flight.clone());
         let connections = Connections::default();
         connections.register(&mut registry);
-        let build = [("version", version.to_owned()), ("commit", commit.to_owned())];
+        if let Some(tracer) = tracer {
+            tracer.register(&mut registry);
+        }
+        let build = [("version", options.version.clone()), ("commit", options.commit.clone())];
         registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
-        registry.register_collector(Box::new(FunctionNumbers(backend.clone())));
+        registry.register_collector(Box::new(FunctionNumbers::new(backend.clone(), &options.rates)));
         registry.register_collector(Box::new(QueueNumbers(backend.clone())));
         registry.register_collector(Box::new(BackendNumbers(backend)));
         Self { registry, requests, durations, in_flight, connections }
@@ -136,57 +143,6 @@ impl Drop for Observed {
 fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
-}
-
-/// Requests by version, of those that had any: a canary is told from the rest.
-fn encode_versions(functions: &dyn Functions, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let versions = functions.versions();
-    let counted = versions.iter().map(|served| {
-        let labels = VersionLabels { function: served.name.clone(), version: served.version };
-        (labels, served.version_counts.so_far())
-    });
-    let counted: Vec<(VersionLabels, (u64, u64))> =
-        counted.filter(|(_, (requests, _))| *requests > 0).collect();
-    let help = "Requests to a version of a function";
-    let mut metric =
-        encoder.encode_descriptor("function_version_requests", help, None, MetricType::Counter)?;
-    for (labels, (requests, _)) in &counted {
-        ConstCounter::new(*requests).encode(metric.encode_family(labels)?)?;
-    }
-    let help = "Requests to a version of a function that had no answer of its own, or an error";
-    let mut metric =
-        encoder.encode_descriptor("function_version_failures", help, None, MetricType::Counter)?;
-    for (labels, (_, failures)) in &counted {
-        ConstCounter::new(*failures).encode(metric.encode_family(labels)?)?;
-    }
-    Ok(())
-}
-
-/// What versions did outside, of those that may reach hosts.
-fn encode_egress(functions: &dyn Functions, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let versions = functions.versions();
-    let counted = versions.iter().filter_map(|served| Some((served, functions.egress(served)?)));
-    let counted: Vec<_> = counted.collect();
-    let labels =
-        |served: &Served, what| EgressLabels { function: served.name.clone(), version: served.version, what };
-    let help = "Connections of functions to hosts";
-    let mut metric = encoder.encode_descriptor("function_egress", help, None, MetricType::Counter)?;
-    for (served, counts) in &counted {
-        let outcomes =
-            [("connected", counts.connected), ("refused", counts.refused), ("failed", counts.failed)];
-        for (what, count) in outcomes {
-            ConstCounter::new(count).encode(metric.encode_family(&labels(served, what))?)?;
-        }
-    }
-    let help = "What functions sent to hosts, and were sent";
-    let mut metric =
-        encoder.encode_descriptor("function_egress", help, Some(&Unit::Bytes), MetricType::Counter)?;
-    for (served, counts) in &counted {
-        for (what, count) in [("sent", counts.sent_bytes), ("received", counts.received_bytes)] {
-            ConstCounter::new(count).encode(metric.encode_family(&labels(served, what))?)?;
-        }
-    }
-    Ok(())
 }
 
 /// The node's own numbers, read when somebody looks.
@@ -270,77 +226,5 @@ impl Collector for QueueNumbers {
             ConstCounter::new(number).encode(metric)?;
         }
         Ok(())
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FunctionLabels {
-    function: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StartLabels {
-    function: String,
-    start: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
-    function: String,
-    version: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EgressLabels {
-    function: String,
-    version: u64,
-    what: &'static str,
-}
-
-/// What the functions that serve now have served, read when somebody looks. A
-/// removed one is shown no more, so that only deployments make labels.
-struct FunctionNumbers(Arc<dyn Backend>);
-
-impl fmt::Debug for FunctionNumbers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FunctionNumbers")
-    }
-}
-
-impl Collector for FunctionNumbers {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(functions) = self.0.functions() else { return Ok(()) };
-        let all = functions.all();
-        if all.is_empty() {
-            return Ok(());
-        }
-        let totals: Vec<(FunctionLabels, Total)> = all
-            .iter()
-            .map(|served| (FunctionLabels { function: served.name.clone() }, served.counts.total()))
-            .collect();
-        let (help, unit) = ("From a request's arrival at a function to its answer", Unit::Seconds);
-        let mut metric =
-            encoder.encode_descriptor("function_duration", help, Some(&unit), MetricType::Histogram)?;
-        for (labels, total) in &totals {
-            let ends = DURATION_BUCKETS_S.into_iter().chain([f64::MAX]);
-            let buckets: Vec<(f64, u64)> = ends.zip(total.durations).collect();
-            let mut one = metric.encode_family(labels)?;
-            one.encode_histogram::<FunctionLabels>(total.seconds, total.requests, &buckets, None)?;
-        }
-        let help = "Requests to a function that had no answer of its own, or an error";
-        let mut metric = encoder.encode_descriptor("function_failures", help, None, MetricType::Counter)?;
-        for (labels, total) in &totals {
-            ConstCounter::new(total.failures).encode(metric.encode_family(labels)?)?;
-        }
-        let help = "Requests to a function, by how they came to run";
-        let mut metric = encoder.encode_descriptor("function_starts", help, None, MetricType::Counter)?;
-        for (FunctionLabels { function }, total) in &totals {
-            for (start, count) in &total.starts {
-                let labels = StartLabels { function: function.clone(), start };
-                ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        encode_versions(functions, &mut encoder)?;
-        encode_egress(functions, &mut encoder)
     }
 }

@@ -11,6 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+mod gauges;
+pub use gauges::Gauges;
+
 /// A `cpu` period: how long a group may be held up for having used its share.
 const CPU_PERIOD_US: u64 = 100_000;
 /// Nothing that we read from a control file is longer.
@@ -201,6 +204,7 @@ pub struct Cgroup {
     version: u8,
     folders: Vec<(Controller, PathBuf)>,
     joins: Vec<File>,
+    gauges: Gauges,
 }
 
 impl Cgroup {
@@ -214,7 +218,12 @@ impl Cgroup {
         if !is_plain {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name for a control group"));
         }
-        let mut group = Self { version: hierarchies.version, folders: Vec::new(), joins: Vec::new() };
+        let mut group = Self {
+            version: hierarchies.version,
+            folders: Vec::new(),
+            joins: Vec::new(),
+            gauges: Gauges::default(),
+        };
         for (controller, parent) in &hierarchies.parents {
             // Most groups do not limit it, and one tree less is joined sooner.
             if *controller == Controller::Disk && limits.disk_bytes_per_s.is_none() {
@@ -238,7 +247,17 @@ impl Cgroup {
             group.joins.push(OpenOptions::new().write(true).open(folder.join(file))?);
             last = Some(folder);
         }
+        let memory = group.folder(Controller::Memory);
+        group.gauges = match group.version {
+            1 => Gauges::of_version_1(group.folder(Controller::CpuTime), memory),
+            _ => Gauges::of_version_2(group.folder(Controller::Cpu), memory),
+        };
         Ok(group)
+    }
+
+    /// What can be read of it at little cost.
+    pub fn gauges(&self) -> &Gauges {
+        &self.gauges
     }
 
     fn limit(&self, limits: &CgroupLimits) -> io::Result<()> {

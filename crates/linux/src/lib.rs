@@ -33,7 +33,7 @@ mod ticks;
 mod usage;
 
 pub use calls::call_number;
-pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Hierarchies};
+pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Gauges, Hierarchies};
 pub use chosen_group::{ChosenGroup, GroupSetting};
 pub use cpu::{available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, set_niceness};
 pub use credentials::{

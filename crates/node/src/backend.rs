@@ -168,6 +168,10 @@ impl Backend for NodeBackend {
         Some(&self.0.callbacks)
     }
 
+    fn collector(&self) -> Option<&dyn gateway::Collector> {
+        self.0.collector.as_ref().map(|collector| collector as _)
+    }
+
     fn ready(&self) -> Result<(), String> {
         let requests = self.0.scheduler.requests();
         if requests >= self.0.budgets.requests_max {
@@ -289,18 +293,19 @@ impl RunningEvaluation {
         // Whoever waits for the end alone does not want what comes before.
         while self.wait_for_some().await.is_some() {}
         let result = self.known.unwrap_or(self.goal);
-        let applied = self.applied();
+        let tally = self.tally();
         self.submitted = None;
         self.known = Some(result);
-        self.conclude(result, applied)
+        self.conclude(result, tally)
     }
 
-    /// Applications that ran for this request; none where it was known.
-    fn applied(&self) -> u64 {
-        self.submitted.as_ref().map_or(0, |(request, _)| request.applied())
+    /// What ran for this request; nothing where it was known.
+    fn tally(&self) -> Tally {
+        self.submitted.as_ref().map(|(request, _)| request.tally()).unwrap_or_default()
     }
 
-    fn conclude(&self, result: Handle, applied: u64) -> Evaluated {
+    fn conclude(&self, result: Handle, tally: Tally) -> Evaluated {
+        let Tally { applied, nanos, fuel, .. } = tally;
         let wall = self.begun.elapsed();
         let is_worth_it = wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0;
         if self.is_repeatable && is_worth_it && self.goal.is_encode() {
@@ -318,7 +323,7 @@ impl RunningEvaluation {
             detail: Handle::literal(b"its tree is not here").unwrap_or(self.goal),
         };
         let failure = failure.or_else(|| result.is_failure().then(nameless));
-        Evaluated { result, failure, applied, wall }
+        Evaluated { result, failure, applied, wall, ran: Duration::from_nanos(nanos), fuel }
     }
 
     /// The request's own goal, with what it took as a whole, so that it
@@ -348,8 +353,8 @@ impl Evaluation for RunningEvaluation {
     fn progress(&self) -> Progress {
         let (parked, _) = self.node.scheduler.waiting();
         let waiting = (parked + self.node.scheduler.runnable()) as u64;
-        let tally = self.submitted.as_ref().map(|(request, _)| request.tally()).unwrap_or_default();
-        let Tally { applied, found, settled, remembered } = tally;
+        let tally = self.tally();
+        let Tally { applied, found, settled, remembered, .. } = tally;
         Progress { applied, waiting, known: found, done: settled, memo_hits: remembered }
     }
 }

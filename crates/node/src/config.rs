@@ -4,12 +4,14 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::process::Language;
 use serde::Deserialize;
 
-use crate::Error;
+use crate::traces::Traces;
+use crate::{Debugging, Error};
 
 /// Settings of a node. `None` means: decide for this machine.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -32,6 +34,10 @@ pub struct Options {
     pub tls_names: Vec<String>,
     /// Private addresses (`10.0.0.5:8080`) that callbacks of calls may go to.
     pub callback_private: Vec<String>,
+    /// What requests to functions cost.
+    pub rates: gateway::Rates,
+    /// Where spans of requests go; `None`: nowhere.
+    pub traces: Option<Traces>,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -47,6 +53,9 @@ pub struct Options {
     pub python: Option<PathBuf>,
     /// The Node.js that functions run on; `None`: the `node` in `PATH`.
     pub nodejs: Option<PathBuf>,
+    /// Functions can be debugged, and where. No file says so: it is for who develops them.
+    #[serde(skip)]
+    pub debugging: Option<Arc<Debugging>>,
     /// How long clients on TCP may keep the node waiting.
     #[serde(skip)]
     pub patience: Patience,
@@ -70,7 +79,9 @@ impl Options {
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let bad = |reason: String| Error::Config { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-        toml::from_str(&text).map_err(|error| bad(error.to_string()))
+        let options: Self = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        options.rates.check().map_err(|why| bad(format!("[rates]: {why}")))?;
+        Ok(options)
     }
 
     /// These settings, and `below` where they say nothing.
@@ -94,6 +105,8 @@ impl Options {
             } else {
                 self.callback_private
             },
+            rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
+            traces: self.traces.or(below.traces),
             tls_cert,
             tls_key,
             workers: self.workers.or(below.workers),
@@ -103,6 +116,7 @@ impl Options {
             connections_max: self.connections_max.or(below.connections_max),
             python: self.python.or(below.python),
             nodejs: self.nodejs.or(below.nodejs),
+            debugging: self.debugging,
             patience: self.patience,
             version: self.version,
             commit: self.commit,

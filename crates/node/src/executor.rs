@@ -316,7 +316,7 @@ fn is_interrupted(outcome: &sandbox::Outcome) -> bool {
 
 #[cold]
 fn never_ran(fault: Fault) -> sandbox::Outcome {
-    sandbox::Outcome { result: Err(fault), fuel: 0, log: Vec::new() }
+    sandbox::Outcome::refused(fault)
 }
 
 fn rule_of(rule: Rule) -> store::Rule {

@@ -8,6 +8,7 @@
 mod backend;
 mod callbacks;
 mod config;
+mod debugging;
 mod doctor;
 mod executor;
 mod fetcher;
@@ -24,6 +25,7 @@ mod secrets;
 mod secured;
 mod server;
 mod streams;
+mod traces;
 mod visitors;
 mod workers;
 
@@ -33,6 +35,7 @@ use std::path::PathBuf;
 use store::Object;
 
 pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
+pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use io::tls;
@@ -45,6 +48,7 @@ pub use sandbox::process::init::main as sandbox_init;
 pub use sandbox::process::{IMPORTS_MAX, is_module};
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
+pub use traces::Traces;
 
 /// The evaluator's scheduler, over the store's objects.
 pub type Scheduler = evaluator::Scheduler<Object>;
@@ -84,6 +88,9 @@ pub enum Error {
     /// An address that no result can be sent to.
     #[error("callback_private: {0}")]
     Callbacks(#[from] io::Unreadable),
+    /// A collector that traces cannot be sent to.
+    #[error("{0}")]
+    Traces(String),
     /// Settings of TLS that do not go together.
     #[error("{0}")]
     TlsSettings(&'static str),

@@ -20,7 +20,7 @@ use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
 use sandbox::process::{Image, runtime_of};
-use sandbox::{Call, Fault, Sandbox, Spec};
+use sandbox::{Call, Fault, Sandbox, Spec, Spent};
 use store::{Object, Store};
 
 use crate::Scheduler;
@@ -369,7 +369,7 @@ impl Processes {
         let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
             let result = match ended {
                 Ok((outcome, start)) => {
-                    processes.report(&application, start, outcome.log);
+                    processes.report(&application, start, outcome.log, outcome.spent);
                     outcome.result
                 }
                 Err(error) => Err(fault_of(error)),
@@ -410,13 +410,14 @@ impl Processes {
     }
 
     /// Keeps how it ran, for whoever asks.
-    fn report(&self, application: &Application, start: Start, log: Vec<u8>) {
+    fn report(&self, application: &Application, start: Start, log: Vec<u8>, spent: Option<Box<Spent>>) {
         let report = CallReport {
             start: start_word(start.kind),
             queued: Duration::from_nanos(start.queued_ns),
             starting: Duration::from_nanos(start.start_ns),
             whole: application.begun.elapsed(),
             log,
+            spent: spent.as_deref().map(reports::told),
         };
         self.reports.lock().keep(application.thunk, report);
     }

@@ -27,6 +27,7 @@ use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
 use crate::requests::{Requests, Told};
 use crate::secrets::Secrets;
+use crate::traces::Collector;
 use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
 
@@ -44,6 +45,7 @@ pub struct Node {
     pub(crate) queue: Arc<Embedded>,
     pub(crate) keys: Keys,
     pub(crate) callbacks: Callbacks,
+    pub(crate) collector: Option<Collector>,
     pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -118,6 +120,7 @@ impl Node {
             queue,
             keys: Keys::open(options.home.as_deref())?,
             callbacks: Callbacks::new(&options.callback_private)?,
+            collector: options.traces.as_ref().map(Collector::new).transpose().map_err(Error::Traces)?,
             visitors,
             states: Vec::new(),
             threads,
@@ -276,6 +279,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),
+        debuggers: options.debugging.clone().map(|it| it as _),
         templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes, traffic }

@@ -16,6 +16,7 @@ pub mod keep_alive;
 mod nested;
 pub mod process;
 mod sandbox;
+mod spent;
 mod streamed;
 pub mod wasm;
 
@@ -24,4 +25,5 @@ pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
     Then,
 };
+pub use spent::Spent;
 pub use streamed::{Audience, Listener, Source};

@@ -16,6 +16,7 @@ use objects::{FailureCode, Handle, Limits};
 use store::Object;
 
 use crate::nested::Callees;
+use crate::spent::Spent;
 use crate::streamed::Audience;
 
 /// The most bytes of a fault's text. A longer one is cut at a character.
@@ -119,6 +120,16 @@ pub struct Outcome {
     /// What it printed, as far as the sandbox keeps that. A codelet cannot
     /// print.
     pub log: Vec<u8>,
+    /// What it took in an instance. A codelet has none: it never waits, so that
+    /// whoever called it knows.
+    pub spent: Option<Box<Spent>>,
+}
+
+impl Outcome {
+    /// Of a call that nothing ran for.
+    pub fn refused(fault: Fault) -> Self {
+        Self { result: Err(fault), fuel: 0, log: Vec::new(), spent: None }
+    }
 }
 
 /// Why an invocation has no result; a value, to be stored as a failure.

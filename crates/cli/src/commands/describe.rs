@@ -4,13 +4,16 @@
 
 mod request;
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
-use crate::quantity::{grouped, human_bytes};
+use crate::quantity::{grouped, human_bytes, human_time};
+use crate::usage::{currency, money};
 
 /// Versions that are shown to people; `-o json` has all.
 const VERSIONS_SHOWN_MAX: usize = 10;
@@ -78,6 +81,7 @@ fn described(function: &Value) -> String {
     {
         push(&mut lines, name, &function[member]);
     }
+    usage_lines(&mut lines, &function["usage"]);
     let instances = &function["instances"];
     if let (Some(idle), Some(busy)) = (instances["idle"].as_u64(), instances["busy"].as_u64()) {
         lines.push(("instances".to_owned(), format!("{idle} idle, {busy} busy")));
@@ -113,6 +117,31 @@ fn described(function: &Value) -> String {
     }
     let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     lines.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+/// What its requests used since the node started.
+fn usage_lines(lines: &mut Vec<(String, String)>, usage: &Value) {
+    let seconds =
+        |member: &str| usage[member].as_f64().and_then(|time| Duration::try_from_secs_f64(time).ok());
+    let mut push = |name: &str, text: String| lines.push((name.to_owned(), text));
+    if let Some(cpu) = seconds("cpu_s").filter(|cpu| !cpu.is_zero()) {
+        push("processor", human_time(cpu));
+    }
+    if let Some(between) = seconds("cpu_between_s").filter(|between| !between.is_zero()) {
+        push("between calls", format!("{} of the processor", human_time(between)));
+    }
+    if let Some(held) = seconds("held_s").filter(|held| !held.is_zero()) {
+        push("held", human_time(held));
+    }
+    if let Some(peak) = usage["memory_peak_bytes"].as_u64().filter(|peak| *peak > 0) {
+        push("memory peak", human_bytes(peak));
+    }
+    if let (Some(received), Some(sent)) = (usage["received_bytes"].as_u64(), usage["sent_bytes"].as_u64()) {
+        push("bodies", format!("{} received, {} sent", human_bytes(received), human_bytes(sent)));
+    }
+    if let Some(price) = usage["price"].as_f64() {
+        push("price", money(price, currency(usage)));
+    }
 }
 
 fn push(lines: &mut Vec<(String, String)>, name: &str, value: &Value) {

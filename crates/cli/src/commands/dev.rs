@@ -7,16 +7,19 @@
 //! still does. Requests and what they print are shown as they come
 //! (`requests.rs`).
 
+mod debug;
 mod own_node;
 mod requests;
 mod session;
 mod watch;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args;
+use node::Debugging;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,6 +27,7 @@ use super::deploy::manifest_at;
 use super::up::{Listen, parse_listen};
 use crate::address::{self, Address};
 use crate::arguments::{Format, Global};
+use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::{Output, log_from, log_to_stderr};
 use crate::quantity::human_time;
@@ -37,7 +41,8 @@ const HOME_NAME: &str = ".sinew";
 /// What to run.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew dev\n  sinew dev services/a --function hello\n  \
-    sinew --node http://127.0.0.1:8080 dev     with a node that runs already")]
+    sinew --node http://127.0.0.1:8080 dev     with a node that runs already\n  \
+    sinew dev --debug                          and debug them in an editor")]
 pub(crate) struct Arguments {
     /// A directory with a sinew.toml, or such a file [default: .]
     #[arg(value_name = "PATH", default_value = ".", hide_default_value = true)]
@@ -48,6 +53,9 @@ pub(crate) struct Arguments {
     /// Address of the functions [default: 127.0.0.1:8080, or a free port]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<Listen>,
+    /// Let debuggers in: debugpy for Python, the inspector for Node
+    #[arg(long)]
+    debug: bool,
     /// Where the node keeps its data [default: .sinew beside the manifest]
     #[arg(long, value_name = "DIR")]
     home: Option<PathBuf>,
@@ -64,10 +72,13 @@ pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> an
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("the event loop does not start")?;
     let done = runtime.block_on(async {
-        let (address, mut own) = node(arguments, &manifest, global, output).await?;
+        let debugging =
+            arguments.debug.then(Debugging::new).transpose().context("no thread for debuggers")?;
+        let debugging = debugging.map(Arc::new);
+        let (address, mut own) = node(arguments, &manifest, debugging.clone(), global, output).await?;
         let mut terminated = signal(SignalKind::terminate())?;
         let done = tokio::select! {
-            done = serve(arguments, &manifest, &address, begun, output) => done,
+            done = serve(arguments, &manifest, &address, debugging, begun, output) => done,
             _ = tokio::signal::ctrl_c() => Ok(()),
             _ = terminated.recv() => Ok(()),
             () = own_node::ended(&mut own) => Ok(()),
@@ -85,10 +96,12 @@ pub(crate) fn run(arguments: &Arguments, global: &Global, output: &Output) -> an
 async fn node(
     arguments: &Arguments,
     manifest: &Path,
+    debugging: Option<Arc<Debugging>>,
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<(Address, Option<OwnNode>)> {
     if let Some(named) = &global.node {
+        refuse_debugging(debugging.as_ref(), "leave --node and SINEW_NODE out")?;
         return Ok((address::parse(named)?, None));
     }
     let home = match &arguments.home {
@@ -97,11 +110,21 @@ async fn node(
     };
     let socket = Address::Unix(home.join(node::SOCKET_NAME));
     if Node::new(socket.clone()).functions().await.is_ok() {
+        refuse_debugging(debugging.as_ref(), "end the `sinew dev` that runs here, or name another --home")?;
         output.say(&format!("a node runs here already: {socket}"));
         return Ok((socket, None));
     }
-    let own = OwnNode::start(&home, arguments.listen, output).await?;
+    let own = OwnNode::start(&home, arguments.listen, debugging, output).await?;
     Ok((own.address().clone(), Some(own)))
+}
+
+/// A node lets debuggers in from its start on, or never.
+fn refuse_debugging(debugging: Option<&Arc<Debugging>>, advice: &str) -> anyhow::Result<()> {
+    if debugging.is_none() {
+        return Ok(());
+    }
+    let why = "--debug is for a node of this directory's own, and one runs already";
+    Err(Stop::new(Code::Usage, why).suggest(advice).into())
 }
 
 /// The directory of a manifest.
@@ -117,12 +140,15 @@ async fn serve(
     arguments: &Arguments,
     manifest: &Path,
     address: &Address,
+    debugging: Option<Arc<Debugging>>,
     begun: Instant,
     output: &Output,
 ) -> anyhow::Result<()> {
     let mut watch = Watch::new(folder_of(manifest))?;
     let mut seen = requests::Requests::since_now(address.clone()).await?;
-    let mut session = Session::new(manifest.to_owned(), arguments.functions.clone(), address.clone(), output);
+    let only = arguments.functions.clone();
+    let debugging = debugging.map(|it| debug::Debug::new(it, folder_of(manifest)));
+    let mut session = Session::new(manifest.to_owned(), only, address.clone(), debugging, output);
     let reload = async {
         session.begin().await?;
         welcome(&session, begun, output).await?;

@@ -25,9 +25,12 @@ use crate::function_api::checked;
 use crate::node_api::{Node, collect};
 use crate::output::Output;
 use crate::quantity::human_time;
+use crate::usage;
 
 const PROBLEM: &str = "application/problem+json";
 const REQUEST_ID: &str = "x-request-id";
+/// Calls of one request that are summed up.
+const RECORDS_MAX: usize = 1000;
 
 /// The request.
 #[derive(Debug, Args)]
@@ -95,12 +98,13 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     let id = text_of(&response, REQUEST_ID);
     let kind = text_of(&response, CONTENT_TYPE.as_str());
     let bytes = match output.is_json() {
-        true => document(status.as_u16(), kind, id, response.into_body(), output).await?,
+        true => document(status.as_u16(), kind, id.clone(), response.into_body(), output).await?,
         false => copy(response.into_body()).await?,
     };
     if output.is_verbose() {
         let [first, whole] = [first_byte, begun.elapsed()].map(human_time);
         output.say(&format!("* {bytes} bytes, first after {first}, all after {whole}"));
+        tell_usage(id.as_deref(), node, output).await;
     }
     if status.is_client_error() || status.is_server_error() {
         let message = format!("{} answered with status {status}", arguments.name);
@@ -162,6 +166,19 @@ fn tell_head(response: &Response<Incoming>, output: &Output) {
     output.say(&format!("< {:?} {}", response.version(), response.status()));
     for (name, value) in response.headers() {
         output.say(&format!("< {name}: {}", String::from_utf8_lossy(value.as_bytes())));
+    }
+}
+
+/// What the request took, as the node has it. Whoever may call functions only is
+/// not told.
+async fn tell_usage(id: Option<&str>, node: &mut Node, output: &Output) {
+    let Ok((records, _)) = node.calls(None, id, 0, RECORDS_MAX).await else { return };
+    let Some(own) = records.iter().find(|record| record["parent"].is_null()) else { return };
+    usage::breakdown(own).iter().for_each(|line| output.say(&format!("* {line}")));
+    if records.len() > 1 {
+        let sums = usage::sums(&records);
+        let told: Vec<String> = sums.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        output.say(&format!("* with the functions that it called: {}", told.join("; ")));
     }
 }
 

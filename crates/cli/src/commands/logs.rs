@@ -67,8 +67,10 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 pub(super) fn told(record: &Value) -> String {
     let text = |name: &str| record[name].as_str().unwrap_or("-");
     let number = |name: &str| record[name].as_u64().unwrap_or(0);
+    let cpu = record["usage"]["cpu_us"].as_u64();
+    let cpu = cpu.map_or_else(String::new, |us| format!(", cpu {:.1} ms", us as f64 / 1000.0));
     let mut lines = format!(
-        "{}  {}@{}  {}  {}  {:.1} ms  {}",
+        "{}  {}@{}  {}  {}  {:.1} ms{cpu}  {}",
         clock(number("time_ms")),
         text("function"),
         number("version"),
@@ -106,11 +108,11 @@ mod tests {
     fn a_request_is_a_line_with_its_output_below() {
         let record = json!({
             "time_ms": 1_763_737_200_123_u64, "function": "hello", "version": 7, "status": 500, "start": "warm",
-            "total_us": 12_345, "request_id": "r1", "log": "one\ntwo \u{1b}[2J\n", "failure": "ValueError: no",
+            "total_us": 12_345, "usage": {"cpu_us": 9_870}, "request_id": "r1", "log": "one\ntwo \u{1b}[2J\n", "failure": "ValueError: no",
         });
         let told = told(&record);
         let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines[0], "15:00:00.123Z  hello@7  500  warm  12.3 ms  r1");
+        assert_eq!(lines[0], "15:00:00.123Z  hello@7  500  warm  12.3 ms, cpu 9.9 ms  r1");
         assert_eq!(lines[1..], ["    one", "    two \u{fffd}[2J", "    ValueError: no"]);
     }
 }

@@ -219,7 +219,7 @@ fn functions_call_functions_of_any_language_and_the_tree_is_seen() {
     let told = node.ok(&["logs", "--request-id", id]);
     assert_eq!(told.matches(id).count(), 3, "{told}");
     let tree = node.ok(&["describe", "--request-id", id]);
-    let lines: Vec<&str> = tree.lines().filter(|line| line.contains("ms")).collect();
+    let lines: Vec<&str> = tree.lines().filter(|line| line.contains("@1")).collect();
     for (line, (indent, name)) in
         lines.iter().zip([("", "ask@1"), ("└─ ", "asknode@1"), ("   └─ ", "echo@1")])
     {

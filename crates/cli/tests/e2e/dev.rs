@@ -16,7 +16,7 @@ use super::{http, signal};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `sinew dev`, and what it tells.
-struct Dev {
+pub(super) struct Dev {
     child: Child,
     events: Receiver<Value>,
     folder: PathBuf,
@@ -24,8 +24,12 @@ struct Dev {
 
 impl Dev {
     fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    pub(super) fn start_with(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sinew"));
-        command.args(["dev", "-o", "json", "--listen", "127.0.0.1:0"]).current_dir(folder);
+        command.args(["dev", "-o", "json", "--listen", "127.0.0.1:0"]).args(more).current_dir(folder);
         command.env_remove("SINEW_NODE").env_remove("GREETING").stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, events) = channel();
@@ -41,7 +45,7 @@ impl Dev {
     }
 
     /// The next event of a kind; those before it are passed over.
-    fn wait(&self, kind: &str) -> Value {
+    pub(super) fn wait(&self, kind: &str) -> Value {
         loop {
             let event = self.events.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {kind}"));
             if event["event"] == kind {
@@ -50,12 +54,12 @@ impl Dev {
         }
     }
 
-    fn write(&self, file: &str, text: &str) {
+    pub(super) fn write(&self, file: &str, text: &str) {
         std::fs::write(self.folder.join(file), text).unwrap();
     }
 
     /// Ends it as Ctrl-C does.
-    fn interrupt(mut self) -> i32 {
+    pub(super) fn interrupt(mut self) -> i32 {
         signal(&self.child, "INT");
         self.child.wait().unwrap().code().unwrap()
     }
@@ -69,14 +73,14 @@ impl Drop for Dev {
 }
 
 /// Status and body.
-fn call(url: &str, body: &str) -> (u16, String) {
+pub(super) fn call(url: &str, body: &str) -> (u16, String) {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let answer = http(address, &format!("POST /{path}"), body.as_bytes());
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
     (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-fn new(language: &str, folder: &Path) {
+pub(super) fn new(language: &str, folder: &Path) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sinew"));
     let made =
         command.args(["new", "hello", "-l", language, "--to", folder.to_str().unwrap()]).output().unwrap();

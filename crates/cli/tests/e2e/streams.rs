@@ -4,6 +4,7 @@
 //! the client has the first: whoever kept pieces back would wait for ever.
 
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,11 @@ timeout = "20s"
 [functions.asgi]
 runtime = "python"
 handler = "app.app"
+timeout = "20s"
+
+[functions.program]
+runtime = "executable"
+handler = "program"
 timeout = "20s"
 
 [functions.pure]
@@ -129,7 +135,29 @@ def handler(event):
     return sinew.call(event["to"], event["payload"])
 "#;
 
-const STREAMING: [&str; 3] = ["asgi", "fetch", "reqres"];
+/// A server of whatever language.
+const PROGRAM: &str = r#"#!/usr/bin/python3
+import http.server, json, os, sys, urllib.request
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(201)
+        self.send_header("x-a", "b")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"3\r\none\r\n")
+        gate = json.dumps({"name": asked["name"]}).encode()
+        urllib.request.urlopen(os.environ["SINEW_URL"] + "/function/gate", gate).read()
+        if asked.get("how") == "fails":
+            self.close_connection = True
+            return print("half way", flush=True)
+        self.wfile.write(b"3\r\ntwo\r\n0\r\n\r\n")
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+const STREAMING: [&str; 4] = ["asgi", "fetch", "reqres", "program"];
 
 fn deployed(node: &Node) {
     let folder = node.home.join("streams");
@@ -141,9 +169,12 @@ fn deployed(node: &Node) {
         ("reqres.js", REQRES_JS),
         ("app.py", APP_PY),
         ("relay.py", RELAY_PY),
+        ("program", PROGRAM),
     ] {
         std::fs::write(folder.join(file), text).unwrap();
     }
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.join("program"), executable).unwrap();
     node.ok(&["deploy", folder.to_str().unwrap()]);
 }
 

@@ -8,7 +8,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
 use super::Passed;
-use super::trace::Span;
+use super::trace::{Context, Span};
 use super::{millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::{Evaluated, Evaluation};
@@ -17,6 +17,7 @@ use crate::journal::Record;
 use crate::problem::CLIENT_CLOSED;
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::usage::{Spent, Usage, micros};
 
 pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// How much longer a function may run once its client has left. Most calls end
@@ -31,8 +32,20 @@ pub(super) struct Recording {
     begun: Instant,
     running: Option<Running>,
     report: Option<CallReport>,
+    /// What a codelet took, which has no report.
+    evaluated: Option<Evaluated>,
+    bodies: Bodies,
+    /// Processor time of the instance that is no call's.
+    cpu_between: Duration,
     is_recorded: bool,
     place: Place,
+}
+
+/// Bytes that came and went.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bodies {
+    received: u64,
+    sent: u64,
 }
 
 /// Where in the tree of its request's calls it stands.
@@ -42,6 +55,10 @@ pub(super) struct Place {
     pub(super) parent: Option<Span>,
     /// A function called it, not a client.
     pub(super) is_nested: bool,
+    /// Its place in a trace that is told.
+    pub(super) context: Option<Context>,
+    /// By which door it came.
+    pub(super) source: &'static str,
 }
 
 /// What is stopped if nobody waits for it.
@@ -54,10 +71,31 @@ pub(super) struct Running {
 }
 
 impl Recording {
-    pub(super) fn begin(shared: &Arc<Shared>, served: &Arc<Served>, id: &RequestId, place: Place) -> Self {
-        let (shared, served, id) = (shared.clone(), served.clone(), id.clone());
-        let begun = Instant::now();
-        Self { shared, served, id, begun, running: None, report: None, is_recorded: false, place }
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        served: &Arc<Served>,
+        id: &RequestId,
+        place: Place,
+        received_bytes: usize,
+    ) -> Self {
+        Self {
+            shared: shared.clone(),
+            served: served.clone(),
+            id: id.clone(),
+            begun: Instant::now(),
+            running: None,
+            report: None,
+            evaluated: None,
+            bodies: Bodies { received: received_bytes as u64, sent: 0 },
+            cpu_between: Duration::ZERO,
+            is_recorded: false,
+            place,
+        }
+    }
+
+    /// So much of the answer's body goes out.
+    pub(super) fn sends(&mut self, bytes: usize) {
+        self.bodies.sent += bytes as u64;
     }
 
     /// From now on it runs. The end is to be told.
@@ -72,10 +110,16 @@ impl Recording {
         }
     }
 
+    /// It has ended.
+    pub(super) fn ended(&mut self, end: &Evaluated) {
+        self.evaluated = Some(*end);
+        self.ran();
+    }
+
     /// Waits for the end of what runs. `None`: nothing does.
     pub(super) async fn finished(&mut self) -> Option<Evaluated> {
         let end = self.running.as_mut()?.evaluation.finished().await;
-        self.ran();
+        self.ended(&end);
         Some(end)
     }
 
@@ -103,7 +147,8 @@ impl Recording {
         let unreported = if failure.is_some() { "none" } else { "memo" };
         let start = report.as_ref().map_or(unreported, |report| report.start);
         let report = report.unwrap_or_default();
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let usage = self.usage(&report, failure.is_some());
+        self.cpu_between = report.spent.map_or(Duration::ZERO, |spent| spent.cpu_between);
         let (now, took) = (since_1970(), self.begun.elapsed());
         Record {
             sequence: 0,
@@ -119,14 +164,39 @@ impl Recording {
             total_us: micros(took),
             queued_us: micros(report.queued),
             starting_us: micros(report.starting),
+            usage,
             failure,
             log: text_of(report.log),
         }
     }
 
+    fn usage(&self, report: &CallReport, has_failed: bool) -> Usage {
+        let (memory, rates) = (self.served.memory_bytes, &self.shared.options.rates);
+        let Bodies { received, sent } = self.bodies;
+        let of_codelet = |end: &Evaluated| Spent {
+            running: end.ran,
+            held: end.ran,
+            // It never waits.
+            cpu: Some(end.ran),
+            is_cpu_own: true,
+            fuel: end.fuel,
+            ..Spent::default()
+        };
+        let codelet = self.evaluated.as_ref().filter(|_| self.served.is_codelet).map(of_codelet);
+        match report.spent.or(codelet) {
+            Some(spent) => Usage::of(&spent, memory, (received, sent), rates),
+            None if has_failed => Usage::none(memory, received, rates),
+            None => Usage::of(&Spent::default(), memory, (received, sent), rates),
+        }
+    }
+
     fn keep(&self, record: Record) {
         let now = self.shared.started.elapsed();
-        self.served.ended(now, record.total_us, record.start, record.failure.is_some());
+        self.served.ended(now, &record, self.cpu_between);
+        tell(&record);
+        if let (Some(tracer), Some(context)) = (&self.shared.tracer, self.place.context) {
+            tracer.ended(context, self.place.source, &record);
+        }
         self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
     }
 
@@ -135,6 +205,30 @@ impl Recording {
         let record = self.record(CLIENT_CLOSED, Some(format!("{who} before the answer")));
         self.keep(record);
     }
+}
+
+/// The line of those who follow the node's own log.
+fn tell(record: &Record) {
+    let Record { request_id, function, version, status, start, total_us, queued_us, starting_us, .. } =
+        record;
+    let Usage { held_us, cpu_us, memory_peak_bytes, received_bytes, sent_bytes, price, .. } = record.usage;
+    tracing::debug!(
+        request_id,
+        function,
+        version,
+        status,
+        start,
+        total_us,
+        queued_us,
+        starting_us,
+        held_us,
+        cpu_us,
+        memory_peak_bytes,
+        received_bytes,
+        sent_bytes,
+        price,
+        "a request to a function has ended"
+    );
 }
 
 /// What was printed, as a text: what is no UTF-8 is replaced.
@@ -166,13 +260,12 @@ impl Drop for Recording {
         let Some(mut running) = self.running.take() else { return self.left() };
         // Where there is no event loop any more, the node is ending.
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return self.left() };
-        let (shared, served, id, begun, place) =
-            (self.shared.clone(), self.served.clone(), self.id.clone(), self.begun, self.place);
+        let (begun, bodies, place) = (self.begun, self.bodies, self.place);
+        let mut recording = Self::begin(&self.shared, &self.served, &self.id, place, 0);
+        (recording.begun, recording.bodies) = (begun, bodies);
         let parting_max = if place.is_nested { Duration::ZERO } else { PARTING };
         self.is_recorded = true;
         let parting = async move {
-            let mut recording =
-                Self { shared, served, id, begun, running: None, report: None, is_recorded: false, place };
             // Dropping it afterwards stops what still runs.
             let _ = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
             recording.report = report_of(&recording.shared, &running);

@@ -55,9 +55,11 @@ impl Streamed {
     async fn next(mut self) -> Option<(Result<Bytes, Cut>, Option<Self>)> {
         if !self.first.is_empty() {
             let first = std::mem::take(&mut self.first);
+            self.recording.sends(first.len());
             return Some((Ok(first), Some(self)));
         }
         if let Some(piece) = poll_fn(|context| self.rest.poll_next(context)).await {
+            self.recording.sends(piece.len());
             return Some((Ok(piece), Some(self)));
         }
         let end = self.recording.finished().await?;

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::path_text;
@@ -20,6 +20,7 @@ use crate::problem::Problem;
 use crate::recent::SLOT;
 use crate::router::Shared;
 use crate::text::{parse_handle, shortened};
+use crate::usage::Rates;
 
 /// Slots that a function's recent numbers are about: the last minute.
 const RECENT_SLOTS: u64 = 12;
@@ -74,6 +75,7 @@ pub(crate) async fn get(
 ) -> Result<Json<Value>, Problem> {
     let name = path_text(path)?;
     let now = shared.started.elapsed();
+    let rates = shared.options.rates.clone();
     let (details, mut members) = change(shared, move |functions| {
         let details = functions.details(&name)?;
         let members = summary(functions, &details.served, now);
@@ -92,6 +94,7 @@ pub(crate) async fn get(
     };
     members.insert("versions".to_owned(), versions.collect());
     members.insert("aliases".to_owned(), aliases.into());
+    members.insert("usage".to_owned(), usage(&details.served, &rates));
     members.insert("limits".to_owned(), json!({ "memory_bytes": details.served.memory_bytes }));
     members.insert("settings".to_owned(), object(details.settings).into());
     members.insert("serving".to_owned(), object(details.serving).into());
@@ -200,8 +203,20 @@ pub(crate) async fn logs(
         let journal = shared.journal.lock().unwrap_or_else(PoisonError::into_inner);
         (journal.find(&wanted), journal.last())
     };
-    let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
+    let currency = shared.options.rates.currency.as_str();
+    let shown = |record: &Arc<Record>| serde_json::to_value(Shown { record, currency });
+    let records: Result<Vec<Value>, _> = records.iter().map(shown).collect();
+    let records = records.map_err(|error| Problem::internal("gateway", error.to_string()))?;
     Ok(Json(json!({ "records": records, "last": last })))
+}
+
+/// A record as readers see it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    currency: &'a str,
 }
 
 /// Does something off the event loop.
@@ -247,6 +262,26 @@ fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<Str
         ("recent", recent),
     ];
     members.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+}
+
+/// What its requests used together since the node started.
+fn usage(served: &Served, rates: &Rates) -> Value {
+    let total = served.counts.total();
+    let mut usage = json!({
+        "cpu_s": total.cpu.seconds,
+        "cpu_between_s": total.cpu_between_s,
+        "held_s": total.held_s,
+        "memory_byte_s": total.memory_byte_s,
+        "memory_peak_bytes": total.memory_peak_bytes,
+        "fuel": total.fuel,
+        "received_bytes": total.received_bytes,
+        "sent_bytes": total.sent_bytes,
+    });
+    if rates.is_any() {
+        usage["price"] = total.price.into();
+        usage["currency"] = rates.currency.as_str().into();
+    }
+    usage
 }
 
 /// What [`RECENT_SLOTS`] and the one that is not over stand for.

@@ -192,7 +192,14 @@ impl Backend for Fake {
             Script::Takes(_, result) => (result, None, 1),
             Script::Hangs | Script::Panics => (request.goal, None, 0),
         };
-        let end = Evaluated { result, failure, applied, wall: Duration::from_nanos(1234) };
+        let end = Evaluated {
+            result,
+            failure,
+            applied,
+            wall: Duration::from_nanos(1234),
+            ran: Duration::ZERO,
+            fuel: 0,
+        };
         Ok(Box::new(FakeEvaluation {
             script,
             end,

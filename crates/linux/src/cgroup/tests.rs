@@ -45,6 +45,7 @@ fn version_2_gets_its_own_files() {
             (Controller::Disk, fake.0.clone()),
         ],
         joins: Vec::new(),
+        gauges: Gauges::default(),
     };
     group.limit(&LIMITS).unwrap();
     let text = |file: &str| fs::read_to_string(fake.0.join(file)).unwrap();
@@ -133,4 +134,23 @@ fn names_stay_where_they_are() {
     for name in ["", "../up", "a/b", ".hidden"] {
         assert!(Cgroup::create(&hierarchies, name, &LIMITS).is_err(), "{name}");
     }
+}
+
+#[test]
+fn gauges_of_both_versions_tell_time_and_peak_and_nothing_of_what_is_not_there() {
+    let fake = Fake::new("gauges");
+    let write = |name: &str, text: &str| fs::write(fake.0.join(name), text).unwrap();
+    write("cpuacct.usage", "1234567\n");
+    write("memory.max_usage_in_bytes", "4096\n");
+    write("cpu.stat", "usage_usec 89\nuser_usec 70\nsystem_usec 19\n");
+    let here = Some(fake.0.as_path());
+    let first = Gauges::of_version_1(here, here);
+    assert_eq!((first.cpu_ns(), first.memory_peak_bytes()), (Some(1_234_567), Some(4096)));
+    // The file is read anew each time.
+    write("cpuacct.usage", "2000000\n");
+    assert_eq!(first.cpu_ns(), Some(2_000_000));
+    let second = Gauges::of_version_2(here, here);
+    assert_eq!((second.cpu_ns(), second.memory_peak_bytes()), (Some(89_000), None));
+    let none = Gauges::of_version_1(None, None);
+    assert_eq!((none.cpu_ns(), none.memory_peak_bytes()), (None, None));
 }

@@ -44,6 +44,12 @@ impl Reports {
     }
 }
 
+/// What an instance's call took, in words of the gateway.
+pub(super) fn told(spent: &sandbox::Spent) -> gateway::Spent {
+    let sandbox::Spent { running, waiting, held, cpu, is_cpu_own, cpu_between, memory_peak_bytes } = *spent;
+    gateway::Spent { running, waiting, held, cpu, is_cpu_own, cpu_between, memory_peak_bytes, fuel: 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

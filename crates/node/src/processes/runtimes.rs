@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
-    Functions, FunctionsOptions, Image, Language, Layers, Reactor, Runtime, RuntimeOptions, runtime_of,
+    Debuggers, Functions, FunctionsOptions, Image, Language, Layers, Reactor, Runtime, RuntimeOptions,
+    runtime_of,
 };
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
@@ -58,6 +59,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) secrets: Arc<Secrets>,
     /// How functions reach hosts.
     pub(crate) outbound: Arc<Outbound>,
+    /// Who leads debuggers to functions, if these may be debugged.
+    pub(crate) debuggers: Option<Arc<dyn Debuggers>>,
     /// Memory that all templates with imports may have.
     pub(crate) templates_bytes: u64,
 }
@@ -179,6 +182,7 @@ impl Runtimes {
             layers: Some(self.layers()?),
             secrets: Some(Arc::clone(&self.options.secrets) as _),
             outbound: Some(Arc::clone(&self.options.outbound) as _),
+            debuggers: self.options.debuggers.clone(),
             imports: imports.to_vec(),
             blanks: BLANKS,
             usual_memory_bytes: USUAL_MEMORY_BYTES,

@@ -4,7 +4,7 @@
 //! A thread of its own replaces what was taken, so that a new instance finds
 //! its container ready; a container serves one instance and no other.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::bounds::{Bounds, Weakness};
 use super::container::{Container, Process, Program};
+use super::instance::Counted;
 use super::options::Room;
 use super::place::{Confinement, Place, Places};
 use super::pool::Pool;
@@ -142,6 +143,16 @@ impl Places for Containers {
     }
 }
 
+impl Counted for Container {
+    fn cpu_ns(&self) -> Option<u64> {
+        self.gauges()?.cpu_ns()
+    }
+
+    fn memory_peak_bytes(&self) -> Option<u64> {
+        self.gauges()?.memory_peak_bytes()
+    }
+}
+
 impl Place for Container {
     fn attach(&self, binds: &[Bind]) -> Result<(), String> {
         self.attach(binds).map_err(|error| error.to_string())
@@ -184,6 +195,10 @@ impl Place for Container {
 
     fn listen(&self, port: u16) -> Result<TcpListener, String> {
         self.listen(port).map_err(|error| error.to_string())
+    }
+
+    fn connect(&self, port: u16) -> Result<TcpStream, String> {
+        self.connect(port).map_err(|error| error.to_string())
     }
 
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {

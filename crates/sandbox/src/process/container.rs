@@ -3,18 +3,18 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use linux::{Cgroup, Exit, Restrictions};
+use linux::{Cgroup, Exit, Gauges, Restrictions};
 use parking_lot::Mutex;
 
 use super::bounds::Usage;
 use super::confinement::Confinement;
 use super::error::Error;
-use super::init::{ATTACHED, FAILED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED};
+use super::init::{ATTACHED, CONNECT, CONNECTED, FAILED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED};
 use super::plan::{Attachments, Order, STRINGS_MAX};
 use super::rootfs::Bind;
 
@@ -112,6 +112,11 @@ impl Container {
         self.group.as_ref().map_or(Ok(Usage::default()), |group| group.usage().map(Usage::from))
     }
 
+    /// What can be read of it at little cost; `None` without control groups.
+    pub(super) fn gauges(&self) -> Option<&Gauges> {
+        self.group.as_ref().map(Cgroup::gauges)
+    }
+
     /// Ends all that is in the container, at once; it can only be destroyed
     /// then. Returns before the end. Killing again changes nothing.
     pub fn kill(&self) {
@@ -173,13 +178,25 @@ impl Container {
     /// # Errors
     /// [`Error::Program`] if the port is taken, [`Error::Ended`] after a kill.
     pub fn listen(&self, port: u16) -> Result<TcpListener, Error> {
+        self.of_port(LISTEN, LISTENING, port).map(TcpListener::from)
+    }
+
+    /// Connects to what listens on the container's own loopback. It is the
+    /// function's, and so is whatever it says.
+    ///
+    /// # Errors
+    /// [`Error::Program`] if nothing listens there, [`Error::Ended`] after a kill.
+    pub fn connect(&self, port: u16) -> Result<TcpStream, Error> {
+        self.of_port(CONNECT, CONNECTED, port).map(TcpStream::from)
+    }
+
+    /// Has the init do this with a port of its loopback: the descriptor that comes of it.
+    fn of_port(&self, order: u8, done: u8, port: u16) -> Result<OwnedFd, Error> {
         let [low, high] = port.to_le_bytes();
         let control = self.control.lock();
-        linux::send_message(&*control, &[LISTEN, low, high], &[]).map_err(|_| Error::Ended)?;
+        linux::send_message(&*control, &[order, low, high], &[]).map_err(|_| Error::Ended)?;
         match receive(&control, "the init")? {
-            Some((answer, mut fds)) if answer.first() == Some(&LISTENING) => {
-                fds.pop().map(TcpListener::from).ok_or(Error::Ended)
-            }
+            Some((answer, mut fds)) if answer.first() == Some(&done) => fds.pop().ok_or(Error::Ended),
             Some((answer, _)) => Err(Error::Program(reason(&answer))),
             None => Err(Error::Ended),
         }

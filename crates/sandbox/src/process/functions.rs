@@ -29,6 +29,7 @@ use super::blanks::Blanks;
 use super::channel::Bounds;
 use super::cold::Cold;
 use super::contained::Containers;
+use super::debugger::Debuggee;
 use super::instance::{CallEnd, Instance, Others, Terms};
 use super::language::Language;
 use super::layers::Layers;
@@ -289,6 +290,7 @@ impl Functions {
             store,
             layers,
             options.secrets.as_deref(),
+            options.debuggers.is_some(),
         )?;
         let mut room = options.room(seat.limits.memory_bytes);
         if let Some(image) = &recipe.image {
@@ -319,6 +321,11 @@ impl Functions {
             }
         }
         instance.load(&recipe.source, calls_at_once)?;
+        if let (Some(debuggers), Some(image)) = (&options.debuggers, &recipe.image)
+            && !options.language.debugger().is_empty()
+        {
+            debuggers.began(&image.settings.function, options.language, Debuggee::new(instance.life()));
+        }
         Ok(instance)
     }
 
@@ -386,9 +393,9 @@ impl Functions {
 
     /// The end of a call as its outcome.
     fn concluded(store: &Store, seat: &Seat, ended: Result<CallEnd, Fault>, is_asked_once: bool) -> Outcome {
-        let (result, mut log) = match ended {
-            Ok(CallEnd { result, log, .. }) => (result, log),
-            Err(fault) => (Err(fault), Vec::new()),
+        let (result, mut log, spent) = match ended {
+            Ok(CallEnd { result, log, spent, .. }) => (result, log, spent),
+            Err(fault) => (Err(fault), Vec::new(), None),
         };
         for note in seat.take_notes() {
             log.extend(note.bytes().chain(*b"\n"));
@@ -396,7 +403,7 @@ impl Functions {
         seat.leave(result.is_ok(), &log);
         let keep =
             |bytes| if is_asked_once { store.pass_blob_vec(bytes) } else { store.keep_blob_vec(bytes) };
-        Outcome { result: result.map(keep), fuel: 0, log }
+        Outcome { result: result.map(keep), fuel: 0, log, spent }
     }
 
     fn enter(&self, id: SandboxId, call: &Call) -> Result<Result<Arc<Seat>, Fault>, Error> {
@@ -520,7 +527,7 @@ impl Sandbox for Functions {
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error> {
         let seat = match self.enter(id, &call)? {
             Ok(seat) => seat,
-            Err(fault) => return Ok(Invoked::Done(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
+            Err(fault) => return Ok(Invoked::Done(Outcome::refused(fault))),
         };
         let _turn = seat.turns.lock();
         let ended = self.run(&seat, &call);
@@ -533,7 +540,7 @@ impl Sandbox for Functions {
         }
         let seat = match self.enter(id, &call) {
             Ok(Ok(seat)) => seat,
-            Ok(Err(fault)) => return then(Ok(Outcome { result: Err(fault), fuel: 0, log: Vec::new() })),
+            Ok(Err(fault)) => return then(Ok(Outcome::refused(fault))),
             Err(error) => return then(Err(error)),
         };
         let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), recipe::is_asked_once(&call));

@@ -10,8 +10,8 @@ use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
 use super::language::Language;
-use super::outbound;
 use super::secrets::SecretSource;
+use super::{debugger, outbound};
 use crate::Fault;
 
 /// What the name of every runtime begins with.
@@ -46,6 +46,8 @@ pub struct Image {
 /// What a function's procedure says about how to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
+    /// Its name; empty if it has none.
+    pub function: String,
     /// `module.name`, or the path of an executable; `None`: the runtime's usual one.
     pub handler: Option<String>,
     /// How an executable is asked, `http` or `stdin`; `None` for all others.
@@ -74,6 +76,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            function: String::new(),
             handler: None,
             mode: None,
             timeout: Duration::from_secs(60),
@@ -184,6 +187,7 @@ impl Image {
         &self,
         limits: Limits,
         secrets: Option<&dyn SecretSource>,
+        is_debugged: bool,
     ) -> Result<String, Fault> {
         let mut line = String::from("SETTINGS = {");
         let mut add = |name: &str, value: &str| {
@@ -198,6 +202,9 @@ impl Image {
         add("layers", &self.layers.len().to_string());
         if !self.settings.allow_hosts.is_empty() {
             add("proxy", &outbound::PROXY_PORT.to_string());
+        }
+        if is_debugged {
+            add("debugger", &debugger::DEBUGGER_PORT.to_string());
         }
         add("memory-bytes", &limits.memory_bytes.to_string());
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
@@ -253,7 +260,9 @@ impl Settings {
             let text = text.map_err(|_| bad(format!("the setting {name} is not UTF-8")))?;
             match name {
                 // It tells apart functions of the same code, which share no instance.
-                "function" if (1..=NAME_LEN_MAX).contains(&text.len()) => {}
+                "function" if (1..=NAME_LEN_MAX).contains(&text.len()) => {
+                    text.clone_into(&mut settings.function)
+                }
                 "mode" if matches!(text, "http" | "stdin") => settings.mode = Some(text.to_owned()),
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),

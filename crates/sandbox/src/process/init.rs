@@ -13,7 +13,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -43,6 +43,10 @@ pub(super) const RUN: u8 = b'r';
 pub(super) const LISTEN: u8 = b'L';
 /// It does; the descriptor comes along.
 pub(super) const LISTENING: u8 = b'l';
+/// To the init, with a port behind it: connect to there on the loopback.
+pub(super) const CONNECT: u8 = b'C';
+/// It is connected; the descriptor comes along.
+pub(super) const CONNECTED: u8 = b'c';
 /// On a program's own socket: it returned, and the status follows.
 pub(super) const RETURNED: u8 = b'X';
 /// On a program's own socket: a signal ended it, whose number follows.
@@ -55,6 +59,8 @@ const CAPABILITIES_KEPT: u64 = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 /// CAP_SYS_ADMIN, over the container's own namespaces alone: what it keeps in
 /// a user namespace until functions' files are in their places.
 const CAPABILITY_MOUNT: u64 = 1 << 21;
+/// How long a listener on the loopback may keep pid 1 waiting.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often pid 1 wakes although nothing happened.
 const HEARTBEAT: Duration = Duration::from_secs(3600);
 
@@ -133,6 +139,10 @@ fn step(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot {what}: {error}"))
 }
 
+fn loopback(low: u8, high: u8) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, u16::from_le_bytes([low, high])).into()
+}
+
 /// Pid 1, once the container is made.
 struct Init {
     /// Programs that the runtime waits for, with the sockets on which it does.
@@ -154,8 +164,15 @@ impl Init {
             }
             let Some((message, fds)) = linux::receive_message(control)? else { return Ok(()) };
             if let [LISTEN, low, high] = *message {
-                match TcpListener::bind((Ipv4Addr::LOCALHOST, u16::from_le_bytes([low, high]))) {
+                match TcpListener::bind(loopback(low, high)) {
                     Ok(listener) => linux::send_message(control, &[LISTENING], &[listener.as_fd()])?,
+                    Err(error) => fail(control, &error),
+                }
+                continue;
+            }
+            if let [CONNECT, low, high] = *message {
+                match TcpStream::connect_timeout(&loopback(low, high), CONNECT_PATIENCE) {
+                    Ok(stream) => linux::send_message(control, &[CONNECTED], &[stream.as_fd()])?,
                     Err(error) => fail(control, &error),
                 }
                 continue;

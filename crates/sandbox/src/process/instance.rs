@@ -10,6 +10,7 @@
 //! Whoever holds it hands calls over ([`Instance::begin`]) and looks at what
 //! has come ([`Instance::act`]); nothing of this waits.
 
+use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -30,11 +31,14 @@ use super::rootfs::Bind;
 use super::template::{Ended, Nursery, Template, Watch};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
-use crate::{Call, Fault};
+use crate::{Call, Fault, Spent};
+pub(crate) use meter::Counted;
+use meter::Meter;
 pub(crate) use nested::Asked;
 use nested::Pending;
 use streamed::Streamed;
 
+mod meter;
 mod nested;
 mod streamed;
 
@@ -82,6 +86,11 @@ impl Life {
         self.watch.ended().is_none() && !self.killed.load(Ordering::Acquire)
     }
 
+    /// Connects to what listens on its own loopback.
+    pub(crate) fn connect(&self, port: u16) -> Result<TcpStream, String> {
+        self.place.connect(port)
+    }
+
     /// Memory that is charged to it now, if that is known.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         self.place.memory_bytes()
@@ -124,12 +133,14 @@ pub(crate) struct CallEnd {
     pub(crate) log: Vec<u8>,
     /// Otherwise the instance never came to it: another one may serve it.
     pub(crate) has_begun: bool,
+    /// What it took; `None` if the instance never came to it.
+    pub(crate) spent: Option<Box<Spent>>,
 }
 
 impl CallEnd {
     /// Of a call that nothing was made of.
     pub(crate) fn fault(fault: Fault, has_begun: bool) -> Self {
-        Self { result: Err(fault), log: Vec::new(), has_begun }
+        Self { result: Err(fault), log: Vec::new(), has_begun, spent: None }
     }
 }
 
@@ -156,6 +167,8 @@ struct UnderWay {
     log: Vec<u8>,
     done: Done,
     others: Others,
+    /// From when the instance came to it.
+    served: Option<meter::Served>,
     /// Calls of other functions.
     pending: Vec<Pending>,
     /// What has come of its result, if that comes in pieces.
@@ -181,6 +194,7 @@ pub(crate) struct Instance {
     /// It serves one call after the other.
     is_serial: bool,
     last_turn: Turn,
+    meter: Meter,
     /// Nothing more can be done with it.
     is_over: bool,
     oom_kills: u64,
@@ -245,6 +259,7 @@ impl Instance {
             under_way: Vec::new(),
             is_serial: false,
             last_turn: OUTSIDE,
+            meter: Meter::new(Instant::now()),
             is_over: false,
             oom_kills,
             prefixes,
@@ -321,7 +336,8 @@ impl Instance {
         others: Others,
         done: Done,
     ) -> Result<(), (CallEnd, Done)> {
-        let own = Instant::now() + self.terms.call_timeout;
+        let now = Instant::now();
+        let own = now + self.terms.call_timeout;
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
@@ -337,10 +353,27 @@ impl Instance {
             log,
             done,
             others,
+            served: None,
             pending: Vec::new(),
             streamed: None,
         });
+        self.comes_to(self.under_way.len() - 1, now);
         Ok(())
+    }
+
+    /// It serves this call from now on, unless that stands behind another one.
+    fn comes_to(&mut self, place: usize, now: Instant) {
+        if place == 0 || !self.is_serial {
+            let Self { under_way, meter, life, .. } = self;
+            if let Some(call) = under_way.get_mut(place) {
+                call.served = Some(meter.begin(now, &*life.place));
+            }
+        }
+    }
+
+    /// What a call took that has ended.
+    fn spent(&mut self, served: Option<meter::Served>, now: Instant) -> Option<Box<Spent>> {
+        Some(Box::new(self.meter.end(served?, now, &*self.life.place)))
     }
 
     /// Sends what waits, as far as there is room.
@@ -375,7 +408,11 @@ impl Instance {
     ) -> Result<(), Broken> {
         let place = self.under_way.iter().position(|call| call.turn == turn);
         let place = place.ok_or(Broken::Lie("an answer to no call"))?;
-        let call = self.under_way.remove(place);
+        let (call, now) = (self.under_way.remove(place), Instant::now());
+        let spent = self.spent(call.served, now);
+        if self.is_serial {
+            self.comes_to(0, now);
+        }
         let result = match answer {
             Answer::Result(bytes) => match call.streamed {
                 Some(streamed) => streamed.end(&bytes)?,
@@ -388,7 +425,7 @@ impl Instance {
                 Err(self.raised(&raised, code))
             }
         };
-        ended.push((call.done, CallEnd { result, log: call.log, has_begun: true }));
+        ended.push((call.done, CallEnd { result, log: call.log, has_begun: true, spent }));
         Ok(())
     }
 
@@ -411,11 +448,13 @@ impl Instance {
         let now = Instant::now();
         let fault = self.broken(broken, "the call");
         let is_shared = self.under_way.len() > 1;
-        let calls = std::mem::take(&mut self.under_way).into_iter().enumerate().map(|(place, call)| {
+        let calls = std::mem::take(&mut self.under_way).into_iter().enumerate();
+        let calls = calls.map(|(place, call)| {
             let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
             let has_begun = place == 0 || !self.is_serial;
-            (call.done, CallEnd { result: Err(fault), log: call.log, has_begun })
+            let spent = self.spent(call.served, now);
+            (call.done, CallEnd { result: Err(fault), log: call.log, has_begun, spent })
         });
         calls.collect()
     }

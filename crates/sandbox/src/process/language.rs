@@ -77,6 +77,9 @@ const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");
 /// What comes before it where a function may reach hosts. Python and most
 /// programs look at their environment for that.
 const NODE_PROXY: &str = include_str!("../../../../guests/node/proxy.js");
+/// What comes before it where a function may be debugged.
+const PYTHON_DEBUGGER: &str = include_str!("../../../../guests/python/debugger.py");
+const NODE_DEBUGGER: &str = include_str!("../../../../guests/node/debugger.js");
 /// The native core, for interpreters that fork themselves.
 const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template.so"));
 /// The same with what Node needs.
@@ -175,6 +178,15 @@ impl Language {
         match self {
             Self::Node => NODE_PROXY,
             Self::Python | Self::Executable => "",
+        }
+    }
+
+    /// What lets debuggers in; nothing where there is no such thing.
+    pub(crate) const fn debugger(self) -> &'static str {
+        match self {
+            Self::Python => PYTHON_DEBUGGER,
+            Self::Node => NODE_DEBUGGER,
+            Self::Executable => "",
         }
     }
 

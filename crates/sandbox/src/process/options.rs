@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::debugger::Debuggers;
 use super::language::Language;
 use super::layers::Layers;
 use super::outbound::Outbound;
@@ -60,6 +61,8 @@ pub struct FunctionsOptions {
     /// Who carries connections to the hosts that functions may reach; without
     /// it they reach none.
     pub outbound: Option<Arc<dyn Outbound>>,
+    /// Who leads debuggers to instances; without it none can be debugged.
+    pub debuggers: Option<Arc<dyn Debuggers>>,
     /// The memory limit of functions for which containers and instances are
     /// kept ready.
     pub usual_memory_bytes: u64,
@@ -98,6 +101,7 @@ impl FunctionsOptions {
             layers: None,
             secrets: None,
             outbound: None,
+            debuggers: None,
             usual_memory_bytes: objects::MEMORY_DEFAULT_BYTES,
             ready: 4,
             blanks: match language {

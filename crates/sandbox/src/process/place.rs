@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an instance is put: a container, or for measurements nowhere.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::container::{Process, Program};
+use super::instance::Counted;
 use super::options::Room;
 use super::rootfs::Bind;
 
@@ -25,7 +26,7 @@ pub(crate) struct Confinement {
 }
 
 /// A place for one instance. Dropping it ends all that is in it.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait Place: Counted + Send + Sync {
     /// Of its first process; `None` if it has no namespaces.
     fn pidfd(&self) -> Option<BorrowedFd<'_>>;
     /// Files to write `0` into.
@@ -36,6 +37,8 @@ pub(crate) trait Place: Send + Sync {
     fn attach(&self, binds: &[Bind]) -> Result<(), String>;
     /// Listens on its own loopback.
     fn listen(&self, port: u16) -> Result<TcpListener, String>;
+    /// Connects to what listens on its own loopback.
+    fn connect(&self, port: u16) -> Result<TcpStream, String>;
     /// Starts a program in it, confined, with these standard streams.
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String>;
     /// Ends all that is in it, at once.
@@ -59,6 +62,9 @@ pub(crate) trait Places: Send + Sync {
 pub(crate) struct Nowhere;
 
 #[cfg(any(test, feature = "contract"))]
+impl Counted for Nowhere {}
+
+#[cfg(any(test, feature = "contract"))]
 impl Place for Nowhere {
     fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -77,6 +83,10 @@ impl Place for Nowhere {
     }
 
     fn listen(&self, _: u16) -> Result<TcpListener, String> {
+        Err("there is no container, and no loopback of its own".to_owned())
+    }
+
+    fn connect(&self, _: u16) -> Result<TcpStream, String> {
         Err("there is no container, and no loopback of its own".to_owned())
     }
 

@@ -82,6 +82,7 @@ impl Recipe {
         store: &Store,
         layers: Option<&Layers>,
         secrets: Option<&dyn SecretSource>,
+        is_debugged: bool,
     ) -> Result<Self, Fault> {
         let missing = || Fault::new(FailureCode::MissingData, "the procedure is not an object that is here");
         if !procedure.is_object() {
@@ -92,7 +93,7 @@ impl Recipe {
         let bytes = found.ok_or_else(missing)?;
         if procedure.names_tree() {
             let image = Image::read(store, bytes.as_tree())?;
-            return Self::of_image(image, limits, language, layers, secrets);
+            return Self::of_image(image, limits, language, layers, secrets, is_debugged);
         }
         if bytes.bytes().len() > SOURCE_LEN_MAX {
             let why = format!("the source has {} bytes, more than {SOURCE_LEN_MAX}", bytes.bytes().len());
@@ -107,6 +108,7 @@ impl Recipe {
         language: Language,
         layers: Option<&Layers>,
         secrets: Option<&dyn SecretSource>,
+        is_debugged: bool,
     ) -> Result<Self, Fault> {
         if image.runtime != language.runtime() {
             let why = format!("a function for {} cannot run in {}", image.runtime, language.runtime());
@@ -128,9 +130,11 @@ impl Recipe {
         let source = match language {
             Language::Executable => image.executable_source(secrets)?,
             _ => {
-                let settings = image.settings_line(limits, secrets)?;
+                let settings = image.settings_line(limits, secrets, is_debugged)?;
                 let proxy = if image.settings.allow_hosts.is_empty() { "" } else { language.proxy() };
-                [language.settings_prefix(), &settings, proxy, language.adapter()].concat().into_bytes()
+                let debugger = if is_debugged { language.debugger() } else { "" };
+                let parts = [language.settings_prefix(), &settings, proxy, debugger, language.adapter()];
+                parts.concat().into_bytes()
             }
         };
         Ok(Self { source, binds, layers: held, image: Some(image) })

@@ -173,7 +173,7 @@ impl Invoker {
         if !(intact && live.reset()) {
             *live_slot = None;
         }
-        Outcome { result, fuel: used, log: Vec::new() }
+        Outcome { result, fuel: used, log: Vec::new(), spent: None }
     }
 
     /// Makes an instance in the slot used last, for `call`.
@@ -192,7 +192,7 @@ impl Invoker {
                 let used = if fuel > 0 { fuel - store.get_fuel().unwrap_or(0) } else { 0 };
                 {
                     let fault = fault_of(store.data_mut(), &error);
-                    Err(Outcome { result: Err(fault), fuel: used, log: Vec::new() })
+                    Err(Outcome { result: Err(fault), fuel: used, log: Vec::new(), spent: None })
                 }
             }
         }
@@ -222,7 +222,7 @@ impl Invoker {
 
 #[cold]
 fn refused(fault: Fault) -> Outcome {
-    Outcome { result: Err(fault), fuel: 0, log: Vec::new() }
+    Outcome::refused(fault)
 }
 
 #[cold]

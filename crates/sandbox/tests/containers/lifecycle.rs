@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifecycle::dropped_while_running", needs: Needs::Nothing, run: dropped_while_running },
     Case { name: "lifecycle::no_descriptors_inside", needs: Needs::Nothing, run: no_descriptors_inside },
     Case { name: "lifecycle::python_runs", needs: Needs::Nothing, run: python_runs },
+    Case { name: "lifecycle::loopback", needs: Needs::Nothing, run: loopback },
     Case { name: "lifecycle::pool", needs: Needs::Nothing, run: pool },
     Case { name: "lifecycle::usual_priority", needs: Needs::Root, run: usual_priority },
     Case { name: "lifecycle::layers_are_attached", needs: Needs::Root, run: layers_are_attached },
@@ -38,6 +39,26 @@ fn programs_run(world: &World) {
     let texts = both.map(|one| finish(one).text);
     assert_eq!(texts, ["b\n", "a\n"]);
     container.destroy().unwrap();
+}
+
+/// Connections to a container's loopback, which nobody outside has.
+fn loopback(world: &World) {
+    const PORT: u16 = 3129;
+    let [container, other] = [Weakness::NONE; 2].map(|weakness| world.container(weakness));
+    let listener = container.listen(PORT).unwrap();
+    let mut inside = container.connect(PORT).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    inside.write_all(b"in\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(&mut accepted).read_line(&mut line).unwrap();
+    assert_eq!(line, "in\n");
+    let refused = |error: &Error| matches!(error, Error::Program(why) if why.contains("refused"));
+    assert!(other.connect(PORT).is_err_and(|error| refused(&error)));
+    assert!(std::net::TcpStream::connect(("127.0.0.1", PORT)).is_err());
+    drop(listener);
+    assert!(container.connect(PORT).is_err_and(|error| refused(&error)));
+    container.destroy().unwrap();
+    other.destroy().unwrap();
 }
 
 /// What a program sees of itself says that each layer holds.

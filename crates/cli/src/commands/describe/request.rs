@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::commands::logs::plain;
+use crate::usage;
 
 /// Records of one request that are looked at.
 pub(super) const RECORDS_MAX: usize = 1000;
@@ -13,6 +14,7 @@ pub(super) const RECORDS_MAX: usize = 1000;
 /// The request and its calls: each with its function, how it ended, what it ran
 /// in, when it began after the first one, and how long it took.
 pub(super) fn described(id: &str, records: &[Value]) -> String {
+    let sums = usage::sums(records);
     let mut records: Vec<&Value> = records.iter().collect();
     records.sort_by_key(|record| record["begun_us"].as_u64());
     let known: HashSet<&str> = records.iter().filter_map(|record| record["span"].as_str()).collect();
@@ -33,12 +35,16 @@ pub(super) fn described(id: &str, records: &[Value]) -> String {
             number(record, "status"),
             record["start"].as_str().unwrap_or("-"),
         ));
+        if let Some(cpu_us) = record["usage"]["cpu_us"].as_u64() {
+            text.push_str(&format!("  cpu {:.1} ms", cpu_us as f64 / 1000.0));
+        }
         if let Some(why) = record["failure"].as_str().and_then(|why| why.lines().next()) {
             text.push_str("  ");
             text.push_str(&plain(why));
         }
         text.push('\n');
     }
+    sums.iter().for_each(|(name, value)| text.push_str(&format!("{name:<9}  {value}\n")));
     text
 }
 
@@ -97,6 +103,17 @@ mod tests {
             │  └─ d@2  200  warm       +1.5 ms  1.5 ms\n\
             └─ c@2     200  warm       +2.0 ms  1.5 ms  ValueError: \u{fffd}[2J\n";
         assert_eq!(described("r1", &records), expected);
+    }
+
+    #[test]
+    fn what_each_call_used_and_all_of_them_is_told() {
+        let mut called = record("b", "2", Some("1"), 2_000);
+        called["usage"] = json!({"cpu_us": 1_250, "held_us": 10_000});
+        let text = described("r1", &[record("a", "1", None, 1_000), called]);
+        assert!(
+            text.contains("1.5 ms  cpu 1.2 ms\n") && text.contains("processor  1.25 ms in 2 calls\n"),
+            "{text}"
+        );
     }
 
     #[test]

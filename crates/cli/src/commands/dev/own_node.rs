@@ -4,9 +4,11 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
+use node::Debugging;
 use tokio::sync::oneshot;
 
 use crate::address::Address;
@@ -31,7 +33,12 @@ pub(super) struct OwnNode {
 
 impl OwnNode {
     /// Starts it, and waits until it is ready.
-    pub(super) async fn start(home: &Path, listen: Option<Listen>, output: &Output) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        home: &Path,
+        listen: Option<Listen>,
+        debugging: Option<Arc<Debugging>>,
+        output: &Output,
+    ) -> anyhow::Result<Self> {
         make_home(home)?;
         let home = home.canonicalize().map_err(|error| unreadable(home, error))?;
         let socket = home.join(node::SOCKET_NAME);
@@ -48,6 +55,7 @@ impl OwnNode {
         let options = node::Options {
             home: Some(home),
             listen,
+            debugging,
             version: VERSION.to_owned(),
             commit: COMMIT.to_owned(),
             sandbox_init: sandbox_init::command(),

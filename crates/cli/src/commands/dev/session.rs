@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use objects::Handle;
 use serde_json::json;
 
+use super::debug::Debug;
 use super::watch::Changes;
 use crate::address::Address;
 use crate::commands::deploy::{Wanted, build, not_deployed, url_of, wanted};
@@ -29,6 +30,7 @@ pub(super) struct Session<'a> {
     manifest: PathBuf,
     only: Vec<String>,
     node: Node,
+    debug: Option<Debug>,
     output: &'a Output,
     remembered: Remembered,
     known: BTreeMap<String, Known>,
@@ -56,16 +58,25 @@ struct Took {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(manifest: PathBuf, only: Vec<String>, address: Address, output: &'a Output) -> Self {
+    pub(super) fn new(
+        manifest: PathBuf,
+        only: Vec<String>,
+        address: Address,
+        debug: Option<Debug>,
+        output: &'a Output,
+    ) -> Self {
         let node = Node::new(address);
         let (remembered, known) = (Remembered::default(), BTreeMap::new());
-        Self { manifest, only, node, output, remembered, known, has_begun: false }
+        Self { manifest, only, node, debug, output, remembered, known, has_begun: false }
     }
 
     /// Deploys everything, before anything is watched.
     pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
         self.reload(&Changes::everything()).await?;
         self.has_begun = true;
+        if let Some(debug) = &mut self.debug {
+            debug.tell(self.output)?;
+        }
         Ok(())
     }
 
@@ -85,7 +96,10 @@ impl<'a> Session<'a> {
             Err(error) => return self.wrong(None, &error),
         };
         self.remove_others(&all).await?;
-        for wanted in all {
+        for mut wanted in all {
+            if let Some(debug) = &mut self.debug {
+                debug.prepare(&mut wanted);
+            }
             let name = wanted.function.name.clone();
             if let Err(error) = self.function(&wanted, changes).await {
                 if exit::is_broken_pipe(&error) {
@@ -94,7 +108,10 @@ impl<'a> Session<'a> {
                 self.wrong(Some(&name), &error)?;
             }
         }
-        Ok(())
+        match &mut self.debug {
+            Some(debug) if self.has_begun => debug.tell(self.output),
+            _ => Ok(()),
+        }
     }
 
     /// Functions that the manifest does not have any more.

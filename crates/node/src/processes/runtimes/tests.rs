@@ -78,6 +78,7 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
         interpreters: Vec::new(),
         secrets: Arc::new(Secrets::open(None).unwrap()),
         outbound: Arc::default(),
+        debuggers: None,
         templates_bytes: 1 << 20,
     };
     let memory = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 16 };

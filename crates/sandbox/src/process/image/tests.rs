@@ -122,11 +122,11 @@ fn secrets_are_variables_whose_values_are_looked_up() {
         settings,
     };
     let known = image(settings(&[("secret.DB_URL", "DB")]).unwrap());
-    let line = known.settings_line(Limits::default(), Some(&Known)).unwrap();
+    let line = known.settings_line(Limits::default(), Some(&Known), false).unwrap();
     assert!(line.contains(r#""env.DB_URL":"quoted \" value""#), "{line}");
     for source in [None, Some(&Known as &dyn SecretSource)] {
         let unknown = image(settings(&[("secret.A", "OTHER")]).unwrap());
-        let fault = unknown.settings_line(Limits::default(), source).unwrap_err();
+        let fault = unknown.settings_line(Limits::default(), source, false).unwrap_err();
         assert!(fault.detail.contains("sinew secret set OTHER"), "{fault}");
     }
     assert!(settings(&[("secret.1", "A")]).is_err() && settings(&[("secret.A", "a b")]).is_err());

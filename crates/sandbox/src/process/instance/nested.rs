@@ -6,6 +6,7 @@
 //! them: an instance that breaks one lies.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use adapter::frame::{ASKS_BYTES_MAX, ASKS_MAX};
 
@@ -59,6 +60,9 @@ impl Instance {
         let callees = call.others.callees.clone();
         let callees = callees.ok_or(Broken::Lie("a call of another function where there are none"))?;
         call.pending.push(Pending { id, bytes, stop: None });
+        if let Some(served) = &mut call.served {
+            self.meter.waits(served, Instant::now());
+        }
         Ok(Asked { turn, id, nested, callees })
     }
 
@@ -66,6 +70,14 @@ impl Instance {
         let call = self.under_way.iter_mut().find(|call| call.turn == turn)?;
         let at = call.pending.iter().position(|pending| pending.id == id)?;
         Some((&mut call.pending, at))
+    }
+
+    /// A call has an answer more; it waits no longer if that was the last.
+    fn goes_on(&mut self, turn: Turn) {
+        let call = self.under_way.iter_mut().find(|call| call.turn == turn && call.pending.is_empty());
+        if let Some(served) = call.and_then(|call| call.served.as_mut()) {
+            self.meter.goes_on(served, Instant::now());
+        }
     }
 
     /// Keeps what stops a call of another function, if that has no answer yet.
@@ -79,6 +91,7 @@ impl Instance {
     pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) -> Result<(), Broken> {
         let Some((pending, at)) = self.pending(turn, id) else { return Ok(()) };
         pending.swap_remove(at);
+        self.goes_on(turn);
         let unread = self.channel.unsent_len();
         if unread > UNREAD_MAX + NOTES_MAX {
             return Err(Broken::Lie("calls of other functions without end, whose answers it does not read"));
