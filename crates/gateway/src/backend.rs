@@ -15,6 +15,7 @@ use axum::body::Bytes;
 use crate::deferred::Callbacks;
 use crate::functions::Functions;
 use crate::keys::Keys;
+use crate::traces::Collector;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use queue::Queue;
 use store::{BlobWriter, Object, Remembered};
@@ -261,6 +262,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Who sends results to where callers want them; `None` if nobody does.
     fn callbacks(&self) -> Option<&dyn Callbacks> {
+        None
+    }
+
+    /// Who takes spans; `None` if nobody does.
+    fn collector(&self) -> Option<&dyn Collector> {
         None
     }
 

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub(crate) use answer::Answer;
 use recording::{Place, Recording, Running, SERVER_TIMING};
-pub(crate) use trace::{Span, TRACEPARENT};
+pub(crate) use trace::{Context, Span, TRACEPARENT};
 
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Evaluated, Pieces, Priority};
@@ -180,8 +180,11 @@ impl Invocation<'_> {
     ) -> (Result<Given, Problem>, Recording) {
         // What gets no head can make no calls, and is in the trace as far as its caller.
         let has_head = !(self.served.is_pure || self.served.is_codelet);
-        let traceparent = if has_head { trace::parent(self.headers) } else { String::new() };
-        let place = self.place(&traceparent);
+        let tracer = shared.tracer.as_ref();
+        let samples = |trace| tracer.is_some_and(|tracer| tracer.samples(trace));
+        let is_traced = has_head || tracer.is_some();
+        let traceparent = if is_traced { trace::parent(self.headers, samples) } else { String::new() };
+        let place = self.place(&traceparent, tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, body.bytes.len());
         let time = self.time();
         let head = if has_head { self.head(traceparent, time) } else { Vec::new() };
@@ -204,11 +207,12 @@ impl Invocation<'_> {
         self.nesting.as_ref().map_or(own, |nesting| own.min(nesting.deadline))
     }
 
-    fn place(&self, traceparent: &str) -> Place {
+    fn place(&self, traceparent: &str, is_traced: bool) -> Place {
         let is_nested = self.nesting.is_some();
         let brought = self.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         let parent = if is_nested { brought.and_then(Span::of) } else { None };
-        Place { span: Span::of(traceparent), parent, is_nested }
+        let context = if is_traced { Context::of(traceparent, self.headers, is_nested) } else { None };
+        Place { span: Span::of(traceparent), parent, is_nested, context, source: self.source }
     }
 
     fn head(&self, traceparent: String, time: Duration) -> Vec<u8> {

@@ -39,6 +39,7 @@ mod request_id;
 mod router;
 mod routes;
 mod text;
+mod traces;
 mod unique;
 mod usage;
 
@@ -59,6 +60,7 @@ pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;
 pub use router::{Gateway, router};
+pub use traces::{Collector, TraceOptions};
 pub use usage::{Rates, Spent};
 
 /// The media type of a bundle of objects.

@@ -24,7 +24,8 @@ use crate::backend::Backend;
 use crate::connections::Connections;
 use crate::counts::DURATION_BUCKETS_S;
 use crate::deferred::now_ms;
-use crate::usage::Rates;
+use crate::options::Options;
+use crate::traces::Tracer;
 
 mod functions;
 use functions::{FunctionLabels, FunctionNumbers};
@@ -57,7 +58,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Registers everything.
-    pub(crate) fn new(backend: Arc<dyn Backend>, version: &str, commit: &str, rates: &Rates) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, options: &Options, tracer: Option<&Tracer>) -> Self {
         let mut registry = Registry::with_prefix("sinew");
         let requests = Family::default();
         let new_histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
@@ -77,9 +78,12 @@ impl Metrics {
         registry.register("http_requests_in_flight", "Requests that wait for an answer", in_flight.clone());
         let connections = Connections::default();
         connections.register(&mut registry);
-        let build = [("version", version.to_owned()), ("commit", commit.to_owned())];
+        if let Some(tracer) = tracer {
+            tracer.register(&mut registry);
+        }
+        let build = [("version", options.version.clone()), ("commit", options.commit.clone())];
         registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
-        registry.register_collector(Box::new(FunctionNumbers::new(backend.clone(), rates)));
+        registry.register_collector(Box::new(FunctionNumbers::new(backend.clone(), &options.rates)));
         registry.register_collector(Box::new(QueueNumbers(backend.clone())));
         registry.register_collector(Box::new(BackendNumbers(backend)));
         Self { registry, requests, durations, in_flight, connections }

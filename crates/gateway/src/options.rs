@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::door::Door;
+use crate::traces::TraceOptions;
 use crate::usage::Rates;
 
 /// Limits and names. `Options::default()` is for a listener that only the
@@ -41,6 +42,8 @@ pub struct Options {
     pub progress_interval: Duration,
     /// What requests to functions cost.
     pub rates: Rates,
+    /// Whose spans are sent to the backend's collector; `None`: nobody's.
+    pub traces: Option<TraceOptions>,
     /// Who may knock: checks of the `Host` and `Origin` headers.
     pub door: Door,
     /// The node's version, for `/v1/status` and the OpenAPI document.
@@ -64,6 +67,7 @@ impl Default for Options {
             evaluation_max: Duration::from_secs(24 * 60 * 60),
             progress_interval: Duration::from_millis(200),
             rates: Rates::default(),
+            traces: None,
             door: Door::Private,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: "unknown".to_owned(),

@@ -31,6 +31,7 @@ use crate::nested::{CallGraph, NestedCalls};
 use crate::options::Options;
 use crate::problem::Problem;
 use crate::text::shortened;
+use crate::traces::Tracer;
 use crate::{admission, envelope, front, keys, openapi, routes};
 
 /// What all requests share.
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) calls: CallGraph,
     /// What requests with keys are counted by.
     pub(crate) guard: keys::Guard,
+    /// Where sampled requests leave their spans.
+    pub(crate) tracer: Option<Tracer>,
 }
 
 /// How long an endpoint's answer may take, and whether it counts.
@@ -179,7 +182,8 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway before `backend`.
     pub fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
-        let metrics = Metrics::new(backend.clone(), &options.version, &options.commit, &options.rates);
+        let tracer = options.traces.as_ref().map(Tracer::new);
+        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref());
         let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
         let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
@@ -195,6 +199,7 @@ impl Gateway {
             wake: Wake::default(),
             calls: CallGraph::default(),
             guard: keys::Guard::default(),
+            tracer,
             options,
         };
         Self { shared: Arc::new(shared) }
@@ -220,6 +225,20 @@ impl Gateway {
         async move {
             if let Some(queue) = shared.backend.queue() {
                 Dispatcher::new(shared, queue).run(stop).await;
+            }
+        }
+    }
+
+    /// Sends spans to the backend's collector, until `stop`; returns when those
+    /// that are left have been sent, or cannot be.
+    pub fn send_traces(
+        &self,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let shared = self.shared.clone();
+        async move {
+            if let (Some(tracer), Some(collector)) = (&shared.tracer, shared.backend.collector()) {
+                tracer.send(collector, stop).await;
             }
         }
     }

@@ -8,7 +8,7 @@
 //! has to be in the node's list itself. No redirect is followed, and of the
 //! answer only its status is told.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -56,10 +56,17 @@ pub enum PostError {
 /// Sends requests.
 pub struct Post {
     net: Box<dyn Net>,
-    /// Private addresses that may be named.
-    private: AllowList,
+    reach: Reach,
     lookups: Semaphore,
     tls: OnceLock<Result<tls::Client, String>>,
+}
+
+/// Which addresses may be named.
+enum Reach {
+    /// Public ones, and of private ones these.
+    Named(AllowList),
+    /// Any: the owner of the node names them.
+    Any,
 }
 
 /// A URL that can be one.
@@ -79,7 +86,16 @@ impl Post {
 
     /// From another network.
     pub fn with_net(private: AllowList, net: impl Net + 'static) -> Self {
-        Self { net: Box::new(net), private, lookups: Semaphore::new(LOOKUPS_MAX), tls: OnceLock::new() }
+        Self::new_with(Reach::Named(private), net)
+    }
+
+    /// From the node's network to wherever its owner says.
+    pub fn to_anywhere() -> Self {
+        Self::new_with(Reach::Any, Internet)
+    }
+
+    fn new_with(reach: Reach, net: impl Net + 'static) -> Self {
+        Self { net: Box::new(net), reach, lookups: Semaphore::new(LOOKUPS_MAX), tls: OnceLock::new() }
     }
 
     /// Whether a URL can be one, as far as can be told without asking anybody.
@@ -150,6 +166,11 @@ impl Post {
     async fn connect(&self, target: &Target) -> Result<TcpStream, PostError> {
         let found = match &target.host {
             Host::Address(address) => vec![SocketAddr::new(*address, target.port)],
+            // Not every machine's resolver knows it.
+            Host::Name(name) if name == "localhost" && matches!(self.reach, Reach::Any) => {
+                let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+                loopback.map(|address| SocketAddr::new(address, target.port)).into()
+            }
             Host::Name(name) => {
                 let _turn = self.lookups.acquire().await;
                 let found = self.net.resolve(name, target.port).await;
@@ -173,7 +194,11 @@ impl Post {
     }
 
     fn may(&self, address: SocketAddr) -> Result<(), PostError> {
-        if is_public(address.ip()) || self.private.names(address.ip(), address.port()) {
+        let is_named = match &self.reach {
+            Reach::Named(private) => is_public(address.ip()) || private.names(address.ip(), address.port()),
+            Reach::Any => true,
+        };
+        if is_named {
             return Ok(());
         }
         Err(PostError::Refused(format!(
@@ -184,7 +209,7 @@ impl Post {
 
 impl std::fmt::Debug for Post {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Post").field("private", &self.private).finish_non_exhaustive()
+        f.debug_struct("Post").finish_non_exhaustive()
     }
 }
 

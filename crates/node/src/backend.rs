@@ -168,6 +168,10 @@ impl Backend for NodeBackend {
         Some(&self.0.callbacks)
     }
 
+    fn collector(&self) -> Option<&dyn gateway::Collector> {
+        self.0.collector.as_ref().map(|collector| collector as _)
+    }
+
     fn ready(&self) -> Result<(), String> {
         let requests = self.0.scheduler.requests();
         if requests >= self.0.budgets.requests_max {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sandbox::process::Language;
 use serde::Deserialize;
 
+use crate::traces::Traces;
 use crate::{Debugging, Error};
 
 /// Settings of a node. `None` means: decide for this machine.
@@ -35,6 +36,8 @@ pub struct Options {
     pub callback_private: Vec<String>,
     /// What requests to functions cost.
     pub rates: gateway::Rates,
+    /// Where spans of requests go; `None`: nowhere.
+    pub traces: Option<Traces>,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -103,6 +106,7 @@ impl Options {
                 self.callback_private
             },
             rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
+            traces: self.traces.or(below.traces),
             tls_cert,
             tls_key,
             workers: self.workers.or(below.workers),

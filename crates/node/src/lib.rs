@@ -25,6 +25,7 @@ mod secrets;
 mod secured;
 mod server;
 mod streams;
+mod traces;
 mod visitors;
 mod workers;
 
@@ -47,6 +48,7 @@ pub use sandbox::process::init::main as sandbox_init;
 pub use sandbox::process::{IMPORTS_MAX, is_module};
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
+pub use traces::Traces;
 
 /// The evaluator's scheduler, over the store's objects.
 pub type Scheduler = evaluator::Scheduler<Object>;
@@ -86,6 +88,9 @@ pub enum Error {
     /// An address that no result can be sent to.
     #[error("callback_private: {0}")]
     Callbacks(#[from] io::Unreadable),
+    /// A collector that traces cannot be sent to.
+    #[error("{0}")]
+    Traces(String),
     /// Settings of TLS that do not go together.
     #[error("{0}")]
     TlsSettings(&'static str),

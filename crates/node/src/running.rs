@@ -27,6 +27,7 @@ use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
 use crate::requests::{Requests, Told};
 use crate::secrets::Secrets;
+use crate::traces::Collector;
 use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
 
@@ -44,6 +45,7 @@ pub struct Node {
     pub(crate) queue: Arc<Embedded>,
     pub(crate) keys: Keys,
     pub(crate) callbacks: Callbacks,
+    pub(crate) collector: Option<Collector>,
     pub(crate) visitors: Arc<Visitors>,
     states: Vec<Arc<WorkerState>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -118,6 +120,7 @@ impl Node {
             queue,
             keys: Keys::open(options.home.as_deref())?,
             callbacks: Callbacks::new(&options.callback_private)?,
+            collector: options.traces.as_ref().map(Collector::new).transpose().map_err(Error::Traces)?,
             visitors,
             states: Vec::new(),
             threads,
@@ -267,18 +270,19 @@ const LAYERS_BYTES: u64 = 8 << 30;
 fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) -> ProcessOptions {
     let folder = |home: &PathBuf| home.join("layers");
     let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
+    let traffic = Arc::default();
     let runtimes = RuntimesOptions {
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
-        reactor: EventLoop::current().map(|it| Arc::new(it) as _),
+        reactor: EventLoop::current(&traffic).map(|it| Arc::new(it) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),
         debuggers: options.debugging.clone().map(|it| it as _),
         templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
     };
-    ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
+    ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes, traffic }
 }
 
 impl Drop for Node {

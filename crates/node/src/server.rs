@@ -18,6 +18,7 @@ use crate::config::Options;
 use crate::listener::{self, Plain, Secured, Terms};
 use crate::running::Node;
 use crate::secured::Security;
+use crate::traces::Traces;
 use crate::{Error, SOCKET_NAME};
 
 /// How long requests under way may take once the node is told to stop.
@@ -116,6 +117,7 @@ async fn serve(
         version: options.version.clone(),
         commit: options.commit.clone(),
         rates: options.rates.clone(),
+        traces: options.traces.as_ref().map(Traces::options),
         ..gateway::Options::default()
     };
     let gateway = gateway::Gateway::new(Arc::new(NodeBackend(Arc::clone(node))), gateway_options);
@@ -144,7 +146,8 @@ async fn serve(
         let served = serve_tcp(address, security, &gateway, terms, &stopping, &mut servers).await?;
         running.address = Some(served);
     }
-    servers.spawn(gateway.make_calls(listener::until(stopping)));
+    servers.spawn(gateway.make_calls(listener::until(stopping.clone())));
+    servers.spawn(gateway.send_traces(listener::until(stopping)));
     // Before anybody is told that the node is ready: a signal from then on
     // lets it end in order.
     let start = |source| Error::Start { what: "signal handling", source };

@@ -4,6 +4,8 @@
 //! A flag wins over its `SINEW_*` variable, that over the file, that over
 //! the default. Only the default port gives way to a free one.
 
+mod telemetry;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::PathBuf;
@@ -132,6 +134,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),
         nodejs: arguments.nodejs.clone(),
+        traces: telemetry::traces(|name| std::env::var(name).ok())?,
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
         sandbox_init: super::sandbox_init::command(),

@@ -14,6 +14,7 @@ mod egress;
 mod executables;
 mod functions;
 mod http2;
+mod java;
 mod keys;
 mod lambda;
 mod later;
@@ -22,6 +23,7 @@ mod metering;
 mod requirements;
 mod streams;
 mod tls;
+mod traces;
 mod unprivileged;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -199,11 +199,11 @@ fn metrics_are_as_the_format_says_and_tell_what_functions_used() {
     // Buckets only grow, and the last one has them all.
     for name in ["duration", "queue_duration", "start_duration", "cpu"] {
         let prefix = format!("sinew_function_{name}_seconds_bucket{{");
-        let buckets: Vec<f64> = samples
-            .iter()
-            .filter(|(series, _)| series.starts_with(&prefix))
-            .map(|(_, value)| *value)
-            .collect();
+        let of_it = samples.iter().filter(|(series, _)| series.starts_with(&prefix));
+        let (ends, buckets): (Vec<&str>, Vec<f64>) =
+            of_it.map(|(series, value)| (series.as_str(), *value)).unzip();
+        // A reader that finds no such end refuses all of it.
+        assert!(ends.last().unwrap().contains("le=\"+Inf\""), "{ends:?}");
         assert!(buckets.len() == 13 && buckets.is_sorted(), "{name}: {buckets:?}");
         let count = value(&format!("sinew_function_{name}_seconds_count{{function=\"work\"}}"));
         assert_eq!(*buckets.last().unwrap(), count, "{name}");

@@ -8,7 +8,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
 use super::Passed;
-use super::trace::Span;
+use super::trace::{Context, Span};
 use super::{millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::{Evaluated, Evaluation};
@@ -55,6 +55,10 @@ pub(super) struct Place {
     pub(super) parent: Option<Span>,
     /// A function called it, not a client.
     pub(super) is_nested: bool,
+    /// Its place in a trace that is told.
+    pub(super) context: Option<Context>,
+    /// By which door it came.
+    pub(super) source: &'static str,
 }
 
 /// What is stopped if nobody waits for it.
@@ -190,6 +194,9 @@ impl Recording {
         let now = self.shared.started.elapsed();
         self.served.ended(now, &record, self.cpu_between);
         tell(&record);
+        if let (Some(tracer), Some(context)) = (&self.shared.tracer, self.place.context) {
+            tracer.ended(context, self.place.source, &record);
+        }
         self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
     }
 

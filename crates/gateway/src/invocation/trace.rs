@@ -13,16 +13,68 @@ use crate::unique;
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const LEN: usize = 55;
 
-/// The `traceparent` for a function: the trace of its request, or a new one,
-/// and a span of its own.
-pub(super) fn parent(headers: &HeaderMap) -> String {
+/// Set where whoever began a trace wants it told.
+const SAMPLED: u8 = 1;
+
+/// The `traceparent` for a function: the trace of its request, or a new one that
+/// is told if it `samples` it, and a span of its own.
+pub(super) fn parent(headers: &HeaderMap, samples: impl FnOnce(u128) -> bool) -> String {
     let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let (mut new_trace, mut span) = ([0; Simple::LENGTH], [0; Simple::LENGTH]);
     let span = &unique::uuid().simple().encode_lower(&mut span)[16..];
-    let (trace, flags) = brought
-        .and_then(parts)
-        .unwrap_or_else(|| (unique::uuid().simple().encode_lower(&mut new_trace), "00"));
+    let (trace, flags) = brought.and_then(parts).unwrap_or_else(|| {
+        let trace = unique::uuid();
+        let flags = if samples(trace.as_u128()) { "01" } else { "00" };
+        (trace.simple().encode_lower(&mut new_trace), flags)
+    });
     ["00", trace, span, flags].join("-")
+}
+
+/// Where a request stands in a trace that is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Context {
+    trace: u128,
+    span: u64,
+    parent: Option<u64>,
+    is_nested: bool,
+}
+
+impl Context {
+    #[cfg(test)]
+    pub(crate) fn new(trace: u128, span: u64, parent: Option<u64>, is_nested: bool) -> Self {
+        Self { trace, span, parent, is_nested }
+    }
+
+    /// That of a function's own `traceparent`, below the one that was brought.
+    /// `None`: it is not to be told.
+    pub(super) fn of(own: &str, headers: &HeaderMap, is_nested: bool) -> Option<Self> {
+        let (trace, flags) = parts(own)?;
+        if u8::from_str_radix(flags, 16).ok()? & SAMPLED == 0 {
+            return None;
+        }
+        let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let parent = brought.and_then(Span::of).map(|span| span.0);
+        let (trace, Span(span)) = (u128::from_str_radix(trace, 16).ok()?, Span::of(own)?);
+        Some(Self { trace, span, parent, is_nested })
+    }
+
+    pub(crate) fn trace(&self) -> u128 {
+        self.trace
+    }
+
+    pub(crate) fn span(&self) -> u64 {
+        self.span
+    }
+
+    /// Whose span it is below, if that was brought.
+    pub(crate) fn parent(&self) -> Option<u64> {
+        self.parent
+    }
+
+    /// A function has called it, not a client.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.is_nested
+    }
 }
 
 /// One request to a function, or one call of another one, within its trace.
@@ -75,7 +127,7 @@ mod tests {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
     fn told(brought: &str) -> String {
-        parent(&HeaderMap::from_iter([(TRACEPARENT, brought.parse().unwrap())]))
+        parent(&HeaderMap::from_iter([(TRACEPARENT, brought.parse().unwrap())]), |_| false)
     }
 
     #[test]
@@ -104,6 +156,26 @@ mod tests {
             let ours = told(wrong);
             assert!(parts(&ours).is_some() && !ours.contains(TRACE), "{wrong}: {ours}");
         }
-        assert_ne!(parent(&HeaderMap::new()), parent(&HeaderMap::new()));
+        let none = HeaderMap::new();
+        assert_ne!(parent(&none, |_| false), parent(&none, |_| false));
+        assert!(parent(&none, |_| false).ends_with("-00") && parent(&none, |_| true).ends_with("-01"));
+    }
+
+    #[test]
+    fn who_began_a_trace_decides_whether_it_is_told() {
+        let headers = |flags: &str| {
+            let brought = format!("00-{TRACE}-b7ad6b7169203331-{flags}");
+            HeaderMap::from_iter([(TRACEPARENT, brought.parse().unwrap())])
+        };
+        // Whatever this node would have sampled.
+        assert_eq!(Context::of(&parent(&headers("00"), |_| true), &headers("00"), false), None);
+        let own = parent(&headers("01"), |_| false);
+        let context = Context::of(&own, &headers("01"), false).unwrap();
+        assert_eq!(
+            (context.trace(), context.parent()),
+            (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, Some(0xb7ad_6b71_6920_3331))
+        );
+        assert_eq!(format!("{:016x}", context.span()), own[36..52]);
+        assert_eq!(Context::of("", &HeaderMap::new(), false), None);
     }
 }

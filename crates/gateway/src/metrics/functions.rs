@@ -96,7 +96,7 @@ fn encode_times(totals: &Totals, encoder: &mut DescriptorEncoder<'_>) -> Result<
             encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (labels, total) in totals {
             let times = pick(total);
-            let ends = DURATION_BUCKETS_S.into_iter().chain([f64::MAX]);
+            let ends = DURATION_BUCKETS_S.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = ends.zip(times.buckets).collect();
             let mut one = metric.encode_family(labels)?;
             one.encode_histogram::<FunctionLabels>(times.seconds, times.count, &buckets, None)?;
