@@ -4,12 +4,15 @@
 //! handlers behind HTTP servers of their own, and in processes that are
 //! connected by sockets and have nothing else between them: no node, no
 //! container, no record. Below that, what a message and its answer through a
-//! socket take alone.
+//! socket take alone. And two functions in native code, against a bare ring
+//! (`call/native.rs`).
 //!
 //! The first function of a chain measures: what a round takes, less the time
 //! that the functions spend on their own, is what communication takes. Ours and
 //! the peers take turns; a figure is the median over turns of the median of a
 //! turn's rounds, and ratios are of the same turn.
+
+mod native;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -112,6 +115,7 @@ fn node(root: &Path) -> anyhow::Result<Server> {
         }
         std::fs::copy(format!("{PEERS}/call/{file}"), root.join(file))?;
     }
+    manifest += &native::functions(root)?;
     std::fs::write(root.join("sinew.toml"), manifest)?;
     let home = tempfile::tempdir()?.keep();
     let address = servers::free_address()?;
@@ -200,6 +204,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     bare(report)?;
     let node = node(folder.path())?;
+    native::measure(report, node.address)?;
     let mut lowest = f64::INFINITY;
     for chain in [ALEXA, MAP_REDUCE] {
         let first = chain.functions[0];

@@ -6,6 +6,7 @@
 //! same clock. The one in Python uses numpy and pandas, the one in JavaScript
 //! two of Node's own modules; the ways alternate.
 
+mod brought;
 mod javascript;
 
 use std::os::fd::AsRawFd as _;
@@ -25,6 +26,8 @@ use crate::figures::Report;
 const ROUNDS: usize = 120;
 /// The slow ways are measured in every so many rounds.
 const SLOW_EVERY: usize = 6;
+/// Of functions that bring their packages.
+const BROUGHT_ROUNDS: usize = 60;
 const PACKAGES: [&str; 2] = ["numpy==2.2.6", "pandas==2.3.3"];
 
 /// The first line of the handler reads the clock.
@@ -328,7 +331,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     times.tell(report);
     joins(report)?;
     javascript.report(report);
-    Ok(())
+    // Its node would work beside the others: it replaces what was taken.
+    drop((ours, on_demand, bare, blank, javascript));
+    let mut brought = brought::Brought::new()?;
+    for _ in 0..BROUGHT_ROUNDS {
+        brought.round()?;
+    }
+    brought.report(report, &times.contained)
 }
 
 /// What joining a container's control groups takes, by the file that containers

@@ -93,7 +93,7 @@
   function serve(core, random, streams, isModel) {
     const open = process.getActiveResourcesInfo().filter((name) => !HARMLESS.has(name));
     const threads = core.threads();
-    const unforkable = (why) => refuse(core, '?', [why, process.execPath, ...facts()].join('\0'));
+    const unforkable = (why) => refuse(core, '?', [why, ...facts()].join('\0'));
     if (isModel) return unforkable(NOT_ALLOWED);
     if (threads !== 1) {
       return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
@@ -155,9 +155,9 @@
     for (let round = 0; round < 3; round++) gc();
   }
 
-  /* The version, and the folder that the interpreter lies in. */
+  /* The interpreter, its version, and the folder that it lies in. */
   function facts() {
-    return [process.version.slice(1), path.dirname(path.dirname(fs.realpathSync(process.execPath)))];
+    return [process.execPath, process.version.slice(1), path.dirname(path.dirname(fs.realpathSync(process.execPath)))];
   }
 
   /* The first words: where files are mapped, and what was loaded. */

@@ -673,7 +673,8 @@ def load(settings):
         if key.startswith("env."):
             os.environ[key[4:]] = value
     layers = [os.path.join(layers_root, str(at)) for at in range(int(settings.get("layers", "0")))]
-    sys.path[:0] = [app_root, *layers]
+    # A template that has loaded modules from layers knows these already.
+    sys.path[:] = [app_root, *layers, *(place for place in sys.path if place not in layers)]
     os.chdir(app_root)
     # A module of the user's may have this one's name.
     if getattr(sys.modules.get(__name__), "SETTINGS", None) is settings:

@@ -73,11 +73,11 @@ def main():
     # Where the kernel has none, a fork only takes longer.
     huge_pages = core.template_use_huge_pages()
     threads = core.template_threads()
-    texts = "\0".join((sys.version.split()[0], sys.prefix, sys.base_prefix))
+    texts = "\0".join((sys.executable, sys.version.split()[0], sys.prefix, sys.base_prefix))
     if role == "model" or threads != 1:
         why = f"after the imports there are {threads} threads, so that forking is not safe"
         why = NOT_ALLOWED if role == "model" else why
-        return say(core, os.fsencode("\0".join((f"?{why}", sys.executable, texts))))
+        return say(core, os.fsencode("\0".join((f"?{why}", texts))))
     facts = struct.pack("<cHI32si", b"H", VERSION, os.getpid(), layout_digest(), huge_pages)
     say(core, facts + os.fsencode(texts))
     serve(core)

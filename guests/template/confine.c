@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -87,8 +88,12 @@ static void enter(const struct order *order) {
     check(setsid(), "leave the session");
     for (size_t at = 0; at < order->joins_count; at++)
         check(write(order->joins[at], "0", 1), "join the control groups");
-    if (order->pidfd >= 0)
-        check(setns(order->pidfd, (int)order->setns_flags), "enter the namespaces");
+    if (order->is_by_process)
+        check(setns(order->doors[0], (int)order->setns_flags), "enter the namespaces");
+    else
+        /* The first one has been entered, by the parent. */
+        for (size_t at = 1; at < order->doors_count; at++)
+            check(setns(order->doors[at], 0), "enter a namespace");
     check(chdir("/"), "go to the root");
 }
 
@@ -124,6 +129,9 @@ int template_place_channel(void) {
 }
 
 static void become_user(uint32_t uid, uint32_t gid) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};
+
     /* Dropping from the bounding set needs what becoming another user takes away. */
     for (int number = 0; number < CAPABILITIES_MAX; number++) {
         int held = prctl(PR_CAPBSET_READ, number, 0, 0, 0);
@@ -134,8 +142,11 @@ static void become_user(uint32_t uid, uint32_t gid) {
             check(prctl(PR_CAPBSET_DROP, number, 0, 0, 0), "drop the bounding set");
     }
     check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "drop the ambient set");
-    check(syscall(SYS_setresgid, gid, gid, gid), "become another group");
-    check(syscall(SYS_setresuid, uid, uid, uid), "become another user");
+    /* In all respects, for who has the capability. Who is nobody's root keeps its
+     * capabilities then. */
+    check(syscall(SYS_setgid, gid), "become another group");
+    check(syscall(SYS_setuid, uid), "become another user");
+    check(syscall(SYS_capset, &header, none), "drop capabilities");
 }
 
 static void set_limits(const struct order *order) {
@@ -203,7 +214,7 @@ void confine(const struct order *order, const int *keep, size_t keep_count) {
     channel = order->channel;
     enter(order);
     close_others(order, keep, keep_count);
-    if (order->pidfd >= 0) {
+    if (order->doors_count > 0) {
         /* The template's own lead to a file system that is not the container's. */
         check(null_streams(), "place /dev/null");
         check(syscall(SYS_setgroups, 0, NULL), "drop the groups");

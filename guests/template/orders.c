@@ -21,8 +21,8 @@
 /* Children that live at the same time. */
 #define CHILDREN_MAX 4096
 /* The bytes of an order before its limits: kind, id, flags of setns, user,
- * group, flags, counts of limits and joins, length of the filter. */
-#define HEAD_BYTES (1 + 8 + 4 + 4 + 4 + 4 + 2 + 2 + 4)
+ * group, flags, counts of limits, joins and doors, length of the filter. */
+#define HEAD_BYTES (1 + 8 + 4 + 4 + 4 + 4 + 2 + 2 + 2 + 4)
 #define LIMIT_BYTES (4 + 8 + 8)
 /* The most instructions that the kernel takes, in bytes. */
 #define FILTER_BYTES_MAX (4096 * 8)
@@ -45,11 +45,20 @@ static int order_fds[ORDER_FDS_MAX];
 static size_t order_fds_count;
 static struct order order;
 
+/* A descriptor that is in nobody's way: the standard streams may be closed. */
+static int high(int fd) {
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, CHANNEL + 1);
+
+    if (fd >= 0)
+        close(fd);
+    return kept;
+}
+
 int template_begin(void) {
     sigset_t child_ended;
 
-    control = fcntl(0, F_DUPFD_CLOEXEC, CHANNEL + 1);
-    own_pids = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    control = high(0);
+    own_pids = high(open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
     if (control < 0 || own_pids < 0 || null_streams() < 0)
         return -errno;
     sigemptyset(&child_ended);
@@ -169,9 +178,8 @@ static const unsigned char *take(const unsigned char *from, void *into, size_t l
  * are little-endian, as are the processors that this runs on. */
 static int parse(size_t length) {
     const unsigned char *at = message + 1;
-    uint16_t limits, joins;
+    uint16_t limits, joins, doors;
     uint32_t filter;
-    size_t contained;
 
     if (length < HEAD_BYTES || message[0] != 'F')
         return 0;
@@ -182,11 +190,13 @@ static int parse(size_t length) {
     at = take(at, &order.flags, 4);
     at = take(at, &limits, 2);
     at = take(at, &joins, 2);
+    at = take(at, &doors, 2);
     at = take(at, &filter, 4);
-    contained = order.setns_flags != 0;
+    order.is_by_process = doors == 0 && order.setns_flags != 0;
+    order.doors_count = (size_t)doors + (size_t)order.is_by_process;
     if (limits > LIMITS_MAX || filter > FILTER_BYTES_MAX || filter % 8 != 0
         || length != HEAD_BYTES + (size_t)limits * LIMIT_BYTES + filter
-        || order_fds_count != 1 + contained + joins)
+        || order_fds_count != 1 + order.doors_count + joins)
         return 0;
     order.limits_count = limits;
     for (size_t index = 0; index < limits; index++) {
@@ -197,8 +207,8 @@ static int parse(size_t length) {
     order.filter = at;
     order.filter_bytes = filter;
     order.channel = order_fds[0];
-    order.pidfd = contained ? order_fds[1] : -1;
-    order.joins = order_fds + 1 + contained;
+    order.doors = order_fds + 1;
+    order.joins = order_fds + 1 + order.doors_count;
     order.joins_count = joins;
     return 1;
 }
@@ -217,7 +227,7 @@ static int prepare(void) {
         refuse(order.id, "there are too many instances", 0);
         return 0;
     }
-    if (order.pidfd >= 0 && setns(order.pidfd, CLONE_NEWPID) != 0) {
+    if (order.doors_count > 0 && setns(order.doors[0], CLONE_NEWPID) != 0) {
         refuse(order.id, "setns of the process namespace", errno);
         return 0;
     }
@@ -248,7 +258,7 @@ int template_next(void) {
 }
 
 void template_forked(int pid) {
-    int is_back = order.pidfd < 0 || setns(own_pids, CLONE_NEWPID) == 0;
+    int is_back = order.doors_count == 0 || setns(own_pids, CLONE_NEWPID) == 0;
 
     close_order();
     if (pid < 0) {

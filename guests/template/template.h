@@ -52,8 +52,12 @@ struct order {
     /* An array of struct sock_filter. */
     const unsigned char *filter;
     size_t filter_bytes;
-    /* -1 if there is no container to enter. */
-    int channel, pidfd;
+    int channel;
+    /* What is entered: the namespaces of a container, or its first process;
+     * nothing if there is no container. */
+    const int *doors;
+    size_t doors_count;
+    int is_by_process;
     const int *joins;
     size_t joins_count;
 };

@@ -114,8 +114,12 @@ impl Callees {
             }
             one.write();
         }
-        self.conversations.retain(|one| !matches!(one.state, State::Over));
+        self.close_those_over();
         Ok(())
+    }
+
+    fn close_those_over(&mut self) {
+        self.conversations.retain(|one| !matches!(one.state, State::Over));
     }
 
     /// An answer of the node.
@@ -125,6 +129,8 @@ impl Callees {
             one.answer(told.status, &told.content_type, &told.body);
             one.write();
         }
+        // Who reads to the end of the connection waits for that.
+        self.close_those_over();
     }
 }
 

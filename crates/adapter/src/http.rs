@@ -20,6 +20,8 @@ const HEAD_MAX: usize = 64 << 10;
 const PIECE: usize = 64 << 10;
 /// Bytes of the line with a chunk's length.
 const CHUNK_LINE_MAX: usize = 4 << 10;
+/// The answer is none, but the failure of the call: of this kind, with its text as the body.
+const RAISED: &str = "sinew-raised";
 /// Headers about the connection, which the node has ones of its own for.
 const OURS: [&str; 8] = [
     "connection",
@@ -396,6 +398,10 @@ impl Reading {
     fn result(self, channel: &Channel) -> Result<Vec<u8>, Failed> {
         if channel.is_in_pieces() {
             return Ok(Vec::new());
+        }
+        let raised = self.head.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == RAISED));
+        if let Some((_, kind)) = raised {
+            return Err(Failed::raised(kind, &self.body));
         }
         let most = channel.result_max();
         if self.body.len() > most {

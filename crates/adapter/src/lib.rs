@@ -139,6 +139,7 @@ fn tell(failed: Failed, channel: &mut Channel) -> io::Result<()> {
     match failed {
         Failed::Channel(error) => Err(error),
         Failed::Program { what, trace } => channel.raise(KIND, &what, &trace),
+        Failed::Raised { kind, message, trace } => channel.raise(&kind, &message, &trace),
         Failed::Result(why) => channel.bad_result(&why),
     }
 }

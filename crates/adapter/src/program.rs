@@ -37,8 +37,20 @@ pub(crate) enum Failed {
     Channel(io::Error),
     /// The program did not do what it is to.
     Program { what: String, trace: String },
+    /// It says itself that it failed.
+    Raised { kind: String, message: String, trace: String },
     /// Its answer is none.
     Result(String),
+}
+
+impl Failed {
+    /// A failure as its program tells it: a line that says what, and then where.
+    pub(crate) fn raised(kind: &str, text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let (first, trace) = text.split_once('\n').unwrap_or((&text, ""));
+        let message = first.strip_prefix(kind).map_or(first, |rest| rest.trim_start_matches([':', ' ']));
+        Self::Raised { kind: kind.to_owned(), message: message.to_owned(), trace: trace.to_owned() }
+    }
 }
 
 impl From<io::Error> for Failed {

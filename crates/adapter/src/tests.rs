@@ -190,6 +190,17 @@ fn a_program_calls_other_functions_at_its_own_address() {
         let said = format!("back {status} c/d").into_bytes();
         assert!(matches!(node.hear(), Heard::Result(200, _, told) if told == said));
     }
+    // Who reads to the end of the connection hears it.
+    let script = "#!/usr/bin/python3\nimport os, socket\nat = socket.socket()\n\
+        at.connect(('127.0.0.1', int(os.environ['SINEW_URL'].rpartition(':')[2])))\n\
+        at.sendall(b'POST /function/g HTTP/1.1\\r\\ncontent-length: 0\\r\\n\\r\\n')\n\
+        while piece := at.recv(99): print(len(piece) > 0)\n";
+    let mut node = Node::with(script, Mode::Standard, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    node.ask(HEAD, b"");
+    let (_, ask) = node.frame();
+    node.send(11, &[&ask[..4], &200_u16.to_le_bytes(), b"\x03\0c/dback"].concat());
+    assert!(matches!(node.hear(), Heard::Result(200, _, said) if said.starts_with(b"True")));
     // An answer that comes after the request is nobody's.
     let mut quick = Node::with("#!/bin/sh\ncat\n", Mode::Standard, 1000);
     assert_eq!(quick.hear(), Heard::Loaded);

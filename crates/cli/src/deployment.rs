@@ -10,6 +10,7 @@ use objects::{Handle, Limits, TreeBuilder};
 use crate::bytecode;
 use crate::directory::{Plan, plan, plan_of_file, unreadable};
 use crate::exit::{Code, Stop};
+use crate::java;
 use crate::manifest::{self, Function, Pairs, Runtime, Selection};
 use crate::requirements;
 use crate::upload::Uplink;
@@ -50,7 +51,7 @@ pub(crate) async fn upload(
             let module = module(&source, uplink).await?;
             (module, vec![module])
         }
-        Runtime::Python | Runtime::Node | Runtime::Executable => {
+        Runtime::Python | Runtime::Node | Runtime::Java | Runtime::Executable => {
             let inner = process(function, folder, &source, uplink).await?;
             (tree(&inner, uplink).await?, inner)
         }
@@ -80,8 +81,13 @@ async fn process(
     source: &Path,
     uplink: &mut Uplink<'_>,
 ) -> anyhow::Result<Vec<Handle>> {
-    let runtime = uplink.blob(format!("sinew:{}", function.runtime.name()).into_bytes()).await?;
+    let runtime = format!("sinew:{}", function.runtime.on_the_node().name());
+    let runtime = uplink.blob(runtime.into_bytes()).await?;
     let mut code = code(function, source)?;
+    if function.runtime == Runtime::Java {
+        let built = java::built(function, &code, source, uplink).await?;
+        code = plan(&built, None)?;
+    }
     let is_python = function.runtime == Runtime::Python;
     // What changes again and again is imported sooner than compiled, sent and imported.
     if is_python && !uplink.is_remembering() {

@@ -17,6 +17,7 @@ mod exit;
 mod expression;
 mod function_api;
 mod home;
+mod java;
 mod manifest;
 mod node_api;
 mod output;

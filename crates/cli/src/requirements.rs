@@ -99,7 +99,7 @@ fn wanted(function: &Function, source: &Path) -> anyhow::Result<Option<Wanted>> 
             let manifest = read_text(&source.join(NODE_FILES[1]), FILE_BYTES_MAX)?;
             (NODE_FILES[0], format!("{lock}\0{manifest}"), node()?)
         }
-        Runtime::Executable | Runtime::Wasm => return Ok(None),
+        Runtime::Java | Runtime::Executable | Runtime::Wasm => return Ok(None),
     };
     let mut hasher = blake3::Hasher::new();
     for part in [file, interpreter, text.as_str()] {
@@ -239,8 +239,9 @@ fn node() -> anyhow::Result<&'static str> {
     tag(&TAG, "node", &["-e", script], "npm comes with Node: apt-get install npm")
 }
 
+/// What a program says of itself, asked once.
 #[expect(clippy::disallowed_methods, reason = "the interpreter is asked what it is")]
-fn tag(
+pub(crate) fn tag(
     cell: &'static OnceLock<String>,
     program: &str,
     arguments: &[&str],
@@ -251,7 +252,7 @@ fn tag(
     }
     let output = Command::new(program).args(arguments).output();
     let output = output.ok().filter(|output| output.status.success()).ok_or_else(|| {
-        Stop::new(Code::Failed, format!("{program} is not there to install packages")).suggest(advice)
+        Stop::new(Code::Failed, format!("{program} is not there, which this function needs")).suggest(advice)
     })?;
     Ok(cell.get_or_init(|| String::from_utf8_lossy(&output.stdout).trim().to_owned()))
 }

@@ -122,6 +122,90 @@ pub fn map_own_user(inside: u32, user: u32, group: u32) -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("{inside} {group} 1"))
 }
 
+/// Numbers of users, and the same of groups, that a user namespace has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserRange {
+    /// The first one, inside.
+    pub inside: u32,
+    /// The same one, in the namespace around.
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Gives the calling process a new user namespace with these users and groups,
+/// in which it has all capabilities.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_SETUID and CAP_SETGID in the namespace
+/// around, `InvalidInput` for ranges that overlap or more than one thread.
+pub fn unshare_users(ranges: &[UserRange]) -> io::Result<()> {
+    let lines = |range: &UserRange| format!("{} {} {}\n", range.inside, range.outside, range.count);
+    let map: String = ranges.iter().map(lines).collect();
+    let (own, other) = crate::message_pair()?;
+    let maps =
+        [format!("/proc/{}/uid_map", std::process::id()), format!("/proc/{}/gid_map", std::process::id())];
+    // Who has the capability to write them stays in the namespace around.
+    match crate::fork(false)? {
+        crate::Forked::Child => {
+            drop(own);
+            let has_entered = crate::receive_message(&other).is_ok_and(|message| message.is_some());
+            let write = || maps.iter().try_for_each(|file| std::fs::write(file, &map));
+            let errno = match has_entered.then(write) {
+                Some(Ok(())) => 0,
+                Some(Err(error)) => error.raw_os_error().unwrap_or(libc::EIO),
+                None => libc::EPIPE,
+            };
+            // Whoever has gone does not need to hear.
+            _ = crate::send_message(&other, &errno.to_le_bytes(), &[]);
+            // SAFETY: the call ends the process, and what it inherited from its
+            // parent is not dropped here a second time.
+            unsafe { libc::_exit(0) }
+        }
+        crate::Forked::Parent(writer) => {
+            drop(other);
+            let writer = crate::open_process(writer)?;
+            let entered = unshare(Namespaces::USER);
+            if entered.is_ok() {
+                crate::send_message(&own, &[1], &[])?;
+            } else {
+                crate::end_messages(&own);
+            }
+            let written = crate::receive_message(&own)?;
+            // It has said all that it had to say.
+            crate::wait_process(writer.as_fd(), std::time::Duration::from_secs(1))?;
+            entered?;
+            match written.as_ref().map(|(bytes, _)| bytes.as_slice()) {
+                Some(&[a, b, c, d]) if [a, b, c, d] == [0; 4] => Ok(()),
+                Some(&[a, b, c, d]) => Err(io::Error::from_raw_os_error(i32::from_le_bytes([a, b, c, d]))),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
+}
+
+/// Files that stand for namespaces of the calling process, in the order of
+/// `kinds`, each of which is one kind: who has them can enter, with the
+/// capability to, whoever this process is.
+///
+/// # Errors
+/// `InvalidInput` for what is not one kind that is known, else what opening says.
+pub fn own_namespaces(kinds: &[Namespaces]) -> io::Result<Vec<OwnedFd>> {
+    let open = |kind: &Namespaces| {
+        let name = match *kind {
+            Namespaces::MOUNT => "mnt",
+            Namespaces::UTS => "uts",
+            Namespaces::IPC => "ipc",
+            Namespaces::NET => "net",
+            Namespaces::PID => "pid",
+            Namespaces::USER => "user",
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        Ok(std::fs::File::open(Path::new("/proc/self/ns").join(name))?.into())
+    };
+    kinds.iter().map(open).collect()
+}
+
 /// This process's user and group.
 pub fn own_user() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())

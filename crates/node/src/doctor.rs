@@ -42,6 +42,9 @@ pub fn doctor(options: &Options) -> Vec<Check> {
             Language::INTERPRETED.map(|language| template(language, &options.interpreter(language), is_root)),
         );
     }
+    if !options.sandbox_init.is_empty() {
+        checks.push(java());
+    }
     if let Some(home) = &options.home {
         checks.push(home_is_writable(home));
         checks.push(disk_space(home));
@@ -176,6 +179,34 @@ fn template(language: Language, interpreter: &Path, is_root: bool) -> Check {
                 language.name()
             ),
             Serving::No { reason } => format!("{} functions cannot run here: {reason}", language.name()),
+        },
+        remedy: String::new(),
+    }
+}
+
+/// Looks for a Java where containers see one.
+fn java() -> Check {
+    let found = ["/usr/local/bin/java", "/usr/bin/java"].into_iter().find_map(|path| {
+        let real = Path::new(path).canonicalize().ok()?;
+        // It lies in `bin` of a folder that says which one it is.
+        let version = std::fs::read_to_string(real.parent()?.parent()?.join("release")).unwrap_or_default();
+        let version = version.lines().find_map(|line| line.strip_prefix("JAVA_VERSION="));
+        Some((real.clone(), version.unwrap_or("of some version").trim_matches('"').to_owned()))
+    });
+    Check {
+        name: "java",
+        is_ok: true,
+        detail: match found {
+            Some((path, version)) if path.starts_with("/usr") => {
+                format!("{version}, {}; each instance is started", path.display())
+            }
+            Some((path, _)) => format!(
+                "Java functions cannot run here: {} is outside of /usr, where containers see nothing",
+                path.display()
+            ),
+            None => "Java functions cannot run here: there is no /usr/bin/java; \
+                apt-get install openjdk-17-jdk-headless"
+                .to_owned(),
         },
         remedy: String::new(),
     }

@@ -24,6 +24,7 @@ use sandbox::{Call, Fault, Sandbox, Spec, Spent};
 use store::{Object, Store};
 
 use crate::Scheduler;
+use crate::reactor::Traffic;
 use crate::visitors::{Visiting, Visitors};
 use nested::Nested;
 use reports::Reports;
@@ -54,6 +55,8 @@ pub(crate) struct ProcessOptions {
     pub(crate) runtimes: RuntimesOptions,
     /// Memory of all instances.
     pub(crate) memory_bytes: u64,
+    /// What is under way, for the event loop.
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 /// The instances of all runtimes, and the threads that wait for them.
@@ -309,6 +312,7 @@ impl Processes {
         *now += 1;
         let taken = Taken { request: application.request_id(), ticket: None, is_stopped: false };
         under_way.by_job.insert(application.job, taken);
+        self.options.traffic.comes();
         Ok(())
     }
 
@@ -393,6 +397,7 @@ impl Processes {
             under_way.by_job.remove(&application.job);
             under_way.leave(application.procedure);
         }
+        self.options.traffic.goes();
         let tree = TreeView::from_checked(&application.data);
         let is_pure = tree.get(REQUEST_INDEX).and_then(|id| id.literal_bytes().map(<[u8]>::is_empty));
         let result = result.map_err(|fault| match application.stopped() {

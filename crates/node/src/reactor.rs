@@ -2,27 +2,69 @@
 //! Channels of instances, watched by the event loop that serves the clients:
 //! the thread that reads a function's answer is the one that sends it on.
 
-use std::os::fd::OwnedFd;
+mod vigil;
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use sandbox::process::{Next, Reactor, Ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
+pub(crate) use vigil::Traffic;
+use vigil::{Moment, Vigil};
+
 /// The event loop.
 #[derive(Debug)]
-pub(crate) struct EventLoop(Handle);
+pub(crate) struct EventLoop {
+    handle: Handle,
+    watch: Option<Arc<Watch>>,
+}
+
+/// Whether the loop looks for events, and what it depends on.
+#[derive(Debug)]
+struct Watch {
+    vigil: Mutex<Vigil>,
+    traffic: Arc<Traffic>,
+}
+
+impl Watch {
+    /// An instance has said something.
+    fn event(self: &Arc<Self>, handle: &Handle) {
+        // First, for it costs least: most events are of no chain.
+        if !self.traffic.is_one_chain() || !self.vigil.lock().event(Moment::now(), &self.traffic) {
+            return;
+        }
+        let watch = Arc::clone(self);
+        handle.spawn(async move {
+            // Comes back after the loop has looked for events, without sleeping.
+            tokio::task::yield_now().await;
+            while watch.vigil.lock().goes_on(Moment::now(), &watch.traffic) {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
 
 impl EventLoop {
     /// The one that this thread belongs to, if any.
-    pub(crate) fn current() -> Option<Self> {
-        Handle::try_current().ok().map(Self)
+    pub(crate) fn current(traffic: &Arc<Traffic>) -> Option<Self> {
+        let handle = Handle::try_current().ok()?;
+        // Of several threads one sleeps where events come, and the others cannot
+        // look; of one processor an instance would have to wait for the loop.
+        let is_alone = handle.metrics().num_workers() == 1;
+        let can_look = is_alone && linux::available_cpus().is_ok_and(|cpus| cpus.len() > 1);
+        let watch = || Arc::new(Watch { vigil: Mutex::default(), traffic: Arc::clone(traffic) });
+        Some(Self { handle, watch: can_look.then(watch) })
     }
 
     /// Calls `ready` whenever the descriptor is. The task ends when no more is
     /// wanted, which is by the instance's end at the latest.
     fn attend(&self, fd: OwnedFd, interest: Interest, ready: Box<dyn Ready>) {
-        self.0.spawn(async move {
+        let (handle, watch) = (self.handle.clone(), self.watch.clone());
+        self.handle.spawn(async move {
             #[expect(deprecated, reason = "what replaces it is unsafe; it asks for what an `OwnedFd` is")]
             let registered = AsyncFd::with_interest(fd, interest);
             let fd = match registered {
@@ -39,6 +81,9 @@ impl EventLoop {
                         Next::Over => return,
                     }
                 }
+                if let Some(watch) = &watch {
+                    watch.event(&handle);
+                }
             }
         });
     }
@@ -54,7 +99,7 @@ impl Reactor for EventLoop {
     }
 
     fn after_this_turn(&self, ready: Box<dyn Ready>) {
-        self.0.spawn(async move {
+        self.handle.spawn(async move {
             // Comes back when the loop has nothing else to run.
             tokio::task::yield_now().await;
             ready.act();

@@ -270,18 +270,19 @@ const LAYERS_BYTES: u64 = 8 << 30;
 fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) -> ProcessOptions {
     let folder = |home: &PathBuf| home.join("layers");
     let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
+    let traffic = Arc::default();
     let runtimes = RuntimesOptions {
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
-        reactor: EventLoop::current().map(|it| Arc::new(it) as _),
+        reactor: EventLoop::current(&traffic).map(|it| Arc::new(it) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),
         debuggers: options.debugging.clone().map(|it| it as _),
         templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
     };
-    ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes }
+    ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes, traffic }
 }
 
 impl Drop for Node {

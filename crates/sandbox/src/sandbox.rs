@@ -208,6 +208,10 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// What functions bring cannot be loaded before they are forked; they load it
+    /// themselves where they are forked without.
+    #[error("what functions bring is not loaded before they are forked: {0}")]
+    NotBrought(String),
     /// The WebAssembly engine refuses its configuration.
     #[error("the WebAssembly engine cannot be set up: {0}")]
     Engine(String),

@@ -38,6 +38,8 @@ pub(crate) enum Language {
     /// JavaScript on Node 20 or later
     #[value(alias = "javascript", alias = "js")]
     Node,
+    /// A class in Java, by a JDK of version 17 or later
+    Java,
     /// A server of HTTP in Go
     Go,
     /// A program in Rust that is run for each request
@@ -69,6 +71,7 @@ impl Language {
         match self {
             Self::Python => example!("python", "sinew.toml", "main.py", ".sinewignore"),
             Self::Node => example!("node", "sinew.toml", "index.mjs", ".sinewignore"),
+            Self::Java => example!("java", "sinew.toml", "Hello.java", ".sinewignore"),
             Self::Go => example!("go", "sinew.toml", "main.go", "go.mod", ".sinewignore"),
             Self::Rust => example!("rust", "sinew.toml", "src/main.rs", "Cargo.toml", ".sinewignore"),
             Self::C => example!("c", "sinew.toml", "main.c", ".sinewignore"),
@@ -83,7 +86,7 @@ impl Language {
             Self::Python => ".sinew/\n__pycache__/\n.venv/\n",
             Self::Node => ".sinew/\nnode_modules/\n",
             Self::Go | Self::C => ".sinew/\nbuild/\n",
-            Self::Rust => ".sinew/\ntarget/\n",
+            Self::Rust | Self::Java => ".sinew/\ntarget/\n",
             Self::Shell | Self::Wasm => ".sinew/\n",
         }
     }

@@ -26,10 +26,12 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     pairs.insert("function".to_owned(), function.name.clone());
     let default_handler = match function.runtime {
         Runtime::Node => "index.handler",
-        Runtime::Executable => "main",
+        Runtime::Executable | Runtime::Java => "main",
         Runtime::Python | Runtime::Wasm => "main.handler",
     };
-    if let Some(handler) = function.handler.as_deref().filter(|&handler| handler != default_handler) {
+    // What is made of classes has its handler in itself.
+    let handler = function.handler.as_deref().filter(|_| function.runtime != Runtime::Java);
+    if let Some(handler) = handler.filter(|&handler| handler != default_handler) {
         pairs.insert("handler".to_owned(), handler.to_owned());
     }
     if function.is_run_each_time {
@@ -68,7 +70,7 @@ pub(crate) fn serving(function: &Function) -> Pairs {
             pairs.insert(name.to_owned(), "true".to_owned());
         }
     }
-    pairs.insert("runtime".to_owned(), function.runtime.name().to_owned());
+    pairs.insert("runtime".to_owned(), function.runtime.on_the_node().name().to_owned());
     let delivery = &function.delivery;
     number(&mut pairs, "async.max-attempts", delivery.max_attempts, ATTEMPTS_DEFAULT);
     number(&mut pairs, "async.max-age-ms", delivery.max_age_ms, AGE_DEFAULT_MS);

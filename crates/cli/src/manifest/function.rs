@@ -36,22 +36,30 @@ const METHODS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OP
 pub(crate) enum Runtime {
     Python,
     Node,
+    /// An executable that is made of classes.
+    Java,
     /// A program that serves HTTP, or reads its standard input.
     Executable,
     Wasm,
 }
 
 impl Runtime {
-    const ALL: [Self; 4] = [Self::Python, Self::Node, Self::Executable, Self::Wasm];
-    pub(crate) const NAMES: [&str; 4] = ["python", "node", "executable", "wasm"];
+    const ALL: [Self; 5] = [Self::Python, Self::Node, Self::Java, Self::Executable, Self::Wasm];
+    pub(crate) const NAMES: [&str; 5] = ["python", "node", "java", "executable", "wasm"];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::Node => "node",
+            Self::Java => "java",
             Self::Executable => "executable",
             Self::Wasm => "wasm",
         }
+    }
+
+    /// What a node runs it with.
+    pub(crate) fn on_the_node(self) -> Self {
+        if self == Self::Java { Self::Executable } else { self }
     }
 
     fn from_name(name: &str) -> Option<Self> {
@@ -67,6 +75,9 @@ impl Runtime {
         }
         if begins(&["node", "javascript", "js", "typescript", "ts", "deno", "bun"]) {
             return Some(Self::Node);
+        }
+        if begins(&["java", "jvm", "kotlin", "scala"]) {
+            return Some(Self::Java);
         }
         if begins(&["wasm", "webassembly", "wasi", "wat"]) {
             return Some(Self::Wasm);
@@ -197,7 +208,9 @@ pub(super) fn read(
     }
     if !has_runtime {
         let fault = Fault::new(place.clone(), format!("the function {name} has no runtime"));
-        reader.faults.push(fault.hint("add runtime = \"python\", \"node\", \"executable\" or \"wasm\""));
+        reader
+            .faults
+            .push(fault.hint("add runtime = \"python\", \"node\", \"java\", \"executable\" or \"wasm\""));
     } else if function.runtime == Runtime::Wasm {
         meaningless(table, reader);
     } else {
@@ -344,7 +357,15 @@ fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
 /// What means something for some of the runtimes that run processes only.
 fn of_this_runtime(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
     let place = |field: &str| table.get(field).map(Spanned::span).unwrap_or_default();
-    if function.runtime == Runtime::Executable {
+    if function.runtime == Runtime::Java && function.handler.is_none() {
+        let fault = Fault::new(place("runtime"), "a java function needs a handler");
+        reader.faults.push(fault.hint("add handler = \"hello.Handler\", or \"hello.Handler::method\""));
+    }
+    if matches!(function.runtime, Runtime::Executable | Runtime::Java) {
+        if function.runtime == Runtime::Java && table.contains_key("mode") {
+            let fault = Fault::new(place("mode"), "only an executable has a `mode`");
+            reader.faults.push(fault.hint("remove it"));
+        }
         if table.contains_key("imports") {
             let fault = Fault::new(place("imports"), "an executable imports nothing before it starts");
             reader.faults.push(fault.hint("remove it"));

@@ -14,6 +14,7 @@ mod egress;
 mod executables;
 mod functions;
 mod http2;
+mod java;
 mod keys;
 mod lambda;
 mod later;

@@ -53,6 +53,13 @@ fn python_packages_with_native_code_are_installed_once_and_shared() {
     std::fs::copy(folder.join("requirements.txt"), other.join("requirements.txt")).unwrap();
     assert!(!node.install(&other).unwrap().contains("installing"));
     assert_eq!(node.call("other", &json!({})), expected);
+    // A third one is forked with them loaded, from where it brings them.
+    let source = "import sys\nloaded = 'pandas' in sys.modules\nimport pandas\n\
+        def handler(event, context):\n    return [loaded, pandas.__file__, sum(map(int, pandas.Series([1, 2])))]\n";
+    let third = node.python("third", "memory = \"512MiB\"\nimports = [\"pandas\"]\n", source);
+    std::fs::copy(folder.join("requirements.txt"), third.join("requirements.txt")).unwrap();
+    node.install(&third).unwrap();
+    assert_eq!(node.call("third", &json!({})), (200, json!([true, "/layers/0/pandas/__init__.py", 3])));
     // What there is not is told with pip's own words.
     std::fs::write(other.join("requirements.txt"), "numpy==0.0.0.1\n").unwrap();
     let told = node.install(&other).unwrap_err();
@@ -97,6 +104,68 @@ fn modules_are_imported_as_they_were_compiled_when_deployed() {
     node.install(&moved).unwrap();
     let again = node.deploy(&moved);
     assert_eq!((&again["deployment"], &again["changed"]), (&first["deployment"], &json!(false)));
+}
+
+#[test]
+fn modules_that_a_function_brings_are_loaded_before_it_is_forked() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let put = |folder: &Path, files: &[(&str, &str)]| {
+        for (name, text) in files {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    };
+    let source = "import lib\ndef handler(event, context):\n    return [lib.drawn, lib.__file__]\n";
+    let folder = node.python("brings", "layers = [\"own\"]\nimports = [\"lib\"]\n", source);
+    put(&folder, &[("own/lib.py", "import os\ndrawn = os.urandom(8).hex()\n")]);
+    node.deploy(&folder);
+    let first = node.call("brings", &json!({}));
+    assert_eq!((first.0, &first.1[1]), (200, &json!("/layers/0/lib.py")));
+    // Another version, with other code and the same layer, is forked from the same template.
+    put(&folder, &[("main.py", &format!("{source}# Changed.\n"))]);
+    node.deploy(&folder);
+    assert_eq!(node.call("brings", &json!({})), first);
+    // With another layer, from another one.
+    put(&folder, &[("own/lib.py", "import os\ndrawn = os.urandom(8).hex()\n# Changed.\n")]);
+    node.deploy(&folder);
+    let other = node.call("brings", &json!({}));
+    assert!(other.0 == 200 && other != first, "{other:?}");
+    // What cannot be loaded is refused, with what it says; the version before serves.
+    put(&folder, &[("own/lib.py", "raise ValueError('not today')\n")]);
+    let refused = node.run(&["deploy", folder.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("cannot import lib: ValueError: not today"), "{told}");
+    assert_eq!(node.call("brings", &json!({})), other);
+    // What keeps a template from forking is loaded by each instance itself.
+    let threads = "import os, threading, time\ndrawn = os.urandom(8).hex()\n\
+        threading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n";
+    put(&folder, &[("own/lib.py", threads)]);
+    node.deploy(&folder);
+    assert_eq!(node.call("brings", &json!({})).0, 200);
+    let folder = home.path().join("source-ships");
+    put(
+        &folder,
+        &[
+            (
+                "sinew.toml",
+                "[functions.ships]\nruntime = \"node\"\nlayers = [\"own\"]\nimports = [\"lib\"]\n",
+            ),
+            ("index.js", "const { drawn } = require('lib');\nexports.handler = async () => drawn;\n"),
+            ("own/node_modules/lib/index.js", "exports.drawn = require('crypto').randomUUID();\n"),
+        ],
+    );
+    node.deploy(&folder);
+    let first = node.call("ships", &json!({}));
+    assert_eq!(first.0, 200);
+    put(&folder, &[("index.js", "import lib from 'lib';\nexport const handler = async () => lib.drawn;\n")]);
+    std::fs::rename(folder.join("index.js"), folder.join("index.mjs")).unwrap();
+    node.deploy(&folder);
+    assert_eq!(node.call("ships", &json!({})), first, "an ES module finds what CommonJS has loaded");
 }
 
 #[test]

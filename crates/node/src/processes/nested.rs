@@ -11,6 +11,7 @@ use sandbox::{Answered, Audience, Callees, Listener, NestedAnswer, NestedCall, S
 use store::Store;
 
 use super::{Application, Processes};
+use crate::reactor::Traffic;
 
 /// Where the head of a request stands in an application of a function.
 const HEAD_INDEX: usize = super::REQUEST_INDEX + 1;
@@ -63,6 +64,22 @@ impl Caller {
     }
 }
 
+/// A call of a function by a function, for as long as somebody waits for it.
+struct Asking(Arc<Traffic>);
+
+impl Asking {
+    fn begin(traffic: Arc<Traffic>) -> Self {
+        traffic.asks();
+        Self(traffic)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.is_told();
+    }
+}
+
 impl Audience for Caller {
     fn begins(&self, source: Box<dyn Source>) -> Option<Box<dyn Listener>> {
         self.processes.upgrade()?.visiting.begins(self.request?, source)
@@ -71,9 +88,11 @@ impl Audience for Caller {
 
 impl Callees for Caller {
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send> {
-        if let Some(processes) = self.processes.upgrade() {
+        let processes = self.processes.upgrade();
+        let counted = processes.map(|processes| {
             processes.waits_for_others(self.procedure);
-        }
+            Asking::begin(Arc::clone(&processes.options.traffic))
+        });
         let NestedCall { function, content_type, body } = nested;
         let (caller_head, deadline) = (self.head(), self.deadline);
         let request = NestedRequest { function, content_type, body, caller_head, deadline };
@@ -81,6 +100,6 @@ impl Callees for Caller {
             let NestedEnd { status, content_type, body } = end;
             answered(NestedAnswer { status, content_type: &content_type, body: &body });
         };
-        Box::new(self.calls.begin(request, then))
+        Box::new((self.calls.begin(request, then), counted))
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A runtime is a language, and the modules that its template imports: none,
 //! or those that a function names, which then has a template with others that
-//! name the same. It is begun when the first instance of it is made: its
+//! name the same and bring the same layers. It is begun when the first instance of it is made: its
 //! template takes a while. A sandbox's id is the one that it has there, and
 //! below it the number of its runtime, which no other one ever gets.
 
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
-    Debuggers, Functions, FunctionsOptions, Image, Language, Layers, Reactor, Runtime, RuntimeOptions,
-    runtime_of,
+    Brought, Debuggers, Functions, FunctionsOptions, Image, Language, Layers, Reactor, Runtime,
+    RuntimeOptions, runtime_of,
 };
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
@@ -30,7 +30,7 @@ use crate::secrets::Secrets;
 
 mod places;
 
-use places::{Begun, DEDICATED_MAX, NUMBER_BITS, Place, Places};
+use places::{Begun, DEDICATED_MAX, NUMBER_BITS, Place, Places, Wanted};
 
 /// How long a runtime that could not be begun is not tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ pub(crate) struct Runtimes {
     containers: Mutex<Option<Arc<Runtime>>>,
     places: Mutex<Places>,
     /// Imports that were found to load when there was no template for them.
-    loadable: Mutex<HashSet<(Language, Vec<String>)>>,
+    loadable: Mutex<HashSet<(Language, Wanted)>>,
     /// Ends runtimes that are not needed any more.
     ending: Mutex<Option<JoinHandle<()>>>,
 }
@@ -105,26 +105,36 @@ impl Runtimes {
         let named = tree.as_tree().get(0).and_then(runtime_of).unwrap_or_default();
         let language = Language::ALL.into_iter().find(|language| language.runtime() == named);
         let language = language.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))?;
-        let imports = Image::read(&self.store, tree.as_tree())?.settings.imports;
-        let (place, gone) = self.places.lock().get(language, &imports);
+        let image = Image::read(&self.store, tree.as_tree())?;
+        let wanted = Wanted::new(image.settings.imports, image.layers);
+        let (place, gone) = self.places.lock().get(language, &wanted);
         // Ending a template takes a moment; others need not wait for it.
         drop(gone);
         let place = place.ok_or_else(over)?;
-        if place.imports != imports {
-            self.check_imports(language, imports)?;
+        if place.wanted != wanted {
+            self.check_imports(language, wanted)?;
+            return Ok(place);
         }
-        Ok(place)
+        match wanted.layers.is_empty() || self.functions(&place)?.is_some() {
+            true => Ok(place),
+            false => self.places.lock().plain(language).ok_or_else(over),
+        }
     }
 
     /// Whether modules load for which there is no template now. Else a name that
     /// is wrong would be found out on another day.
-    fn check_imports(&self, language: Language, imports: Vec<String>) -> Result<(), Fault> {
-        let wanted = (language, imports);
+    fn check_imports(&self, language: Language, wanted: Wanted) -> Result<(), Fault> {
+        let wanted = (language, wanted);
         if self.loadable.lock().contains(&wanted) {
             return Ok(());
         }
-        let loads = language.loads(&self.interpreter(language), &wanted.1);
-        loads.map_err(|why| Fault::new(FailureCode::Resources, not_loaded(language, &why)))?;
+        if wanted.1.layers.is_empty() {
+            let loads = language.loads(&self.interpreter(language), &wanted.1.imports);
+            loads.map_err(|why| not_loaded(language, &wanted.1, &why))?;
+        } else {
+            // It is made, and ends here.
+            self.begin(language, &wanted.1)?;
+        }
         let mut loadable = self.loadable.lock();
         if loadable.len() >= LOADABLE_MAX {
             loadable.clear();
@@ -133,7 +143,7 @@ impl Runtimes {
             "there is no room for a template with {}: functions that name these `imports` load them when they \
              start. At most {DEDICATED_MAX} lists have templates, in {} MiB together: let functions name the \
              same list, or start the node with more (--memory)",
-            wanted.1.join(", "),
+            wanted.1.imports.join(", "),
             self.options.templates_bytes >> 20,
         );
         loadable.insert(wanted);
@@ -146,52 +156,79 @@ impl Runtimes {
         told.map_or_else(|| language.interpreter().into(), |(_, program)| program.clone())
     }
 
-    /// What makes a runtime's instances.
-    fn functions(&self, place: &Place) -> Result<Arc<Functions>, Fault> {
+    /// What makes a runtime's instances; none if there is only the plain one for
+    /// these functions.
+    fn functions(&self, place: &Place) -> Result<Option<Arc<Functions>>, Fault> {
         let mut begun = place.begun.lock();
         match &*begun {
-            Begun::Yes(functions) => return Ok(Arc::clone(functions)),
+            Begun::Yes(functions) if !functions.is_over() || functions.sandboxes() > 0 => {
+                return Ok(Some(Arc::clone(functions)));
+            }
             Begun::Failed(since, fault) if since.elapsed() < RETRY => return Err(fault.clone()),
+            Begun::NotBrought => return Ok(None),
             Begun::Over => return Err(over()),
-            Begun::No | Begun::Failed(..) => {}
+            Begun::No | Begun::Yes(_) | Begun::Failed(..) => {}
         }
-        match self.begin(place.language, &place.imports) {
-            Ok(functions) => {
+        match self.begin(place.language, &place.wanted) {
+            Ok(Some(functions)) => {
                 let functions = Arc::new(functions);
                 place.measure(&functions);
                 *begun = Begun::Yes(Arc::clone(&functions));
-                Ok(functions)
+                Ok(Some(functions))
             }
-            Err(why) => {
-                let why = if place.imports.is_empty() {
-                    let name = place.language.name();
-                    format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`")
-                } else {
-                    not_loaded(place.language, &why)
-                };
-                let fault = Fault::new(FailureCode::Resources, why);
+            Ok(None) => {
+                *begun = Begun::NotBrought;
+                Ok(None)
+            }
+            Err(fault) => {
                 *begun = Begun::Failed(Instant::now(), fault.clone());
                 Err(fault)
             }
         }
     }
 
-    fn begin(&self, language: Language, imports: &[String]) -> Result<Functions, String> {
-        let options = FunctionsOptions {
-            interpreter: self.interpreter(language),
-            layers: Some(self.layers()?),
-            secrets: Some(Arc::clone(&self.options.secrets) as _),
-            outbound: Some(Arc::clone(&self.options.outbound) as _),
-            debuggers: self.options.debuggers.clone(),
-            imports: imports.to_vec(),
-            blanks: BLANKS,
-            usual_memory_bytes: USUAL_MEMORY_BYTES,
-            call_timeout: CALL_MAX,
-            reactor: self.options.reactor.clone(),
-            ..FunctionsOptions::new(language)
+    /// Starts a template and what belongs to it; none if what functions bring has
+    /// to be loaded after the fork.
+    fn begin(&self, language: Language, wanted: &Wanted) -> Result<Option<Functions>, Fault> {
+        let brought = if wanted.layers.is_empty() { None } else { Some(self.brought(language, wanted)?) };
+        let options = || {
+            Ok(FunctionsOptions {
+                interpreter: self.interpreter(language),
+                layers: Some(self.layers()?),
+                secrets: Some(Arc::clone(&self.options.secrets) as _),
+                outbound: Some(Arc::clone(&self.options.outbound) as _),
+                debuggers: self.options.debuggers.clone(),
+                imports: wanted.imports.clone(),
+                brought,
+                blanks: BLANKS,
+                usual_memory_bytes: USUAL_MEMORY_BYTES,
+                call_timeout: CALL_MAX,
+                reactor: self.options.reactor.clone(),
+                ..FunctionsOptions::new(language)
+            })
         };
-        let functions = Functions::new(options, self.containers()?, Arc::clone(&self.store));
-        functions.map_err(|error| error.to_string())
+        let begun = options().and_then(|options| Ok((options, self.containers()?)));
+        let (options, containers) = begun.map_err(|why: String| not_served(language, wanted, &why))?;
+        match Functions::new(options, containers, Arc::clone(&self.store)) {
+            Ok(functions) => Ok(Some(functions)),
+            Err(Error::NotBrought(why)) => {
+                let imports = wanted.imports.join(", ");
+                warn!(
+                    "functions that bring {imports} load it when they start, not before they are forked: {why}"
+                );
+                Ok(None)
+            }
+            Err(error) => Err(not_served(language, wanted, &error.to_string())),
+        }
+    }
+
+    /// What a template needs to know of the node's own.
+    fn brought(&self, language: Language, wanted: &Wanted) -> Result<Brought, Fault> {
+        let plain = self.places.lock().plain(language).ok_or_else(over)?;
+        let functions = self.functions(&plain)?.ok_or_else(over)?;
+        let interpreter = functions.interpreter().map_err(|why| not_served(language, wanted, &why))?;
+        let memory_bytes = self.options.templates_bytes.max(USUAL_MEMORY_BYTES);
+        Ok(Brought { layers: wanted.layers.clone(), interpreter, memory_bytes })
     }
 
     fn containers(&self) -> Result<Arc<Runtime>, String> {
@@ -264,7 +301,7 @@ impl Runtimes {
         let begun = place.begun.lock();
         match &*begun {
             Begun::Yes(functions) => Ok(Arc::clone(functions)),
-            Begun::No | Begun::Failed(..) | Begun::Over => Err(Error::Unknown(id)),
+            Begun::No | Begun::Failed(..) | Begun::NotBrought | Begun::Over => Err(Error::Unknown(id)),
         }
     }
 
@@ -284,9 +321,24 @@ fn inner(id: SandboxId) -> SandboxId {
     SandboxId(id.0 >> NUMBER_BITS)
 }
 
-fn not_loaded(language: Language, why: &str) -> String {
+fn not_loaded(language: Language, wanted: &Wanted, why: &str) -> Fault {
     let name = language.name();
-    format!("what the function names as `imports`, modules of this node's own {name}, is not loaded: {why}")
+    let whose = if wanted.layers.is_empty() {
+        format!("modules of this node's own {name}")
+    } else {
+        format!("modules of its requirements or of this node's own {name}")
+    };
+    let why = format!("what the function names as `imports`, {whose}, is not loaded: {why}");
+    Fault::new(FailureCode::Resources, why)
+}
+
+fn not_served(language: Language, wanted: &Wanted, why: &str) -> Fault {
+    if !wanted.is_nothing() {
+        return not_loaded(language, wanted, why);
+    }
+    let name = language.name();
+    let why = format!("functions in {name} cannot run on this node: {why}; see `sinew doctor`");
+    Fault::new(FailureCode::Resources, why)
 }
 
 fn over() -> Fault {
@@ -315,7 +367,7 @@ impl Sandbox for Runtimes {
             let is_there = |index: &usize| places[*index].as_ref().is_ok_and(|place| place.number == number);
             let wanted: Vec<usize> = (0..specs.len()).filter(is_there).collect();
             let some: Vec<Spec> = wanted.iter().map(|&index| specs[index]).collect();
-            let made = match self.functions(place) {
+            let made = match self.functions(place).and_then(|functions| functions.ok_or_else(over)) {
                 Ok(functions) => {
                     let made = functions.create(&some);
                     place.tell_layout(&functions);

@@ -109,6 +109,8 @@ impl Weakness {
     pub const NO_LANDLOCK: Self = Self(1 << 12);
     /// Set-user-id bits mean something in binds.
     pub const SETUID: Self = Self(1 << 13);
+    /// A template in a realm may become any user of it.
+    pub const ANY_USER: Self = Self(1 << 14);
 
     /// Both.
     #[must_use]

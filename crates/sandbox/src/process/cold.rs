@@ -16,6 +16,7 @@ use linux::Exit;
 
 use super::container::{Process, Program};
 use super::language::{Language, Role};
+use super::options::Interpreter;
 use super::place::Place;
 use super::template::{Ended, Unforkable, Watch};
 
@@ -64,6 +65,11 @@ impl Cold {
     /// Why nothing is forked.
     pub(crate) fn reason(&self) -> &str {
         &self.unforkable.reason
+    }
+
+    pub(crate) fn interpreter(&self) -> Interpreter {
+        let Unforkable { interpreter, prefixes, .. } = &self.unforkable;
+        Interpreter { program: interpreter.clone(), prefixes: prefixes.clone() }
     }
 
     pub(crate) fn prefixes(&self) -> &[PathBuf] {

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use linux::{Namespaces, ProcessLimits, SyscallFilter};
+use linux::{HeldCapabilities, Namespaces, ProcessLimits, SyscallFilter};
 
 use super::bounds::Weakness;
 
@@ -22,6 +22,14 @@ pub struct Confinement {
     /// Whether the container has a user namespace, which is entered first.
     /// It forbids `setgroups`, and has dropped the groups.
     pub has_user_namespace: bool,
+    /// Kept, as bits, also by what is executed: of a template in a realm. All
+    /// others keep none.
+    pub capabilities: u64,
+    /// Landlock guards files. It would also keep whoever enters another
+    /// container from all of its files.
+    pub has_landlock: bool,
+    /// What is executed has the same addresses each time.
+    pub has_fixed_addresses: bool,
     /// To become, as real, effective and saved user.
     pub user: u32,
     /// To become, as real, effective and saved group.
@@ -40,7 +48,13 @@ impl Confinement {
     /// What was refused; the process must end then.
     pub(super) fn apply(&self) -> io::Result<()> {
         let weak = |weakness| self.weakness.has(weakness);
-        if !weak(Weakness::ROOT) {
+        if self.has_fixed_addresses {
+            // Without it serves as well; its layout is another one.
+            _ = linux::fix_addresses();
+        }
+        if self.capabilities != 0 {
+            self.become_user_with_rights()?;
+        } else if !weak(Weakness::ROOT) {
             linux::drop_bounding_set().map_err(step("drop the bounding set"))?;
             linux::become_user(self.user, self.group, !self.has_user_namespace)
                 .map_err(step("become another user"))?;
@@ -52,7 +66,7 @@ impl Confinement {
         }
         if !weak(Weakness::NEW_PRIVILEGES) {
             linux::forbid_new_privileges().map_err(step("forbid new privileges"))?;
-            if !weak(Weakness::NO_LANDLOCK) {
+            if self.has_landlock && !weak(Weakness::NO_LANDLOCK) {
                 let read = [Path::new("/")];
                 let write = [Path::new("/tmp"), Path::new("/dev"), Path::new("/proc")];
                 linux::restrict_files(&read, &write).map_err(step("restrict files"))?;
@@ -65,6 +79,16 @@ impl Confinement {
             self.filter.install().map_err(step("install the filter of system calls"))?;
         }
         Ok(())
+    }
+
+    /// Becomes the user that keeps some capabilities, over its own user
+    /// namespace.
+    fn become_user_with_rights(&self) -> io::Result<()> {
+        let kept = self.capabilities;
+        linux::limit_bounding_set(kept).map_err(step("drop the bounding set"))?;
+        linux::become_user_with(self.user, self.group, Some(&[])).map_err(step("become another user"))?;
+        let held = HeldCapabilities { effective: kept, permitted: kept, inheritable: kept, ambient: kept };
+        linux::hold_capabilities(&held).map_err(step("keep capabilities"))
     }
 }
 

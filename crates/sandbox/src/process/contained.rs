@@ -19,6 +19,7 @@ use super::instance::Counted;
 use super::options::Room;
 use super::place::{Confinement, Place, Places};
 use super::pool::Pool;
+use super::realm::Realm;
 use super::recipe;
 use super::rootfs::{Bind, Rootfs};
 use super::runtime::Runtime;
@@ -41,6 +42,7 @@ const LIMIT_MSGQUEUE: u32 = 12;
 /// Makes containers that hold an interpreter.
 pub(crate) struct Containers {
     runtime: Arc<Runtime>,
+    realm: Option<Arc<Realm>>,
     rootfs: Rootfs,
     usual: Room,
     ready: Arc<Ready>,
@@ -57,9 +59,10 @@ struct Ready {
 impl Containers {
     /// Containers that see the interpreter's directories, of which up to
     /// `ready` with `usual` bounds are kept prepared. Files of functions come
-    /// from below `layers`.
+    /// from below `layers`. All of them are made in the realm, if there is one.
     pub(crate) fn new(
         runtime: Arc<Runtime>,
+        realm: Option<Arc<Realm>>,
         prefixes: &[PathBuf],
         layers: Option<&Path>,
         usual: Room,
@@ -68,7 +71,7 @@ impl Containers {
         let mut rootfs = rootfs(prefixes, usual.tmp_bytes);
         // As root, mounts are brought from outside.
         rootfs.shelf = layers.filter(|_| !runtime.abilities().is_root).map(Path::to_owned);
-        let pool = Pool::new(runtime.clone(), rootfs.clone(), bounds(usual), ready);
+        let pool = Pool::new(runtime.clone(), rootfs.clone(), bounds(usual), ready).within(realm.clone());
         let ready = Arc::new(Ready { pool, wanted: Mutex::new((true, false)), changed: Condvar::new() });
         let filling = ready.clone();
         let making = runtime.clone();
@@ -77,7 +80,7 @@ impl Containers {
             filling.fill();
         });
         let filler = Some(filler.map_err(|error| format!("no thread to prepare containers: {error}"))?);
-        Ok(Self { runtime, rootfs, usual, ready, filler })
+        Ok(Self { runtime, realm, rootfs, usual, ready, filler })
     }
 }
 
@@ -133,7 +136,8 @@ impl Places for Containers {
             taken
         } else {
             let rootfs = Rootfs { tmp_bytes: room.tmp_bytes, ..self.rootfs.clone() };
-            self.runtime.prepare(&rootfs, &bounds(room))
+            let realm = self.realm.as_deref().map(Realm::container);
+            self.runtime.prepare_within(realm, &rootfs, &bounds(room))
         };
         Ok(Box::new(container.map_err(|error| error.to_string())?))
     }
@@ -160,6 +164,10 @@ impl Place for Container {
 
     fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.pidfd())
+    }
+
+    fn doors(&self) -> Vec<BorrowedFd<'_>> {
+        self.doors()
     }
 
     fn joins(&self) -> Vec<BorrowedFd<'_>> {
@@ -221,14 +229,14 @@ impl Place for Container {
     }
 }
 
-fn bounds(room: Room) -> Bounds {
+pub(super) fn bounds(room: Room) -> Bounds {
     let Room { memory_bytes, processes, cpu_percent, files, tmp_bytes: _, disk_bytes_per_s } = room;
     Bounds { memory_bytes, processes, cpu_percent, files, disk_bytes_per_s }
 }
 
 /// The host's programs, and the directories of the interpreter that are not
 /// among them.
-fn rootfs(prefixes: &[PathBuf], tmp_bytes: u64) -> Rootfs {
+pub(super) fn rootfs(prefixes: &[PathBuf], tmp_bytes: u64) -> Rootfs {
     let places = recipe::places().map(PathBuf::from).collect();
     let mut rootfs = Rootfs { places, tmp_bytes, ..Rootfs::host_programs() };
     for prefix in prefixes {

@@ -68,6 +68,8 @@ impl Program {
 #[derive(Debug)]
 pub struct Container {
     pidfd: OwnedFd,
+    /// Its namespaces, if it is in a realm.
+    doors: Vec<OwnedFd>,
     control: Mutex<OwnedFd>,
     group: Option<Cgroup>,
     confinement: Confinement,
@@ -76,15 +78,24 @@ pub struct Container {
     is_destroyed: bool,
 }
 
+/// What a container's init leaves with whoever had it made.
+pub(super) struct Made {
+    /// Its pid 1.
+    pub(super) pidfd: OwnedFd,
+    /// Its namespaces, if it is in a realm: that of process numbers first.
+    pub(super) doors: Vec<OwnedFd>,
+}
+
 impl Container {
     pub(super) fn new(
-        pidfd: OwnedFd,
+        made: Made,
         control: OwnedFd,
         group: Option<Cgroup>,
         confinement: Confinement,
         shelf: Option<PathBuf>,
     ) -> Self {
-        Self { pidfd, control: Mutex::new(control), group, confinement, shelf, is_destroyed: false }
+        let Made { pidfd, doors } = made;
+        Self { pidfd, doors, control: Mutex::new(control), group, confinement, shelf, is_destroyed: false }
     }
 
     /// The container's pid 1. To be in the container, a process enters the
@@ -92,6 +103,12 @@ impl Container {
     /// groups and enters the others.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
+    }
+
+    /// Files of its namespaces, for who has no rights over its pid 1, and enters by
+    /// these: a template in the same realm. The first is that of process numbers.
+    pub(super) fn doors(&self) -> Vec<BorrowedFd<'_>> {
+        self.doors.iter().map(OwnedFd::as_fd).collect()
     }
 
     /// Files of the control groups: who writes `0` into each has joined them.

@@ -318,6 +318,12 @@ const TERMINAL_INPUT: [u32; 2] = [0x5412, 0x541c];
 /// dumps, its name, timer slack, no new privileges, huge pages, names of
 /// memory; and reading the rest.
 const ABOUT_ITSELF: [u32; 17] = [1, 2, 3, 4, 7, 15, 16, 21, 23, 27, 29, 30, 38, 39, 40, 42, 0x5356_4d41];
+/// What a child of a template in a realm enters, and gives up.
+const FORKING: &[&str] =
+    &["setns", "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"];
+/// What it gives up by `prctl`: calls, capabilities that could come back, and
+/// those that are handed on.
+const GIVING_UP: [u32; 3] = [22, 24, 47];
 /// Of `mknod`: pipes, plain files and sockets.
 const PLAIN_NODES: [u32; 4] = [0, 0x1000, 0x8000, 0xc000];
 /// The type of a file within its mode.
@@ -334,6 +340,32 @@ pub(super) fn program_filter() -> io::Result<SyscallFilter> {
     rules.extend(by_argument());
     rules.extend(always(ALLOWED, Verdict::Allow));
     rules.extend(always(FORBIDDEN, Verdict::Refuse(EPERM)));
+    SyscallFilter::new(&rules, Verdict::Refuse(ENOSYS))
+}
+
+/// What a template in a realm does besides: it forks instances into containers,
+/// where they confine themselves. It may become users of containers, and no other.
+///
+/// # Errors
+/// If the kernel would not take it for its length.
+pub(super) fn template_filter(users: Argument) -> io::Result<SyscallFilter> {
+    let (allow, forbid) = (Verdict::Allow, Verdict::Refuse(EPERM));
+    let only = |name, any_of: &[Argument]| {
+        call_number(name).map(|call| Rule::depending(call, any_of, allow, forbid))
+    };
+    let about: Vec<u32> = ABOUT_ITSELF.iter().chain(&GIVING_UP).copied().collect();
+    let about: Vec<Argument> =
+        about.into_iter().map(|value| Argument { index: 0, mask: u32::MAX, value }).collect();
+    let nobody = Argument { index: 0, mask: u32::MAX, value: 0 };
+    let mut rules = always(FREQUENT, allow);
+    rules.extend(only("setuid", &[users]));
+    rules.extend(only("setgid", &[users]));
+    rules.extend(only("setgroups", &[nobody]));
+    rules.extend(only("prctl", &about));
+    rules.extend(always(FORKING, allow));
+    rules.extend(by_argument());
+    rules.extend(always(ALLOWED, allow));
+    rules.extend(always(FORBIDDEN, forbid));
     SyscallFilter::new(&rules, Verdict::Refuse(ENOSYS))
 }
 
@@ -484,6 +516,30 @@ mod tests {
         }
         for (kind, answer) in [(0x2000, refusal(EPERM)), (0x6000, refusal(EPERM)), (0x1000, ALLOWED_ANSWER)] {
             assert_eq!(asked("mknodat", [0, 0, kind | 0o600]), answer, "{kind:#x}");
+        }
+    }
+
+    #[test]
+    fn a_template_may_become_users_of_containers_alone() {
+        let users = Argument { index: 0, mask: 0xf000_0000, value: 0x7000_0000 };
+        let (template, function) = (template_filter(users).unwrap(), program_filter().unwrap());
+        let number = |name: &str| u32::try_from(call_number(name).unwrap()).unwrap();
+        let asked = |name: &str, first| decision(template.bytes(), OWN_ABI, number(name), [first, 0, 0]);
+        for name in ["setuid", "setgid"] {
+            assert_eq!(asked(name, 0x7000_1234), ALLOWED_ANSWER, "{name}");
+            for other in [0, 1, 1000, 0x6fff_ffff, 0x8000_0000, u32::MAX] {
+                assert_eq!(asked(name, other), refusal(EPERM), "{name} {other}");
+            }
+        }
+        assert_eq!((asked("setgroups", 0), asked("setgroups", 1)), (ALLOWED_ANSWER, refusal(EPERM)));
+        // All else is as for functions, but what it forks and confines with.
+        for name in FORKING {
+            assert_eq!(asked(name, 0), ALLOWED_ANSWER, "{name}");
+        }
+        for call in 0..1024 {
+            let of = |filter: &SyscallFilter| decision(filter.bytes(), OWN_ABI, call, [0; 3]);
+            let is_more = FORKING.iter().chain(&["setgroups"]).any(|name| number(name) == call);
+            assert!(is_more || of(&template) == of(&function), "call {call}");
         }
     }
 

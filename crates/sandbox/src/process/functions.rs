@@ -33,12 +33,13 @@ use super::debugger::Debuggee;
 use super::instance::{CallEnd, Instance, Others, Terms};
 use super::language::Language;
 use super::layers::Layers;
-use super::options::{FunctionsOptions, Room};
+use super::options::{FunctionsOptions, Interpreter, Room};
 use super::place::Places;
+use super::realm::Realm;
 use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
 use super::seat::{Control, Deadlines, Seat};
-use super::template::{Layout, Nursery, Refusal, TemplateOptions};
+use super::template::{Hello, Layout, Nursery, Refusal, TemplateOptions};
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
 /// Where instances cannot be forked, at least so many are kept started.
@@ -51,6 +52,8 @@ pub struct Functions {
     // Before what it makes instances with.
     blanks: Blanks,
     maker: Arc<Maker>,
+    /// What the template is in, if it loads what functions bring.
+    realm: Option<Arc<Realm>>,
     sandboxes: Mutex<Sandboxes>,
     deadlines: Arc<Deadlines>,
 }
@@ -71,7 +74,7 @@ enum Starter {
 impl Starter {
     /// Starts the template. If it cannot fork, each instance is started, but
     /// where forking is demanded.
-    fn new(options: &FunctionsOptions, may_fork: bool) -> Result<Self, String> {
+    fn new(options: &FunctionsOptions, may_fork: bool, realm: Option<&Arc<Realm>>) -> Result<Self, Refusal> {
         if options.language == Language::Executable {
             return Ok(Self::Cold(Box::new(Cold::adapter())));
         }
@@ -82,22 +85,27 @@ impl Starter {
             imports: options.imports.clone(),
             start_timeout: options.start_timeout,
             may_fork,
+            realm: realm.cloned(),
         };
         match Nursery::new(template) {
             Ok(nursery) => Ok(Self::Template(nursery)),
-            Err(Refusal::Fork(unforkable)) if !options.must_fork => {
+            Err(Refusal::Fork(unforkable)) if !options.must_fork && realm.is_none() => {
                 let cold = Cold::new(options.language, unforkable, &options.packages, &options.imports);
                 Ok(Self::Cold(Box::new(cold)))
             }
-            Err(refusal) => Err(refusal.reason()),
+            Err(refusal) => Err(refusal),
         }
     }
 
-    /// The directories of the interpreter.
-    fn prefixes(&self) -> Result<Vec<PathBuf>, String> {
+    /// The interpreter, and where it lies.
+    fn interpreter(&self) -> Result<Interpreter, String> {
         match self {
-            Self::Template(nursery) => Ok(nursery.template()?.hello.prefixes.clone()),
-            Self::Cold(cold) => Ok(cold.prefixes().to_vec()),
+            Self::Template(nursery) => {
+                let template = nursery.template()?;
+                let Hello { interpreter, prefixes, .. } = &template.hello;
+                Ok(Interpreter { program: interpreter.clone(), prefixes: prefixes.clone() })
+            }
+            Self::Cold(cold) => Ok(cold.interpreter()),
         }
     }
 }
@@ -136,13 +144,15 @@ impl Functions {
     ///
     /// # Errors
     /// [`Error::Template`] if the template cannot serve, or the machine does
-    /// not have what it takes.
+    /// not have what it takes; [`Error::NotBrought`] if it is only that what
+    /// functions bring keeps it from that, or has no place here.
     pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
         let (usual, ready) = (options.room(options.usual_memory_bytes), options.ready);
         let (layers, may_fork) = (options.layers.clone(), runtime.abilities().is_root);
-        Self::with_places(options, store, may_fork, |prefixes| {
+        let realm = options.realm(&runtime).transpose().map_err(Error::NotBrought)?.map(Arc::new);
+        Self::with_places(options, store, may_fork, realm.clone(), |prefixes| {
             let layers = layers.as_deref().map(Layers::root);
-            Ok(Box::new(Containers::new(runtime, prefixes, layers, usual, ready)?))
+            Ok(Box::new(Containers::new(runtime, realm, prefixes, layers, usual, ready)?))
         })
     }
 
@@ -190,18 +200,25 @@ impl Functions {
     /// [`Error::Template`].
     #[cfg(any(test, feature = "contract"))]
     pub fn uncontained(options: FunctionsOptions, store: Arc<Store>) -> Result<Self, Error> {
-        Self::with_places(options, store, true, |_| Ok(Box::new(super::place::Nowhere)))
+        Self::with_places(options, store, true, None, |_| Ok(Box::new(super::place::Nowhere)))
     }
 
     fn with_places(
         options: FunctionsOptions,
         store: Arc<Store>,
         may_fork: bool,
+        realm: Option<Arc<Realm>>,
         places: impl FnOnce(&[PathBuf]) -> Result<Box<dyn Places>, String>,
     ) -> Result<Self, Error> {
         let failed = |reason| options.cannot_serve(reason);
-        let starter = Starter::new(&options, may_fork).map_err(failed)?;
-        let mut seen = starter.prefixes().map_err(failed)?;
+        let starter = match Starter::new(&options, may_fork, realm.as_ref()) {
+            Ok(starter) => starter,
+            Err(Refusal::Fork(unforkable)) if realm.is_some() => {
+                return Err(Error::NotBrought(unforkable.reason));
+            }
+            Err(refusal) => return Err(failed(refusal.reason())),
+        };
+        let mut seen = starter.interpreter().map_err(failed)?.prefixes;
         seen.extend_from_slice(&options.packages);
         let places = places(&seen).map_err(failed)?;
         let most = match starter {
@@ -214,7 +231,36 @@ impl Functions {
         let make = Box::new(move || making.make(usual));
         let blanks = Blanks::new(most, make).map_err(failed)?;
         let deadlines = Deadlines::new().map_err(failed)?;
-        Ok(Self { options, store, blanks, maker, sandboxes: Mutex::default(), deadlines })
+        Ok(Self { options, store, blanks, maker, realm, sandboxes: Mutex::default(), deadlines })
+    }
+
+    /// The interpreter that its template has found.
+    ///
+    /// # Errors
+    /// Why there is none now.
+    pub fn interpreter(&self) -> Result<Interpreter, String> {
+        self.maker.starter.interpreter()
+    }
+
+    /// Whether no instance can be made any more, and none lives: what they were
+    /// made in has ended.
+    pub fn is_over(&self) -> bool {
+        self.realm.as_ref().is_some_and(|realm| realm.is_over())
+    }
+
+    /// Memory of the template that is no file's.
+    ///
+    /// # Errors
+    /// What reading it says.
+    pub fn template_bytes(&self) -> std::io::Result<u64> {
+        match (&self.maker.starter, &self.realm) {
+            (Starter::Template(_), Some(realm)) => Ok(realm.memory_bytes()),
+            (Starter::Template(nursery), None) => {
+                let template = nursery.template().map_err(std::io::Error::other)?;
+                linux::anonymous_bytes(template.hello.pid)
+            }
+            (Starter::Cold(_), _) => Ok(0),
+        }
     }
 
     /// What the function printed during the last call that has ended.
@@ -237,6 +283,17 @@ impl Functions {
             Starter::Cold(cold) => Err(cold.reason().to_owned()),
         };
         Ok(template.map_err(|reason| self.options.cannot_serve(reason))?.hello.pid)
+    }
+
+    /// Kills the template, as a crash would; the next instance has another one
+    /// started. For tests.
+    #[doc(hidden)]
+    pub fn end_template(&self) {
+        if let Starter::Template(nursery) = &self.maker.starter
+            && let Ok(template) = nursery.template()
+        {
+            template.give_up();
+        }
     }
 
     fn seat(&self, id: SandboxId) -> Result<Arc<Seat>, Error> {

@@ -19,15 +19,17 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use linux::{Exit, Forked, Namespaces};
+use linux::{Exit, Forked, Namespaces, UserRange};
 
 use super::bounds::Weakness;
-use super::plan::{Attachments, Order, Plan};
+use super::plan::{Attachments, Order, Plan, Users};
 use super::rootfs;
 
 /// First byte of what the init says: here is a descriptor of pid 1.
 pub(super) const PID_1: u8 = b'P';
-/// The container is made.
+/// Another process, of which a descriptor comes along, makes the container.
+pub(super) const MAKER: u8 = b'M';
+/// The container is made. In a realm descriptors of its namespaces come along.
 pub(super) const READY: u8 = b'R';
 /// A program was forked; a descriptor of its process comes along.
 pub(super) const STARTED: u8 = b'S';
@@ -59,6 +61,9 @@ const CAPABILITIES_KEPT: u64 = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
 /// CAP_SYS_ADMIN, over the container's own namespaces alone: what it keeps in
 /// a user namespace until functions' files are in their places.
 const CAPABILITY_MOUNT: u64 = 1 << 21;
+/// What a template in a realm keeps, over the realm's own users and what belongs to
+/// them: to become users of containers, and to enter their namespaces and files.
+pub(super) const CAPABILITIES_OF_TEMPLATE: u64 = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 18 | 1 << 21;
 /// How long a listener on the loopback may keep pid 1 waiting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often pid 1 wakes although nothing happened.
@@ -86,12 +91,35 @@ fn fail(socket: BorrowedFd<'_>, error: &io::Error) {
 
 fn start(control: BorrowedFd<'_>) -> io::Result<()> {
     linux::close_on_exec_from(3)?;
-    let (message, _) = linux::receive_message(control)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let (message, fds) = linux::receive_message(control)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let plan = Plan::decode(&message).ok_or(io::ErrorKind::InvalidData)?;
-    if let Some((inside, user, group)) = plan.user_namespace {
-        linux::unshare(Namespaces::USER).map_err(step("make a user namespace"))?;
-        linux::map_own_user(inside, user, group).map_err(step("map the user"))?;
+    if matches!(plan.users, Users::Realm { .. } | Users::Within) && linux::niceness()? != plan.niceness {
+        // Inside there is nobody who may take it back.
+        linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;
     }
+    match plan.users {
+        Users::Host => {}
+        Users::One { inside, user, group } => {
+            linux::unshare(Namespaces::USER).map_err(step("make a user namespace"))?;
+            linux::map_own_user(inside, user, group).map_err(step("map the user"))?;
+        }
+        Users::Realm { first, count } => {
+            let root = UserRange { inside: 0, outside: 0, count: 1 };
+            let own = UserRange { inside: first, outside: first, count };
+            linux::unshare_users(&[root, own]).map_err(step("make a user namespace"))?;
+        }
+        Users::Within => {
+            let realm = fds.first().ok_or(io::ErrorKind::InvalidData)?;
+            linux::enter(realm.as_fd(), Namespaces::USER.and(Namespaces::PID))
+                .map_err(step("enter a realm"))?;
+            // Only who was born in the realm may have children in namespaces below.
+            if let Forked::Parent(maker) = linux::fork(true).map_err(step("fork in a realm"))? {
+                let maker = linux::open_process(maker)?;
+                return linux::send_message(control, &[MAKER], &[maker.as_fd()]);
+            }
+        }
+    }
+    drop(fds);
     linux::unshare(namespaces(plan.weakness)).map_err(step("make namespaces"))?;
     linux::make_mounts_private().map_err(step("make mounts private"))?;
     if !plan.weakness.has(Weakness::HOST_NETWORK) {
@@ -113,9 +141,18 @@ pub(super) fn namespaces(weakness: Weakness) -> Namespaces {
     if weakness.has(Weakness::HOST_PROCESSES) { all } else { all.and(Namespaces::PID) }
 }
 
+/// Of a container in a realm, what its processes enter: first the namespace of
+/// process numbers, and last that of mounts, with which the root changes.
+fn doors(weakness: Weakness) -> Vec<Namespaces> {
+    let there = namespaces(weakness);
+    let all = [Namespaces::PID, Namespaces::NET, Namespaces::IPC, Namespaces::UTS, Namespaces::MOUNT];
+    all.into_iter().filter(|kind| there.without(*kind) != there).collect()
+}
+
 fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     linux::leave_session();
     let events = linux::child_events()?;
+    let is_realm = matches!(plan.users, Users::Realm { .. });
     rootfs::enter(&plan.rootfs, plan.weakness)?;
     linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
     linux::leave_session_keyring().map_err(step("leave the session's keyring"))?;
@@ -126,12 +163,20 @@ fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     }
     if !plan.weakness.has(Weakness::ROOT) {
         let until_attached = if plan.rootfs.shelf.is_some() { CAPABILITY_MOUNT } else { 0 };
-        linux::keep_capabilities(CAPABILITIES_KEPT | until_attached).map_err(step("drop capabilities"))?;
+        let to_hand_on = if is_realm { CAPABILITIES_OF_TEMPLATE } else { 0 };
+        let kept = CAPABILITIES_KEPT | until_attached | to_hand_on;
+        linux::keep_capabilities(kept).map_err(step("drop capabilities"))?;
     }
     if !plan.weakness.has(Weakness::NEW_PRIVILEGES) {
         linux::forbid_new_privileges()?;
     }
-    linux::send_message(control, &[READY], &[])?;
+    let doors = match plan.users {
+        Users::Within => linux::own_namespaces(&doors(plan.weakness)).map_err(step("open its namespaces"))?,
+        _ => Vec::new(),
+    };
+    let told: Vec<BorrowedFd<'_>> = doors.iter().map(OwnedFd::as_fd).collect();
+    linux::send_message(control, &[READY], &told)?;
+    drop(doors);
     Init { running: Vec::new(), has_shelf: plan.rootfs.shelf.is_some() }.serve(control, &events)
 }
 

@@ -28,7 +28,7 @@ use super::layers::Layer;
 use super::outbound::{Outbound, Outlet, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
-use super::template::{Ended, Nursery, Template, Watch};
+use super::template::{Ended, NotForked, Nursery, Template, Watch};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Spent};
@@ -208,13 +208,20 @@ impl Instance {
     /// Forks into a place. No code of any function has run in it then.
     pub(crate) fn fork(nursery: &Nursery, place: Box<dyn Place>, terms: Terms) -> Result<Self, Fault> {
         let deadline = Instant::now() + terms.load_timeout;
-        let template = nursery.template().map_err(|reason| unavailable("the template", &reason))?;
         let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
         let (own, other) = UnixStream::pair().map_err(no_socket)?;
         let watch = Watch::new(own.try_clone().map_err(no_socket)?);
-        let forked = template.fork(other.as_fd(), &*place, &watch);
+        let mut has_tried = false;
+        let template = loop {
+            let template = nursery.template().map_err(|reason| unavailable("the template", &reason))?;
+            // It may have ended without anybody having heard of it.
+            match template.fork(other.as_fd(), &*place, &watch) {
+                Ok(()) => break template,
+                Err(NotForked::Ended) if !has_tried => has_tried = true,
+                Err(why) => return Err(unavailable("the template", &why.to_string())),
+            }
+        };
         drop(other);
-        forked.map_err(|reason| unavailable("the template", &reason))?;
         let prefixes = template.hello.prefixes.clone();
         Self::greeted(place, watch, Some(template), own, &prefixes, terms, deadline)
     }

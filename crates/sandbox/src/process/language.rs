@@ -270,6 +270,7 @@ impl Language {
             imports: imports.to_vec(),
             start_timeout,
             may_fork: true,
+            realm: None,
         }
     }
 

@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use objects::{FailureCode, Handle, TreeView};
 use parking_lot::{Condvar, Mutex};
@@ -32,6 +33,9 @@ const BYTES_MAX: u64 = 4 << 30;
 /// What a file takes on the disk, however small it is.
 const FILE_BYTES_MIN: u64 = 4096;
 const NAME_LEN_MAX: usize = 255;
+/// When all files were written, as functions see it, since 1970. Who makes an index of some
+/// of them beforehand knows it (`cli`, of Java's classes).
+const FILES_TIME: Duration = Duration::from_secs(1);
 
 /// A directory that holds layers.
 pub struct Layers {
@@ -259,6 +263,8 @@ impl Writer<'_> {
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
             file.write_all(&data)?;
+            // What a function sees is the same on every node, at every time.
+            file.set_modified(UNIX_EPOCH + FILES_TIME)?;
             file.set_permissions(Permissions::from_mode(mode))
         };
         write().map_err(|error| unwritable(path, &error))

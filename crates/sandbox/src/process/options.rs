@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::Handle;
+
 use super::debugger::Debuggers;
 use super::language::Language;
 use super::layers::Layers;
 use super::outbound::Outbound;
 use super::reactor::Reactor;
+use super::realm::Realm;
+use super::runtime::Runtime;
 use super::secrets::SecretSource;
 use crate::Error;
 
@@ -26,6 +30,9 @@ pub struct FunctionsOptions {
     pub packages: Vec<PathBuf>,
     /// Modules that the template imports, so that functions find them loaded.
     pub imports: Vec<String>,
+    /// Packages that functions bring, among which the modules that are imported
+    /// are looked for first. They are trusted with nothing but these functions.
+    pub brought: Option<Brought>,
     /// Refuses to serve where what is imported keeps the template from forking,
     /// instead of starting an interpreter for each instance.
     pub must_fork: bool,
@@ -85,6 +92,7 @@ impl FunctionsOptions {
             interpreter: PathBuf::from(language.interpreter()),
             packages: Vec::new(),
             imports: Vec::new(),
+            brought: None,
             must_fork: false,
             start_timeout: Duration::from_secs(60),
             sandboxes_max: 1024,
@@ -113,6 +121,15 @@ impl FunctionsOptions {
         }
     }
 
+    /// Where a template loads what functions bring, if they bring anything.
+    pub(crate) fn realm(&self, runtime: &Runtime) -> Option<Result<Realm, String>> {
+        let brought = self.brought.as_ref()?;
+        let none = || "these sandboxes have no directory for the files of functions".to_owned();
+        let layers = self.layers.as_deref().ok_or_else(none);
+        let room = self.room(brought.memory_bytes);
+        Some(layers.and_then(|layers| Realm::new(runtime, self.language, brought, layers, room)))
+    }
+
     pub(crate) fn cannot_serve(&self, reason: String) -> Error {
         Error::Template { language: self.language.name(), interpreter: self.interpreter.clone(), reason }
     }
@@ -121,6 +138,26 @@ impl FunctionsOptions {
         let Self { processes, cpu_percent, files, tmp_bytes, .. } = *self;
         Room { memory_bytes, processes, cpu_percent, files, tmp_bytes, disk_bytes_per_s: None }
     }
+}
+
+/// Packages that functions bring, and what runs them.
+#[derive(Debug, Clone)]
+pub struct Brought {
+    /// Directory trees, as in the image of each of these functions.
+    pub layers: Vec<Handle>,
+    /// The interpreter, as the node's own template knows it.
+    pub interpreter: Interpreter,
+    /// Memory that the template may have.
+    pub memory_bytes: u64,
+}
+
+/// Where an interpreter is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Its file, absolute.
+    pub program: PathBuf,
+    /// The directories that it and its libraries lie in.
+    pub prefixes: Vec<PathBuf>,
 }
 
 /// What one instance gets of the machine.

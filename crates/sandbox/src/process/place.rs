@@ -29,6 +29,11 @@ pub(crate) struct Confinement {
 pub(crate) trait Place: Counted + Send + Sync {
     /// Of its first process; `None` if it has no namespaces.
     fn pidfd(&self) -> Option<BorrowedFd<'_>>;
+    /// Files of its namespaces, that of process numbers first, if it is entered by
+    /// these and not by its first process.
+    fn doors(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
     /// Files to write `0` into.
     fn joins(&self) -> Vec<BorrowedFd<'_>>;
     fn confinement(&self) -> Confinement;

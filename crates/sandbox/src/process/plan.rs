@@ -17,11 +17,47 @@ use super::rootfs::{BINDS_MAX, Bind, Rootfs};
 /// Arguments of a program, at most; and as many variables of its environment.
 pub(super) const STRINGS_MAX: usize = 1024;
 
+/// Which users there are in a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    /// Those of the host.
+    Host,
+    /// One, in a namespace of its own: its number inside, and user and group
+    /// outside.
+    One { inside: u32, user: u32, group: u32 },
+    /// Root, and the users of containers under the numbers that they have
+    /// outside, in a namespace in which containers can be made: a *realm*.
+    Realm { first: u32, count: u32 },
+    /// Those of a realm. A descriptor of its pid 1 comes with the plan.
+    Within,
+}
+
+impl Users {
+    /// As four numbers, of which the first says which it is.
+    fn numbers(self) -> [u32; 4] {
+        match self {
+            Self::Host => [0; 4],
+            Self::One { inside, user, group } => [1, inside, user, group],
+            Self::Realm { first, count } => [2, first, count, 0],
+            Self::Within => [3, 0, 0, 0],
+        }
+    }
+
+    fn of(numbers: [u32; 4]) -> Option<Self> {
+        match numbers {
+            [0, 0, 0, 0] => Some(Self::Host),
+            [1, inside, user, group] => Some(Self::One { inside, user, group }),
+            [2, first, count, 0] => Some(Self::Realm { first, count }),
+            [3, 0, 0, 0] => Some(Self::Within),
+            _ => None,
+        }
+    }
+}
+
 /// How to make the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// With a user namespace: the user inside, and user and group outside.
-    pub(super) user_namespace: Option<(u32, u32, u32)>,
+    pub(super) users: Users,
     pub(super) host_name: String,
     pub(super) rootfs: Rootfs,
     /// Of pid 1 and what it starts, however nice whoever prepares is.
@@ -129,9 +165,9 @@ impl<'a> Reader<'a> {
 impl Plan {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        let (inside, user, group) = self.user_namespace.unwrap_or_default();
-        writer.number(u64::from(self.user_namespace.is_some()));
-        writer.number(inside.into()).number(user.into()).number(group.into());
+        for number in self.users.numbers() {
+            writer.number(number.into());
+        }
         writer.number(u64::from(self.niceness.cast_unsigned()));
         writer.number(self.weakness.0.into()).string(&self.host_name);
         writer.number(self.rootfs.tmp_bytes).number(self.rootfs.read_only.len() as u64);
@@ -148,8 +184,8 @@ impl Plan {
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        let has_users = reader.number()? == 1;
-        let users = (reader.small()?, reader.small()?, reader.small()?);
+        let users = [reader.small()?, reader.small()?, reader.small()?, reader.small()?];
+        let users = Users::of(users)?;
         let niceness = reader.small()?.cast_signed();
         let weakness = Weakness(reader.small()?);
         let host_name = reader.string()?.into_string().ok()?;
@@ -166,7 +202,7 @@ impl Plan {
         let shelf = Some(PathBuf::from(reader.string()?)).filter(|path| path.is_absolute());
         reader.end()?;
         let rootfs = Rootfs { read_only, places, shelf, tmp_bytes };
-        Some(Self { user_namespace: has_users.then_some(users), host_name, rootfs, niceness, weakness })
+        Some(Self { users, host_name, rootfs, niceness, weakness })
     }
 }
 
@@ -184,7 +220,8 @@ impl Order {
         }
         let confined = &self.confinement;
         writer.number(confined.namespaces.bits().into());
-        writer.number(confined.has_user_namespace.into());
+        writer.number(confined.has_user_namespace.into()).number(confined.capabilities);
+        writer.number(confined.has_landlock.into()).number(confined.has_fixed_addresses.into());
         writer.number(confined.user.into()).number(confined.group.into());
         let limits = &confined.limits;
         writer.option(limits.files).option(limits.processes).option(limits.file_bytes);
@@ -208,6 +245,9 @@ impl Order {
         let confinement = Confinement {
             namespaces: Namespaces::from_bits(reader.small()?),
             has_user_namespace: reader.number()? == 1,
+            capabilities: reader.number()?,
+            has_landlock: reader.number()? == 1,
+            has_fixed_addresses: reader.number()? == 1,
             user: reader.small()?,
             group: reader.small()?,
             limits: ProcessLimits {
@@ -236,7 +276,7 @@ mod tests {
 
     fn plan() -> Plan {
         Plan {
-            user_namespace: Some((1, 2, 3)),
+            users: Users::One { inside: 1, user: 2, group: 3 },
             host_name: "sandbox".to_owned(),
             rootfs: Rootfs {
                 read_only: vec![Bind::same("/usr"), Bind::same("/lib")],
@@ -256,6 +296,9 @@ mod tests {
         let confinement = Confinement {
             namespaces: Namespaces::NET,
             has_user_namespace: true,
+            capabilities: 1 << 21,
+            has_landlock: true,
+            has_fixed_addresses: true,
             user: 4,
             group: 5,
             limits: ProcessLimits { files: Some(9), ..ProcessLimits::default() },
@@ -267,7 +310,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        assert_eq!(Plan::decode(&plan().encode()), Some(plan()));
+        for users in [Users::Host, plan().users, Users::Realm { first: 4, count: 5 }, Users::Within] {
+            let plan = Plan { users, ..plan() };
+            assert_eq!(Plan::decode(&plan.encode()), Some(plan));
+        }
         assert_eq!(Order::decode(&order().encode()), Some(order()));
         let attachments = Attachments(vec![("a".into(), "/app".into()), ("b/c".into(), "/layers/0".into())]);
         assert_eq!(Attachments::decode(&attachments.encode()), Some(attachments));

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::bounds::Bounds;
 use super::container::Container;
 use super::error::Error;
+use super::realm::Realm;
 use super::rootfs::Rootfs;
 use super::runtime::Runtime;
 
@@ -19,6 +20,8 @@ use super::runtime::Runtime;
 #[derive(Debug)]
 pub struct Pool {
     runtime: Arc<Runtime>,
+    /// In which they are made, if not on the host.
+    realm: Option<Arc<Realm>>,
     rootfs: Rootfs,
     bounds: Bounds,
     most: usize,
@@ -29,7 +32,17 @@ pub struct Pool {
 impl Pool {
     /// An empty pool, for `most` containers.
     pub fn new(runtime: Arc<Runtime>, rootfs: Rootfs, bounds: Bounds, most: usize) -> Self {
-        Self { runtime, rootfs, bounds, most, ready: Mutex::default() }
+        Self { runtime, realm: None, rootfs, bounds, most, ready: Mutex::default() }
+    }
+
+    /// The same, of containers in a realm.
+    pub(super) fn within(self, realm: Option<Arc<Realm>>) -> Self {
+        Self { realm, ..self }
+    }
+
+    fn make(&self) -> Result<Container, Error> {
+        let realm = self.realm.as_deref().map(Realm::container);
+        self.runtime.prepare_within(realm, &self.rootfs, &self.bounds)
     }
 
     /// A container that is ready, or else one that is made now.
@@ -40,7 +53,7 @@ impl Pool {
         let ready = self.ready.lock().0.pop();
         match ready {
             Some(container) => Ok(container),
-            None => self.runtime.prepare(&self.rootfs, &self.bounds),
+            None => self.make(),
         }
     }
 
@@ -56,7 +69,7 @@ impl Pool {
             }
             ready.1 += 1;
         }
-        let prepared = self.runtime.prepare(&self.rootfs, &self.bounds);
+        let prepared = self.make();
         let mut ready = self.ready.lock();
         ready.1 -= 1;
         ready.0.push(prepared?);

@@ -2,6 +2,7 @@
 //! What an instance is loaded with: the source of its procedure, or the
 //! directories and the adapter of a function that is described as an image.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,28 @@ const IMAGE_ARGUMENTS: usize = 5;
 /// Where the layer of this number is.
 pub(super) fn layer_place(number: usize) -> String {
     format!("/layers/{number}")
+}
+
+/// How a container sees the layers of a function.
+pub(super) fn layer_binds(language: Language, layers: &[Arc<Layer>]) -> Vec<Bind> {
+    let each = layers.iter().enumerate();
+    let each = each.map(|(at, layer)| Bind { host: layer.path().to_owned(), guest: layer_place(at).into() });
+    let mut binds: Vec<Bind> = each.collect();
+    if language == Language::Node {
+        let mut modules = layers.iter().map(|layer| layer.path().join("node_modules"));
+        let first = modules.find(|path| path.is_dir());
+        binds.extend(first.map(|host| Bind { host, guest: MODULES_PLACE.into() }));
+    }
+    binds
+}
+
+/// The folders of so many layers that hold modules, as containers see them.
+pub(super) fn layer_folders(language: Language, count: usize) -> Vec<PathBuf> {
+    let layers = (0..count).map(|at| PathBuf::from(layer_place(at)));
+    match language {
+        Language::Node => layers.flat_map(|layer| [layer.clone(), layer.join("node_modules")]).collect(),
+        Language::Python | Language::Executable => layers.collect(),
+    }
 }
 
 /// The places that containers of functions keep for code and layers.
@@ -119,14 +142,9 @@ impl Recipe {
         })?;
         let trees = std::iter::once(image.code).chain(image.layers.iter().copied());
         let held = trees.map(|tree| layers.get(tree)).collect::<Result<Vec<_>, _>>()?;
-        let binds = held.iter().zip(places());
-        let binds = binds.map(|(layer, guest)| Bind { host: layer.path().to_owned(), guest: guest.into() });
-        let mut binds: Vec<Bind> = binds.collect();
-        if language == Language::Node {
-            let modules = held.iter().skip(1).map(|layer| layer.path().join("node_modules"));
-            let first = modules.into_iter().find(|path| path.is_dir());
-            binds.extend(first.map(|host| Bind { host, guest: MODULES_PLACE.into() }));
-        }
+        let code = held.iter().take(1);
+        let code = code.map(|code| Bind { host: code.path().to_owned(), guest: CODE_PLACE.into() });
+        let binds = code.chain(layer_binds(language, &held[1..])).collect();
         let source = match language {
             Language::Executable => image.executable_source(secrets)?,
             _ => {

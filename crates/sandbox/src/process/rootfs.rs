@@ -14,6 +14,8 @@ use super::error::Error;
 
 /// Binds of one container, at most.
 pub(super) const BINDS_MAX: usize = 64;
+/// Of JDKs with settings of their own, that functions see.
+const JDKS_MAX: usize = 8;
 /// The least room of `/tmp`: a page for each of a few files.
 const TMP_BYTES_MIN: u64 = 64 << 10;
 /// The root holds nothing but places for mounts.
@@ -64,8 +66,15 @@ impl Rootfs {
     /// 16 MiB of `/tmp`.
     pub fn host_programs() -> Self {
         let folders = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"];
-        let here = folders.into_iter().filter(|path| Path::new(path).exists());
-        Self { read_only: here.map(Bind::same).collect(), tmp_bytes: 16 << 20, ..Self::default() }
+        let here = folders.into_iter().map(PathBuf::from).filter(|path| path.exists());
+        // Some systems keep a part of each JDK there.
+        let settings = std::fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_jdk = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("java-") && path.is_dir()
+        };
+        let jdks = settings.filter(is_jdk).take(JDKS_MAX);
+        Self { read_only: here.chain(jdks).map(Bind::same).collect(), tmp_bytes: 16 << 20, ..Self::default() }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -3,26 +3,30 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use linux::{Cgroup, Controller, Hierarchies, Namespaces, SyscallFilter};
+use linux::{Argument, Cgroup, Controller, Hierarchies, Namespaces, SyscallFilter};
 
 use super::bounds::{Bounds, Weakness};
 use super::confinement::Confinement;
-use super::container::{ANSWER_PATIENCE, Container, reason, receive};
+use super::container::{ANSWER_PATIENCE, Container, Made, reason, receive};
 use super::error::Error;
-use super::filter::program_filter;
-use super::init::{self, PID_1, READY};
-use super::plan::Plan;
+use super::filter::{program_filter, template_filter};
+use super::init::{self, MAKER, PID_1, READY};
+use super::plan::{Plan, Users};
 use super::rootfs::Rootfs;
 
 /// Users of containers are numbered from here on: no account has such a number,
 /// and no range that is handed out to user namespaces contains it.
 const USERS_FIRST: u32 = 0x7000_0000;
+/// Users of the containers of one node.
+const USERS_COUNT: u32 = 1 << 12;
+/// The bits of a number by which such a user is known.
+const USERS_MASK: u32 = 0xf000_0000;
 /// The only user of a container with a user namespace, as seen inside.
 const USER_INSIDE: u32 = 60_000;
 /// The capabilities that preparing containers takes: CAP_SYS_ADMIN, to change
@@ -191,6 +195,11 @@ fn user_namespaces_are_on() -> bool {
         && number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") != Some(1)
 }
 
+/// The first user of this node's containers.
+fn first_user() -> u32 {
+    USERS_FIRST | (std::process::id() & 0xffff) << USERS_COUNT.trailing_zeros()
+}
+
 /// Makes containers.
 #[derive(Debug)]
 pub struct Runtime {
@@ -253,15 +262,59 @@ impl Runtime {
     /// [`Error::Prepare`] with what the init says, or [`Error::Kernel`].
     /// Nothing is left behind then.
     pub fn prepare(&self, rootfs: &Rootfs, bounds: &Bounds) -> Result<Container, Error> {
+        let users = if self.abilities.is_root {
+            Users::Host
+        } else {
+            let (user, group) = linux::own_user();
+            Users::One { inside: USER_INSIDE, user, group }
+        };
+        self.make(rootfs, bounds, users, None)
+    }
+
+    /// Makes a realm: a container for a template, in which the containers of its
+    /// instances are made.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without the rights of root, else as
+    /// [`prepare`](Self::prepare).
+    pub(super) fn prepare_realm(&self, rootfs: &Rootfs, bounds: &Bounds) -> Result<Container, Error> {
+        if !self.abilities.is_root {
+            let what = "a template for what functions bring: not root".to_owned();
+            return Err(Error::Unavailable { what, remedy: "start the node as root" });
+        }
+        let users = Users::Realm { first: first_user(), count: USERS_COUNT };
+        self.make(rootfs, bounds, users, None)
+    }
+
+    /// Makes a container in a realm, or where there is none, anywhere.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub(super) fn prepare_within(
+        &self,
+        realm: Option<&Container>,
+        rootfs: &Rootfs,
+        bounds: &Bounds,
+    ) -> Result<Container, Error> {
+        match realm {
+            Some(realm) => self.make(rootfs, bounds, Users::Within, Some(realm)),
+            None => self.prepare(rootfs, bounds),
+        }
+    }
+
+    fn make(
+        &self,
+        rootfs: &Rootfs,
+        bounds: &Bounds,
+        users: Users,
+        realm: Option<&Container>,
+    ) -> Result<Container, Error> {
         rootfs.check()?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let weakness = self.options.weakness;
-        let confinement = self.confinement(rootfs, bounds, number);
+        let confinement = self.confinement(rootfs, bounds, number, users)?;
         let plan = Plan {
-            user_namespace: confinement.has_user_namespace.then(|| {
-                let (user, group) = linux::own_user();
-                (USER_INSIDE, user, group)
-            }),
+            users,
             host_name: "sandbox".to_owned(),
             rootfs: rootfs.clone(),
             niceness: self.niceness,
@@ -277,30 +330,45 @@ impl Runtime {
         };
         let (control, theirs) = linux::message_pair().map_err(Error::kernel("make a socket"))?;
         let starting = Starting(self.start(theirs)?);
-        let pidfd = starting.follow(&control, &plan)?;
+        let made = starting.follow(&control, &plan, realm.map(Container::pidfd))?;
         let shelf = rootfs.shelf.clone();
-        Ok(Container::new(pidfd, control, group, confinement, shelf))
+        Ok(Container::new(made, control, group, confinement, shelf))
     }
 
-    fn confinement(&self, rootfs: &Rootfs, bounds: &Bounds, number: u32) -> Confinement {
+    fn confinement(
+        &self,
+        rootfs: &Rootfs,
+        bounds: &Bounds,
+        number: u32,
+        users: Users,
+    ) -> Result<Confinement, Error> {
         let weakness = self.options.weakness;
-        let has_user_namespace = !self.abilities.is_root;
         let own = init::namespaces(weakness).without(Namespaces::PID);
-        let user = if has_user_namespace {
-            USER_INSIDE
-        } else {
+        let (namespaces, user, has_user_namespace) = match users {
+            Users::One { inside, .. } => (own.and(Namespaces::USER), inside, true),
             // Of its own, so that a limit of processes is not shared.
-            USERS_FIRST + ((std::process::id() & 0xffff) << 12 | (number & 0xfff))
+            _ => (own, first_user() | (number & (USERS_COUNT - 1)), false),
         };
-        Confinement {
-            namespaces: if has_user_namespace { own.and(Namespaces::USER) } else { own },
+        let is_realm = matches!(users, Users::Realm { .. });
+        let filter = if is_realm {
+            let mask = if weakness.has(Weakness::ANY_USER) { 0 } else { USERS_MASK };
+            template_filter(Argument { index: 0, mask, value: USERS_FIRST & mask })
+                .map_err(Error::kernel("build the filter of a template"))?
+        } else {
+            self.filter.clone()
+        };
+        Ok(Confinement {
+            namespaces,
             has_user_namespace,
+            capabilities: if is_realm { init::CAPABILITIES_OF_TEMPLATE } else { 0 },
+            has_landlock: !is_realm,
+            has_fixed_addresses: is_realm,
             user,
             group: user,
             limits: bounds.of_process(rootfs.quota().0, self.abilities.limits_memory),
-            filter: self.filter.clone(),
+            filter,
             weakness,
-        }
+        })
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is where containers are started")]
@@ -323,17 +391,25 @@ struct Starting(Child);
 
 impl Starting {
     /// Tells the plan, and waits until the container is made.
-    fn follow(mut self, control: &OwnedFd, plan: &[u8]) -> Result<OwnedFd, Error> {
-        let mut pid_1 = None;
-        let made = converse(control, plan, &mut pid_1);
+    fn follow(
+        mut self,
+        control: &OwnedFd,
+        plan: &[u8],
+        realm: Option<BorrowedFd<'_>>,
+    ) -> Result<Made, Error> {
+        let mut told = Told::default();
+        let made = told.converse(control, plan, realm.as_slice());
         if made.is_ok() {
-            // It has nothing more to do than to end.
+            // They have nothing more to do than to end.
             let _ = self.0.wait();
-            return pid_1.ok_or(Error::Ended);
+            if let Some(maker) = &told.maker {
+                let _ = linux::wait_process(maker.as_fd(), ANSWER_PATIENCE);
+            }
+            return Ok(Made { pidfd: told.pid_1.ok_or(Error::Ended)?, doors: told.doors });
         }
-        if let Some(pidfd) = &pid_1 {
-            let _ = linux::kill_process(pidfd.as_fd());
-            let _ = linux::wait_process(pidfd.as_fd(), ANSWER_PATIENCE);
+        for process in [&told.maker, &told.pid_1].into_iter().flatten() {
+            let _ = linux::kill_process(process.as_fd());
+            let _ = linux::wait_process(process.as_fd(), ANSWER_PATIENCE);
         }
         made.and(Err(Error::Ended))
     }
@@ -346,24 +422,34 @@ impl Drop for Starting {
     }
 }
 
-/// Speaks with an init until its container is ready; its pid 1 comes to be
-/// known on the way.
-fn converse(control: &OwnedFd, plan: &[u8], pid_1: &mut Option<OwnedFd>) -> Result<(), Error> {
-    let began = Instant::now();
-    linux::send_message(control, plan, &[]).map_err(|error| Error::Prepare(error.to_string()))?;
-    let mut is_ready = false;
-    while pid_1.is_none() || !is_ready {
-        if began.elapsed() > ANSWER_PATIENCE {
-            return Err(Error::Timeout("the init", ANSWER_PATIENCE.as_secs()));
+/// What an init has told until its container is ready.
+#[derive(Default)]
+struct Told {
+    pid_1: Option<OwnedFd>,
+    /// The process that makes it, if that is another one than was started.
+    maker: Option<OwnedFd>,
+    doors: Vec<OwnedFd>,
+}
+
+impl Told {
+    fn converse(&mut self, control: &OwnedFd, plan: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        let began = Instant::now();
+        linux::send_message(control, plan, fds).map_err(|error| Error::Prepare(error.to_string()))?;
+        let mut is_ready = false;
+        while self.pid_1.is_none() || !is_ready || self.maker.is_none() && !fds.is_empty() {
+            if began.elapsed() > ANSWER_PATIENCE {
+                return Err(Error::Timeout("the init", ANSWER_PATIENCE.as_secs()));
+            }
+            let Some((answer, fds)) = receive(control, "the init")? else {
+                return Err(Error::Prepare("the init ended".to_owned()));
+            };
+            match answer.first() {
+                Some(&PID_1) => self.pid_1 = fds.into_iter().next(),
+                Some(&MAKER) => self.maker = fds.into_iter().next(),
+                Some(&READY) => (is_ready, self.doors) = (true, fds),
+                _ => return Err(Error::Prepare(reason(&answer))),
+            }
         }
-        let Some((answer, fds)) = receive(control, "the init")? else {
-            return Err(Error::Prepare("the init ended".to_owned()));
-        };
-        match answer.first() {
-            Some(&PID_1) => *pid_1 = fds.into_iter().next(),
-            Some(&READY) => is_ready = true,
-            _ => return Err(Error::Prepare(reason(&answer))),
-        }
+        Ok(())
     }
-    Ok(())
 }

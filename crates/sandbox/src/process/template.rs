@@ -7,13 +7,14 @@
 //!
 //! ```text
 //!  H ← version u16, pid u32, layout digest, huge pages i32,
-//!      "version\0prefix\0another prefix …"
+//!      "interpreter\0version\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
 //!  ? ← "why it cannot fork\0interpreter\0version\0prefix\0another prefix …"
 //!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock),
-//!      limits u16, joins u16, program u32,
+//!      limits u16, joins u16, doors u16, program u32,
 //!      limits × (resource u32, soft i64, hard i64), the seccomp program;
-//!      descriptors: the channel, the pidfd if there are flags, the cgroups to join
+//!      descriptors: the channel; the namespaces to enter, that of process numbers
+//!      first, or if there are no such doors but flags, a pidfd; the cgroups to join
 //!  R ← id u64, pid u32              forked
 //!  E ← id u64, why                  not forked
 //!  X ← id u64, wait status i32      a child of that request has ended
@@ -21,7 +22,9 @@
 //!
 //! It runs no function, but it may be stuck or broken, for libraries are
 //! imported in it: every wait is bounded, after which it is killed. Instances
-//! live on without it; how they end is no longer told then.
+//! live on without it; how they end is no longer told then. One in a realm has
+//! loaded what nobody trusts: of its words only those count that harm nobody but
+//! its own instances.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,13 +42,23 @@ use std::time::{Duration, Instant};
 use adapter::frame::VERSION;
 use parking_lot::{Condvar, Mutex};
 
+use super::container::{Process, Program};
 use super::language::{Language, Role};
 use super::place::{Confinement, Place};
+use super::realm::Realm;
 
 /// How often a template that is to replace another one is started, if what it
 /// starts with has another layout.
 const LAYOUT_TRIES: usize = 2;
 const LAYOUT_SHOWN_BYTES: usize = 8;
+/// Bytes of what a template says of a failure.
+const REASON_BYTES_MAX: usize = 4096;
+/// Answers of a template to what nobody has asked; then it is given up.
+const STRAYS_MAX: u32 = 1024;
+/// In a realm the native core is given as standard output, and what it runs as
+/// standard error; both are `/dev/null` afterwards.
+const CORE_FD: i32 = 1;
+const SOURCE_FD: i32 = 2;
 /// Bits of an order's flags.
 const ORDER_LANDLOCK: u32 = 1;
 /// A fork takes milliseconds; one that takes this long never ends.
@@ -62,6 +75,8 @@ pub(crate) struct TemplateOptions {
     pub(crate) start_timeout: Duration,
     /// Whether it may fork into containers here.
     pub(crate) may_fork: bool,
+    /// Where it is started, if not as a child of the node's.
+    pub(crate) realm: Option<Arc<Realm>>,
 }
 
 /// Why there is no template.
@@ -120,6 +135,8 @@ pub(crate) struct Hello {
     /// kernel had against them.
     pub(crate) huge_pages: i32,
     pub(crate) pid: u32,
+    /// The interpreter's file, absolute.
+    pub(crate) interpreter: PathBuf,
     pub(crate) version: String,
     /// The directories that the interpreter and its libraries lie in.
     pub(crate) prefixes: Vec<PathBuf>,
@@ -181,12 +198,50 @@ impl Watch {
     }
 }
 
+/// Why a template has not forked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotForked {
+    /// It is not there any more: the next one may.
+    Ended,
+    /// It did not answer, and was killed.
+    Silent,
+    /// It says why.
+    Refused(String),
+}
+
+impl fmt::Display for NotForked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("it has ended"),
+            Self::Silent => f.write_str("it did not answer in time and was killed"),
+            Self::Refused(reason) => write!(f, "it cannot fork: {reason}"),
+        }
+    }
+}
+
 /// A running template.
 pub(crate) struct Template {
     orders: Arc<Orders>,
     pub(crate) hello: Hello,
-    child: Mutex<Child>,
+    body: Mutex<Body>,
     reader: Option<JoinHandle<()>>,
+}
+
+/// The process that it is.
+enum Body {
+    Child(Child),
+    InRealm(Process),
+}
+
+impl Body {
+    fn end(&mut self) {
+        match self {
+            // Both fail only when it has ended, which is what is wanted.
+            Self::Child(child) => _ = child.kill().and_then(|()| child.wait()),
+            // The realm's init reaps it.
+            Self::InRealm(process) => process.kill(),
+        }
+    }
 }
 
 struct Orders {
@@ -198,10 +253,20 @@ struct Orders {
 #[derive(Default)]
 struct State {
     last_id: u64,
-    answers: HashMap<u64, Result<u32, String>>,
+    /// Of the orders that somebody waits for.
+    answers: HashMap<u64, Option<Result<(), NotForked>>>,
     watches: HashMap<u64, Arc<Watch>>,
     /// Its socket is at its end, or it was given up.
     over: bool,
+}
+
+impl State {
+    /// Takes the answer to an order, if it has none yet and somebody waits.
+    fn answer(&mut self, id: u64, answer: Result<(), NotForked>) -> Option<()> {
+        let slot = self.answers.get_mut(&id).filter(|slot| slot.is_none())?;
+        *slot = Some(answer);
+        Some(())
+    }
 }
 
 impl Template {
@@ -214,20 +279,28 @@ impl Template {
         let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
         let source = linux::memory_file("source", options.language.source().as_bytes());
         let source = source.map_err(|error| format!("no memory for its source: {error}"))?;
-        let mut child = command(options, core, source)
-            .stdin(Stdio::from(other))
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", options.interpreter.display()))?;
+        let mut body = match &options.realm {
+            Some(realm) => Body::InRealm(realm.run(&program(options, realm), [other, core, source])?),
+            None => {
+                let child = command(options, core, source).stdin(Stdio::from(other)).spawn();
+                let cannot = |error| format!("cannot start {}: {error}", options.interpreter.display());
+                Body::Child(child.map_err(cannot)?)
+            }
+        };
         let hello = hello(&socket, options);
-        let hello = hello.inspect_err(|_| end(&mut child))?;
+        let mut hello = hello.inspect_err(|_| body.end())?;
+        if let Some(realm) = &options.realm {
+            // Containers see what lies in these folders.
+            hello.prefixes = realm.interpreter().prefixes.clone();
+        }
         let orders = Arc::new(Orders { socket, state: Mutex::default(), changed: Condvar::new() });
         let listening = orders.clone();
         let reader =
             std::thread::Builder::new().name("template".to_owned()).spawn(move || listening.listen());
         match reader {
-            Ok(reader) => Ok(Self { orders, hello, child: Mutex::new(child), reader: Some(reader) }),
+            Ok(reader) => Ok(Self { orders, hello, body: Mutex::new(body), reader: Some(reader) }),
             Err(error) => {
-                end(&mut child);
+                body.end();
                 Err(format!("no thread to listen to it: {error}").into())
             }
         }
@@ -245,45 +318,53 @@ impl Template {
         channel: BorrowedFd<'_>,
         place: &dyn Place,
         watch: &Arc<Watch>,
-    ) -> Result<u32, String> {
+    ) -> Result<(), NotForked> {
         let id = {
             let mut state = self.orders.state.lock();
             state.last_id += 1;
             let id = state.last_id;
             state.watches.insert(id, watch.clone());
+            state.answers.insert(id, None);
             id
         };
-        let joins = place.joins();
-        let message = fork_message(id, &place.confinement(), joins.len());
+        let (joins, doors) = (place.joins(), place.doors());
+        let message = fork_message(id, &place.confinement(), joins.len(), doors.len());
         let mut fds = vec![channel];
-        fds.extend(place.pidfd());
+        match doors.is_empty() {
+            true => fds.extend(place.pidfd()),
+            false => fds.extend(doors),
+        }
         fds.extend(joins);
         let answer = match linux::send_message(&self.orders.socket, &message, &fds) {
             Ok(()) => self.orders.answer(id),
-            Err(error) => Err(format!("it takes no orders: {error}")),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotForked::Silent),
+            Err(_) => Err(NotForked::Ended),
         };
-        if answer.is_err() {
-            self.orders.state.lock().watches.remove(&id);
-        }
-        answer.map_err(|reason| match reason.as_str() {
-            "" => {
+        let mut state = self.orders.state.lock();
+        state.answers.remove(&id);
+        if let Err(why) = &answer {
+            state.watches.remove(&id);
+            drop(state);
+            if !matches!(why, NotForked::Refused(_)) {
                 self.give_up();
-                "it did not answer in time and was killed".to_owned()
             }
-            _ => reason,
-        })
+        }
+        answer
     }
 
     /// Kills it: it is stuck. The next order finds it over.
     pub(crate) fn give_up(&self) {
         self.orders.state.lock().over = true;
         linux::end_messages(&self.orders.socket);
-        end(&mut self.child.lock());
+        self.body.lock().end();
     }
 
     #[cfg(test)]
     pub(crate) fn pid(&self) -> u32 {
-        self.child.lock().id()
+        match &*self.body.lock() {
+            Body::Child(child) => child.id(),
+            Body::InRealm(_) => 0,
+        }
     }
 }
 
@@ -298,49 +379,44 @@ impl Drop for Template {
 }
 
 impl Orders {
-    /// The answer to order `id`; an empty reason if none comes in time.
-    fn answer(&self, id: u64) -> Result<u32, String> {
+    /// The answer to order `id`.
+    fn answer(&self, id: u64) -> Result<(), NotForked> {
         let deadline = Instant::now() + FORK_TIMEOUT;
         let mut state = self.state.lock();
         loop {
-            if let Some(answer) = state.answers.remove(&id) {
-                return answer;
+            if let Some(Some(answer)) = state.answers.get(&id) {
+                return answer.clone();
             }
             if state.over {
-                return Err("it has ended".to_owned());
+                return Err(NotForked::Ended);
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return state.answers.remove(&id).unwrap_or(Err(String::new()));
+                return state.answers.get(&id).cloned().flatten().unwrap_or(Err(NotForked::Silent));
             }
         }
     }
 
     fn listen(&self) {
+        let mut strays = 0;
         while let Ok(Some((message, _))) = linux::receive_message(&self.socket) {
             let Some((kind, rest)) = message.split_first() else { break };
             let Some((id, rest)) = rest.split_first_chunk() else { break };
             let id = u64::from_le_bytes(*id);
             let number = rest.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
             let mut state = self.state.lock();
-            match (*kind, number) {
-                // An answer that nobody waits for is not kept.
-                (b'R', Some(pid)) if state.watches.contains_key(&id) => {
-                    state.answers.insert(id, Ok(pid as u32));
-                }
-                (b'E', _) if state.watches.contains_key(&id) => {
-                    let reason = String::from_utf8_lossy(rest).into_owned();
-                    state.answers.insert(id, Err(format!("it cannot fork: {reason}")));
-                }
-                (b'X', Some(status)) => {
-                    if let Some(watch) = state.watches.remove(&id) {
-                        watch.end_by(status);
-                    }
-                }
-                (b'R' | b'E', _) => {}
+            let told = match (*kind, number) {
+                (b'R', Some(_)) => state.answer(id, Ok(())),
+                (b'E', _) => state.answer(id, Err(NotForked::Refused(text_of(rest)))),
+                (b'X', Some(status)) => state.watches.remove(&id).map(|watch| watch.end_by(status)),
                 _ => break,
-            }
+            };
             drop(state);
             self.changed.notify_all();
+            // It may answer what nobody waits for any more, but not for ever.
+            strays += u32::from(told.is_none());
+            if strays > STRAYS_MAX {
+                break;
+            }
         }
         let mut state = self.state.lock();
         state.over = true;
@@ -376,10 +452,15 @@ fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command
     command
 }
 
-fn end(child: &mut Child) {
-    // Both fail only when it has ended, which is what is wanted.
-    _ = child.kill();
-    _ = child.wait();
+/// The same, to be started in a realm, with core and source as standard output
+/// and error.
+fn program(options: &TemplateOptions, realm: &Realm) -> Program {
+    let language = options.language;
+    let mut program = Program::new(&realm.interpreter().program);
+    program.arguments = language.arguments(Role::Template, CORE_FD, SOURCE_FD, &options.imports);
+    program.environment = language.environment(Role::Template, CORE_FD, &realm.packages(language));
+    program.directory = "/".into();
+    program
 }
 
 /// The first words of a template. Its end ends the waiting too.
@@ -399,13 +480,17 @@ fn parse_hello(message: Option<Vec<u8>>, language: Language) -> Result<Hello, Re
         return Err(Refusal::Serve(format!("it ended before it said anything; is this {wanted}?")));
     };
     let senseless = || Refusal::Serve("its first words make no sense".to_owned());
-    let reason = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     match message.split_first() {
         Some((b'H', rest)) => parse_facts(rest).ok_or_else(senseless),
-        Some((b'!', text)) => Err(Refusal::Serve(reason(text))),
+        Some((b'!', text)) => Err(Refusal::Serve(text_of(text))),
         Some((b'?', text)) => Err(parse_unforkable(text).map_or_else(senseless, Refusal::Fork)),
         _ => Err(senseless()),
     }
+}
+
+/// A template's own words, as many as people read.
+fn text_of(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(REASON_BYTES_MAX)]).into_owned()
 }
 
 fn parse_unforkable(text: &[u8]) -> Option<Unforkable> {
@@ -422,15 +507,15 @@ fn parse_facts(facts: &[u8]) -> Option<Hello> {
     let (digest, rest) = rest.split_first_chunk()?;
     let (huge_pages, rest) = rest.split_first_chunk()?;
     let mut texts = std::str::from_utf8(rest).ok()?.split('\0');
-    let interpreter = texts.next()?.to_owned();
+    let (interpreter, says) = (PathBuf::from(texts.next()?), texts.next()?.to_owned());
     let prefixes = texts.map(PathBuf::from).collect();
     let (layout, pid) = (Layout(*digest), u32::from_le_bytes(*pid));
     let huge_pages = i32::from_le_bytes(*huge_pages);
-    let hello = Hello { layout, huge_pages, pid, version: interpreter, prefixes };
-    (u16::from_le_bytes(*version) == VERSION).then_some(hello)
+    let is_ours = u16::from_le_bytes(*version) == VERSION && interpreter.is_absolute();
+    is_ours.then_some(Hello { layout, huge_pages, pid, interpreter, version: says, prefixes })
 }
 
-fn fork_message(id: u64, confinement: &Confinement, joins: usize) -> Vec<u8> {
+fn fork_message(id: u64, confinement: &Confinement, joins: usize, doors: usize) -> Vec<u8> {
     let mut message = vec![b'F'];
     message.extend(id.to_le_bytes());
     message.extend(confinement.setns_flags.to_le_bytes());
@@ -440,6 +525,7 @@ fn fork_message(id: u64, confinement: &Confinement, joins: usize) -> Vec<u8> {
     message.extend(flags.to_le_bytes());
     message.extend((confinement.rlimits.len() as u16).to_le_bytes());
     message.extend((joins as u16).to_le_bytes());
+    message.extend((doors as u16).to_le_bytes());
     message.extend((confinement.seccomp.len() as u32).to_le_bytes());
     for (resource, soft, hard) in &confinement.rlimits {
         message.extend(resource.to_le_bytes());

@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod brought;
 #[path = "../containers/control.rs"]
 mod control;
 #[path = "../containers/host.rs"]
@@ -33,9 +34,9 @@ use sandbox::process::Language;
 /// What the names of attacks have in them.
 const ATTACK: &str = "hostile::";
 /// So many there are at least.
-const ATTACKS_MIN: usize = 54;
+const ATTACKS_MIN: usize = 60;
 /// So many of them have a control.
-const CONTROLLED_MIN: usize = 34;
+const CONTROLLED_MIN: usize = 37;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));
@@ -46,11 +47,13 @@ type Named = (String, fn(Language), Language);
 fn cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
         // Names tell attacks apart: the bench counts them.
-        let own: [(&str, &[Case]); 7] = match language {
+        let own: [(&str, &[Case]); 9] = match language {
             Language::Python => [
                 (ATTACK, python::HOSTILE),
                 (ATTACK, network::HOSTILE),
                 (ATTACK, nested::HOSTILE),
+                (ATTACK, brought::HOSTILE),
+                ("", brought::CASES),
                 ("", python::CASES),
                 ("", warm::CASES),
                 ("", versions::PYTHON),
@@ -60,12 +63,14 @@ fn cases() -> Vec<Named> {
                 (ATTACK, node::HOSTILE),
                 (ATTACK, network::HOSTILE),
                 (ATTACK, nested::HOSTILE),
+                ("", brought::CASES),
                 ("", node::CASES),
                 ("", versions::NODE),
                 ("", &[]),
                 ("", &[]),
+                ("", &[]),
             ],
-            Language::Executable => [("", &[]); 7],
+            Language::Executable => [("", &[]); 9],
         };
         let named = move |module: &str, cases: &[Case]| -> Vec<Named> {
             let language_name = language.name().to_lowercase();

@@ -6,18 +6,48 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use objects::{Handle, Limits, TreeBuilder};
-use sandbox::process::{Functions, FunctionsOptions, Language, Runtime, RuntimeOptions, Weakness};
+use sandbox::process::{
+    Brought, Functions, FunctionsOptions, Language, Layers, Runtime, RuntimeOptions, Weakness,
+};
 use sandbox::{Call, Callees, Fault, Invoked, Sandbox as _, SandboxId, Spec};
 use store::Store;
 
 pub(crate) const CGROUP_NAME: &str = "sinew-functions";
 
 pub(crate) struct World {
-    pub(crate) store: Arc<Store>,
+    // Before what its instances look at.
     pub(crate) functions: Functions,
+    pub(crate) store: Arc<Store>,
     pub(crate) sources: Sources,
     /// Of every function.
     pub(crate) limits: Limits,
+    /// Where layers are written out, if there are any.
+    _layers: Option<tempfile::TempDir>,
+}
+
+/// A module of this name in a layer that a function brings.
+#[derive(Clone, Copy)]
+pub(crate) struct Module<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) source: &'a str,
+}
+
+impl Module<'_> {
+    /// The layer: with the module where its language looks for it.
+    fn layer(&self, language: Language, store: &Store) -> Handle {
+        let folder = |line: String, child: Handle| {
+            let tree: TreeBuilder = [store.keep_blob(line.as_bytes()), child].into_iter().collect();
+            store.keep_tree(tree.view())
+        };
+        let source = store.keep_blob(self.source.as_bytes());
+        match language {
+            Language::Node => {
+                let package = folder("f index.js\n".to_owned(), source);
+                folder("d node_modules\n".to_owned(), folder(format!("d {}\n", self.name), package))
+            }
+            Language::Python | Language::Executable => folder(format!("f {}.py\n", self.name), source),
+        }
+    }
 }
 
 /// A folder of packages that lasts for the test; not in `/tmp`, which
@@ -123,7 +153,34 @@ impl World {
         let store = new_store();
         let sources = sources(options.language);
         let functions = Functions::new(options, runtime(weakness).unwrap(), store.clone()).unwrap();
-        Self { store, functions, sources, limits: Limits::default() }
+        Self { functions, store, sources, limits: Limits::default(), _layers: None }
+    }
+
+    /// Where a template loads a module that functions bring; or why there is none.
+    pub(crate) fn bringing(
+        options: FunctionsOptions,
+        module: Module<'_>,
+        weakness: Weakness,
+    ) -> Result<Self, sandbox::Error> {
+        let (store, runtime) = (new_store(), runtime(weakness).unwrap());
+        let own = Functions::new(options.clone(), runtime.clone(), store.clone())?;
+        // Not in /tmp, which containers have of their own.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let layers = Layers::open(folder.path().join("layers"), store.clone(), 1 << 20).unwrap();
+        let brought = Brought {
+            layers: vec![module.layer(options.language, &store)],
+            interpreter: own.interpreter().unwrap(),
+            memory_bytes: 256 << 20,
+        };
+        let options = FunctionsOptions {
+            imports: vec![module.name.to_owned()],
+            layers: Some(Arc::new(layers)),
+            brought: Some(brought),
+            ..options
+        };
+        let sources = sources(options.language);
+        let functions = Functions::new(options, runtime, store.clone())?;
+        Ok(Self { functions, store, sources, limits: Limits::default(), _layers: Some(folder) })
     }
 
     /// With so much memory for each function.

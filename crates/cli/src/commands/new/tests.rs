@@ -14,6 +14,7 @@ fn what_is_written_is_a_function_of_that_name() {
         let expected = match language {
             Language::Python => "python",
             Language::Node => "node",
+            Language::Java => "java",
             Language::Wasm => "wasm",
             _ => "executable",
         };

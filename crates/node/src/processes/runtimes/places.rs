@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use objects::Handle;
 use parking_lot::Mutex;
 use sandbox::Fault;
 use sandbox::process::{Functions, Language};
@@ -31,11 +32,32 @@ pub(super) struct Places {
     bytes_max: u64,
 }
 
+/// What a template has loaded, so that its functions need not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Wanted {
+    /// Modules; those of the node's own interpreter if functions bring none.
+    pub(super) imports: Vec<String>,
+    /// The layers that functions bring and the modules are looked for in first.
+    /// None without imports: what a plain template is, is the same for all.
+    pub(super) layers: Vec<Handle>,
+}
+
+impl Wanted {
+    pub(super) fn new(imports: Vec<String>, layers: Vec<Handle>) -> Self {
+        let layers = if imports.is_empty() { Vec::new() } else { layers };
+        Self { imports, layers }
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        self.imports.is_empty()
+    }
+}
+
 /// A place for a runtime.
 pub(super) struct Place {
     pub(super) number: u64,
     pub(super) language: Language,
-    pub(super) imports: Vec<String>,
+    pub(super) wanted: Wanted,
     pub(super) begun: Mutex<Begun>,
     last_use: AtomicU64,
     /// When an instance was last asked for.
@@ -54,15 +76,17 @@ pub(super) enum Begun {
     No,
     Yes(Arc<Functions>),
     Failed(Instant, Fault),
+    /// What functions bring is loaded by themselves.
+    NotBrought,
     Over,
 }
 
 impl Place {
-    fn new(number: u64, language: Language, imports: Vec<String>) -> Arc<Self> {
+    fn new(number: u64, language: Language, wanted: Wanted) -> Arc<Self> {
         Arc::new(Self {
             number,
             language,
-            imports,
+            wanted,
             begun: Mutex::default(),
             last_use: AtomicU64::new(0),
             used_at: Mutex::new(Instant::now()),
@@ -73,15 +97,13 @@ impl Place {
 
     /// Counts the memory of its template, which has just been started.
     pub(super) fn measure(&self, functions: &Functions) {
-        if self.imports.is_empty() {
+        if self.wanted.is_nothing() {
             return;
         }
-        // Where instances are started one by one there is no template.
-        let Ok(pid) = functions.template_pid() else { return };
-        match linux::anonymous_bytes(pid) {
+        match functions.template_bytes() {
             Ok(bytes) => self.bytes.store(bytes, Ordering::Relaxed),
             Err(error) => {
-                let imports = self.imports.join(", ");
+                let imports = self.wanted.imports.join(", ");
                 warn!(
                     "the memory of the template with {imports} cannot be read, and is not counted: {error}"
                 );
@@ -107,7 +129,7 @@ impl Place {
         !is_held
             && self.begun.try_lock().is_some_and(|begun| match &*begun {
                 Begun::Yes(functions) => functions.sandboxes() == 0,
-                Begun::No | Begun::Failed(..) | Begun::Over => true,
+                Begun::No | Begun::Failed(..) | Begun::NotBrought | Begun::Over => true,
             })
     }
 
@@ -120,37 +142,43 @@ impl Places {
     pub(super) fn new(bytes_max: u64) -> Self {
         let all = Language::ALL.into_iter().zip(0..);
         let by_number: BTreeMap<_, _> =
-            all.map(|(language, number)| (number, Place::new(number, language, Vec::new()))).collect();
+            all.map(|(language, number)| (number, Place::new(number, language, Wanted::default()))).collect();
         let next = by_number.len() as u64;
         Self { by_number, next, uses: 0, is_over: false, bytes_max }
     }
 
-    /// The runtime with these imports, and others that had to go for it;
-    /// without imports if there is no room.
+    /// The runtime that has loaded this, and others that had to go for it; the
+    /// plain one if there is no room.
     pub(super) fn get(
         &mut self,
         language: Language,
-        imports: &[String],
+        wanted: &Wanted,
     ) -> (Option<Arc<Place>>, Vec<Arc<Place>>) {
-        let with = |imports: &[String], places: &BTreeMap<u64, Arc<Place>>| {
-            let mut places = places.values();
-            places.find(|place| place.language == language && place.imports == imports).cloned()
-        };
         self.uses += 1;
         let mut gone = Vec::new();
-        let found = with(imports, &self.by_number).or_else(|| {
+        let found = self.find(language, wanted).or_else(|| {
             gone = self.make_room()?;
-            let place = Place::new(self.next, language, imports.to_vec());
+            let place = Place::new(self.next, language, wanted.clone());
             self.next += 1;
             self.by_number.insert(place.number, Arc::clone(&place));
             Some(place)
         });
-        let found = found.or_else(|| with(&[], &self.by_number));
+        let found = found.or_else(|| self.plain(language));
         if let Some(place) = &found {
             place.last_use.store(self.uses, Ordering::Relaxed);
             *place.used_at.lock() = Instant::now();
         }
         (found, gone)
+    }
+
+    /// The runtime of a language that has loaded nothing.
+    pub(super) fn plain(&self, language: Language) -> Option<Arc<Place>> {
+        self.find(language, &Wanted::default())
+    }
+
+    fn find(&self, language: Language, wanted: &Wanted) -> Option<Arc<Place>> {
+        let mut places = self.by_number.values();
+        places.find(|place| place.language == language && place.wanted == *wanted).cloned()
     }
 
     /// Room for one more with imports, and those that were taken out for it; none
@@ -173,7 +201,7 @@ impl Places {
 
     /// Those with imports.
     fn dedicated(&self) -> impl Iterator<Item = &Arc<Place>> {
-        self.by_number.values().filter(|place| !place.imports.is_empty())
+        self.by_number.values().filter(|place| !place.wanted.is_nothing())
     }
 
     /// Of these, the ones that nobody would miss, beginning with the one that

@@ -6,10 +6,13 @@ use std::sync::atomic::Ordering;
 use super::places::DEDICATED_IDLE;
 use super::*;
 
+fn wanted(imports: &[&str]) -> Wanted {
+    Wanted::new(imports.iter().map(|&name| name.to_owned()).collect(), Vec::new())
+}
+
 /// The place, and the imports of those that went for it.
 fn get(places: &mut Places, imports: &[&str]) -> (Arc<Place>, Vec<String>) {
-    let imports: Vec<String> = imports.iter().map(|&name| name.to_owned()).collect();
-    let (found, gone) = places.get(Language::Python, &imports);
+    let (found, gone) = places.get(Language::Python, &wanted(imports));
     (found.unwrap(), all(&gone))
 }
 
@@ -23,7 +26,7 @@ fn with_template(places: &mut Places, name: &str, bytes: u64) {
 }
 
 fn imports(place: &Place) -> String {
-    place.imports.join(" ")
+    place.wanted.imports.join(" ")
 }
 
 #[test]
@@ -34,8 +37,25 @@ fn functions_with_the_same_imports_share_a_runtime() {
     assert_eq!((imports(&plain), imports(&numbers)), (String::new(), "numpy pandas".to_owned()));
     assert_eq!(get(&mut places, &["numpy", "pandas"]).0.number, numbers.number);
     assert_ne!(get(&mut places, &["numpy"]).0.number, numbers.number);
-    let (other, _) = places.get(Language::Node, &["numpy".to_owned()]);
+    let (other, _) = places.get(Language::Node, &wanted(&["numpy"]));
     assert_eq!(other.unwrap().language, Language::Node);
+}
+
+#[test]
+fn what_functions_bring_tells_runtimes_apart() {
+    let mut places = Places::new(100);
+    let layer = |name: &[u8]| Handle::literal(name).unwrap();
+    let mut bringing = |imports: &[&str], layers: &[&[u8]]| {
+        let layers = layers.iter().map(|name| layer(name)).collect();
+        let wanted = Wanted::new(imports.iter().map(|&name| name.to_owned()).collect(), layers);
+        places.get(Language::Python, &wanted).0.unwrap().number
+    };
+    let plain = bringing(&["numpy"], &[]);
+    let one = bringing(&["numpy"], &[b"1.26"]);
+    assert!(one != plain && one == bringing(&["numpy"], &[b"1.26"]));
+    assert!(![plain, one].contains(&bringing(&["numpy"], &[b"2.3"])));
+    // Without imports nothing of it is loaded before the fork.
+    assert_eq!(bringing(&[], &[b"1.26"]), bringing(&[], &[]));
 }
 
 #[test]
@@ -62,7 +82,7 @@ fn one_that_is_in_use_stays() {
     let held: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| get(&mut places, &[name]).0).collect();
     // There is no room: its imports are its own matter.
     let (found, gone) = get(&mut places, &["e"]);
-    assert!(found.imports.is_empty() && gone.is_empty());
+    assert!(found.wanted.imports.is_empty() && gone.is_empty());
     drop(held);
     let (found, gone) = get(&mut places, &["e"]);
     assert_eq!((imports(&found), gone), ("e".to_owned(), vec!["a".to_owned()]));
@@ -83,7 +103,7 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
     };
     let memory = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 16 };
     let runtimes = Runtimes::new(options, Arc::new(Store::open(memory).unwrap()));
-    let check = |name: &str| runtimes.check_imports(Language::Python, vec!["json".into(), name.into()]);
+    let check = |name: &str| runtimes.check_imports(Language::Python, wanted(&["json", name]));
     let refused = check("no_such_module").unwrap_err();
     assert!(refused.detail.contains("`imports`") && refused.detail.contains("no_such_module"), "{refused}");
     assert!(runtimes.loadable.lock().is_empty());
@@ -99,7 +119,7 @@ fn templates_have_a_share_of_the_memory() {
     large.bytes.store(100, Ordering::Relaxed);
     assert_eq!(places.bytes(), 100);
     // While it is in use there is no room for another one, and then it goes for that.
-    assert!(get(&mut places, &["other"]).0.imports.is_empty());
+    assert!(get(&mut places, &["other"]).0.wanted.imports.is_empty());
     drop(large);
     let (other, gone) = get(&mut places, &["other"]);
     assert_eq!((imports(&other), gone), ("other".to_owned(), vec!["large".to_owned()]));

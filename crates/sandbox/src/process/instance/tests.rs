@@ -75,6 +75,7 @@ fn what_keeps_a_child_from_being_confined_is_told() {
             imports: Vec::new(),
             start_timeout: Duration::from_secs(60),
             may_fork: true,
+            realm: None,
         };
         let nursery = Nursery::new(options).unwrap();
         let open = |path| std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();

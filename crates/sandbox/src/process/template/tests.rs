@@ -15,6 +15,7 @@ fn options(imports: &[&str]) -> TemplateOptions {
         imports: imports.iter().map(|&name| name.to_owned()).collect(),
         start_timeout: Duration::from_secs(60),
         may_fork: true,
+        realm: None,
     }
 }
 
@@ -152,4 +153,35 @@ fn the_heap_is_in_huge_pages_where_there_are_any() {
     let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
     let kib: i32 = line.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(count >= 5 && kib >= count * 2048, "{count} pages, {kib} KiB");
+}
+
+#[test]
+fn one_that_only_says_what_nobody_asked_is_given_up() {
+    let (socket, other) = linux::message_pair().unwrap();
+    let orders = Arc::new(Orders { socket, state: Mutex::default(), changed: Condvar::new() });
+    let (own, _peer) = UnixStream::pair().unwrap();
+    let watch = Watch::new(own);
+    {
+        let mut state = orders.state.lock();
+        state.answers.insert(7, None);
+        state.watches.insert(7, watch.clone());
+    }
+    let listening = orders.clone();
+    let reader = std::thread::spawn(move || listening.listen());
+    let word = |kind: u8, id: u64| [&[kind][..], &id.to_le_bytes(), &[0; 4]].concat();
+    let say = |word: &[u8]| linux::send_message(&other, word, &[]).is_ok();
+    assert!(say(&word(b'R', 7)));
+    assert_eq!(orders.answer(7), Ok(()));
+    // Late words, and words about others, are few.
+    for id in 0..100 {
+        assert!(say(&word(b'X', 1000 + id)) && say(&word(b'E', 7)));
+    }
+    assert!(!orders.state.lock().over && watch.ended().is_none());
+    assert_eq!(orders.answer(7), Ok(()), "an answer stands");
+    // Who is given up is not read any more.
+    linux::limit_sending(&other, Duration::from_millis(100)).unwrap();
+    while !orders.state.lock().over {
+        say(&word(b'R', 7));
+    }
+    reader.join().unwrap();
 }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Java functions, compiled when they are deployed.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::functions::is_root;
+use super::{Node, home};
+
+const MANIFEST: &str = r#"
+[functions.shop]
+runtime = "java"
+handler = "shop.Shop"
+
+[functions.plain]
+runtime = "java"
+handler = "shop.Plain::sum"
+
+[functions.bytes]
+runtime = "java"
+handler = "shop.Bytes"
+
+[functions.other]
+runtime = "python"
+handler = "other.handler"
+"#;
+
+const SHOP: &str = r#"package shop;
+
+import com.amazonaws.services.lambda.runtime.*;
+import java.util.List;
+
+public class Shop implements RequestHandler<Shop.Order, Shop.Bill> {
+    public record Item(String name, int count) {}
+    public static class Order {
+        private List<Item> items;
+        public boolean fails;
+        public void setItems(List<Item> items) { this.items = items; }
+    }
+    public static class Bill {
+        public final int total;
+        public Bill(int total) { this.total = total; }
+        public String getText() { return "\u00e9 \"" + total + '"'; }
+    }
+    private int calls = 0;
+
+    @Override
+    public Bill handleRequest(Order order, Context context) {
+        context.getLogger().log("call " + ++calls + " of " + context.getFunctionName() + " " + context.getMemoryLimitInMB());
+        if (order.fails) throw new IllegalStateException("no shop today");
+        return new Bill(order.items.stream().mapToInt(Item::count).sum());
+    }
+}
+"#;
+
+const PLAIN: &str = r#"package shop;
+
+import java.util.Map;
+
+class Plain {
+    private final int one = 1;
+    Object sum(Map<String, Object> event, com.amazonaws.services.lambda.runtime.Context context) {
+        Object doubled = sinew.Sinew.call("other", Map.of("n", event.get("n")));
+        return Map.of("statusCode", 201, "headers", Map.of("X-A", "b"), "body", "" + doubled + one);
+    }
+}
+"#;
+
+const BYTES: &str = r#"package shop;
+
+import com.amazonaws.services.lambda.runtime.*;
+import java.io.*;
+
+public class Bytes implements RequestStreamHandler {
+    @Override
+    public void handleRequest(InputStream in, OutputStream out, Context context) throws IOException {
+        in.transferTo(out);
+    }
+}
+"#;
+
+#[test]
+fn classes_are_compiled_called_and_told_where_they_fail() {
+    let jdk = Command::new("javac").arg("--version").output();
+    if !is_root() || !jdk.is_ok_and(|told| told.status.success()) {
+        return eprintln!("skipped: needs root, and a JDK (openjdk-17-jdk-headless)");
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = home.path().join("source");
+    std::fs::create_dir_all(folder.join("shop")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    write("sinew.toml", MANIFEST);
+    write("shop/Shop.java", SHOP);
+    write("shop/Plain.java", PLAIN);
+    write("shop/Bytes.java", BYTES);
+    write("other.py", "def handler(event):\n    return event['n'] * 2\n");
+    let deploy = || {
+        let mut command = node.command(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
+        command.env("XDG_CACHE_HOME", home.path().join("cache")).output().unwrap()
+    };
+    let deployed = deploy();
+    assert!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
+    let order = json!({"items": [{"name": "a", "count": 2}, {"name": "b", "count": 3}], "more": null});
+    for call in [1, 2] {
+        assert_eq!(node.call("shop", &order), (200, json!({"total": 5, "text": "\u{e9} \"5\""})));
+        let logs = node.ok(&["logs", "shop", "-n", "1"]);
+        assert!(logs.contains(&format!("call {call} of shop 256")), "{logs}");
+    }
+    let (status, problem) = node.call("shop", &json!({"fails": true}));
+    assert_eq!(status, 500);
+    let told = problem["detail"].as_str().unwrap();
+    assert!(told.contains("java.lang.IllegalStateException: no shop today"), "{told}");
+    assert!(told.contains("(Shop.java:23)") && !told.contains("sinew."), "{told}");
+    let (status, problem) = node.call("shop", &json!({"items": 1}));
+    assert!(status == 500 && problem["detail"].as_str().unwrap().contains("the event has 1"), "{problem}");
+    let answer = node.http("POST /function/plain", b"{\"n\": 21}");
+    assert!(answer.starts_with("HTTP/1.1 201") && answer.contains("x-a: b"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n421"), "{answer}");
+    assert!(node.http("POST /function/bytes", b"as it is").ends_with("\r\n\r\nas it is"));
+    // The same sources are the same function.
+    let again = String::from_utf8(deploy().stdout).unwrap();
+    assert_eq!(again.matches("\"changed\":false").count(), 4, "{again}");
+    write("shop/Plain.java", &PLAIN.replace("one = 1;", "one = ;"));
+    let refused = deploy();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("Plain.java:6: error"), "{told}");
+    write("shop/Plain.java", &PLAIN.replace("Object sum(", "Object product("));
+    let told = String::from_utf8_lossy(&deploy().stderr).into_owned();
+    assert!(told.contains("shop.Plain has no method sum"), "{told}");
+    assert_eq!(node.call("shop", &order).0, 200, "what served before still does");
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When the event loop looks for what comes next before it sleeps.
+//!
+//! Functions that call each other take turns: whoever asks sleeps until the
+//! answer is there, and so does the node between them. To wake a thread on a
+//! processor that is idle takes longer than most of what the node does for a
+//! call. So where one request is under way whose functions call each other
+//! ([`Traffic::is_one_chain`]), and events follow each other quickly, the loop
+//! stays awake for [`PATIENCE_NS`] after each.
+//!
+//! It is to cost nobody anything: other requests find the loop as it is
+//! without, and where somebody else wants the processor it is left to them for
+//! [`RESPITE_NS`].
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// It looks for so long after an event.
+const PATIENCE_NS: u64 = 200_000;
+/// An event that comes so soon after another one lets expect the next one soon: it
+/// came without looking, which takes longer.
+const QUICK_NS: u64 = 2 * PATIENCE_NS;
+/// Between two looks without an event the thread runs all the time, unless the
+/// processor is taken away from it for as long as this. Instances of the chain
+/// itself are put there for a moment now and then, and are gone sooner.
+const TAKEN_NS: u64 = 300_000;
+/// How long it does not look then.
+const RESPITE_NS: u64 = 10_000_000;
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    /// In instances, or waiting for one.
+    applications: AtomicUsize,
+    /// Calls of functions by functions; most are among the applications.
+    nested: AtomicUsize,
+}
+
+impl Traffic {
+    pub(crate) fn comes(&self) {
+        self.applications.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn goes(&self) {
+        self.applications.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn asks(&self) {
+        self.nested.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_told(&self) {
+        self.nested.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether all that is under way are calls that one request has led to, and
+    /// there are any.
+    pub(super) fn is_one_chain(&self) -> bool {
+        let nested = self.nested.load(Ordering::Relaxed);
+        nested > 0 && self.applications.load(Ordering::Relaxed) <= nested + 1
+    }
+}
+
+/// A moment: on the clock, and in the time of its processor that the thread had.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moment {
+    pub(super) ns: u64,
+    pub(super) cpu_ns: u64,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        Self { ns: linux::monotonic_ns(), cpu_ns: linux::thread_cpu_ns() }
+    }
+}
+
+/// Whether the loop looks now.
+#[derive(Debug, Default)]
+pub(super) struct Vigil {
+    is_awake: bool,
+    /// When an instance last said something.
+    event_ns: u64,
+    looked: Moment,
+    not_before_ns: u64,
+}
+
+impl Vigil {
+    /// An instance has said something. Whether the loop is to begin to look.
+    pub(super) fn event(&mut self, now: Moment, traffic: &Traffic) -> bool {
+        let is_quick = now.ns - self.event_ns < QUICK_NS;
+        self.event_ns = now.ns;
+        if self.is_awake || !is_quick || now.ns < self.not_before_ns || !traffic.is_one_chain() {
+            return false;
+        }
+        self.looked = now;
+        self.is_awake = true;
+        true
+    }
+
+    /// The loop has looked. Whether it is to look again.
+    pub(super) fn goes_on(&mut self, now: Moment, traffic: &Traffic) -> bool {
+        let ran_ns = now.cpu_ns - self.looked.cpu_ns;
+        let is_taken = now.ns - self.looked.ns > ran_ns + TAKEN_NS;
+        if is_taken {
+            self.not_before_ns = now.ns + RESPITE_NS;
+        }
+        self.looked = now;
+        self.is_awake = !is_taken && now.ns - self.event_ns < PATIENCE_NS && traffic.is_one_chain();
+        self.is_awake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Moment {
+        Moment { ns: 1_000_000_000 + us * 1000, cpu_ns: us * 1000 }
+    }
+
+    /// One request whose function has called another one.
+    fn chain() -> Traffic {
+        let traffic = Traffic::default();
+        traffic.comes();
+        traffic.asks();
+        traffic.comes();
+        traffic
+    }
+
+    #[test]
+    fn it_stays_awake_while_events_follow_each_other_quickly() {
+        let (mut vigil, traffic) = (Vigil::default(), chain());
+        assert!(!vigil.event(at(0), &traffic), "nothing is known of the next one");
+        assert!(vigil.event(at(80), &traffic));
+        assert!(!vigil.event(at(150), &traffic), "it is awake already");
+        assert!(vigil.goes_on(at(340), &traffic));
+        assert!(!vigil.goes_on(at(360), &traffic), "200 µs after the last event it sleeps");
+        assert!(vigil.event(at(500), &traffic), "that had to be woken, and came soon all the same");
+        assert!(!vigil.goes_on(at(701), &traffic));
+        assert!(!vigil.event(at(901), &traffic), "that took too long");
+        assert!(vigil.event(at(1000), &traffic));
+    }
+
+    #[test]
+    fn it_sleeps_where_others_are_under_way() {
+        let (mut vigil, traffic) = (Vigil::default(), chain());
+        vigil.event(at(0), &traffic);
+        assert!(vigil.event(at(80), &traffic));
+        traffic.comes();
+        assert!(!vigil.goes_on(at(90), &traffic), "a request of another client");
+        assert!(!vigil.event(at(100), &traffic));
+        traffic.goes();
+        assert!(vigil.event(at(110), &traffic));
+        traffic.is_told();
+        traffic.goes();
+        assert!(!vigil.goes_on(at(120), &traffic), "nobody waits for another function any more");
+    }
+
+    #[test]
+    fn it_leaves_the_processor_to_whoever_takes_it() {
+        let (mut vigil, traffic) = (Vigil::default(), chain());
+        vigil.event(at(0), &traffic);
+        assert!(vigil.event(at(80), &traffic));
+        let without = |us| Moment { ns: at(us).ns, cpu_ns: at(81).cpu_ns };
+        assert!(vigil.goes_on(without(180), &traffic), "for a moment, by an instance of the chain");
+        vigil.event(at(300), &traffic);
+        assert!(!vigil.goes_on(Moment { ns: at(482).ns, ..without(81) }, &traffic), "for 301 µs");
+        assert!(!vigil.event(at(500), &traffic) && !vigil.event(at(550), &traffic));
+        vigil.event(at(10_500), &traffic);
+        assert!(vigil.event(at(10_600), &traffic), "10 ms later it tries again");
+    }
+}

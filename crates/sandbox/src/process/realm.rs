@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A container for a template that loads what a function brings, and in which
+//! the containers of its instances are made.
+//!
+//! A template enters containers, so that what it loads must be trusted with all
+//! that it can enter. Packages of a function are trusted by nobody but that
+//! function. So this one has users and process numbers of its own, and the
+//! containers of functions that bring the same packages are the only ones in
+//! them: it has rights over these, and over nothing else. It is confined like any
+//! other code but that it may enter what it is given, and become one of the users
+//! of containers.
+//!
+//! What it says is not believed: where the interpreter lies the node knows from
+//! its own template, and of what a child became it hears from the child. It can
+//! spoil instances of those functions, which the same packages could as well.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::contained::{bounds, rootfs};
+use super::container::{Container, Process, Program};
+use super::language::Language;
+use super::layers::{Layer, Layers};
+use super::options::{Brought, Interpreter, Room};
+use super::recipe;
+use super::runtime::Runtime;
+
+/// The home of a template that is not trusted.
+#[derive(Debug)]
+pub(crate) struct Realm {
+    container: Container,
+    /// As the node's own template knows.
+    interpreter: Interpreter,
+    /// What it sees of the functions' files.
+    layers: Vec<Arc<Layer>>,
+}
+
+impl Realm {
+    /// A realm whose template finds what is brought where functions find it.
+    ///
+    /// # Errors
+    /// Why it cannot be made here.
+    pub(crate) fn new(
+        runtime: &Runtime,
+        language: Language,
+        brought: &Brought,
+        layers: &Layers,
+        room: Room,
+    ) -> Result<Self, String> {
+        let held = brought.layers.iter().map(|tree| layers.get(*tree)).collect::<Result<Vec<_>, _>>();
+        let held = held.map_err(|fault| fault.detail)?;
+        let interpreter = brought.interpreter.clone();
+        let made = runtime.prepare_realm(&rootfs(&interpreter.prefixes, room.tmp_bytes), &bounds(room));
+        let container = made.map_err(|error| error.to_string())?;
+        let attached = container.attach(&recipe::layer_binds(language, &held));
+        attached.map_err(|error| error.to_string())?;
+        Ok(Self { container, interpreter, layers: held })
+    }
+
+    pub(super) fn container(&self) -> &Container {
+        &self.container
+    }
+
+    /// What runs in it.
+    pub(crate) fn interpreter(&self) -> &Interpreter {
+        &self.interpreter
+    }
+
+    /// The folders that the template looks for modules in, as it sees them.
+    pub(crate) fn packages(&self, language: Language) -> Vec<PathBuf> {
+        recipe::layer_folders(language, self.layers.len())
+    }
+
+    /// Memory that is charged to the template, zero where that is not known.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        // What cannot be read is not counted.
+        self.container.usage().map_or(0, |usage| usage.memory_bytes)
+    }
+
+    /// Whether all in it has ended, instances too.
+    pub(crate) fn is_over(&self) -> bool {
+        linux::wait_readable(self.container.pidfd(), Duration::ZERO).unwrap_or(true)
+    }
+
+    /// Starts the template, with these as its standard streams.
+    pub(super) fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {
+        self.container.run(program, stdio).map_err(|error| error.to_string())
+    }
+}

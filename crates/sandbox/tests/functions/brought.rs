@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Templates that load what functions bring: each is confined itself, and has
+//! rights over nothing but the containers of its own instances.
+
+use std::time::Duration;
+
+use sandbox::process::{FunctionsOptions, Language, Weakness};
+use sandbox::{Error, Sandbox as _};
+
+use crate::Case;
+use crate::control::{control, look_alike};
+use crate::world::{Module, World, apply, attempt, options};
+
+/// In both languages.
+pub(crate) const CASES: &[Case] = &[
+    ("brought_modules_are_loaded_once", loaded_once),
+    ("brought_modules_that_cannot_be_forked", cannot_be_forked),
+    ("brought_templates_that_die", templates_that_die),
+];
+
+pub(crate) const HOSTILE: &[Case] = &[
+    ("brought_module_becomes_root", becomes_root),
+    ("brought_module_leaves", leaves),
+    ("brought_module_lies_about_folders", lies_about_folders),
+    ("brought_module_never_ends", never_ends),
+    ("brought_module_takes_all", takes_all),
+    ("brought_module_serves_itself", serves_itself),
+];
+
+/// A module that draws a number when it is loaded, and a function that tells it.
+fn drawing(language: Language) -> (Module<'static>, &'static str) {
+    match language {
+        Language::Node => (
+            Module {
+                name: "mine",
+                source: "exports.drawn = require('crypto').randomUUID() + process.hrtime.bigint();",
+            },
+            "const { drawn } = require('mine');\nexports.apply = () => Buffer.from(drawn);",
+        ),
+        Language::Python | Language::Executable => (
+            Module { name: "mine", source: "import os\ndrawn = os.urandom(16).hex()\n" },
+            "import mine\ndef apply(x): return mine.drawn.encode()",
+        ),
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn loaded_once(language: Language) {
+    let (module, tell) = drawing(language);
+    let world = World::bringing(options(language), module, Weakness::NONE).unwrap();
+    assert_eq!(world.functions.why_cold(), None);
+    let (first, second) = (text(world.run(tell).unwrap()), text(world.run(tell).unwrap()));
+    assert_eq!(first, second, "it was loaded after the fork");
+    assert!(world.functions.template_bytes().unwrap() > 1 << 20);
+    world.assert_others_are_served();
+    // Whoever brings it to another template has it loaded there.
+    let other = World::bringing(options(language), module, Weakness::NONE).unwrap();
+    assert_ne!(text(other.run(tell).unwrap()), first);
+    drop(other);
+    if language == Language::Node {
+        return;
+    }
+    // An instance is confined as one of any other template.
+    let status = "return open('/proc/self/status').read().encode()";
+    let facts = |world: &World| -> Vec<String> {
+        let told = world.says(status);
+        let wanted = [
+            "Groups:",
+            "NSpid",
+            "CapInh:",
+            "CapPrm:",
+            "CapEff:",
+            "CapBnd:",
+            "CapAmb:",
+            "NoNewPrivs:",
+            "Seccomp:",
+        ];
+        told.lines()
+            .filter(|line| wanted.iter().any(|name| line.starts_with(name)))
+            .map(str::to_owned)
+            .collect()
+    };
+    let plain = World::new(language);
+    let (brought, usual) = (facts(&world), facts(&plain));
+    assert_eq!(brought, usual);
+    assert!(brought.contains(&"CapEff:\t0000000000000000".to_owned()), "{brought:?}");
+    for lines in [
+        "check(libc.setuid(0))",
+        "check(libc.setns(os.open('/proc/self/ns/mnt', os.O_RDONLY), 0))",
+        "check(libc.unshare(0x10000000))",
+        "open('/usr/mine', 'w')",
+        "open('/proc/1/mem', 'rb')",
+    ] {
+        let (brought, usual) = (world.says(&attempt(lines)), plain.says(&attempt(lines)));
+        assert!(brought.starts_with("refused") && brought == usual, "{lines}: {brought}, as usual {usual}");
+    }
+    // And held to its own memory, not that of the template.
+    let fault = world.run(&apply("x = bytearray(300 << 20)\nreturn b''")).unwrap_err();
+    assert_eq!(fault.code, objects::FailureCode::Memory, "{fault}");
+}
+
+fn cannot_be_forked(language: Language) {
+    let source = match language {
+        Language::Node => "setInterval(() => {}, 1000); require('net').createServer().listen(8123);",
+        _ => "import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n",
+    };
+    let refused = World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE);
+    assert!(matches!(refused.err(), Some(Error::NotBrought(_))));
+    let missing =
+        World::bringing(options(language), Module { name: "mine", source: "syntax error" }, Weakness::NONE);
+    let why = missing.err().unwrap().to_string();
+    assert!(why.contains("cannot import mine") && why.contains("SyntaxError"), "{why}");
+}
+
+/// The template is killed from within, by what it had loaded.
+fn templates_that_die(language: Language) {
+    let (source, tell) = match language {
+        Language::Node => (
+            "exports.drawn = String(process.hrtime.bigint());",
+            "const { drawn } = require('mine');\nexports.apply = () => Buffer.from(drawn);",
+        ),
+        _ => (
+            "import os, time\ndrawn = str(time.monotonic_ns())\n\
+             class Slow:\n    pass\n",
+            "import mine\ndef apply(x): return mine.drawn.encode()",
+        ),
+    };
+    let world = World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE).unwrap();
+    let lives = world.created(tell);
+    let first = text(world.invoke(lives, tell, b"").unwrap());
+    world.functions.end_template();
+    // Those that were forked live on, and others are forked from the next one.
+    assert_eq!(text(world.invoke(lives, tell, b"").unwrap()), first);
+    let next = text(world.run(tell).unwrap());
+    assert_ne!(next, first);
+    assert_eq!(text(world.run(tell).unwrap()), next);
+    assert_eq!(text(world.invoke(lives, tell, b"").unwrap()), first);
+    world.end(lives);
+    assert!(!world.functions.is_over());
+}
+
+/// What the module of these lines says that it has seen, of each attempt.
+fn seen(attempts: &[&str], weakness: Weakness) -> Vec<String> {
+    let mut source = "import ctypes, os, signal, socket, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+         def check(result):\n    if result == -1: raise OSError(ctypes.get_errno(), 'refused')\n    return result\n\
+         seen = []\n"
+        .to_owned();
+    for lines in attempts {
+        let body: String = lines.lines().map(|line| format!("    {line}\n")).collect();
+        source += &format!(
+            "try:\n{body}    seen.append('done')\nexcept OSError as error:\n    seen.append('refused %d' % error.errno)\n"
+        );
+    }
+    let module = Module { name: "mine", source: &source };
+    let world = World::bringing(options(Language::Python), module, weakness).unwrap();
+    world.says("import mine\nreturn '\\n'.join(mine.seen).encode()").lines().map(str::to_owned).collect()
+}
+
+fn becomes_root(_: Language) {
+    // In another process: the module is to be loaded in the end.
+    let child = |lines: &str| {
+        format!(
+            "pid = os.fork()\nif pid == 0:\n    try:\n        {lines}\n        os._exit(0)\n    except OSError as error:\n        os._exit(error.errno)\n\
+             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\nif status: raise OSError(status, 'refused')"
+        )
+    };
+    let root = [child("os.setuid(0)"), child("os.setgid(0)"), child("os.setuid(0x7fffffff)")];
+    let more = [child("os.setgroups([0])"), child("os.setresuid(0, 0, 0)"), child("os.setreuid(0, 0)")];
+    let all: Vec<&str> = root.iter().chain(&more).map(String::as_str).collect();
+    let told = seen(&all, Weakness::NONE);
+    assert!(told.len() == all.len() && told.iter().all(|one| one.starts_with("refused")), "{told:?}");
+    // It may become users of containers, or nothing could be forked.
+    let first: Vec<&str> = root.iter().take(2).map(String::as_str).collect();
+    let told = seen(&first, Weakness::ANY_USER);
+    control(told == ["done", "done"], format!("{told:?}"));
+}
+
+fn leaves(_: Language) {
+    let attempts = [
+        "check(libc.unshare(0x00020000))",
+        "check(libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))",
+        "check(libc.umount2(b'/layers/0', 2))",
+        "os.chroot('/tmp')",
+        "check(libc.sethostname(b'mine', 4))",
+        "check(libc.ptrace(16, 1, 0, 0))",
+        "os.kill(1, signal.SIGKILL)",
+        "open('/proc/1/mem', 'rb')",
+        "os.listdir('/proc/1/fd')",
+        "open('/layers/0/mine.py', 'w')",
+        "open('/usr/mine', 'w')",
+        "open('/etc/shadow')",
+        "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+        "socket.create_connection(('192.0.2.1', 80), 1)",
+        "socket.create_connection(('127.0.0.1', 8080), 1)",
+        "check(libc.syscall(321, 0, 0, 0))",
+        "check(libc.syscall(425, 1, 0))",
+    ];
+    let told = seen(&attempts, Weakness::NONE);
+    for (lines, one) in attempts.iter().zip(&told) {
+        assert!(one.starts_with("refused"), "{lines}: {one}");
+    }
+    assert_eq!(told.len(), attempts.len());
+    // What it holds over its own realm, the filter keeps it from using.
+    let told = seen(&attempts[..2], Weakness::ANY_CALL);
+    control(told == ["done", "done"], format!("{told:?}"));
+}
+
+/// A template says where its interpreter lies, and containers see these folders.
+fn lies_about_folders(language: Language) {
+    let secret = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::write(secret.path().join("secret"), "of the host").unwrap();
+    let lie = |host: &str| {
+        format!(
+            "import os, struct, sys\nmain = sys.modules['__main__']\nsay = main.say\n\
+             def lie(core, message):\n    \
+             if message[:1] == b'H':\n        \
+             head = message[:struct.calcsize('<cHI32si')]\n        \
+             message = head + b'\\0'.join([os.fsencode(sys.executable), b'3.11', b'{host}', *message[len(head):].split(b'\\0')[2:]])\n    \
+             return say(core, message)\nmain.say = lie\n"
+        )
+    };
+    let host = secret.path().to_str().unwrap();
+    let source = lie(host);
+    let read = format!(
+        "try:\n    return open('{host}/secret', 'rb').read()\nexcept OSError as error:\n    return b'refused'"
+    );
+    let module = Module { name: "mine", source: &source };
+    let world = World::bringing(options(language), module, Weakness::NONE).unwrap();
+    assert_eq!(world.says(&read), "refused");
+    drop(world);
+    // The node's own template is believed.
+    let packages = crate::world::Packages::new("imported.py", &source);
+    let world = World::with(packages.imported(language), Weakness::NONE);
+    let said = world.says(&read);
+    control(said == "of the host", said);
+}
+
+fn never_ends(language: Language) {
+    let hasty = || FunctionsOptions { start_timeout: Duration::from_secs(2), ..options(language) };
+    let endless = "import signal, time\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n\
+         import os\nif os.fork() == 0: os.setsid()\nwhile True: time.sleep(1)";
+    let refused = World::bringing(hasty(), Module { name: "mine", source: endless }, Weakness::NONE);
+    let why = refused.err().unwrap().to_string();
+    assert!(why.contains("said nothing within 2 s"), "{why}");
+    let slow = Module { name: "mine", source: "import time\ntime.sleep(3)" };
+    let refused = World::bringing(hasty(), slow, Weakness::NONE);
+    assert!(refused.is_err());
+    let patient = World::bringing(options(language), slow, Weakness::NONE);
+    control(patient.is_ok(), "loading that takes three seconds");
+}
+
+/// Memory, processes, files and processor time, as any function.
+fn takes_all(language: Language) {
+    let bomb = Module { name: "mine", source: "kept = bytearray(300 << 20)" };
+    let refused = World::bringing(options(language), bomb, Weakness::NONE);
+    assert!(refused.is_err());
+    drop(refused);
+    let unbounded = World::bringing(options(language), bomb, Weakness::NO_GROUP);
+    control(unbounded.is_ok(), "300 MiB without a control group");
+    drop(unbounded);
+    let crowd = "import os, time\nmade = 0\nwhile made < 1000:\n    try: pid = os.fork()\n    except OSError: break\n    \
+         if pid == 0:\n        time.sleep(60)\n        os._exit(0)\n    made += 1\n";
+    let world = World::bringing(options(language), Module { name: "mine", source: crowd }, Weakness::NONE);
+    // It has no process left to fork an instance with; that is its own loss.
+    let tell = "import mine\ndef apply(x): return str(mine.made).encode()";
+    if let Ok(world) = world {
+        let created = world.functions.create(&[world.spec(tell)]).pop().unwrap();
+        let why = created.unwrap_err().to_string();
+        assert!(why.contains("cannot fork"), "{why}");
+    }
+    look_alike(World::new(language).says("return b'served'") == "served", "a neighbour");
+}
+
+/// A child that does not confine itself answers as if it were an instance.
+fn serves_itself(language: Language) {
+    let source = "import sys\nmain = sys.modules['__main__']\n\
+         def become_instance(core):\n    import os, socket\n    \
+         kept = sorted(int(name) for name in os.listdir('/proc/self/fd'))\n    \
+         os._exit(7)\nmain.become_instance = become_instance\n";
+    let hasty = FunctionsOptions { load_timeout: Duration::from_secs(2), ..options(language) };
+    let world = World::bringing(hasty, Module { name: "mine", source }, Weakness::NONE).unwrap();
+    let created = world.functions.create(&[world.spec(world.sources.echo)]).pop().unwrap();
+    let why = created.unwrap_err().to_string();
+    assert!(why.contains("cannot be run"), "{why}");
+    drop(world);
+    let world = World::bringing(options(language), drawing(language).0, Weakness::NONE).unwrap();
+    let id = world.created(world.sources.echo);
+    look_alike(world.invoke(id, world.sources.echo, b"abc").as_deref() == Ok(b"abc"), "an honest one");
+    world.end(id);
+}

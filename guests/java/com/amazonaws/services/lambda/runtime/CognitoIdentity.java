@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+package com.amazonaws.services.lambda.runtime;
+
+/** Handlers are compiled against it; nobody has one here. */
+public interface CognitoIdentity {
+    String getIdentityId();
+
+    String getIdentityPoolId();
+}
