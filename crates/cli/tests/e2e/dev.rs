@@ -24,11 +24,17 @@ pub(super) struct Dev {
 
 impl Dev {
     fn start(folder: &Path) -> Self {
-        Self::start_with(folder, &[])
+        Self::start_with(folder, &[], None)
     }
 
-    pub(super) fn start_with(folder: &Path, more: &[&str]) -> Self {
+    /// With more arguments, and where programs are looked for first.
+    pub(super) fn start_with(folder: &Path, more: &[&str], programs: Option<&Path>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sinew"));
+        if let Some(first) = programs {
+            let usual = std::env::var_os("PATH").unwrap_or_default();
+            let all = std::iter::once(first.to_owned()).chain(std::env::split_paths(&usual));
+            command.env("PATH", std::env::join_paths(all).unwrap());
+        }
         command.args(["dev", "-o", "json", "--listen", "127.0.0.1:0"]).args(more).current_dir(folder);
         command.env_remove("SINEW_NODE").env_remove("GREETING").stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
