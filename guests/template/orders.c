@@ -235,8 +235,11 @@ static int prepare(void) {
 }
 
 int template_next(void) {
+    /* What was loaded may have had children ended without a word. */
+    struct sigaction usual = {.sa_handler = SIG_DFL};
     struct pollfd ready[2] = {{control, POLLIN, 0}, {endings, POLLIN, 0}};
 
+    sigaction(SIGCHLD, &usual, NULL);
     for (;;) {
         size_t length;
         if (poll(ready, 2, -1) < 0) {

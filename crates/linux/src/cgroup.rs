@@ -112,12 +112,30 @@ impl Hierarchies {
                 let Some((owner, _)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
                 let is_gone =
                     owner.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-                if is_gone && fs::remove_dir(entry.path()).is_ok() {
-                    removed += 1;
+                if !is_gone {
+                    continue;
                 }
+                for inner in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                    removed += usize::from(fs::remove_dir(inner.path()).is_ok());
+                }
+                removed += usize::from(fs::remove_dir(entry.path()).is_ok());
             }
         }
         removed
+    }
+
+    /// Groups below this one, which is of these: what it limits, it limits for all
+    /// of them together. No process may be in it itself.
+    #[must_use]
+    pub fn below(&self, group: &Cgroup) -> Self {
+        if self.version != 1 {
+            return group.folders.first().map_or_else(|| self.clone(), |(_, folder)| Self::version_2(folder));
+        }
+        let parent = |(controller, usual): &(Controller, PathBuf)| {
+            let own = group.folder(*controller).map(Path::to_owned);
+            (*controller, own.unwrap_or_else(|| usual.clone()))
+        };
+        Self { version: 1, parents: self.parents.iter().map(parent).collect() }
     }
 
     /// Of control groups; 0 if there are none to be used.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages between processes, with descriptors.
 
+#![allow(unsafe_code)]
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -54,6 +56,23 @@ pub fn send_message(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> 
 /// What the kernel says.
 pub fn limit_sending(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     Ok(sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(timeout))?)
+}
+
+/// Has nobody send descriptors to this end: to close one can take as long as
+/// whoever sent it likes. Kernels before 6.16 cannot refuse them.
+pub fn refuse_descriptors(socket: impl AsFd) {
+    const PASS_RIGHTS: libc::c_int = 83;
+    let no: libc::c_int = 0;
+    // SAFETY: the call reads one integer, which lives longer.
+    _ = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            PASS_RIGHTS,
+            (&raw const no).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
 }
 
 /// Ends the connection for both sides; whoever waits in it returns.

@@ -263,7 +263,7 @@ impl Node {
 const VISITORS: usize = 4;
 
 /// Templates with imports may have the n-th part of the memory of all instances.
-const TEMPLATES_SHARE: u64 = 4;
+pub(crate) const TEMPLATES_SHARE: u64 = 4;
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 

@@ -26,6 +26,7 @@ use store::Store;
 use tracing::warn;
 
 use crate::outbound::Outbound;
+use crate::running::TEMPLATES_SHARE;
 use crate::secrets::Secrets;
 
 mod places;
@@ -40,7 +41,7 @@ const CALL_MAX: Duration = Duration::from_secs(24 * 3600);
 const BLANKS: usize = 2;
 /// The memory of a function whose `sinew.toml` says nothing of it.
 const USUAL_MEMORY_BYTES: u64 = 256 << 20;
-/// Lists of imports that are remembered to load.
+/// Lists of imports that are remembered to load, or not to.
 const LOADABLE_MAX: usize = 1024;
 /// Where runtimes find what they need.
 #[derive(Debug, Clone)]
@@ -74,6 +75,8 @@ pub(crate) struct Runtimes {
     places: Mutex<Places>,
     /// Imports that were found to load when there was no template for them.
     loadable: Mutex<HashSet<(Language, Wanted)>>,
+    /// What functions bring that was found to keep a template from forking.
+    not_brought: Mutex<HashSet<(Language, Wanted)>>,
     /// Ends runtimes that are not needed any more.
     ending: Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,6 +91,7 @@ impl Runtimes {
             containers: Mutex::default(),
             places: Mutex::new(places),
             loadable: Mutex::default(),
+            not_brought: Mutex::default(),
             ending: Mutex::default(),
         }
     }
@@ -106,7 +110,10 @@ impl Runtimes {
         let language = Language::ALL.into_iter().find(|language| language.runtime() == named);
         let language = language.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))?;
         let image = Image::read(&self.store, tree.as_tree())?;
-        let wanted = Wanted::new(image.settings.imports, image.layers);
+        let wanted = Wanted::new(image.settings.imports, image.layers, &image.settings.function);
+        if !wanted.layers.is_empty() && self.are_not_brought(language, &wanted)? {
+            return self.places.lock().plain(language).ok_or_else(over);
+        }
         let (place, gone) = self.places.lock().get(language, &wanted);
         // Ending a template takes a moment; others need not wait for it.
         drop(gone);
@@ -119,6 +126,16 @@ impl Runtimes {
             true => Ok(place),
             false => self.places.lock().plain(language).ok_or_else(over),
         }
+    }
+
+    /// Whether these have to be loaded after the fork: without root there is no
+    /// realm, and what could not be forked once is not tried again.
+    fn are_not_brought(&self, language: Language, wanted: &Wanted) -> Result<bool, Fault> {
+        if self.not_brought.lock().contains(&(language, wanted.clone())) {
+            return Ok(true);
+        }
+        let containers = self.containers().map_err(|why| not_served(language, wanted, &why))?;
+        Ok(!containers.abilities().is_root)
     }
 
     /// Whether modules load for which there is no template now. Else a name that
@@ -177,6 +194,11 @@ impl Runtimes {
                 Ok(Some(functions))
             }
             Ok(None) => {
+                let mut not_brought = self.not_brought.lock();
+                if not_brought.len() >= LOADABLE_MAX {
+                    not_brought.clear();
+                }
+                not_brought.insert((place.language, place.wanted.clone()));
                 *begun = Begun::NotBrought;
                 Ok(None)
             }
@@ -227,8 +249,9 @@ impl Runtimes {
         let plain = self.places.lock().plain(language).ok_or_else(over)?;
         let functions = self.functions(&plain)?.ok_or_else(over)?;
         let interpreter = functions.interpreter().map_err(|why| not_served(language, wanted, &why))?;
-        let memory_bytes = self.options.templates_bytes.max(USUAL_MEMORY_BYTES);
-        Ok(Brought { layers: wanted.layers.clone(), interpreter, memory_bytes })
+        let memory_bytes = (self.options.templates_bytes / 2).max(USUAL_MEMORY_BYTES);
+        let all_bytes = self.options.templates_bytes.saturating_mul(TEMPLATES_SHARE).max(memory_bytes);
+        Ok(Brought { layers: wanted.layers.clone(), interpreter, memory_bytes, all_bytes })
     }
 
     fn containers(&self) -> Result<Arc<Runtime>, String> {
@@ -403,7 +426,9 @@ impl Sandbox for Runtimes {
 
     fn kept_bytes(&self) -> u64 {
         self.end_unneeded();
-        self.places.lock().bytes()
+        let places = self.places.lock();
+        places.measure_brought();
+        places.bytes()
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {

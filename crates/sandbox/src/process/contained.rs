@@ -136,8 +136,7 @@ impl Places for Containers {
             taken
         } else {
             let rootfs = Rootfs { tmp_bytes: room.tmp_bytes, ..self.rootfs.clone() };
-            let realm = self.realm.as_deref().map(Realm::container);
-            self.runtime.prepare_within(realm, &rootfs, &bounds(room))
+            self.runtime.prepare_within(self.realm.as_deref(), &rootfs, &bounds(room))
         };
         Ok(Box::new(container.map_err(|error| error.to_string())?))
     }
@@ -171,7 +170,15 @@ impl Place for Container {
     }
 
     fn joins(&self) -> Vec<BorrowedFd<'_>> {
-        self.joins()
+        // In a realm they are no template's.
+        if self.doors().is_empty() { self.joins() } else { Vec::new() }
+    }
+
+    fn admit(&self) -> Result<(), String> {
+        if self.doors().is_empty() {
+            return Ok(());
+        }
+        self.admit().map_err(|error| error.to_string())
     }
 
     fn confinement(&self) -> Confinement {

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use linux::{Cgroup, Exit, Gauges, Restrictions};
@@ -14,14 +15,20 @@ use parking_lot::Mutex;
 use super::bounds::Usage;
 use super::confinement::Confinement;
 use super::error::Error;
-use super::init::{ATTACHED, CONNECT, CONNECTED, FAILED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED};
+use super::init::{
+    ATTACHED, CONNECT, CONNECTED, FAILED, JOIN, JOINED, LISTEN, LISTENING, RETURNED, SIGNALLED, STARTED,
+};
 use super::plan::{Attachments, Order, STRINGS_MAX};
+use super::realm::Ground;
 use super::rootfs::Bind;
 
 /// How long the init may take to answer.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the kernel may take to end what was killed.
 const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The same in a realm, whose template can keep it from that. Then the realm ends.
+const REALM_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A native program to be run in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +75,8 @@ impl Program {
 #[derive(Debug)]
 pub struct Container {
     pidfd: OwnedFd,
-    /// Its namespaces, if it is in a realm.
-    doors: Vec<OwnedFd>,
+    /// The realm that it is in, if it is in one.
+    within: Option<Within>,
     control: Mutex<OwnedFd>,
     group: Option<Cgroup>,
     confinement: Confinement,
@@ -82,8 +89,18 @@ pub struct Container {
 pub(super) struct Made {
     /// Its pid 1.
     pub(super) pidfd: OwnedFd,
-    /// Its namespaces, if it is in a realm: that of process numbers first.
+    pub(super) within: Option<Within>,
+}
+
+/// What a container has of the realm that it is in.
+#[derive(Debug)]
+pub(super) struct Within {
+    /// Pid 1 of the realm.
+    pub(super) realm: OwnedFd,
+    /// The container's namespaces, that of process numbers first.
     pub(super) doors: Vec<OwnedFd>,
+    /// What stays until the last container of it has gone.
+    pub(super) _ground: Arc<Ground>,
 }
 
 impl Container {
@@ -94,8 +111,8 @@ impl Container {
         confinement: Confinement,
         shelf: Option<PathBuf>,
     ) -> Self {
-        let Made { pidfd, doors } = made;
-        Self { pidfd, doors, control: Mutex::new(control), group, confinement, shelf, is_destroyed: false }
+        let Made { pidfd, within } = made;
+        Self { pidfd, within, control: Mutex::new(control), group, confinement, shelf, is_destroyed: false }
     }
 
     /// The container's pid 1. To be in the container, a process enters the
@@ -108,7 +125,29 @@ impl Container {
     /// Files of its namespaces, for who has no rights over its pid 1, and enters by
     /// these: a template in the same realm. The first is that of process numbers.
     pub(super) fn doors(&self) -> Vec<BorrowedFd<'_>> {
-        self.doors.iter().map(OwnedFd::as_fd).collect()
+        self.within.iter().flat_map(|within| &within.doors).map(OwnedFd::as_fd).collect()
+    }
+
+    /// Has what was forked into it join its control groups. A template in a realm
+    /// gets no descriptor of these: it could put there what is not in the container.
+    ///
+    /// # Errors
+    /// [`Error::Program`] with what the init says, [`Error::Ended`] after a kill.
+    pub fn admit(&self) -> Result<(), Error> {
+        let control = self.control.lock();
+        linux::send_message(&*control, &[JOIN], &self.joins()).map_err(|_| Error::Ended)?;
+        match receive(&control, "the init")? {
+            Some((answer, _)) if answer.first() == Some(&JOINED) => Ok(()),
+            Some((answer, _)) => Err(Error::Program(reason(&answer))),
+            None => Err(Error::Ended),
+        }
+    }
+
+    /// Whether its pid 1 has gone, for whatever reason.
+    pub(super) fn has_ended(&self) -> bool {
+        // It says nothing that it was not asked; who asks now will hear.
+        let Some(control) = self.control.try_lock() else { return false };
+        linux::wait_readable(&*control, Duration::ZERO).unwrap_or(true)
     }
 
     /// Files of the control groups: who writes `0` into each has joined them.
@@ -267,7 +306,12 @@ impl Container {
         }
         self.kill();
         // Pid 1 is the last to go: the kernel reaps all others first.
-        let ended = linux::wait_process(self.pidfd.as_fd(), END_PATIENCE);
+        let mut ended = linux::wait_process(self.pidfd.as_fd(), self.patience());
+        if let (Ok(None), Some(within)) = (&ended, &self.within) {
+            // What the template has put into it, and does not let go.
+            let _ = linux::kill_process(within.realm.as_fd());
+            ended = linux::wait_process(self.pidfd.as_fd(), END_PATIENCE);
+        }
         if ended.map_err(Error::kernel("wait for a container's end"))?.is_none() {
             return Err(Error::Timeout("a killed container", END_PATIENCE.as_secs()));
         }
@@ -275,6 +319,12 @@ impl Container {
             Some(group) => group.remove(END_PATIENCE).map_err(Error::kernel("remove a control group")),
             None => Ok(()),
         }
+    }
+}
+
+impl Container {
+    fn patience(&self) -> Duration {
+        if self.within.is_some() { REALM_PATIENCE } else { END_PATIENCE }
     }
 }
 

@@ -321,6 +321,9 @@ const ABOUT_ITSELF: [u32; 17] = [1, 2, 3, 4, 7, 15, 16, 21, 23, 27, 29, 30, 38, 
 /// What a child of a template in a realm enters, and gives up.
 const FORKING: &[&str] =
     &["setns", "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"];
+/// Memory that outlives whoever uses it.
+const SHARING: &[&str] = &["memfd_create", "shmget", "shmat", "semget", "mq_open"];
+const MAP_SHARED: u32 = 1;
 /// What it gives up by `prctl`: calls, capabilities that could come back, and
 /// those that are handed on.
 const GIVING_UP: [u32; 3] = [22, 24, 47];
@@ -362,6 +365,12 @@ pub(super) fn template_filter(users: Argument) -> io::Result<SyscallFilter> {
     rules.extend(only("setgid", &[users]));
     rules.extend(only("setgroups", &[nobody]));
     rules.extend(only("prctl", &about));
+    // What is written to would be shared with all that is forked, and stay when
+    // that has ended.
+    let shared = Argument { index: 3, mask: MAP_SHARED, value: MAP_SHARED };
+    let private = call_number("mmap").map(|call| Rule::depending(call, &[shared], forbid, allow));
+    rules.splice(0..0, private);
+    rules.splice(0..0, always(SHARING, forbid));
     rules.extend(always(FORKING, allow));
     rules.extend(by_argument());
     rules.extend(always(ALLOWED, allow));
@@ -532,13 +541,17 @@ mod tests {
             }
         }
         assert_eq!((asked("setgroups", 0), asked("setgroups", 1)), (ALLOWED_ANSWER, refusal(EPERM)));
+        for name in SHARING {
+            assert_eq!(asked(name, 0), refusal(EPERM), "{name}");
+        }
         // All else is as for functions, but what it forks and confines with.
         for name in FORKING {
             assert_eq!(asked(name, 0), ALLOWED_ANSWER, "{name}");
         }
         for call in 0..1024 {
             let of = |filter: &SyscallFilter| decision(filter.bytes(), OWN_ABI, call, [0; 3]);
-            let is_more = FORKING.iter().chain(&["setgroups"]).any(|name| number(name) == call);
+            let mut others = FORKING.iter().chain(SHARING).chain(&["setgroups"]);
+            let is_more = others.any(|name| number(name) == call);
             assert!(is_more || of(&template) == of(&function), "call {call}");
         }
     }

@@ -52,10 +52,11 @@ pub struct Functions {
     // Before what it makes instances with.
     blanks: Blanks,
     maker: Arc<Maker>,
-    /// What the template is in, if it loads what functions bring.
-    realm: Option<Arc<Realm>>,
     sandboxes: Mutex<Sandboxes>,
     deadlines: Arc<Deadlines>,
+    /// What the template is in, if it loads what functions bring; after all that
+    /// is in it.
+    realm: Option<Arc<Realm>>,
 }
 
 /// What it takes to make an instance.
@@ -508,6 +509,15 @@ impl Functions {
         // Taking a container down takes a while.
         drop(seat);
         Ok(())
+    }
+}
+
+impl Drop for Functions {
+    fn drop(&mut self) {
+        // Whoever prepares instances waits for its template no longer.
+        if let Some(realm) = &self.realm {
+            realm.kill();
+        }
     }
 }
 

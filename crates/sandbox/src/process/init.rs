@@ -49,6 +49,11 @@ pub(super) const LISTENING: u8 = b'l';
 pub(super) const CONNECT: u8 = b'C';
 /// It is connected; the descriptor comes along.
 pub(super) const CONNECTED: u8 = b'c';
+/// To the init, with descriptors: what was forked into the container joins these
+/// control groups.
+pub(super) const JOIN: u8 = b'J';
+/// It has.
+pub(super) const JOINED: u8 = b'j';
 /// On a program's own socket: it returned, and the status follows.
 pub(super) const RETURNED: u8 = b'X';
 /// On a program's own socket: a signal ended it, whose number follows.
@@ -66,6 +71,8 @@ const CAPABILITY_MOUNT: u64 = 1 << 21;
 pub(super) const CAPABILITIES_OF_TEMPLATE: u64 = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 18 | 1 << 21;
 /// How long a listener on the loopback may keep pid 1 waiting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+/// Numbers of processes that are tried.
+const JOIN_TRIES: u32 = 4;
 /// How often pid 1 wakes although nothing happened.
 const HEARTBEAT: Duration = Duration::from_secs(3600);
 
@@ -188,6 +195,24 @@ fn loopback(low: u8, high: u8) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, u16::from_le_bytes([low, high])).into()
 }
 
+/// Moves what was forked into the container to its control groups. It is the second
+/// process here, unless a template died over it; whatever else was put here stays
+/// where the template is.
+fn join(groups: Vec<OwnedFd>) -> io::Result<()> {
+    for group in groups {
+        let mut file = File::from(group);
+        let mut joined = Err(io::ErrorKind::NotFound.into());
+        for pid in 2..2 + JOIN_TRIES {
+            joined = file.write_all(pid.to_string().as_bytes());
+            if joined.is_ok() {
+                break;
+            }
+        }
+        joined.map_err(step("have it join the control groups"))?;
+    }
+    Ok(())
+}
+
 /// Pid 1, once the container is made.
 struct Init {
     /// Programs that the runtime waits for, with the sockets on which it does.
@@ -218,6 +243,13 @@ impl Init {
             if let [CONNECT, low, high] = *message {
                 match TcpStream::connect_timeout(&loopback(low, high), CONNECT_PATIENCE) {
                     Ok(stream) => linux::send_message(control, &[CONNECTED], &[stream.as_fd()])?,
+                    Err(error) => fail(control, &error),
+                }
+                continue;
+            }
+            if message.first() == Some(&JOIN) {
+                match join(fds) {
+                    Ok(()) => linux::send_message(control, &[JOINED], &[])?,
                     Err(error) => fail(control, &error),
                 }
                 continue;

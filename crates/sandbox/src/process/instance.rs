@@ -210,6 +210,7 @@ impl Instance {
         let deadline = Instant::now() + terms.load_timeout;
         let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
         let (own, other) = UnixStream::pair().map_err(no_socket)?;
+        linux::refuse_descriptors(&own);
         let watch = Watch::new(own.try_clone().map_err(no_socket)?);
         let mut has_tried = false;
         let template = loop {
@@ -223,7 +224,9 @@ impl Instance {
         };
         drop(other);
         let prefixes = template.hello.prefixes.clone();
-        Self::greeted(place, watch, Some(template), own, &prefixes, terms, deadline)
+        let instance = Self::greeted(place, watch, Some(template), own, &prefixes, terms, deadline)?;
+        instance.life.place.admit().map_err(|reason| unavailable("its control groups", &reason))?;
+        Ok(instance)
     }
 
     /// Starts an interpreter in a place. No code of any function has run in
@@ -232,6 +235,7 @@ impl Instance {
         let deadline = Instant::now() + terms.load_timeout;
         let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
         let (own, other) = UnixStream::pair().map_err(no_socket)?;
+        linux::refuse_descriptors(&own);
         let watch = Watch::new(own.try_clone().map_err(no_socket)?);
         cold.start(&*place, other, &watch).map_err(|reason| unavailable("the interpreter", &reason))?;
         Self::greeted(place, watch, None, own, cold.prefixes(), terms, deadline)

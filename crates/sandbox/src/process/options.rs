@@ -149,6 +149,8 @@ pub struct Brought {
     pub interpreter: Interpreter,
     /// Memory that the template may have.
     pub memory_bytes: u64,
+    /// Memory that it and all its instances may have together.
+    pub all_bytes: u64,
 }
 
 /// Where an interpreter is.

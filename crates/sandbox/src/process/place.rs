@@ -34,6 +34,10 @@ pub(crate) trait Place: Counted + Send + Sync {
     fn doors(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
+    /// Has what was forked into it join its control groups, if it did not itself.
+    fn admit(&self) -> Result<(), String> {
+        Ok(())
+    }
     /// Files to write `0` into.
     fn joins(&self) -> Vec<BorrowedFd<'_>>;
     fn confinement(&self) -> Confinement;

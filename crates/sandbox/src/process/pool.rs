@@ -41,8 +41,7 @@ impl Pool {
     }
 
     fn make(&self) -> Result<Container, Error> {
-        let realm = self.realm.as_deref().map(Realm::container);
-        self.runtime.prepare_within(realm, &self.rootfs, &self.bounds)
+        self.runtime.prepare_within(self.realm.as_deref(), &self.rootfs, &self.bounds)
     }
 
     /// A container that is ready, or else one that is made now.

@@ -12,12 +12,14 @@
 //!
 //! What it says is not believed: where the interpreter lies the node knows from
 //! its own template, and of what a child became it hears from the child. It can
-//! spoil instances of those functions, which the same packages could as well.
+//! spoil instances of its function, which the same packages could as well. What it
+//! keeps of them it has for as long as the realm lives, within the memory of all.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+
+use linux::{Cgroup, Hierarchies};
 
 use super::contained::{bounds, rootfs};
 use super::container::{Container, Process, Program};
@@ -27,10 +29,23 @@ use super::options::{Brought, Interpreter, Room};
 use super::recipe;
 use super::runtime::Runtime;
 
+/// What all containers of a realm have in common; it stays until the last has gone.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// The first of its users.
+    pub(super) users_first: u32,
+    /// Where their control groups are made: below one that limits the memory of all,
+    /// also what a template keeps of instances that have ended.
+    pub(super) hierarchies: Hierarchies,
+    /// That one.
+    pub(super) _all: Option<Cgroup>,
+}
+
 /// The home of a template that is not trusted.
 #[derive(Debug)]
 pub(crate) struct Realm {
     container: Container,
+    ground: Arc<Ground>,
     /// As the node's own template knows.
     interpreter: Interpreter,
     /// What it sees of the functions' files.
@@ -52,15 +67,25 @@ impl Realm {
         let held = brought.layers.iter().map(|tree| layers.get(*tree)).collect::<Result<Vec<_>, _>>();
         let held = held.map_err(|fault| fault.detail)?;
         let interpreter = brought.interpreter.clone();
-        let made = runtime.prepare_realm(&rootfs(&interpreter.prefixes, room.tmp_bytes), &bounds(room));
-        let container = made.map_err(|error| error.to_string())?;
+        let seen = rootfs(&interpreter.prefixes, room.tmp_bytes);
+        let made = runtime.prepare_realm(&seen, &bounds(room), brought.all_bytes);
+        let (container, ground) = made.map_err(|error| error.to_string())?;
         let attached = container.attach(&recipe::layer_binds(language, &held));
         attached.map_err(|error| error.to_string())?;
-        Ok(Self { container, interpreter, layers: held })
+        Ok(Self { container, ground, interpreter, layers: held })
     }
 
     pub(super) fn container(&self) -> &Container {
         &self.container
+    }
+
+    pub(super) fn ground(&self) -> &Arc<Ground> {
+        &self.ground
+    }
+
+    /// Ends all that is in it, instances too.
+    pub(crate) fn kill(&self) {
+        self.container.kill();
     }
 
     /// What runs in it.
@@ -81,7 +106,7 @@ impl Realm {
 
     /// Whether all in it has ended, instances too.
     pub(crate) fn is_over(&self) -> bool {
-        linux::wait_readable(self.container.pidfd(), Duration::ZERO).unwrap_or(true)
+        self.container.has_ended()
     }
 
     /// Starts the template, with these as its standard streams.

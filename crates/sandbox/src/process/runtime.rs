@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use linux::{Argument, Cgroup, Controller, Hierarchies, Namespaces, SyscallFilter};
+use linux::{Argument, Cgroup, CgroupLimits, Controller, Hierarchies, Namespaces, SyscallFilter};
 
 use super::bounds::{Bounds, Weakness};
 use super::confinement::Confinement;
-use super::container::{ANSWER_PATIENCE, Container, Made, reason, receive};
+use super::container::{ANSWER_PATIENCE, Container, Made, Within, reason, receive};
 use super::error::Error;
 use super::filter::{program_filter, template_filter};
 use super::init::{self, MAKER, PID_1, READY};
 use super::plan::{Plan, Users};
+use super::realm::{Ground, Realm};
 use super::rootfs::Rootfs;
 
 /// Users of containers are numbered from here on: no account has such a number,
@@ -25,6 +26,11 @@ use super::rootfs::Rootfs;
 const USERS_FIRST: u32 = 0x7000_0000;
 /// Users of the containers of one node.
 const USERS_COUNT: u32 = 1 << 12;
+/// Of these, containers on the host have the lower ones, and each realm a share of
+/// the others.
+const USERS_OF_HOST: u32 = USERS_COUNT / 2;
+const REALM_USERS: u32 = 1 << 8;
+const REALM_USERS_SHARES: u32 = USERS_OF_HOST / REALM_USERS;
 /// The bits of a number by which such a user is known.
 const USERS_MASK: u32 = 0xf000_0000;
 /// The only user of a container with a user namespace, as seen inside.
@@ -214,6 +220,8 @@ pub struct Runtime {
 /// Containers made so far by this process: it numbers them, also if there is
 /// more than one runtime.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// The same of realms.
+static REALMS: AtomicU32 = AtomicU32::new(0);
 
 impl Runtime {
     /// Looks at what the machine can do.
@@ -277,13 +285,31 @@ impl Runtime {
     /// # Errors
     /// [`Error::Unavailable`] without the rights of root, else as
     /// [`prepare`](Self::prepare).
-    pub(super) fn prepare_realm(&self, rootfs: &Rootfs, bounds: &Bounds) -> Result<Container, Error> {
+    pub(super) fn prepare_realm(
+        &self,
+        rootfs: &Rootfs,
+        bounds: &Bounds,
+        all_bytes: u64,
+    ) -> Result<(Container, Arc<Ground>), Error> {
         if !self.abilities.is_root {
             let what = "a template for what functions bring: not root".to_owned();
             return Err(Error::Unavailable { what, remedy: "start the node as root" });
         }
-        let users = Users::Realm { first: first_user(), count: USERS_COUNT };
-        self.make(rootfs, bounds, users, None)
+        let number = REALMS.fetch_add(1, Ordering::Relaxed);
+        let users_first = first_user() | USERS_OF_HOST | ((number % REALM_USERS_SHARES) * REALM_USERS);
+        let all = if self.hierarchies.version() == 0 || self.options.weakness.has(Weakness::NO_GROUP) {
+            None
+        } else {
+            let name = format!("{}-{}-realm-{number}", self.options.cgroup_name, std::process::id());
+            let limits = CgroupLimits { memory_bytes: Some(all_bytes), ..CgroupLimits::default() };
+            let group = Cgroup::create(&self.hierarchies, &name, &limits);
+            Some(group.map_err(Error::kernel("make a control group for a realm"))?)
+        };
+        let below = all.as_ref().map(|all| self.hierarchies.below(all));
+        let hierarchies = below.unwrap_or_else(|| self.hierarchies.clone());
+        let ground = Arc::new(Ground { users_first, hierarchies, _all: all });
+        let users = Users::Realm { first: users_first, count: REALM_USERS };
+        Ok((self.make(rootfs, bounds, users, Some((&ground, None)))?, ground))
     }
 
     /// Makes a container in a realm, or where there is none, anywhere.
@@ -292,12 +318,15 @@ impl Runtime {
     /// As [`prepare`](Self::prepare).
     pub(super) fn prepare_within(
         &self,
-        realm: Option<&Container>,
+        realm: Option<&Realm>,
         rootfs: &Rootfs,
         bounds: &Bounds,
     ) -> Result<Container, Error> {
         match realm {
-            Some(realm) => self.make(rootfs, bounds, Users::Within, Some(realm)),
+            Some(realm) => {
+                let inside = (realm.ground(), Some(realm.container().pidfd()));
+                self.make(rootfs, bounds, Users::Within, Some(inside))
+            }
             None => self.prepare(rootfs, bounds),
         }
     }
@@ -307,12 +336,13 @@ impl Runtime {
         rootfs: &Rootfs,
         bounds: &Bounds,
         users: Users,
-        realm: Option<&Container>,
+        realm: Option<(&Arc<Ground>, Option<BorrowedFd<'_>>)>,
     ) -> Result<Container, Error> {
         rootfs.check()?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let weakness = self.options.weakness;
-        let confinement = self.confinement(rootfs, bounds, number, users)?;
+        let ground = realm.map(|(ground, _)| ground);
+        let confinement = self.confinement(rootfs, bounds, number, users, ground)?;
         let plan = Plan {
             users,
             host_name: "sandbox".to_owned(),
@@ -325,12 +355,14 @@ impl Runtime {
             None
         } else {
             let name = format!("{}-{}-{number}", self.options.cgroup_name, std::process::id());
-            let group = Cgroup::create(&self.hierarchies, &name, &bounds.of_group());
+            let hierarchies = ground.map_or(&self.hierarchies, |ground| &ground.hierarchies);
+            let group = Cgroup::create(hierarchies, &name, &bounds.of_group());
             Some(group.map_err(Error::kernel("make a control group"))?)
         };
         let (control, theirs) = linux::message_pair().map_err(Error::kernel("make a socket"))?;
         let starting = Starting(self.start(theirs)?);
-        let made = starting.follow(&control, &plan, realm.map(Container::pidfd))?;
+        let realm = realm.and_then(|(ground, pidfd)| Some((ground, pidfd?)));
+        let made = starting.follow(&control, &plan, realm)?;
         let shelf = rootfs.shelf.clone();
         Ok(Container::new(made, control, group, confinement, shelf))
     }
@@ -341,13 +373,20 @@ impl Runtime {
         bounds: &Bounds,
         number: u32,
         users: Users,
+        ground: Option<&Arc<Ground>>,
     ) -> Result<Confinement, Error> {
         let weakness = self.options.weakness;
         let own = init::namespaces(weakness).without(Namespaces::PID);
         let (namespaces, user, has_user_namespace) = match users {
             Users::One { inside, .. } => (own.and(Namespaces::USER), inside, true),
+            Users::Realm { first, .. } => (own, first, false),
             // Of its own, so that a limit of processes is not shared.
-            _ => (own, first_user() | (number & (USERS_COUNT - 1)), false),
+            Users::Host => (own, first_user() | (number % USERS_OF_HOST), false),
+            // The first one is its template's.
+            Users::Within => {
+                let first = ground.map_or_else(first_user, |ground| ground.users_first);
+                (own, first + 1 + number % (REALM_USERS - 1), false)
+            }
         };
         let is_realm = matches!(users, Users::Realm { .. });
         let filter = if is_realm {
@@ -395,17 +434,29 @@ impl Starting {
         mut self,
         control: &OwnedFd,
         plan: &[u8],
-        realm: Option<BorrowedFd<'_>>,
+        realm: Option<(&Arc<Ground>, BorrowedFd<'_>)>,
     ) -> Result<Made, Error> {
         let mut told = Told::default();
-        let made = told.converse(control, plan, realm.as_slice());
+        let pidfd = realm.map(|(_, pidfd)| pidfd);
+        let made = told.converse(control, plan, pidfd.as_slice());
         if made.is_ok() {
             // They have nothing more to do than to end.
             let _ = self.0.wait();
             if let Some(maker) = &told.maker {
                 let _ = linux::wait_process(maker.as_fd(), ANSWER_PATIENCE);
             }
-            return Ok(Made { pidfd: told.pid_1.ok_or(Error::Ended)?, doors: told.doors });
+            let within = realm.map(|(ground, pidfd)| {
+                let realm = pidfd.try_clone_to_owned()?;
+                Ok(Within { realm, doors: std::mem::take(&mut told.doors), _ground: Arc::clone(ground) })
+            });
+            let within = within.transpose().map_err(Error::kernel("hold a realm"))?;
+            return Ok(Made { pidfd: told.pid_1.ok_or(Error::Ended)?, within });
+        }
+        // One of them may have failed before another one was told of.
+        linux::end_messages(control);
+        let _ = self.0.kill();
+        while let Ok(Some((answer, fds))) = linux::receive_message(control) {
+            told.take(&answer, fds);
         }
         for process in [&told.maker, &told.pid_1].into_iter().flatten() {
             let _ = linux::kill_process(process.as_fd());
@@ -443,13 +494,22 @@ impl Told {
             let Some((answer, fds)) = receive(control, "the init")? else {
                 return Err(Error::Prepare("the init ended".to_owned()));
             };
-            match answer.first() {
-                Some(&PID_1) => self.pid_1 = fds.into_iter().next(),
-                Some(&MAKER) => self.maker = fds.into_iter().next(),
-                Some(&READY) => (is_ready, self.doors) = (true, fds),
-                _ => return Err(Error::Prepare(reason(&answer))),
+            is_ready |= answer.first() == Some(&READY);
+            if !self.take(&answer, fds) {
+                return Err(Error::Prepare(reason(&answer)));
             }
         }
         Ok(())
+    }
+
+    /// False for what says that it failed.
+    fn take(&mut self, answer: &[u8], fds: Vec<OwnedFd>) -> bool {
+        match answer.first() {
+            Some(&PID_1) => self.pid_1 = fds.into_iter().next(),
+            Some(&MAKER) => self.maker = fds.into_iter().next(),
+            Some(&READY) => self.doors = fds,
+            _ => return false,
+        }
+        true
     }
 }

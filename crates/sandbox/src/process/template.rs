@@ -275,6 +275,7 @@ impl Template {
         let no_socket = |error: io::Error| format!("no socket: {error}");
         let (socket, other) = linux::message_pair().map_err(no_socket)?;
         linux::limit_sending(&socket, FORK_TIMEOUT).map_err(no_socket)?;
+        linux::refuse_descriptors(&socket);
         let core = linux::memory_file("template", options.language.core());
         let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
         let source = linux::memory_file("source", options.language.source().as_bytes());
@@ -490,12 +491,13 @@ fn parse_hello(message: Option<Vec<u8>>, language: Language) -> Result<Hello, Re
 
 /// A template's own words, as many as people read.
 fn text_of(text: &[u8]) -> String {
-    String::from_utf8_lossy(&text[..text.len().min(REASON_BYTES_MAX)]).into_owned()
+    let text = String::from_utf8_lossy(&text[..text.len().min(REASON_BYTES_MAX)]);
+    text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect()
 }
 
 fn parse_unforkable(text: &[u8]) -> Option<Unforkable> {
     let mut texts = std::str::from_utf8(text).ok()?.split('\0');
-    let (reason, interpreter) = (texts.next()?.to_owned(), PathBuf::from(texts.next()?));
+    let (reason, interpreter) = (text_of(texts.next()?.as_bytes()), PathBuf::from(texts.next()?));
     let _version = texts.next()?;
     let prefixes = texts.map(PathBuf::from).collect();
     interpreter.is_absolute().then_some(Unforkable { reason, interpreter, prefixes })
@@ -594,7 +596,8 @@ impl Nursery {
     fn again(&self) -> Result<(Template, Option<String>), Refusal> {
         let mut template = Template::start(&self.options)?;
         for _ in 1..LAYOUT_TRIES {
-            if template.hello.layout == self.layout {
+            // In a realm nobody asks for it, and starting may take as long as it likes.
+            if self.options.realm.is_some() || template.hello.layout == self.layout {
                 break;
             }
             template = Template::start(&self.options)?;

@@ -25,6 +25,9 @@ pub(crate) const HOSTILE: &[Case] = &[
     ("brought_module_never_ends", never_ends),
     ("brought_module_takes_all", takes_all),
     ("brought_module_serves_itself", serves_itself),
+    ("brought_module_holds_on", holds_on),
+    ("brought_module_keeps_memory", keeps_memory),
+    ("brought_module_sends_descriptors", sends_descriptors),
 ];
 
 /// A module that draws a number when it is loaded, and a function that tells it.
@@ -115,7 +118,7 @@ fn cannot_be_forked(language: Language) {
     assert!(why.contains("cannot import mine") && why.contains("SyntaxError"), "{why}");
 }
 
-/// The template is killed from within, by what it had loaded.
+/// Instances outlive their template, and the next one loads the same again.
 fn templates_that_die(language: Language) {
     let (source, tell) = match language {
         Language::Node => (
@@ -123,8 +126,7 @@ fn templates_that_die(language: Language) {
             "const { drawn } = require('mine');\nexports.apply = () => Buffer.from(drawn);",
         ),
         _ => (
-            "import os, time\ndrawn = str(time.monotonic_ns())\n\
-             class Slow:\n    pass\n",
+            "import time\ndrawn = str(time.monotonic_ns())\n",
             "import mine\ndef apply(x): return mine.drawn.encode()",
         ),
     };
@@ -266,28 +268,117 @@ fn takes_all(language: Language) {
     let world = World::bringing(options(language), Module { name: "mine", source: crowd }, Weakness::NONE);
     // It has no process left to fork an instance with; that is its own loss.
     let tell = "import mine\ndef apply(x): return str(mine.made).encode()";
-    if let Ok(world) = world {
-        let created = world.functions.create(&[world.spec(tell)]).pop().unwrap();
-        let why = created.unwrap_err().to_string();
-        assert!(why.contains("cannot fork"), "{why}");
-    }
+    let why = match world {
+        Ok(world) => {
+            let created = world.functions.create(&[world.spec(tell)]).pop().unwrap();
+            created.unwrap_err().to_string()
+        }
+        Err(error) => error.to_string(),
+    };
+    assert!(why.contains("fork") || why.contains("ended"), "{why}");
     look_alike(World::new(language).says("return b'served'") == "served", "a neighbour");
 }
 
-/// A child that does not confine itself answers as if it were an instance.
+/// A child that does not confine itself serves all the same: where its template is,
+/// within the template's bounds, and no longer than its instance.
 fn serves_itself(language: Language) {
-    let source = "import sys\nmain = sys.modules['__main__']\n\
-         def become_instance(core):\n    import os, socket\n    \
-         kept = sorted(int(name) for name in os.listdir('/proc/self/fd'))\n    \
+    let source = "import os, socket, sys\nmain = sys.modules['__main__']\n\
+         def become_instance(core):\n    \
+         import struct, array\n    \
+         names = sorted(int(name) for name in os.listdir('/proc/self/fd'))\n    \
+         for number in names:\n        \
+         try: stream = socket.socket(fileno=os.dup(number))\n        \
+         except OSError: continue\n        \
+         if stream.family == socket.AF_UNIX and stream.type == socket.SOCK_STREAM:\n            \
+         os.dup2(stream.fileno(), main.CHANNEL)\n            \
+         main.Instance(main.Channel(socket.socket(fileno=main.CHANNEL))).serve()\n    \
          os._exit(7)\nmain.become_instance = become_instance\n";
-    let hasty = FunctionsOptions { load_timeout: Duration::from_secs(2), ..options(language) };
-    let world = World::bringing(hasty, Module { name: "mine", source }, Weakness::NONE).unwrap();
-    let created = world.functions.create(&[world.spec(world.sources.echo)]).pop().unwrap();
-    let why = created.unwrap_err().to_string();
-    assert!(why.contains("cannot be run"), "{why}");
-    drop(world);
-    let world = World::bringing(options(language), drawing(language).0, Weakness::NONE).unwrap();
+    let module = Module { name: "mine", source };
+    let world = World::bringing(options(language), module, Weakness::NONE).unwrap();
+    let lines = "return '\\n'.join(line for line in open('/proc/self/status') if line[:4] in ('Uid:', 'Secc', 'CapE')).encode()";
+    let said = world.says(lines);
+    assert!(said.contains("Seccomp:\t2"), "it is still filtered: {said}");
+    let honest = World::bringing(options(language), drawing(language).0, Weakness::NONE).unwrap();
+    let usual = honest.says(lines);
+    // What it kept by that, over its own realm, an honest one has given up.
+    let none = "CapEff:\t0000000000000000";
+    control(usual.contains(none) && !said.contains(none), format!("{said}, and honest {usual}"));
+    // From there it becomes nobody else either, and reaches no other function.
+    let root = world.says(&attempt("os.setuid(0)"));
+    assert!(root.starts_with("refused"), "{root}");
+    honest.assert_others_are_served();
+}
+
+/// A helper keeps what the template was given for an instance, and has something
+/// of its own in that instance's container that nobody reaps.
+fn holds_on(language: Language) {
+    let source = "import ctypes, os, sys, time\nmain = sys.modules['__main__']\n\
+         libc = ctypes.CDLL(None)\nfork = os.fork\nown = os.readlink('/proc/self/ns/pid')\n\
+         def link(number):\n    \
+         try: return os.readlink(f'/proc/self/fd/{number}')\n    \
+         except OSError: return ''\n\
+         def hold():\n    \
+         doors = [number for number in range(4, 64) if link(number).startswith('pid:') and link(number) != own]\n    \
+         door, back = os.dup(doors[0]), os.open('/proc/self/ns/pid', os.O_RDONLY)\n    \
+         libc.setns(back, 0x20000000)\n    \
+         if fork() == 0:\n        \
+         libc.setns(door, 0x20000000)\n        \
+         if fork() == 0: os._exit(0)\n        \
+         while True: time.sleep(60)\n    \
+         libc.setns(door, 0x20000000)\n    \
+         return fork()\nos.fork = hold\n";
+    let world = World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE).unwrap();
     let id = world.created(world.sources.echo);
-    look_alike(world.invoke(id, world.sources.echo, b"abc").as_deref() == Ok(b"abc"), "an honest one");
+    assert_eq!(world.invoke(id, world.sources.echo, b"abc").as_deref(), Ok(b"abc".as_slice()));
+    let began = std::time::Instant::now();
     world.end(id);
+    let took = began.elapsed();
+    // Its end was held back, and then the realm's came, and with it that of all.
+    look_alike(took > Duration::from_secs(2), format!("it was not held back: {took:?}"));
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(world.functions.is_over());
+    let next = world.functions.create(&[world.spec(world.sources.echo)]).pop().unwrap();
+    assert!(next.is_err());
+}
+
+/// Memory that it would share with instances, and keep when they have ended.
+fn keeps_memory(_: Language) {
+    let attempts = [
+        "import mmap\nmmap.mmap(-1, 1 << 20)",
+        "import mmap\nfile = open('/tmp/shared', 'w+b')\nfile.truncate(4096)\nmmap.mmap(file.fileno(), 4096)",
+        "os.memfd_create('mine')",
+        "check(libc.shmget(0, 4096, 0o1600))",
+    ];
+    let told = seen(&attempts, Weakness::NONE);
+    assert!(told.len() == attempts.len() && told.iter().all(|one| one.starts_with("refused")), "{told:?}");
+    let told = seen(&attempts, Weakness::ANY_CALL);
+    control(told.iter().all(|one| one == "done"), format!("{told:?}"));
+}
+
+/// What it sends the node to close could take as long as it likes.
+fn sends_descriptors(language: Language) {
+    let source = "import array, os, socket, stat, sys\nseen = []\n\
+         for number in range(0, 64):\n    \
+         try:\n        \
+         if not stat.S_ISSOCK(os.fstat(number).st_mode): continue\n        \
+         stream = socket.socket(fileno=os.dup(number))\n        \
+         stream.sendmsg([b'X' + bytes(12)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])\n        \
+         seen.append('sent')\n    \
+         except OSError as error: seen.append('refused %d' % error.errno)\n";
+    let module = Module { name: "mine", source };
+    let world = World::bringing(options(language), module, Weakness::NONE);
+    let (own, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    linux::refuse_descriptors(&own);
+    let passes = linux::send_message(&peer, b"x", &[std::os::fd::AsFd::as_fd(&own)]).is_ok();
+    match world {
+        // A word before the hello is none.
+        Err(error) => assert!(passes, "{error}"),
+        Ok(world) => {
+            let said = world.says("import mine\nreturn ' '.join(mine.seen).encode()");
+            assert!(!said.contains("sent") && said.contains("refused"), "{said}");
+        }
+    }
+    let (_own, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    let sent = linux::send_message(&peer, b"x", &[std::os::fd::AsFd::as_fd(&peer)]);
+    control(sent.is_ok(), "to an end that does not refuse them");
 }

@@ -34,9 +34,9 @@ use sandbox::process::Language;
 /// What the names of attacks have in them.
 const ATTACK: &str = "hostile::";
 /// So many there are at least.
-const ATTACKS_MIN: usize = 60;
+const ATTACKS_MIN: usize = 63;
 /// So many of them have a control.
-const CONTROLLED_MIN: usize = 37;
+const CONTROLLED_MIN: usize = 40;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));

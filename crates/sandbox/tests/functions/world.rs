@@ -171,6 +171,7 @@ impl World {
             layers: vec![module.layer(options.language, &store)],
             interpreter: own.interpreter().unwrap(),
             memory_bytes: 256 << 20,
+            all_bytes: 2 << 30,
         };
         let options = FunctionsOptions {
             imports: vec![module.name.to_owned()],

@@ -37,15 +37,19 @@ pub(super) struct Places {
 pub(super) struct Wanted {
     /// Modules; those of the node's own interpreter if functions bring none.
     pub(super) imports: Vec<String>,
-    /// The layers that functions bring and the modules are looked for in first.
+    /// The layers that a function brings and the modules are looked for in first.
     /// None without imports: what a plain template is, is the same for all.
     pub(super) layers: Vec<Handle>,
+    /// The function, where there are layers: what it brings could tell one function
+    /// of the requests of another one that brings the same.
+    pub(super) function: String,
 }
 
 impl Wanted {
-    pub(super) fn new(imports: Vec<String>, layers: Vec<Handle>) -> Self {
+    pub(super) fn new(imports: Vec<String>, layers: Vec<Handle>, function: &str) -> Self {
         let layers = if imports.is_empty() { Vec::new() } else { layers };
-        Self { imports, layers }
+        let function = if layers.is_empty() { String::new() } else { function.to_owned() };
+        Self { imports, layers, function }
     }
 
     pub(super) fn is_nothing(&self) -> bool {
@@ -210,6 +214,16 @@ impl Places {
         let mut idle: Vec<&Arc<Place>> = self.dedicated().filter(|place| place.is_idle()).collect();
         idle.sort_by_key(|place| place.last_use.load(Ordering::Relaxed));
         idle.into_iter().map(|place| place.number).collect()
+    }
+
+    /// Measures templates again that may grow: those that nobody trusts.
+    pub(super) fn measure_brought(&self) {
+        for place in self.dedicated().filter(|place| !place.wanted.layers.is_empty()) {
+            // Who is being begun is measured then.
+            if let Some(Begun::Yes(functions)) = place.begun.try_lock().as_deref() {
+                place.measure(functions);
+            }
+        }
     }
 
     /// Memory of all templates with imports.

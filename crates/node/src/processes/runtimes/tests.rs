@@ -7,7 +7,7 @@ use super::places::DEDICATED_IDLE;
 use super::*;
 
 fn wanted(imports: &[&str]) -> Wanted {
-    Wanted::new(imports.iter().map(|&name| name.to_owned()).collect(), Vec::new())
+    Wanted::new(imports.iter().map(|&name| name.to_owned()).collect(), Vec::new(), "f")
 }
 
 /// The place, and the imports of those that went for it.
@@ -45,11 +45,16 @@ fn functions_with_the_same_imports_share_a_runtime() {
 fn what_functions_bring_tells_runtimes_apart() {
     let mut places = Places::new(100);
     let layer = |name: &[u8]| Handle::literal(name).unwrap();
-    let mut bringing = |imports: &[&str], layers: &[&[u8]]| {
+    let mut bringing_to = |function: &str, imports: &[&str], layers: &[&[u8]]| {
         let layers = layers.iter().map(|name| layer(name)).collect();
-        let wanted = Wanted::new(imports.iter().map(|&name| name.to_owned()).collect(), layers);
+        let wanted = Wanted::new(imports.iter().map(|&name| name.to_owned()).collect(), layers, function);
         places.get(Language::Python, &wanted).0.unwrap().number
     };
+    // A function's own template is nobody else's; what is the node's is for all.
+    let own = bringing_to("f", &["numpy"], &[b"1.26"]);
+    assert_ne!(own, bringing_to("g", &["numpy"], &[b"1.26"]));
+    assert_eq!(bringing_to("f", &["numpy"], &[]), bringing_to("g", &["numpy"], &[]));
+    let mut bringing = |imports: &[&str], layers: &[&[u8]]| bringing_to("f", imports, layers);
     let plain = bringing(&["numpy"], &[]);
     let one = bringing(&["numpy"], &[b"1.26"]);
     assert!(one != plain && one == bringing(&["numpy"], &[b"1.26"]));
