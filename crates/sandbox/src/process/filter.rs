@@ -432,13 +432,15 @@ mod tests {
     /// What this kernel refuses anyway, because it was built without it or for
     /// want of a capability, an attack cannot tell from what the filter
     /// refuses; the filter's own words can.
-    fn decision(filter: &[u8], abi: u32, call: u32, arguments: [u32; 3]) -> u32 {
+    fn decision(filter: &[u8], abi: u32, call: u32, arguments: impl AsRef<[u32]>) -> u32 {
+        let argument = |index: usize| arguments.as_ref().get(index).copied().unwrap_or_default();
         let word = |at: u32| match at {
             0 => call,
             4 => abi,
-            16 => arguments[0],
-            24 => arguments[1],
-            32 => arguments[2],
+            16 => argument(0),
+            24 => argument(1),
+            32 => argument(2),
+            40 => argument(3),
             other => panic!("the filter reads at {other}"),
         };
         let (mut at, mut held) = (0, 0);
@@ -544,6 +546,10 @@ mod tests {
         for name in SHARING {
             assert_eq!(asked(name, 0), refusal(EPERM), "{name}");
         }
+        let mapped = |flags| decision(template.bytes(), OWN_ABI, number("mmap"), [0, 4096, 3, flags]);
+        // Shared; private; private and anonymous.
+        assert_eq!([mapped(1), mapped(0x21), mapped(3)], [refusal(EPERM); 3]);
+        assert_eq!([mapped(2), mapped(0x22)], [ALLOWED_ANSWER; 2]);
         // All else is as for functions, but what it forks and confines with.
         for name in FORKING {
             assert_eq!(asked(name, 0), ALLOWED_ANSWER, "{name}");
