@@ -20,10 +20,6 @@ use super::options::Interpreter;
 use super::place::Place;
 use super::template::{Ended, Unforkable, Watch};
 
-/// The native core is given as standard output.
-const CORE_FD: i32 = 1;
-/// And what it runs as standard error; both are `/dev/null` afterwards.
-const SOURCE_FD: i32 = 2;
 /// How often the thread that waits for an end looks whether there is one; the
 /// end itself wakes it.
 const HEARTBEAT: Duration = Duration::from_secs(600);
@@ -54,11 +50,8 @@ impl Cold {
         packages: &[PathBuf],
         imports: &[String],
     ) -> Self {
-        let mut program = Program::new(&unforkable.interpreter);
-        program.arguments = language.arguments(Role::Instance, CORE_FD, SOURCE_FD, imports);
-        program.environment = language.environment(Role::Instance, CORE_FD, packages);
+        let mut program = language.contained(Role::Instance, &unforkable.interpreter, packages, imports);
         program.environment.push(("TMPDIR".into(), "/tmp".into()));
-        program.directory = "/".into();
         Self { language, program, unforkable }
     }
 

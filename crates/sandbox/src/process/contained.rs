@@ -171,11 +171,11 @@ impl Place for Container {
 
     fn joins(&self) -> Vec<BorrowedFd<'_>> {
         // In a realm they are no template's.
-        if self.doors().is_empty() { self.joins() } else { Vec::new() }
+        if self.is_in_realm() { Vec::new() } else { self.joins() }
     }
 
     fn admit(&self) -> Result<(), String> {
-        if self.doors().is_empty() {
+        if !self.is_in_realm() {
             return Ok(());
         }
         self.admit().map_err(|error| error.to_string())

@@ -128,6 +128,11 @@ impl Container {
         self.within.iter().flat_map(|within| &within.doors).map(OwnedFd::as_fd).collect()
     }
 
+    /// Whether it is in a realm.
+    pub(super) fn is_in_realm(&self) -> bool {
+        self.within.is_some()
+    }
+
     /// Has what was forked into it join its control groups. A template in a realm
     /// gets no descriptor of these: it could put there what is not in the container.
     ///
@@ -324,7 +329,7 @@ impl Container {
 
 impl Container {
     fn patience(&self) -> Duration {
-        if self.within.is_some() { REALM_PATIENCE } else { END_PATIENCE }
+        if self.is_in_realm() { REALM_PATIENCE } else { END_PATIENCE }
     }
 }
 

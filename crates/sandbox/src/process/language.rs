@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::container::Program;
 use super::template::{Hello, Layout, Refusal, Template, TemplateOptions};
 
 /// What functions are written in, or that it does not matter.
@@ -311,6 +312,24 @@ impl Language {
         arguments.push(format!("{core:0FD_DIGITS$}").into());
         arguments.extend(imports.iter().map(OsString::from));
         arguments
+    }
+
+    /// The interpreter as a program in a container, with [`Self::core`] as standard
+    /// output and [`Self::source`] as standard error; both are `/dev/null` afterwards.
+    pub(crate) fn contained(
+        self,
+        role: Role,
+        interpreter: &Path,
+        packages: &[PathBuf],
+        imports: &[String],
+    ) -> Program {
+        const CORE_FD: i32 = 1;
+        const SOURCE_FD: i32 = 2;
+        let mut program = Program::new(interpreter);
+        program.arguments = self.arguments(role, CORE_FD, SOURCE_FD, imports);
+        program.environment = self.environment(role, CORE_FD, packages);
+        program.directory = "/".into();
+        program
     }
 
     /// All of the interpreter's environment. `packages` are the folders to

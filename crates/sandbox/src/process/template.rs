@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use adapter::frame::VERSION;
 use parking_lot::{Condvar, Mutex};
 
-use super::container::{Process, Program};
+use super::container::Process;
 use super::language::{Language, Role};
 use super::place::{Confinement, Place};
 use super::realm::Realm;
@@ -55,10 +55,6 @@ const LAYOUT_SHOWN_BYTES: usize = 8;
 const REASON_BYTES_MAX: usize = 4096;
 /// Answers of a template to what nobody has asked; then it is given up.
 const STRAYS_MAX: u32 = 1024;
-/// In a realm the native core is given as standard output, and what it runs as
-/// standard error; both are `/dev/null` afterwards.
-const CORE_FD: i32 = 1;
-const SOURCE_FD: i32 = 2;
 /// Bits of an order's flags.
 const ORDER_LANDLOCK: u32 = 1;
 /// A fork takes milliseconds; one that takes this long never ends.
@@ -236,8 +232,11 @@ enum Body {
 impl Body {
     fn end(&mut self) {
         match self {
-            // Both fail only when it has ended, which is what is wanted.
-            Self::Child(child) => _ = child.kill().and_then(|()| child.wait()),
+            Self::Child(child) => {
+                // Both fail only when it has ended, which is what is wanted.
+                _ = child.kill();
+                _ = child.wait();
+            }
             // The realm's init reaps it.
             Self::InRealm(process) => process.kill(),
         }
@@ -281,7 +280,12 @@ impl Template {
         let source = linux::memory_file("source", options.language.source().as_bytes());
         let source = source.map_err(|error| format!("no memory for its source: {error}"))?;
         let mut body = match &options.realm {
-            Some(realm) => Body::InRealm(realm.run(&program(options, realm), [other, core, source])?),
+            Some(realm) => {
+                let (language, packages) = (options.language, realm.packages(options.language));
+                let interpreter = &realm.interpreter().program;
+                let program = language.contained(Role::Template, interpreter, &packages, &options.imports);
+                Body::InRealm(realm.run(&program, [other, core, source])?)
+            }
             None => {
                 let child = command(options, core, source).stdin(Stdio::from(other)).spawn();
                 let cannot = |error| format!("cannot start {}: {error}", options.interpreter.display());
@@ -451,17 +455,6 @@ fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command
         });
     }
     command
-}
-
-/// The same, to be started in a realm, with core and source as standard output
-/// and error.
-fn program(options: &TemplateOptions, realm: &Realm) -> Program {
-    let language = options.language;
-    let mut program = Program::new(&realm.interpreter().program);
-    program.arguments = language.arguments(Role::Template, CORE_FD, SOURCE_FD, &options.imports);
-    program.environment = language.environment(Role::Template, CORE_FD, &realm.packages(language));
-    program.directory = "/".into();
-    program
 }
 
 /// The first words of a template. Its end ends the waiting too.
