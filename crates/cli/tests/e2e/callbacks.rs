@@ -7,9 +7,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::later::{ECHO, echo_source};
 use super::{Node, home, http_with};
 
-const ECHO: &str = r#"(module (func (export "apply") (param i32) (result i32) (i32.const 3)))"#;
 const GENEROUS: Duration = Duration::from_secs(60);
 
 /// One request, answered with this status line.
@@ -100,14 +100,7 @@ fn a_result_is_signed_as_the_documentation_checks_it() {
         "whsec_b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZA==",
     ];
     let home = home();
-    let source = home.path().join("echo");
-    std::fs::create_dir_all(&source).unwrap();
-    std::fs::write(
-        source.join("sinew.toml"),
-        "[functions.echo]\nruntime = \"wasm\"\nsource = \"echo.wat\"\n",
-    )
-    .unwrap();
-    std::fs::write(source.join("echo.wat"), ECHO).unwrap();
+    let source = echo_source(home.path());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let settings = home.path().join("settings.toml");

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,17 @@ use super::{Node, home};
 
 const KILLS: usize = 8;
 const CLIENTS: usize = 4;
-const ECHO: &str = r#"(module (func (export "apply") (param i32) (result i32) (i32.const 3)))"#;
+pub(super) const ECHO: &str = r#"(module (func (export "apply") (param i32) (result i32) (i32.const 3)))"#;
+
+/// A folder with a function that answers what it was sent.
+pub(super) fn echo_source(home: &Path) -> PathBuf {
+    let source = home.join("echo");
+    std::fs::create_dir_all(&source).unwrap();
+    let manifest = "[functions.echo]\nruntime = \"wasm\"\nsource = \"echo.wat\"\n";
+    std::fs::write(source.join("sinew.toml"), manifest).unwrap();
+    std::fs::write(source.join("echo.wat"), ECHO).unwrap();
+    source
+}
 
 /// An answer's status and body; `None` if the node went away.
 fn ask(address: &str, request: &str, body: &str) -> Option<(u16, String)> {
@@ -66,14 +77,7 @@ fn wait_until_quiet(node: &Node) {
 #[test]
 fn no_call_that_was_taken_is_lost_by_kills() {
     let home = home();
-    let source = home.path().join("echo");
-    std::fs::create_dir_all(&source).unwrap();
-    std::fs::write(
-        source.join("sinew.toml"),
-        "[functions.echo]\nruntime = \"wasm\"\nsource = \"echo.wat\"\n",
-    )
-    .unwrap();
-    std::fs::write(source.join("echo.wat"), ECHO).unwrap();
+    let source = echo_source(home.path());
     let node = Node::start(home.path());
     node.deploy(&source);
     node.kill();
