@@ -53,8 +53,7 @@ pub enum Serving {
 pub(crate) enum Role {
     /// The process that instances are forked from.
     Template,
-    /// The same, but for what it takes to start instances one by one: it says
-    /// that it does not fork.
+    /// The same, but it only says where it lies, and that it would load.
     Model,
     /// One instance, in its container already.
     Instance,
@@ -119,8 +118,10 @@ const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
 ];
-/// Digits of a descriptor's number where it is told in words.
-const FD_DIGITS: usize = 10;
+/// Where an interpreter finds its core, and what it runs: always at the same, for what
+/// it is told is in its heap before anything else.
+const CORE_FD: i32 = 1;
+const SOURCE_FD: i32 = 2;
 /// Where interpreters that are scripts find programs.
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const NODE_FLAGS: [&str; 3] = ["-e", NODE_LOADER, "--"];
@@ -270,7 +271,7 @@ impl Language {
             packages: Vec::new(),
             imports: imports.to_vec(),
             start_timeout,
-            may_fork: true,
+            is_to_fork: true,
             realm: None,
         }
     }
@@ -292,9 +293,8 @@ impl Language {
         }
     }
 
-    /// The interpreter's arguments; `core` and `source` are the descriptors of
-    /// [`Self::core`] and [`Self::source`].
-    pub(crate) fn arguments(self, role: Role, core: i32, source: i32, imports: &[String]) -> Vec<OsString> {
+    /// The interpreter's arguments.
+    fn arguments(self, role: Role, imports: &[String]) -> Vec<OsString> {
         let (first, flags): (&[&str], &[&str]) = match (self, role) {
             (Self::Executable, _) => return Vec::new(),
             (Self::Python, _) => (&[], &PYTHON_FLAGS),
@@ -307,15 +307,13 @@ impl Language {
             Role::Instance => "instance",
         };
         let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
-        // All of one length: what they are must not move anything in the heap.
-        arguments.extend([format!("{source:0FD_DIGITS$}").into(), role.into()]);
-        arguments.push(format!("{core:0FD_DIGITS$}").into());
+        arguments.extend([SOURCE_FD.to_string().into(), role.into(), CORE_FD.to_string().into()]);
         arguments.extend(imports.iter().map(OsString::from));
         arguments
     }
 
-    /// The interpreter as a program in a container, with [`Self::core`] as standard
-    /// output and [`Self::source`] as standard error; both are `/dev/null` afterwards.
+    /// The interpreter as a program, with [`Self::core`] as standard output and
+    /// [`Self::source`] as standard error; both are `/dev/null` afterwards.
     pub(crate) fn contained(
         self,
         role: Role,
@@ -323,35 +321,28 @@ impl Language {
         packages: &[PathBuf],
         imports: &[String],
     ) -> Program {
-        const CORE_FD: i32 = 1;
-        const SOURCE_FD: i32 = 2;
         let mut program = Program::new(interpreter);
-        program.arguments = self.arguments(role, CORE_FD, SOURCE_FD, imports);
-        program.environment = self.environment(role, CORE_FD, packages);
+        program.arguments = self.arguments(role, imports);
+        program.environment = self.environment(role, packages);
         program.directory = "/".into();
         program
     }
 
     /// All of the interpreter's environment. `packages` are the folders to
     /// look for modules in.
-    pub(crate) fn environment(
-        self,
-        role: Role,
-        core: i32,
-        packages: &[PathBuf],
-    ) -> Vec<(OsString, OsString)> {
+    fn environment(self, role: Role, packages: &[PathBuf]) -> Vec<(OsString, OsString)> {
         // Without a home, Python asks the system for the user's, and loads what it takes to.
-        let fixed = [("PATH", SYSTEM_PATH), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")];
+        // Without a time zone the C library reads that of the host, where it sees it.
+        let fixed = [("PATH", SYSTEM_PATH), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8"), ("TZ", "UTC0")];
         let mut all: Vec<(OsString, OsString)> =
             fixed.map(|(name, value)| (name.into(), value.into())).into();
         let (searched, more) = match self {
             Self::Python => ("PYTHONPATH", vec![("PYTHONHASHSEED", "0".to_owned())]),
             // The library must come before the C library, to keep an advice
             // of the engine's from it.
-            Self::Node if role != Role::Instance => (
-                "NODE_PATH",
-                vec![("LD_PRELOAD", format!("/proc/self/fd{core:/>width$}", width = FD_DIGITS + 1))],
-            ),
+            Self::Node if role != Role::Instance => {
+                ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{CORE_FD}"))])
+            }
             Self::Node => ("NODE_PATH", Vec::new()),
             Self::Executable => ("", Vec::new()),
         };
