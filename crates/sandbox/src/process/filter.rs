@@ -555,7 +555,8 @@ mod tests {
         assert_eq!([mapped(2), mapped(0x22)], [ALLOWED_ANSWER; 2]);
         let trusted = template_filter(users, true).unwrap();
         for name in SHARING.iter().chain(&["mmap"]) {
-            let of = |filter: &SyscallFilter| decision(filter.bytes(), OWN_ABI, number(name), [0, 4096, 3, 1]);
+            let of =
+                |filter: &SyscallFilter| decision(filter.bytes(), OWN_ABI, number(name), [0, 4096, 3, 1]);
             assert_eq!(of(&trusted), of(&function), "{name}");
         }
         // All else is as for functions, but what it forks and confines with.

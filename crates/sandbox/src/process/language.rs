@@ -11,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::container::Program;
-use super::template::{Hello, Layout, Refusal, Template, TemplateOptions};
+use super::options::FunctionsOptions;
+use super::runtime::Runtime;
+use super::starter::Starter;
+use super::template::{Hello, Layout, Refusal, Template};
+use crate::Error;
 
 /// What functions are written in, or that it does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -236,17 +240,23 @@ impl Language {
     }
 
     /// Starts a template that imports nothing, and ends it: how functions would
-    /// be served by this interpreter.
-    pub fn probe(self, interpreter: &Path) -> Serving {
-        match Template::start(&self.trial(interpreter, &[], PROBE_TIMEOUT)) {
-            Ok(template) => {
-                let Hello { version, layout, huge_pages, .. } = template.hello.clone();
-                let refused = || std::io::Error::from_raw_os_error(huge_pages.saturating_neg()).to_string();
-                let huge_pages = u32::try_from(huge_pages).map_err(|_| refused());
-                Serving::Forked { version, layout, huge_pages }
-            }
-            Err(Refusal::Fork(unforkable)) => Serving::Cold { reason: unforkable.reason },
-            Err(Refusal::Serve(reason)) => Serving::No { reason },
+    /// be served by this interpreter, in these containers.
+    pub fn probe(self, interpreter: &Path, runtime: &Runtime) -> Serving {
+        let options = FunctionsOptions {
+            interpreter: interpreter.to_owned(),
+            start_timeout: PROBE_TIMEOUT,
+            ..FunctionsOptions::new(self)
+        };
+        let made = Starter::new(&options, runtime);
+        let told = made.as_ref().map(|(starter, _)| match starter {
+            Starter::Template(nursery) => nursery.template().map(|template| serving(&template.hello)),
+            Starter::Cold(cold) => Ok(Serving::Cold { reason: cold.reason().to_owned() }),
+        });
+        match told {
+            Ok(Ok(serving)) => serving,
+            Ok(Err(reason)) => Serving::No { reason },
+            Err(Error::Template { reason, .. }) => Serving::No { reason: reason.clone() },
+            Err(error) => Serving::No { reason: error.to_string() },
         }
     }
 
@@ -256,23 +266,16 @@ impl Language {
     /// # Errors
     /// Why not, with the module's name.
     pub fn loads(self, interpreter: &Path, imports: &[String]) -> Result<(), String> {
-        match Template::start(&self.trial(interpreter, imports, LOAD_TIMEOUT)) {
+        let options = FunctionsOptions {
+            interpreter: interpreter.to_owned(),
+            imports: imports.to_vec(),
+            start_timeout: LOAD_TIMEOUT,
+            ..FunctionsOptions::new(self)
+        };
+        match Template::start(&options.template(None)) {
             // That nothing can be forked then is no matter of loading.
             Ok(_) | Err(Refusal::Fork(_)) => Ok(()),
             Err(Refusal::Serve(reason)) => Err(reason),
-        }
-    }
-
-    /// A template that is only looked at.
-    fn trial(self, interpreter: &Path, imports: &[String], start_timeout: Duration) -> TemplateOptions {
-        TemplateOptions {
-            language: self,
-            interpreter: interpreter.to_owned(),
-            packages: Vec::new(),
-            imports: imports.to_vec(),
-            start_timeout,
-            is_to_fork: true,
-            realm: None,
         }
     }
 
@@ -367,6 +370,14 @@ impl Language {
     }
 }
 
+/// What a template says of itself, for people.
+fn serving(hello: &Hello) -> Serving {
+    let Hello { version, layout, huge_pages, .. } = hello.clone();
+    let refused = || std::io::Error::from_raw_os_error(huge_pages.saturating_neg()).to_string();
+    let huge_pages = u32::try_from(huge_pages).map_err(|_| refused());
+    Serving::Forked { version, layout, huge_pages }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -374,6 +385,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::process::RuntimeOptions;
 
     #[test]
     fn an_interpreter_that_cannot_fork_would_serve_all_the_same() {
@@ -387,9 +399,10 @@ mod tests {
         let script = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", folder.display());
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cold = Language::Python.probe(&program);
-        let (forked, none) =
-            (Language::Python.probe(Path::new("python3")), Language::Python.probe(Path::new("/bin/true")));
+        let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+        let probe = |program: &str| Language::Python.probe(Path::new(program), &runtime);
+        let cold = probe(program.to_str().unwrap());
+        let (forked, none) = (probe("python3"), probe("/bin/true"));
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(matches!(&cold, Serving::Cold { reason } if reason.contains("thread")), "{cold:?}");
         assert!(matches!(forked, Serving::Forked { .. }), "{forked:?}");

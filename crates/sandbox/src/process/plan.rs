@@ -344,7 +344,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let realms = [Users::Realm { first: 4, count: 5 }, Users::RealmOfOne { inside: 1, user: 2, group: 3 }];
+        let realms =
+            [Users::Realm { first: 4, count: 5 }, Users::RealmOfOne { inside: 1, user: 2, group: 3 }];
         let within = [Users::Within, Users::OneWithin { inside: 6 }];
         for users in [Users::Host, plan().users].into_iter().chain(realms).chain(within) {
             let plan = Plan { users, ..plan() };

@@ -314,7 +314,8 @@ mod tests {
         assert!(PROGRAMS.iter().map(Path::new).filter(|path| path.exists()).all(is_there));
         assert!(is_plain_link(Path::new("usr/lib")) && is_plain_link(Path::new("/usr/lib")));
         assert!(!is_plain_link(Path::new("../usr/lib")) && !is_plain_link(Path::new("./lib")));
-        let private = |bind: &Bind| bind.host.starts_with("/etc/ssl/private") || bind.host == Path::new("/etc");
+        let private =
+            |bind: &Bind| bind.host.starts_with("/etc/ssl/private") || bind.host == Path::new("/etc");
         assert!(!rootfs.read_only.iter().any(private));
     }
 

@@ -233,7 +233,7 @@ impl Runtime {
     /// [`Error::Unavailable`] if a layer is missing without which there is no
     /// sandbox: namespaces or the filter.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Self>, Error> {
-        let hierarchies = Hierarchies::discover().map_err(Error::kernel("look for control groups"))?;
+        let hierarchies = Hierarchies::claim().map_err(Error::kernel("look for control groups"))?;
         let abilities = Abilities::with(&hierarchies);
         if let Some(missing) = abilities.layers().into_iter().find(|layer| !layer.holds && !layer.is_optional)
         {
@@ -460,7 +460,8 @@ impl Starting {
     ) -> Result<Made, Error> {
         let mut told = Told::default();
         let entered = realm.map(|(_, container)| container.doors());
-        let entered: Vec<BorrowedFd<'_>> = entered.iter().flat_map(|all| all.iter()).map(OwnedFd::as_fd).collect();
+        let entered: Vec<BorrowedFd<'_>> =
+            entered.iter().flat_map(|all| all.iter()).map(OwnedFd::as_fd).collect();
         let made = told.converse(control, plan, &entered);
         if made.is_ok() {
             // They have nothing more to do than to end.

@@ -93,10 +93,7 @@ fn brought(options: &FunctionsOptions, runtime: &Runtime) -> Result<Arc<Realm>, 
 
 /// A template of the node's own that is in a realm: who is not root has the right
 /// to enter containers only there.
-fn in_realm(
-    options: &FunctionsOptions,
-    runtime: &Runtime,
-) -> Result<(Starter, Option<Arc<Realm>>), Refusal> {
+fn in_realm(options: &FunctionsOptions, runtime: &Runtime) -> Result<(Starter, Option<Arc<Realm>>), Refusal> {
     // Its realm has to be made of the folders that it lies in.
     let Unforkable { interpreter, prefixes, .. } = model(options, Vec::new())?;
     let interpreter = Interpreter { program: interpreter, prefixes };

@@ -64,7 +64,7 @@ fn without_root(language: Language) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}");
     let passed: BTreeSet<&str> = said.lines().filter_map(|line| line.strip_suffix(" ... ok")).collect();
-    let all = own_cases().into_iter().filter(|(.., of, )| *of == language).count();
+    let all = own_cases().into_iter().filter(|(.., of)| *of == language).count();
     assert_eq!(passed.len(), all, "{said}");
     // What root's own template has, in nobody's realm.
     let told = said.lines().find_map(|line| line.strip_prefix(LAYOUT)?.strip_prefix(&name)).expect(&said);
