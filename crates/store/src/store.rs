@@ -268,6 +268,7 @@ impl Store {
             return Ok(Some(object));
         }
         let Some(disk) = self.disk() else { return Ok(None) };
+        let _stays = disk.stay();
         let object = disk.read(key)?;
         if let Some(object) = &object {
             self.memory.insert_with(key, DURABLE, || object.clone());
@@ -331,9 +332,7 @@ impl Store {
     }
 
     fn put(&self, items: Vec<(Handle, &[u8])>) -> Result<(), Error> {
-        let is_new = |key| self.memory.state(key).is_none_or(|state| state & DURABLE == 0);
-        let new = items.into_iter().filter(|(key, _)| self.disk.is_none() || is_new(*key));
-        let objects = new.map(|(key, bytes)| (key, Object::copy_of(bytes))).collect();
+        let objects = items.into_iter().map(|(key, bytes)| (key, Object::copy_of(bytes))).collect();
         put_objects(&self.memory, self.disk().map(Arc::as_ref), objects)
     }
 
@@ -353,6 +352,7 @@ impl Store {
     /// way is damaged.
     pub fn persist(&self, handle: Handle) -> Result<(), Error> {
         let Some(disk) = self.disk() else { return Ok(()) };
+        let _stays = disk.stay();
         let state = self.memory.state(handle.plain_tree());
         if handle.literal_bytes().is_some() || state.is_some_and(|state| state & CLOSURE_DURABLE != 0) {
             return Ok(());
@@ -369,6 +369,7 @@ impl Store {
     pub fn set_label(&self, name: &str, handle: Handle) -> Result<(), Error> {
         check_name(name)?;
         let Some(disk) = self.disk() else { return self.labels.set(name, handle) };
+        let _stays = disk.stay();
         self.persist(handle)?;
         disk.write_label(name, Some(handle)).map(drop)
     }
