@@ -11,6 +11,9 @@ use crate::counts::Counts;
 use crate::journal::Record;
 use crate::usage::Spent;
 
+/// Requests of which most of a mean consists.
+const MEAN_OF: u64 = 8;
+
 /// A function's version that serves, as requests need it. What it is as data
 /// is in `docs/spec/functions.md`.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub struct Served {
     pub timeout: Duration,
     /// Of one instance.
     pub memory_bytes: u64,
+    /// Requests that one instance serves at the same time.
+    pub calls_at_once: u32,
     /// Instances at most.
     pub concurrency: u32,
     /// A request may be run again if its instance ended before it answered.
@@ -54,7 +59,7 @@ pub struct Served {
 impl Served {
     /// Counts a request that has ended, `now` after the node's start.
     pub(crate) fn ended(&self, now: Duration, record: &Record, cpu_between: Duration) {
-        self.version_counts.ended(record.failure.is_some());
+        self.version_counts.ended(record.failure.is_some(), record.usage.cpu_us);
         self.counts.ended(now, record, cpu_between);
     }
 }
@@ -86,12 +91,25 @@ pub enum RouteError {
 pub struct VersionCounts {
     requests: AtomicU64,
     failures: AtomicU64,
+    /// Of the processor time of a request, over the last ones.
+    cpu_mean_us: AtomicU64,
 }
 
 impl VersionCounts {
-    fn ended(&self, has_failed: bool) {
+    fn ended(&self, has_failed: bool, cpu_us: Option<u64>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
+        if let Some(cpu_us) = cpu_us {
+            // An update that is lost to another one changes little of a mean.
+            let mean = self.cpu_mean_us.load(Ordering::Relaxed);
+            let next = if mean == 0 { cpu_us } else { (mean.saturating_mul(MEAN_OF - 1) + cpu_us) / MEAN_OF };
+            self.cpu_mean_us.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// What a request takes of a processor, by the last ones.
+    pub(crate) fn cpu_mean(&self) -> Duration {
+        Duration::from_micros(self.cpu_mean_us.load(Ordering::Relaxed))
     }
 
     /// Requests, and how many of them failed.

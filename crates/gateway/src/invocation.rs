@@ -33,6 +33,7 @@ use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
+use crate::tenants::{Holding, Tenancy};
 use crate::unique;
 
 /// How much longer the gateway waits than the function may take, so that it is
@@ -66,6 +67,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) source: &'static str,
     /// By which function, if it was one.
     pub(crate) nesting: Option<Nesting>,
+    /// For whom, if that is counted.
+    pub(crate) tenancy: Option<Arc<Tenancy>>,
 }
 
 /// What a function that calls another one hands down, besides the trace.
@@ -86,6 +89,13 @@ pub(crate) struct Ended {
     pub(crate) timing: HeaderValue,
     /// What it printed, as far as that is known.
     pub(crate) log: Vec<u8>,
+}
+
+impl Ended {
+    /// Of what was not begun: it is in no journal, which is for all tenants.
+    fn refused(problem: Problem) -> Self {
+        Self { answer: Err(problem), timing: HeaderValue::from_static("total"), log: Vec::new() }
+    }
 }
 
 /// How far an invocation got.
@@ -136,7 +146,11 @@ impl Invocation<'_> {
     /// Runs it, and waits for its end. Dropped before that, it counts as one whose
     /// client has left.
     pub(crate) async fn run(self, shared: &Arc<Shared>, permit: Permit, body: Buffered) -> Ended {
-        let (given, recording) = self.begin(shared, permit, body, false).await;
+        let holding = match self.hold() {
+            Ok(holding) => holding,
+            Err(problem) => return Ended::refused(problem),
+        };
+        let (given, recording) = self.begin(shared, permit, holding, body, false).await;
         ended(given.map(|given| given.answer), recording)
     }
 
@@ -151,7 +165,8 @@ impl Invocation<'_> {
     ) -> Result<Response, Problem> {
         // A pure function's result is remembered, and that of a codelet comes at once.
         let streams = !(self.served.is_pure || self.served.is_codelet);
-        let (given, recording) = self.begin(shared, permit, body, streams).await;
+        let holding = self.hold()?;
+        let (given, recording) = self.begin(shared, permit, holding, body, streams).await;
         let answer = match given {
             Ok(Given { answer, rest: Some(rest) }) => {
                 return Ok(streamed::response(answer, rest, recording));
@@ -175,6 +190,7 @@ impl Invocation<'_> {
         self,
         shared: &Arc<Shared>,
         permit: Permit,
+        holding: Option<Box<Holding>>,
         body: Buffered,
         streams: bool,
     ) -> (Result<Given, Problem>, Recording) {
@@ -186,12 +202,21 @@ impl Invocation<'_> {
         let traceparent = if is_traced { trace::parent(self.headers, samples) } else { String::new() };
         let place = self.place(&traceparent, tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, body.bytes.len());
+        if let Some(holding) = holding {
+            recording.holds(holding);
+        }
         let time = self.time();
         let head = if has_head { self.head(traceparent, time) } else { Vec::new() };
         let latest = self.latest();
         let asked = Asked { permit, brought: Arc::new((head, body)), latest, streams };
         let given = answer(shared, &self.served, asked, &mut recording).await;
         (given, recording)
+    }
+
+    /// Its part of its tenant's quota.
+    fn hold(&self) -> Result<Option<Box<Holding>>, Problem> {
+        let Some(tenancy) = &self.tenancy else { return Ok(None) };
+        tenancy.hold(&self.served, Instant::now()).map(|holding| Some(Box::new(holding)))
     }
 
     /// How long it may take.

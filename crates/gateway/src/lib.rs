@@ -38,6 +38,7 @@ mod recent;
 mod request_id;
 mod router;
 mod routes;
+mod tenants;
 mod text;
 mod traces;
 mod unique;
@@ -60,6 +61,7 @@ pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;
 pub use router::{Gateway, router};
+pub use tenants::Quota;
 pub use traces::{Collector, TraceOptions};
 pub use usage::{Rates, Spent};
 

@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::nested::{CallGraph, NestedCalls};
 use crate::options::Options;
 use crate::problem::Problem;
+use crate::tenants::Tenants;
 use crate::text::shortened;
 use crate::traces::Tracer;
 use crate::{admission, envelope, front, keys, openapi, routes};
@@ -52,8 +53,10 @@ pub(crate) struct Shared {
     pub(crate) wake: Wake,
     /// Which functions have called which.
     pub(crate) calls: CallGraph,
-    /// What requests with keys are counted by.
+    /// How many keys are checked at a time.
     pub(crate) guard: keys::Guard,
+    /// Whose requests are counted together.
+    pub(crate) tenants: Arc<Tenants>,
     /// Where sampled requests leave their spans.
     pub(crate) tracer: Option<Tracer>,
 }
@@ -184,7 +187,8 @@ impl Gateway {
     /// A gateway before `backend`.
     pub fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
         let tracer = options.traces.as_ref().map(Tracer::new);
-        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref());
+        let tenants = Arc::<Tenants>::default();
+        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref(), &tenants);
         let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
         let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
@@ -200,6 +204,7 @@ impl Gateway {
             wake: Wake::default(),
             calls: CallGraph::default(),
             guard: keys::Guard::default(),
+            tenants,
             tracer,
             options,
         };

@@ -17,6 +17,7 @@ mod limits;
 mod nested;
 mod objects;
 mod operations;
+mod tenants;
 
 use std::sync::Arc;
 

@@ -20,6 +20,7 @@ mod lambda;
 mod later;
 mod line;
 mod metering;
+mod quotas;
 mod requirements;
 mod streams;
 mod tls;

@@ -17,6 +17,7 @@ use crate::journal::Record;
 use crate::problem::CLIENT_CLOSED;
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Holding;
 use crate::usage::{Spent, Usage, micros};
 
 pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -39,6 +40,8 @@ pub(super) struct Recording {
     cpu_between: Duration,
     is_recorded: bool,
     place: Place,
+    /// Its part of its tenant's quota.
+    holding: Option<Box<Holding>>,
 }
 
 /// Bytes that came and went.
@@ -90,7 +93,16 @@ impl Recording {
             cpu_between: Duration::ZERO,
             is_recorded: false,
             place,
+            holding: None,
         }
+    }
+
+    /// It is a tenant's, and so is what its function calls.
+    pub(super) fn holds(&mut self, mut holding: Box<Holding>) {
+        if let Some(span) = self.place.span {
+            holding.is_named(&self.shared.tenants, span);
+        }
+        self.holding = Some(holding);
     }
 
     /// So much of the answer's body goes out.
@@ -148,6 +160,10 @@ impl Recording {
         let start = report.as_ref().map_or(unreported, |report| report.start);
         let report = report.unwrap_or_default();
         let usage = self.usage(&report, failure.is_some());
+        if let Some(holding) = &mut self.holding {
+            // Where nobody counts processor time, it is as if all of the time was such.
+            holding.took(Duration::from_micros(usage.cpu_us.unwrap_or(usage.held_us)));
+        }
         self.cpu_between = report.spent.map_or(Duration::ZERO, |spent| spent.cpu_between);
         let (now, took) = (since_1970(), self.begun.elapsed());
         Record {
@@ -157,6 +173,7 @@ impl Recording {
             begun_us: micros(now.saturating_sub(took)),
             time_ms: millis(now),
             request_id: self.id.0.as_ref().to_owned(),
+            tenant: self.holding.as_ref().map(|holding| holding.tenant().to_owned()),
             function: self.served.name.clone(),
             version: self.served.version,
             status,
@@ -263,6 +280,7 @@ impl Drop for Recording {
         let (begun, bodies, place) = (self.begun, self.bodies, self.place);
         let mut recording = Self::begin(&self.shared, &self.served, &self.id, place, 0);
         (recording.begun, recording.bodies) = (begun, bodies);
+        recording.holding = self.holding.take();
         let parting_max = if place.is_nested { Duration::ZERO } else { PARTING };
         self.is_recorded = true;
         let parting = async move {

@@ -20,6 +20,7 @@ use crate::invocation::Invocation;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Tenancy;
 use crate::text::shortened;
 
 /// Where functions answer.
@@ -44,7 +45,8 @@ pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
         let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
         let served = served(shared, target, &parts.headers)?;
         let target = (path, parts.uri.query(), None);
-        serve(shared, permit, id, served, &parts.method, target, &parts.headers, body).await
+        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
+        serve(shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
@@ -69,7 +71,8 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
         let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
         let served = served(&shared, &found.function, &parts.headers)?;
         let target = (parts.uri.path(), parts.uri.query(), Some(&found));
-        serve(&shared, permit, id, served, &parts.method, target, &parts.headers, body).await
+        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
+        serve(&shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
@@ -146,7 +149,7 @@ fn lot(shared: &Shared, name: &str, headers: &HeaderMap) -> u32 {
 #[expect(clippy::too_many_arguments, reason = "these are the parts of a request")]
 async fn serve(
     shared: &Arc<Shared>,
-    permit: Permit,
+    (permit, tenancy): (Permit, Option<&Arc<Tenancy>>),
     id: &RequestId,
     served: Arc<Served>,
     method: &Method,
@@ -162,6 +165,8 @@ async fn serve(
     }
     let (headers, source) = unpacked.as_ref().map_or((headers, "http"), |headers| (headers, "event"));
     let (method, query) = (method.as_str(), query.unwrap_or_default());
-    let invocation = Invocation { served, id, method, path, query, headers, routed, source, nesting: None };
+    let tenancy = tenancy.cloned();
+    let invocation =
+        Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
     invocation.respond(shared, permit, body).await
 }

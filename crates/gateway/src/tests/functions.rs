@@ -17,6 +17,8 @@ pub(super) struct FakeFunctions {
     pub(super) log: Mutex<Vec<u8>>,
     pub(super) secrets: Mutex<BTreeMap<String, String>>,
     /// Whether all places of all functions are taken.
+    /// What calls take of the machine.
+    pub(super) spent: Mutex<Option<crate::Spent>>,
     pub(super) is_full: std::sync::atomic::AtomicBool,
 }
 
@@ -35,6 +37,7 @@ impl FakeFunctions {
                 is_pure: false,
                 timeout: Duration::from_secs(60),
                 memory_bytes: 1 << 20,
+                calls_at_once: 1,
                 concurrency: 4,
                 is_idempotent: false,
                 delivery: queue::Policy::default(),
@@ -104,7 +107,8 @@ impl Functions for FakeFunctions {
 
     fn take_report(&self, _: Handle) -> Option<CallReport> {
         let log = self.log.lock().unwrap().clone();
-        Some(CallReport { start: "warm", log, ..CallReport::default() })
+        let spent = *self.spent.lock().unwrap();
+        Some(CallReport { start: "warm", log, spent, ..CallReport::default() })
     }
 
     fn details(&self, _: &str) -> Result<Details, FunctionError> {

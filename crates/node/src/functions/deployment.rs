@@ -132,6 +132,7 @@ impl Deployment {
             is_pure: self.is_pure || is_codelet,
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
+            calls_at_once: self.expected.calls_at_once,
             concurrency: self.expected.concurrency,
             // What is pure ends the same way again.
             is_idempotent: self.is_idempotent && !self.is_pure && !is_codelet,
