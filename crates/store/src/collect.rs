@@ -20,6 +20,7 @@ mod sweep;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use objects::Handle;
@@ -105,7 +106,9 @@ impl Store {
         let sentence = self.pass_sentence(disk, marker, under_way)?;
         let swept = sweep::sweep(disk, &sentence);
         disk.sentence(None);
-        Ok(Collected { relations, ..swept? })
+        let swept = swept?;
+        disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
+        Ok(Collected { relations, ..swept })
     }
 
     fn mark_roots(&self, marker: &mut Marker<'_>, under_way: &dyn Fn() -> Vec<Handle>) -> Result<(), Error> {

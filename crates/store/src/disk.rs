@@ -37,6 +37,8 @@ pub(crate) struct Disk {
     large: Mutex<FilesStats>,
     reads: AtomicU64,
     corrupt: AtomicU64,
+    /// Objects that collections have taken away.
+    pub(crate) collected: AtomicU64,
 }
 
 /// Counts of the tier.
@@ -67,6 +69,7 @@ impl Disk {
             large: Mutex::new(large),
             reads: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
+            collected: AtomicU64::new(0),
         })
     }
 
@@ -182,7 +185,7 @@ impl Disk {
     }
 
     /// A file that is there counts as written now.
-    fn renew(&self, key: Handle) -> Result<(), Error> {
+    pub(crate) fn renew(&self, key: Handle) -> Result<(), Error> {
         if let Some(sentence) = &*self.sentence.read() {
             sentence.spare(key);
         }

@@ -64,6 +64,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// Objects read from disk.
     pub disk_reads: u64,
+    /// Objects that collections have taken from the disk.
+    pub collected: u64,
     /// Objects and relations found damaged.
     pub corrupt: u64,
     /// Results known.
@@ -288,6 +290,27 @@ impl Store {
         self.disk().map_or(Ok(false), |disk| disk.contains(key))
     }
 
+    /// Whether the object is here; then it counts as put now, for somebody relies on
+    /// it ([`Store::collect`]).
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`]; [`Error::Corrupt`] for a small object.
+    pub fn renew(&self, handle: Handle) -> Result<bool, Error> {
+        let key = handle.plain_tree();
+        let Some(disk) = self.disk() else { return self.contains(handle) };
+        let _stays = disk.stay();
+        if handle.literal_bytes().is_some() || !disk.contains(key)? {
+            return self.contains(handle);
+        }
+        if is_large(key) {
+            disk.renew(key)?;
+            return Ok(true);
+        }
+        let Some(object) = self.get(key)? else { return Ok(false) };
+        disk.write(&[(key, object)], Vec::new())?;
+        Ok(true)
+    }
+
     /// Stores a blob. With a disk, it is synced when this returns.
     ///
     /// # Errors
@@ -439,6 +462,7 @@ impl Store {
             stats.disk_bytes = disk.bytes;
             stats.disk_reads = disk.reads;
             stats.disk_relations = disk.relations;
+            stats.collected = tier.disk.collected.load(Ordering::Relaxed);
             stats.corrupt = disk.corrupt + tier.damaged_relations;
             stats.background_failures = tier.background.work().failures.load(Ordering::Relaxed);
             stats.spilled = tier.background.work().spilled.load(Ordering::Relaxed);

@@ -133,7 +133,7 @@ fn what_is_young_stays_with_what_it_names() {
     let large: Vec<Handle> = (0..4000).map(Handle::u64).chain([old[1]]).collect();
     let young = [put_tree(&store, &[old[0]]), put_tree(&store, &large)];
     let again = put(&store, 3);
-    put(&store, 13);
+    assert!(store.renew(old[3]).unwrap() && !store.renew(Handle::blob(&bytes(99))).unwrap());
     let store = reopen(&folder, store);
     collect(&store);
     assert!(young.iter().all(|tree| is_whole(&store, *tree)));
