@@ -9,6 +9,9 @@ use crate::Error;
 
 const OBJECTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("objects");
 
+/// Some of them, and the last key that was looked at.
+type Step = (Vec<(Handle, Vec<u8>)>, [u8; 32]);
+
 impl Index {
     /// How many there are.
     pub(crate) fn inline_objects(&self) -> Result<u64, Error> {
@@ -19,9 +22,8 @@ impl Index {
         })
     }
 
-    /// The first of them, of about so many bytes in all, not verified, and the last
-    /// key that was looked at.
-    pub(crate) fn first_inline(&self, bytes_max: usize) -> Result<(Vec<(Handle, Vec<u8>)>, [u8; 32]), Error> {
+    /// The first of them, of about so many bytes in all, not verified.
+    pub(crate) fn first_inline(&self, bytes_max: usize) -> Result<Step, Error> {
         self.with_database(|database| {
             let (mut found, mut last) = (Vec::new(), [u8::MAX; 32]);
             let mut bytes = 0;

@@ -69,7 +69,7 @@ fn child_that_collects() {
     let round: u64 = std::env::var(ROUND_VARIABLE).unwrap().parse().unwrap();
     let store = Arc::new(open(&home));
     let writing = Arc::clone(&store);
-    let write = move || (0..).for_each(|step| name(&writing, (round << 32) | step));
+    let write = move || (0..u32::MAX).for_each(|step| name(&writing, round << 32 | u64::from(step)));
     let writer = thread::Builder::new().spawn(write).unwrap();
     loop {
         age(&store, &home);
