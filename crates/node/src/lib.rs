@@ -11,6 +11,7 @@ mod config;
 mod debugging;
 mod doctor;
 mod executor;
+mod feeds;
 mod fetcher;
 mod functions;
 mod keys;

@@ -60,6 +60,7 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
+        let mut streams_body = false;
         let (runtime, settings, timeout, calls_at_once, secrets) = if procedure.is_object()
             && !procedure.names_tree()
         {
@@ -83,11 +84,18 @@ impl Deployment {
             prefix.extend(refs.view().iter());
             procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
             let Settings { timeout, calls_at_once, secrets, .. } = image.settings;
+            streams_body = image.settings.streams_body;
             (image.runtime, pairs(store, settings)?, timeout, calls_at_once, secrets.into_values().collect())
         };
         let expected = Expected {
             calls_at_once: calls_at_once.into(),
-            ahead: Language::of_runtime(&runtime).map_or(0, Language::calls_ahead),
+            // What comes for a call that stands in line would come between the frames of others.
+            ahead: if streams_body {
+                0
+            } else {
+                Language::of_runtime(&runtime).map_or(0, Language::calls_ahead)
+            },
+            streams_body,
             timeout: Some(timeout),
             ..check_serving(&serving, &runtime)?
         };
@@ -95,6 +103,10 @@ impl Deployment {
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
         let is_idempotent = serving.get("idempotent") == Some(b"true");
+        if streams_body && (is_pure || is_idempotent) {
+            let why = "a body that is passed on while it comes is there once: leave \"pure\" and \"idempotent\", or \"body\", out";
+            return Err(why.to_owned());
+        }
         let delivery = delivery(&serving)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
@@ -130,6 +142,7 @@ impl Deployment {
             prefix: self.prefix.clone(),
             is_codelet,
             is_pure: self.is_pure || is_codelet,
+            streams_body: self.expected.streams_body,
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
             calls_at_once: self.expected.calls_at_once,
