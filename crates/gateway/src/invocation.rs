@@ -407,7 +407,7 @@ async fn run(
     let (priority, is_repeatable, streams) = (Priority::Normal, served.is_pure, *streams);
     let request = EvaluateRequest { goal, deadline, priority, is_repeatable, streams };
     // Before anybody can ask for it.
-    let passing = arriving.take().and_then(|arriving| passing(shared, goal, arriving));
+    let passing = arriving.take().and_then(|arriving| passing(shared, goal, *arriving));
     let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
     let running = Running { evaluation, goal, permit: permit.clone(), passing, _passed: passed };
     let evaluation = &mut recording.runs(running).evaluation;
@@ -420,9 +420,9 @@ async fn run(
 }
 
 /// Has a body passed on to the application of this goal.
-fn passing(shared: &Shared, goal: Handle, arriving: Box<Arriving>) -> Option<Box<Passing>> {
+fn passing(shared: &Shared, goal: Handle, arriving: Arriving) -> Option<Box<Passing>> {
     let intake = shared.backend.functions()?.intake(goal.thunk()?)?;
-    Some(Box::new(Passing::begin(*arriving, intake)))
+    Some(Box::new(Passing::begin(arriving, intake)))
 }
 
 /// What a request consists of, held until it has ended.

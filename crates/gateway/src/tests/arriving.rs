@@ -70,9 +70,10 @@ async fn no_more_is_taken_than_there_is_room_for() {
     };
     let (answer, ()) = tokio::join!(answer, looks);
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &b"done"[..]));
-    let intake = house.fake.functions.intake.lock().unwrap();
-    assert!(intake.has_ended && !intake.is_broken);
-    drop(intake);
+    {
+        let intake = house.fake.functions.intake.lock().unwrap();
+        assert!(intake.has_ended && !intake.is_broken);
+    }
     let (head, body) = house.fake.last_call();
     assert!(head["body"] == "stream" && body.is_empty(), "{head}");
     let logs = house.get("/v1/logs").await.json();
