@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use objects::Handle;
@@ -34,6 +35,8 @@ pub struct Served {
     pub is_codelet: bool,
     /// Its result depends on the body alone, and is remembered.
     pub is_pure: bool,
+    /// Bodies of requests are passed to it while they come.
+    pub streams_body: bool,
     /// Of one call, from the request's arrival on.
     pub timeout: Duration,
     /// Of one instance.
@@ -203,6 +206,18 @@ pub enum FunctionError {
     Failed(String),
 }
 
+/// The way of a request's body to the function that serves it. Dropping it before
+/// the end says that no more will come.
+pub trait Intake: Send {
+    /// So many bytes may be brought now; pending until the function has begun, and
+    /// while it has room for none.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize>;
+    /// The next bytes, for which there is room.
+    fn bring(&mut self, piece: &[u8]);
+    /// That was all.
+    fn end(&mut self);
+}
+
 /// The functions of a node. Methods that change something block; the gateway
 /// calls them off its event loop.
 pub trait Functions: Send + Sync {
@@ -233,6 +248,12 @@ pub trait Functions: Send + Sync {
     /// What instances of one did outside; `None` if it may reach nothing, or
     /// has had no instance.
     fn egress(&self, served: &Served) -> Option<EgressCounts>;
+
+    /// Where the body goes of an application that will be asked for, and has none in
+    /// it. `None`: nowhere.
+    fn intake(&self, _application: Handle) -> Option<Box<dyn Intake>> {
+        None
+    }
 
     /// How an application of a function ran, once; none where it did not run
     /// in a process, or its result was remembered.

@@ -54,8 +54,8 @@ pub use deferred::{Callbacks, Sending, Unsent};
 pub use door::Door;
 pub use front::Front;
 pub use functions::{
-    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError, Routed,
-    Served, VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, RouteError,
+    Routed, Served, VersionCounts,
 };
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};

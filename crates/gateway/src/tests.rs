@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod arriving;
 mod calling;
 mod dashboard;
 mod deferring;

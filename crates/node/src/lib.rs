@@ -12,6 +12,7 @@ mod config;
 mod debugging;
 mod doctor;
 mod executor;
+mod feeds;
 mod fetcher;
 mod functions;
 mod keys;

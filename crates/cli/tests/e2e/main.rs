@@ -27,6 +27,7 @@ mod streams;
 mod tls;
 mod traces;
 mod unprivileged;
+mod uploads;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

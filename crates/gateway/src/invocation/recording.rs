@@ -8,13 +8,14 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
 use super::Passed;
+use super::passing::Passing;
 use super::trace::{Context, Span};
 use super::{millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::{Evaluated, Evaluation};
 use crate::functions::{CallReport, Served};
 use crate::journal::Record;
-use crate::problem::CLIENT_CLOSED;
+use crate::problem::{CLIENT_CLOSED, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::tenants::Holding;
@@ -42,6 +43,7 @@ pub(super) struct Recording {
     place: Place,
     /// Its part of its tenant's quota.
     holding: Option<Box<Holding>>,
+    body_problem: Option<Problem>,
 }
 
 /// Bytes that came and went.
@@ -69,6 +71,8 @@ pub(super) struct Running {
     pub(super) evaluation: Box<dyn Evaluation>,
     pub(super) goal: Handle,
     pub(super) permit: Permit,
+    /// Its body, if that is passed on while it comes.
+    pub(super) passing: Option<Box<Passing>>,
     /// Dropped after all the rest: what it consists of.
     pub(super) _passed: Option<Passed>,
 }
@@ -94,6 +98,7 @@ impl Recording {
             is_recorded: false,
             place,
             holding: None,
+            body_problem: None,
         }
     }
 
@@ -119,7 +124,16 @@ impl Recording {
     pub(super) fn ran(&mut self) {
         if let Some(running) = self.running.take() {
             self.report = report_of(&self.shared, &running);
+            if let Some(passing) = &running.passing {
+                self.bodies.received = passing.bytes();
+                self.body_problem = passing.problem();
+            }
         }
+    }
+
+    /// Why its body did not come whole, if that is the client's doing.
+    pub(super) fn body_problem(&mut self) -> Option<Problem> {
+        self.body_problem.take()
     }
 
     /// It has ended.
@@ -277,6 +291,10 @@ impl Drop for Recording {
         let Some(mut running) = self.running.take() else { return self.left() };
         // Where there is no event loop any more, the node is ending.
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return self.left() };
+        // Whoever waits for more of the body hears that none comes.
+        if let Some(passing) = running.passing.take() {
+            self.bodies.received = passing.bytes();
+        }
         let (begun, bodies, place) = (self.begun, self.bodies, self.place);
         let mut recording = Self::begin(&self.shared, &self.served, &self.id, place, 0);
         (recording.begun, recording.bodies) = (begun, bodies);

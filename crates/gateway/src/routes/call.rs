@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, ALLOW};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use super::functions::{no_functions, not_found, unknown};
 use crate::admission::{Permit, permit};
-use crate::body::buffered;
+use crate::body::{Arriving, buffered, held};
 use crate::cloud_event;
 use crate::functions::{RouteError, Routed, Served};
 use crate::invocation::Invocation;
@@ -28,6 +28,8 @@ pub(crate) const PREFIX: &str = "/function/";
 /// Requests with the same value get the same version of an alias.
 const VERSION_KEY: HeaderName = HeaderName::from_static("x-sinew-version-key");
 const LOTS: u64 = 10_000;
+/// A body that says to have no more is whole when its function gets it.
+const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
 /// The same for what comes by the router: what the front leaves to it.
 pub(crate) async fn matched(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -157,6 +159,16 @@ async fn serve(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    if served.streams_body && !cloud_event::is_any(headers) && !is_short(&body) {
+        let (method, query) = (method.as_str(), query.unwrap_or_default());
+        let options = &shared.options;
+        let arriving = Arriving::new(headers, body, options.body_max_bytes, options.body_idle_timeout)?;
+        let (source, tenancy) = ("http", tenancy.cloned());
+        let invocation =
+            Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
+        let body = held(shared, Vec::new())?;
+        return Box::pin(invocation.respond(shared, permit, body, Some(Box::new(arriving)))).await;
+    }
     let mut body = buffered(shared, headers, body, shared.options.call_max_bytes).await?;
     // Few requests are events: only theirs are written anew.
     let mut unpacked = cloud_event::is_any(headers).then(|| headers.clone());
@@ -168,5 +180,10 @@ async fn serve(
     let tenancy = tenancy.cloned();
     let invocation =
         Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
-    invocation.respond(shared, permit, body).await
+    invocation.respond(shared, permit, body, None).await
+}
+
+/// Whether a body is known to be so short that it is rather kept whole.
+fn is_short(body: &Body) -> bool {
+    body.size_hint().exact().is_some_and(|length| length <= WHOLE_BYTES_MAX)
 }
