@@ -464,6 +464,9 @@ function adapted(handler, name) {
   }
   if (name.endsWith(".fetch")) return viaFetch(handler);
   if (isExpress(handler) || takesReqRes(handler)) return viaHttp(handler);
+  if (SETTINGS.body === "stream") {
+    throw new TypeError(`the handler ${name} takes an event, which is a whole body; remove body = "stream", or export fetch(request) or (req, res)`);
+  }
   if (handler.length > 3) {
     throw new TypeError(`the handler ${name} takes ${handler.length} parameters; it must take (event, context) or (event, context, callback)`);
   }
@@ -497,11 +500,13 @@ const asError = (error) => (error instanceof Error ? error : new Error(typeof er
 function viaFetch(handler) {
   if (typeof Request !== "function") throw new TypeError("a handler of the form fetch(request) needs Node 18 or later");
   return async (_request, headBytes, body) => {
-    const { method = "POST", path: place = "/", query = "", headers = [] } = new Head(headBytes).http;
+    const head = new Head(headBytes);
+    const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
     const host = headers.find(([name]) => name === "host")?.[1] ?? "localhost";
     const url = `http://${host}${place}${query ? `?${query}` : ""}`;
     const hasBody = method !== "GET" && method !== "HEAD";
-    const request = new Request(url, { method, headers, body: hasBody ? body : undefined });
+    const given = comesLater(head) ? { body: bodyStream(module.incoming()), duplex: "half" } : { body };
+    const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
     const waiting = [];
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
     const response = await handler(request, { ...process.env }, context);
@@ -513,26 +518,65 @@ function viaFetch(handler) {
   };
 }
 
+/** Whether the body comes while the call runs. */
+const comesLater = (head) => head.call.body === "stream";
+
+/** A body that is taken as it is read, and not before. */
+function bodyStream(incoming) {
+  const pull = async (to) => {
+    const piece = await incoming.read();
+    if (piece === null) to.close();
+    else to.enqueue(piece);
+  };
+  return new ReadableStream({ pull }, { highWaterMark: 0 });
+}
+
+/** The same for an IncomingMessage. */
+function comesTo(req, incoming) {
+  // Whoever looks whether there is a body looks for one of two headers.
+  if (!("content-length" in req.headers)) req.headers["transfer-encoding"] ??= "chunked";
+  let isReading = false;
+  const took = (piece) => {
+    isReading = false;
+    req.complete = piece === null;
+    req.push(piece);
+  };
+  // Its own first reading has it read on: before that a parser would push.
+  req._readableState.readingMore = false;
+  req._consumed = true;
+  req._read = () => {
+    if (isReading) return;
+    isReading = true;
+    incoming.read().then(took, (error) => req.destroy(error));
+  };
+}
+
 /** An Express application, or a function (req, res): real objects over a socket in memory. */
 function viaHttp(handler) {
   const http = require("node:http");
   const MemorySocket = memorySocket();
   return (_request, headBytes, body) =>
     new Promise((resolve, reject) => {
-      const { method = "POST", path: place = "/", query = "", headers = [] } = new Head(headBytes).http;
+      const head = new Head(headBytes);
+      const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
       const socket = new MemorySocket(module.outgoing()).on("error", reject);
       const req = new http.IncomingMessage(socket);
       Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });
       req.rawHeaders = headers.flat();
-      req.headers = { ...joined(headers), "content-length": String(body.length) };
+      req.headers = joined(headers);
       const res = new http.ServerResponse(req);
       asPlainText(res);
       res.assignSocket(socket);
       res.once("finish", () => socket.answer().then(resolve, reject));
       res.once("close", () => reject(socket.errored ?? new Error("the handler closed the connection without an answer")));
-      req.push(body);
-      req.push(null);
-      req.complete = true;
+      if (comesLater(head)) {
+        comesTo(req, module.incoming());
+      } else {
+        req.headers["content-length"] = String(body.length);
+        req.push(body);
+        req.push(null);
+        req.complete = true;
+      }
       const next = (error) => reject(asError(error ?? "the handler called next(), and nothing follows"));
       attempt(reject, () => {
         const returned = handler(req, res, next);

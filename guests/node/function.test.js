@@ -45,6 +45,16 @@ async function load(files, settings = {}, layers = []) {
     },
     onLeft: (then) => left.push(then),
   });
+  // Pieces of a body, each after a turn of the loop; an error breaks it off.
+  const coming = [];
+  module.incoming = () => ({
+    read: async () => {
+      await new Promise(setImmediate);
+      const piece = coming.shift() ?? null;
+      if (piece instanceof Error) throw piece;
+      return piece === null ? null : Buffer.from(piece);
+    },
+  });
   module._compile(`const SETTINGS = ${JSON.stringify(all)};\n${ADAPTER}`, path.join(root, "function.js"));
   await module.exports.ready;
   const raw = async (body = "", head = null) => {
@@ -62,7 +72,7 @@ async function load(files, settings = {}, layers = []) {
     return [status, headers, result.subarray(end)];
   };
   const call = async (...all) => (await raw(...all))[2].toString();
-  return Object.assign(call, { raw, sent, left, exports: module.exports });
+  return Object.assign(call, { raw, sent, left, coming, exports: module.exports });
 }
 
 function restore() {
@@ -450,6 +460,39 @@ test("who makes a body hears that nobody waits for it", async () => {
   assert.equal(await ended, "x");
   assert.match(globalThis.heard, /nobody waits/);
   delete globalThis.heard;
+});
+
+const READERS = {
+  "index.fetch": "exports.fetch = async (request) => new Response(await request.text());",
+  "index.handler": "exports.handler = (req, res) => { let all = ''; req.on('data', (piece) => { all += piece; }); req.on('end', () => res.end(all)); };",
+};
+
+test("a body is read while it comes", async () => {
+  for (const [handler, source] of Object.entries(READERS)) {
+    const call = await load(source, { handler, body: "stream" });
+    call.coming.push("one", "two", "x".repeat(100_000));
+    assert.equal(await call("", { body: "stream" }), "onetwo" + "x".repeat(100_000), handler);
+    assert.equal(await call("whole"), "whole", "what is short comes at once");
+    const left = await load(source.replace("await request.text()", "await request.text().catch(() => 'lost')"), { handler, body: "stream" });
+    left.coming.push("one", new Error("the client left"));
+    const ended = left("", { body: "stream" });
+    if (handler === "index.fetch") assert.equal(await ended, "lost");
+    else await assert.rejects(ended, /the client left/);
+  }
+});
+
+test("a body that nobody reads is not taken, and a request says that it has one", async () => {
+  const unread = await load("exports.fetch = () => new Response('no');", { handler: "index.fetch", body: "stream" });
+  unread.coming.push("one");
+  assert.equal(await unread("", { body: "stream" }), "no");
+  assert.equal(unread.coming.length, 1);
+  const told = await load("exports.handler = (req, res) => res.end(JSON.stringify(req.headers));", { body: "stream" });
+  assert.deepEqual(JSON.parse(await told("", { body: "stream" })), { "transfer-encoding": "chunked" });
+  assert.deepEqual(JSON.parse(await told("", { body: "stream", headers: [["content-length", "3"]] })), { "content-length": "3" });
+});
+
+test("an event is a whole body", async () => {
+  await assert.rejects(load("exports.handler = (event) => event;", { body: "stream" }), /takes an event, which is a whole body/);
 });
 
 test("a stream of something else says what it is", async () => {

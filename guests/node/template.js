@@ -29,7 +29,7 @@
   const { Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
 
-  const VERSION = 5;
+  const VERSION = 7;
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
@@ -47,7 +47,7 @@
   /* The turn of what happens outside of calls. */
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-  const [ASK, TOLD, PIECE, ROOM, LEFT] = [10, 11, 12, 13, 14];
+  const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
   /* Of calls of other functions: how many may have no answer yet, and bytes of name, type and body. */
   const ASKS_MAX = 64;
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
@@ -351,6 +351,7 @@
       else if (kind === TOLD) this.told(payload);
       else if (kind === ROOM) this.roomFor(number, payload.readUInt32LE(0));
       else if (kind === LEFT) this.left(number);
+      else if (kind === BODY || kind === BODY_LOST) this.bodyFor(number, kind, payload);
     }
 
     /* Calls the function of a name: a promise of status, type and body of the
@@ -427,10 +428,54 @@
       }
     }
 
-    /* The stream of a call that runs. */
-    streamOfNumber(number) {
-      for (const turn of this.turns) if (turn.number === number) return this.streamOf(turn);
+    /* A call that runs. */
+    turnOf(number) {
+      for (const turn of this.turns) if (turn.number === number) return turn;
       return null;
+    }
+
+    streamOfNumber(number) {
+      const turn = this.turnOf(number);
+      return turn === null ? null : this.streamOf(turn);
+    }
+
+    /* The body of the call that runs, for whoever takes it while it comes: one piece after the other. */
+    incoming() {
+      const turn = this.current();
+      return { read: () => this.readBody(turn) };
+    }
+
+    bodyOf(turn) {
+      return (turn.body ??= { pieces: [], end: null, wake: null });
+    }
+
+    /* Its next bytes; null after the last of them. */
+    async readBody(turn) {
+      if (turn === null) throw new Error("a request's body is read while it is handled");
+      const body = this.bodyOf(turn);
+      while (body.pieces.length === 0 && body.end === null && this.turns.has(turn)) {
+        await new Promise((resolve) => (body.wake = resolve));
+      }
+      const piece = body.pieces.shift();
+      if (piece === undefined) {
+        if (body.end === BODY) return null;
+        throw new Error(body.end === null ? 'the request is over' : 'the client left before the end of the body');
+      }
+      if (body.end === null && this.turns.has(turn)) {
+        const taken = Buffer.allocUnsafe(4);
+        taken.writeUInt32LE(piece.length);
+        this.send(WANTS, turn.number, [taken]);
+      }
+      return piece;
+    }
+
+    bodyFor(number, kind, payload) {
+      const turn = this.turnOf(number);
+      if (turn === null) return;
+      const body = this.bodyOf(turn);
+      if (payload.length > 0) body.pieces.push(payload);
+      else body.end = kind;
+      body.wake?.();
     }
 
     roomFor(number, bytes) {
@@ -538,6 +583,7 @@
     answer(turn, kind, parts) {
       if (!this.turns.delete(turn)) return;
       for (const resolve of turn.stream?.onRoom.splice(0) ?? []) resolve();
+      turn.body?.wake?.();
       for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.send(kind, turn.number, parts);
@@ -590,11 +636,12 @@
   }
 
   /* What a CommonJS module with this source exports: the function `apply`, and
-   * maybe `ready`, a promise. It finds `ask` and `outgoing` in its `module`. */
+   * maybe `ready`, a promise. It finds `ask`, `outgoing` and `incoming` in its `module`. */
   function compile(name, source, instance) {
     const module = new Module(name, null);
     module.ask = (...all) => instance.ask(...all);
     module.outgoing = () => instance.outgoing();
+    module.incoming = () => instance.incoming();
     module.filename = `${name}.js`;
     module.paths = [];
     module._compile(source, module.filename);

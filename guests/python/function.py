@@ -440,6 +440,9 @@ def adapted(handler, name):
         return asgi(handler)
     if takes.are_wsgi:
         raise TypeError(f"the handler {name} is a WSGI application; wrap it as an ASGI one, as a2wsgi does")
+    if SETTINGS.get("body") == "stream":  # noqa: F821
+        why = "takes an event, which is a whole body; remove body = \"stream\", or make it an ASGI application"
+        raise TypeError(f"the handler {name} {why}")
     if takes.most == 0 or takes.required > 2:
         names = ", ".join(takes.names)
         raise TypeError(f"the handler {name} takes ({names}); it must take (event), (event, context) or be ASGI")
@@ -557,13 +560,15 @@ class Lifespan:
 class Exchange:
     """One request to an ASGI application."""
 
-    def __init__(self, app, scope, body):
+    def __init__(self, app, scope, body, comes_later):
         import asyncio
 
         self.app, self.scope, self.body = app, scope, body
         self.status, self.headers, self.pieces, self.size = None, [], [], 0
         self.finished = asyncio.Event()
         self.received = False
+        # Whether more of the request's body is still to come.
+        self.comes_later = comes_later
         # Whether the response is sent in pieces; before that it is kept.
         self.streams = False
 
@@ -579,12 +584,28 @@ class Exchange:
             raise RuntimeError("the application returned without sending a whole response")
 
     async def receive(self):
+        if self.comes_later:
+            return await self.receive_piece()
         if not self.received:
             self.received = True
             return {"type": "http.request", "body": self.body, "more_body": False}
         # Whoever hears of a disconnection stops streaming: not before the end.
         await self.finished.wait()
         return {"type": "http.disconnect"}
+
+    async def receive_piece(self):
+        """The next bytes of a body that comes while it is read."""
+        import asyncio
+
+        self.received = True
+        try:
+            while (piece := take_body()) is None:  # noqa: F821 - the template's
+                await asyncio.get_running_loop().run_in_executor(None, wait_for_body)  # noqa: F821
+        except ConnectionResetError:
+            self.comes_later = False
+            return {"type": "http.disconnect"}
+        self.comes_later = len(piece) > 0
+        return {"type": "http.request", "body": piece, "more_body": self.comes_later}
 
     async def send(self, message):
         kind = message["type"]
@@ -650,7 +671,8 @@ def asgi(app):
         }  # fmt: skip
 
     def apply(request, head, body):
-        exchange = Exchange(app, scope_of(Head(head).http), body)
+        head = Head(head)
+        exchange = Exchange(app, scope_of(head.http), body, head.call.get("body") == "stream")
         try:
             event_loop().run_until_complete(exchange.run())
         except BaseException as error:

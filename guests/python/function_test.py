@@ -56,6 +56,9 @@ class Function:
         # What the template gives it: pieces of an answer, and how many it takes now.
         self.sent, self.room, self.waits = [], 1 << 30, 0
         module.stream, module.wait_for_room = self.stream, self.wait_for_room
+        # And pieces of a body, of which None has to be waited for.
+        self.coming, self.body_waits = [], 0
+        module.take_body, module.wait_for_body = self.take_body, self.wait_for_body
         sys.modules["function"] = module
         source = f"SETTINGS = {self.settings!r}\n{ADAPTER}"
         exec(compile(source, "function.py", "exec", dont_inherit=True), module.__dict__)
@@ -68,6 +71,15 @@ class Function:
         self.room -= len(piece)
         self.sent.append(piece)
         return True
+
+    def take_body(self):
+        piece = self.coming.pop(0)
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def wait_for_body(self):
+        self.body_waits += 1
 
     def wait_for_room(self, size):
         self.waits += 1
@@ -89,7 +101,7 @@ class Function:
             del sys.modules[name]
         self.folder.cleanup()
 
-    def raw(self, body=b"", **head):
+    def raw(self, body=b"", /, **head):
         """Status, headers and body of the answer to a request."""
         if isinstance(body, str):
             body = body.encode()
@@ -106,7 +118,7 @@ class Function:
         assert (length >> 31 == 1) == (head["status"] >= 500), "what a server says of itself passes"
         return head["status"], head["headers"], result[end:]
 
-    def __call__(self, body=b"", **head):
+    def __call__(self, body=b"", /, **head):
         return self.raw(body, **head)[2].decode()
 
 
@@ -373,6 +385,35 @@ class Asgi(Case):
                     task.cancel()
             """
         self.assertEqual(self.function(source)(), "xxx")
+
+    READER = """
+        async def handler(scope, receive, send):
+            assert scope["type"] == "http"
+            heard = []
+            while True:
+                message = await receive()
+                heard.append(message.get("body", message["type"]))
+                if not message.get("more_body"):
+                    break
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": repr(heard).encode()})
+        """
+
+    def test_a_body_is_received_while_it_comes(self):
+        function = self.function(self.READER, {"body": "stream"})
+        function.coming = [b"one", None, None, b"two", b""]
+        self.assertEqual(function(body="stream"), repr([b"one", b"two", b""]))
+        self.assertEqual((function.body_waits, function.coming), (2, []))
+        self.assertEqual(function("whole"), repr([b"whole"]), "what is short comes at once")
+
+    def test_a_body_that_breaks_off_is_a_disconnection(self):
+        function = self.function(self.READER, {"body": "stream"})
+        function.coming = [b"one", ConnectionResetError("left")]
+        self.assertEqual(function(body="stream"), repr([b"one", "http.disconnect"]))
+
+    def test_an_event_is_a_whole_body(self):
+        with self.assertRaisesRegex(TypeError, "takes an event, which is a whole body"):
+            self.function("def handler(event): return 1", {"body": "stream"})
 
     STREAM = """
         async def handler(scope, receive, send):

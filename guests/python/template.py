@@ -31,7 +31,7 @@ import threading
 import traceback
 import types
 
-VERSION = 5
+VERSION = 7
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
@@ -47,7 +47,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 # The turn of what happens outside of calls.
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
-PIECE, ROOM, LEFT = range(12, 15)
+PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -292,6 +292,9 @@ class Callees:
         self.is_reading = False
         # Bytes of a result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left = STREAM_WINDOW, False
+        # What has come of the request's body and is not taken, if it comes while the call runs; BODY or
+        # BODY_LOST once there will be no more.
+        self.body, self.body_end = [], None
         # Frames that are no answers, received by a thread that waits for one: the
         # node sends the next calls before the one that runs has ended.
         self.orders = collections.deque()
@@ -300,6 +303,7 @@ class Callees:
 
     def begin(self, turn):
         self.turn, self.room, self.has_left = turn, STREAM_WINDOW, False
+        self.body, self.body_end = [], None
 
     def end(self):
         """The call that runs is over, and with it those that it made."""
@@ -357,10 +361,32 @@ class Callees:
             is_over = lambda: self.has_left or self.room >= size or self.turn != turn  # noqa: E731
             self.wait(is_over, lambda: None)
 
+    def take_body(self):
+        """The next bytes of the request's body; none after the last of them, and None if there are none now."""
+        with self.changed:
+            while not self.is_reading and self.channel.has_more():
+                self.read()
+            if self.turn == OUTSIDE:
+                raise RuntimeError("a request's body is read while it is handled")
+            if not self.body:
+                if self.body_end == BODY_LOST:
+                    raise ConnectionResetError("the client left before the end of the body")
+                return b"" if self.body_end == BODY else None
+            piece, self.body = b"".join(self.body), []
+            if self.body_end is None:
+                self.channel.send(WANTS, self.turn, struct.pack("<I", len(piece)))
+            return piece
+
+    def wait_for_body(self):
+        """Waits until some of the body has come, or none will."""
+        with self.changed:
+            turn = self.turn
+            self.wait(lambda: self.body or self.body_end or self.turn != turn, lambda: None)
+
     def next_order(self):
         """The next frame that is nobody's answer, as `Channel.frame` tells it."""
         # Nobody can begin to wait for an answer now: no call runs.
-        if not self.answers and not self.orders and self.head is None:
+        if not self.answers and not self.orders and self.head is None and not self.is_reading:
             return self.channel.frame()
         with self.changed:
             return self.wait(lambda: self.orders, self.orders.popleft)
@@ -391,6 +417,10 @@ class Callees:
             number, status, size = struct.unpack_from("<IHH", payload)
             if number in self.answers and self.answers[number] is None:
                 self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
+        elif kind in (BODY, BODY_LOST):
+            if turn == self.turn:
+                self.body += [payload] if payload else []
+                self.body_end = None if payload else kind
         elif kind in (ROOM, LEFT):
             # It may be of a call that has ended.
             if turn == self.turn:
@@ -469,7 +499,7 @@ class Instance:
                 self.load(rest.receive(length))
             elif kind == CALL:
                 self.call(turn, rest)
-            elif kind in (TOLD, ROOM, LEFT):
+            elif kind in (TOLD, ROOM, LEFT, BODY, BODY_LOST):
                 # The call that it was for is over.
                 rest.receive(length)
             else:
@@ -489,6 +519,8 @@ class Instance:
             module.ask = lambda *question: self.callees.ask(*question)
             module.stream = lambda piece: self.callees.stream(piece)
             module.wait_for_room = lambda size: self.callees.wait_for_room(size)
+            module.take_body = lambda: self.callees.take_body()
+            module.wait_for_body = lambda: self.callees.wait_for_body()
             sys.modules[name] = module
             text = source.decode()
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)

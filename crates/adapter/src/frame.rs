@@ -4,7 +4,7 @@
 //! (`sandbox/src/process/channel.rs`).
 
 /// Of the wire; the templates say the same number.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 7;
 /// Instance to node, the first frame.
 pub const HELLO: u8 = 1;
 /// Node to instance: the function.
@@ -33,6 +33,12 @@ pub const PIECE: u8 = 12;
 pub const ROOM: u8 = 13;
 /// Node to instance: nobody waits for a result any more.
 pub const LEFT: u8 = 14;
+/// Node to instance: the next bytes of the call's body; none: that was all of it.
+pub const BODY: u8 = 15;
+/// Node to instance: no more of the body will come, though that was not all of it.
+pub const BODY_LOST: u8 = 16;
+/// Instance to node: how many more bytes of the body may come.
+pub const WANTS: u8 = 17;
 
 /// Names a call on its instance.
 pub type Turn = u32;

@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) function: String,
     pub(crate) version: u64,
     pub(crate) deadline_ms: u64,
+    /// `stream`: it comes while the call runs.
+    pub(crate) body: String,
 }
 
 /// The second line: its HTTP side.

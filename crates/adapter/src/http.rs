@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use crate::frame::{PIECE_MAX, STREAM_MAX, STREAM_WINDOW};
 use crate::head::{Request, result};
 use crate::program::{Failed, Program, ending};
-use crate::wire::Channel;
+use crate::wire::{Channel, Taken};
 
 /// Bytes of an answer's status line and headers.
 const HEAD_MAX: usize = 64 << 10;
@@ -103,24 +103,26 @@ pub(crate) fn exchange(
             Ok(connection) => connection,
             Err(error) => return Err(lost(program, &error, channel)),
         };
-    let asked = outgoing(request, body);
-    let mut left = &asked[..];
+    let mut asking = Asking::new(request, body, channel);
     let mut answer = Reading::new(request.http.method == "HEAD", STREAM_MAX as usize);
     loop {
         answer.send(channel)?;
+        if !asking.fill(channel)? {
+            return Err(program.failed("the client left before the end of the body".to_owned(), channel));
+        }
         if answer.is_whole && (answer.body.is_empty() || !channel.is_in_pieces()) {
             return answer.result(channel);
         }
         // What is not taken yet keeps the program waiting.
         let reads = if answer.is_full() { PollFlags::empty() } else { PollFlags::IN };
-        let writes = if left.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let writes = if asking.left().is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let wanted = reads | writes;
         let of_program = (!wanted.is_empty()).then(|| (connection.as_fd(), wanted));
         program.wait(channel, of_program.as_slice())?;
         if channel.has_left() {
             return Err(program.failed("nobody waits for the answer any more".to_owned(), channel));
         }
-        write_some(&mut connection, &mut left);
+        asking.write_some(&mut connection);
         if reads.is_empty() {
             continue;
         }
@@ -130,13 +132,75 @@ pub(crate) fn exchange(
     }
 }
 
-/// Writes what there is room for.
-fn write_some(connection: &mut Connection, left: &mut &[u8]) {
-    match connection.write(left) {
-        Ok(written) => *left = &left[written..],
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        // It may have answered without reading everything.
-        Err(_) => *left = &[],
+/// A request on its way to the program.
+struct Asking {
+    bytes: Vec<u8>,
+    written: usize,
+    body: Coming,
+}
+
+/// What else of the request's body comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coming {
+    /// Nothing.
+    No,
+    /// More of it, each piece a chunk.
+    Chunks,
+    /// More of it, of which the head tells the length.
+    Counted,
+}
+
+impl Asking {
+    fn new(request: &Request, body: &[u8], channel: &mut Channel) -> Self {
+        let coming = match request.call.body == "stream" {
+            true if request.header("content-length").is_some() => Coming::Counted,
+            true => Coming::Chunks,
+            false => Coming::No,
+        };
+        if coming != Coming::No {
+            channel.begin_body();
+        }
+        Self { bytes: outgoing(request, body, coming), written: 0, body: coming }
+    }
+
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    /// Takes more of the body, once all that was there is written. False if it breaks off.
+    fn fill(&mut self, channel: &mut Channel) -> io::Result<bool> {
+        if self.body == Coming::No || !self.left().is_empty() {
+            return Ok(true);
+        }
+        self.written = 0;
+        self.bytes.clear();
+        match channel.take_body()? {
+            Taken::None => {}
+            Taken::Some(bytes) if self.body == Coming::Counted => self.bytes = bytes,
+            Taken::Some(bytes) => {
+                self.bytes.extend(format!("{:x}\r\n", bytes.len()).as_bytes());
+                self.bytes.extend(bytes);
+                self.bytes.extend(b"\r\n");
+            }
+            Taken::End { is_whole: false } => return Ok(false),
+            Taken::End { .. } => {
+                if self.body == Coming::Chunks {
+                    self.bytes.extend(b"0\r\n\r\n");
+                }
+                self.body = Coming::No;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what there is room for.
+    fn write_some(&mut self, connection: &mut Connection) {
+        match connection.write(self.left()) {
+            Ok(written) => self.written += written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // It may have answered without reading everything.
+            Err(_) => (self.written, self.body) = (self.bytes.len(), Coming::No),
+        }
     }
 }
 
@@ -177,12 +241,19 @@ fn lost(program: &mut Program, error: &io::Error, channel: &mut Channel) -> Fail
 }
 
 /// The request's bytes. What would end a line is no header.
-fn outgoing(request: &Request, body: &[u8]) -> Vec<u8> {
+fn outgoing(request: &Request, body: &[u8], coming: Coming) -> Vec<u8> {
     let query =
         if request.http.query.is_empty() { String::new() } else { format!("?{}", request.http.query) };
     let mut head = format!("{} {}{query} HTTP/1.1\r\n", request.http.method, request.http.path);
     let host = request.header("host").unwrap_or("localhost");
-    head.push_str(&format!("host: {host}\r\nconnection: close\r\ncontent-length: {}\r\n", body.len()));
+    let length = match coming {
+        Coming::No => format!("content-length: {}", body.len()),
+        Coming::Counted => {
+            format!("content-length: {}", request.header("content-length").unwrap_or_default())
+        }
+        Coming::Chunks => "transfer-encoding: chunked".to_owned(),
+    };
+    head.push_str(&format!("host: {host}\r\nconnection: close\r\n{length}\r\n"));
     let numbers = [("version", request.call.version), ("deadline-ms", request.call.deadline_ms)];
     head.push_str(&format!("sinew-function: {}\r\n", request.call.function));
     for (name, number) in numbers {

@@ -231,8 +231,9 @@ impl Program {
             let is_asking = self.callees.is_asking();
             let waited_for = self.callees.waited_for();
             let own = waited_for.len();
-            // Unless it is to answer something, or to give room, the node says nothing; its end is heard.
-            let is_heard = is_asking || channel.is_in_pieces();
+            // Unless it is to answer something, to give room, or to send more of the body, the node says
+            // nothing; its end is heard.
+            let is_heard = is_asking || channel.is_in_pieces() || channel.has_body_to_come();
             let wanted = if is_heard { PollFlags::IN } else { PollFlags::empty() };
             let mut fds = vec![PollFd::new(&self.logs.reader, PollFlags::IN)];
             fds.push(PollFd::from_borrowed_fd(channel.as_fd(), wanted));
@@ -249,8 +250,9 @@ impl Program {
             }
             let has_heard = match ready[1] {
                 true if is_heard => {
+                    let has_body_to_come = channel.has_body_to_come();
                     channel.hear()?.into_iter().for_each(|told| self.callees.told(told));
-                    channel.is_in_pieces()
+                    channel.is_in_pieces() || has_body_to_come
                 }
                 true => return Err(io::ErrorKind::BrokenPipe.into()),
                 false => false,

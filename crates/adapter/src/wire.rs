@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use crate::frame::{
-    ASK, AskId, BAD_RESULT, CALL, HELLO, LEFT, LOAD, LOADED, LOG, OUTSIDE, PIECE, PIECE_MAX, RAISED, RESULT,
-    ROOM, STREAM_WINDOW, TEXT_LEN_MAX, TOLD, Turn, VERSION,
+    ASK, AskId, BAD_RESULT, BODY, BODY_LOST, CALL, HELLO, LEFT, LOAD, LOADED, LOG, OUTSIDE, PIECE, PIECE_MAX,
+    RAISED, RESULT, ROOM, STREAM_WINDOW, TEXT_LEN_MAX, TOLD, Turn, VERSION, WANTS,
 };
 
 /// Bytes of one log frame.
@@ -44,6 +44,27 @@ pub(crate) struct Channel {
     turn: Turn,
     /// What has become of its result, if that is sent in pieces.
     pieces: Option<Pieces>,
+    /// What has come of its body and is not taken, if it comes while the call runs.
+    body: Option<Body>,
+}
+
+/// A body that comes while its call runs.
+#[derive(Debug, Default)]
+struct Body {
+    bytes: Vec<u8>,
+    /// No more will come; whether that is all of it.
+    is_whole: Option<bool>,
+}
+
+/// What there is of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Its next bytes.
+    Some(Vec<u8>),
+    /// Nothing now.
+    None,
+    /// No more will come; whether that is all of it.
+    End { is_whole: bool },
 }
 
 /// A result that is sent in pieces.
@@ -65,7 +86,7 @@ impl Channel {
     /// Says hello.
     pub(crate) fn open(stream: UnixStream) -> io::Result<Self> {
         let mut channel =
-            Self { stream, result_max: 0, log_max: 0, log_left: 0, turn: OUTSIDE, pieces: None };
+            Self { stream, result_max: 0, log_max: 0, log_left: 0, turn: OUTSIDE, pieces: None, body: None };
         let mut hello = b"SNWP".to_vec();
         hello.extend(VERSION.to_le_bytes());
         hello.extend(std::process::id().to_le_bytes());
@@ -94,7 +115,7 @@ impl Channel {
         let (kind, turn, payload) = loop {
             match self.frame() {
                 // The request that it was for is over.
-                Ok((TOLD | ROOM | LEFT, ..)) => {}
+                Ok((TOLD | ROOM | LEFT | BODY | BODY_LOST, ..)) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 read => break read?,
             }
@@ -133,11 +154,44 @@ impl Channel {
                 pieces.room += u32::from_le_bytes(*bytes) as usize;
             }
             (LEFT, Some(pieces)) if is_its => pieces.has_left = true,
+            (BODY | BODY_LOST, _) => {
+                if let Some(body) = self.body.as_mut().filter(|_| is_its) {
+                    body.is_whole = payload.is_empty().then_some(kind == BODY);
+                    body.bytes.extend(payload);
+                }
+            }
             // Of a result that has ended meanwhile.
             (ROOM | LEFT, _) => {}
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
         Ok(None)
+    }
+
+    /// The body of the call comes from now on.
+    pub(crate) fn begin_body(&mut self) {
+        self.body = Some(Body::default());
+    }
+
+    /// Whether the node may send more of the body.
+    pub(crate) fn has_body_to_come(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.is_whole.is_none())
+    }
+
+    /// Takes what has come of the body, so that more may come.
+    pub(crate) fn take_body(&mut self) -> io::Result<Taken> {
+        let Some(body) = &mut self.body else { return Ok(Taken::None) };
+        match (body.bytes.is_empty(), body.is_whole) {
+            (true, Some(is_whole)) => Ok(Taken::End { is_whole }),
+            (true, None) => Ok(Taken::None),
+            (false, is_whole) => {
+                let bytes = std::mem::take(&mut body.bytes);
+                if is_whole.is_none() {
+                    let taken = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    self.send(WANTS, &[&taken.to_le_bytes()])?;
+                }
+                Ok(Taken::Some(bytes))
+            }
+        }
     }
 
     /// The result is sent in pieces from now on.
@@ -223,6 +277,7 @@ impl Channel {
         self.log_left = self.log_left.min(BETWEEN_CALLS);
         let sent = self.send(kind, parts);
         self.pieces = None;
+        self.body = None;
         self.turn = OUTSIDE;
         sent
     }

@@ -57,6 +57,9 @@ impl Arriving {
             if self.seen > self.limit {
                 return Err(Problem::too_large(self.limit));
             }
+            if self.promised.is_some_and(|promised| self.seen > promised) {
+                return self.ended();
+            }
             return Ok(Some(piece));
         }
     }

@@ -27,6 +27,7 @@ use crate::invocation::{Answer, HOP_BY_HOP, millis, since_1970};
 use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::router::Shared;
+use crate::tenants::{Quota, Tenancy};
 use crate::unique;
 
 /// An answer's body that is longer is not kept as a result.
@@ -53,6 +54,24 @@ pub(crate) struct Call {
     /// Where the result is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) callback: Option<String>,
+    /// For whom it is, if that is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<Payer>,
+}
+
+/// A tenant as the queue keeps it, with what its key allowed when the call was taken:
+/// the key may be revoked before it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Payer {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) quota: Quota,
+}
+
+impl Payer {
+    pub(crate) fn of(tenancy: &Tenancy) -> Self {
+        Self { name: tenancy.name().to_owned(), quota: tenancy.quota() }
+    }
 }
 
 /// How a call came.

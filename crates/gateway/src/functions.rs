@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use objects::Handle;
@@ -10,6 +11,9 @@ use objects::Handle;
 use crate::counts::Counts;
 use crate::journal::Record;
 use crate::usage::Spent;
+
+/// Requests of which most of a mean consists.
+const MEAN_OF: u64 = 8;
 
 /// A function's version that serves, as requests need it. What it is as data
 /// is in `docs/spec/functions.md`.
@@ -31,10 +35,14 @@ pub struct Served {
     pub is_codelet: bool,
     /// Its result depends on the body alone, and is remembered.
     pub is_pure: bool,
+    /// Bodies of requests are passed to it while they come.
+    pub streams_body: bool,
     /// Of one call, from the request's arrival on.
     pub timeout: Duration,
     /// Of one instance.
     pub memory_bytes: u64,
+    /// Requests that one instance serves at the same time.
+    pub calls_at_once: u32,
     /// Instances at most.
     pub concurrency: u32,
     /// A request may be run again if its instance ended before it answered.
@@ -54,7 +62,7 @@ pub struct Served {
 impl Served {
     /// Counts a request that has ended, `now` after the node's start.
     pub(crate) fn ended(&self, now: Duration, record: &Record, cpu_between: Duration) {
-        self.version_counts.ended(record.failure.is_some());
+        self.version_counts.ended(record.failure.is_some(), record.usage.cpu_us);
         self.counts.ended(now, record, cpu_between);
     }
 }
@@ -86,12 +94,25 @@ pub enum RouteError {
 pub struct VersionCounts {
     requests: AtomicU64,
     failures: AtomicU64,
+    /// Of the processor time of a request, over the last ones.
+    cpu_mean_us: AtomicU64,
 }
 
 impl VersionCounts {
-    fn ended(&self, has_failed: bool) {
+    fn ended(&self, has_failed: bool, cpu_us: Option<u64>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
+        if let Some(cpu_us) = cpu_us {
+            // An update that is lost to another one changes little of a mean.
+            let mean = self.cpu_mean_us.load(Ordering::Relaxed);
+            let next = if mean == 0 { cpu_us } else { (mean.saturating_mul(MEAN_OF - 1) + cpu_us) / MEAN_OF };
+            self.cpu_mean_us.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// What a request takes of a processor, by the last ones.
+    pub(crate) fn cpu_mean(&self) -> Duration {
+        Duration::from_micros(self.cpu_mean_us.load(Ordering::Relaxed))
     }
 
     /// Requests, and how many of them failed.
@@ -185,6 +206,18 @@ pub enum FunctionError {
     Failed(String),
 }
 
+/// The way of a request's body to the function that serves it. Dropping it before
+/// the end says that no more will come.
+pub trait Intake: Send {
+    /// So many bytes may be brought now; pending until the function has begun, and
+    /// while it has room for none.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize>;
+    /// The next bytes, for which there is room.
+    fn bring(&mut self, piece: &[u8]);
+    /// That was all.
+    fn end(&mut self);
+}
+
 /// The functions of a node. Methods that change something block; the gateway
 /// calls them off its event loop.
 pub trait Functions: Send + Sync {
@@ -215,6 +248,12 @@ pub trait Functions: Send + Sync {
     /// What instances of one did outside; `None` if it may reach nothing, or
     /// has had no instance.
     fn egress(&self, served: &Served) -> Option<EgressCounts>;
+
+    /// Where the body goes of an application that will be asked for, and has none in
+    /// it. `None`: nowhere.
+    fn intake(&self, _application: Handle) -> Option<Box<dyn Intake>> {
+        None
+    }
 
     /// How an application of a function ran, once; none where it did not run
     /// in a process, or its result was remembered.

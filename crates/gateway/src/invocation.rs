@@ -4,6 +4,7 @@
 //! (`docs/spec/functions.md`, sections 5 and 6).
 
 mod answer;
+mod passing;
 mod recording;
 mod streamed;
 mod trace;
@@ -21,18 +22,20 @@ use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
 use serde::Serialize;
 
 pub(crate) use answer::Answer;
+use passing::Passing;
 use recording::{Place, Recording, Running, SERVER_TIMING};
 pub(crate) use trace::{Context, Span, TRACEPARENT};
 
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Evaluated, Pieces, Priority};
-use crate::body::{Buffered, blocking};
+use crate::body::{Arriving, Buffered, blocking};
 use crate::functions::{Routed, Served};
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
+use crate::tenants::{Holding, Tenancy};
 use crate::unique;
 
 /// How much longer the gateway waits than the function may take, so that it is
@@ -66,6 +69,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) source: &'static str,
     /// By which function, if it was one.
     pub(crate) nesting: Option<Nesting>,
+    /// For whom, if that is counted.
+    pub(crate) tenancy: Option<Arc<Tenancy>>,
 }
 
 /// What a function that calls another one hands down, besides the trace.
@@ -86,6 +91,13 @@ pub(crate) struct Ended {
     pub(crate) timing: HeaderValue,
     /// What it printed, as far as that is known.
     pub(crate) log: Vec<u8>,
+}
+
+impl Ended {
+    /// Of what was not begun: it is in no journal, which is for all tenants.
+    fn refused(problem: Problem) -> Self {
+        Self { answer: Err(problem), timing: HeaderValue::from_static("total"), log: Vec::new() }
+    }
 }
 
 /// How far an invocation got.
@@ -115,6 +127,9 @@ struct CallLine<'a> {
     caller: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<u32>,
+    /// `stream`: it comes while the function runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<Cow<'a, str>>,
 }
@@ -136,22 +151,28 @@ impl Invocation<'_> {
     /// Runs it, and waits for its end. Dropped before that, it counts as one whose
     /// client has left.
     pub(crate) async fn run(self, shared: &Arc<Shared>, permit: Permit, body: Buffered) -> Ended {
-        let (given, recording) = self.begin(shared, permit, body, false).await;
+        let holding = match self.hold() {
+            Ok(holding) => holding,
+            Err(problem) => return Ended::refused(problem),
+        };
+        let (given, recording) = self.begin(shared, permit, holding, (body, None), false).await;
         ended(given.map(|given| given.answer), recording)
     }
 
     /// Runs it, and answers as soon as there is something of the answer; the rest
     /// of its body comes as the function makes it. The same goes for the body that
-    /// is dropped before its end.
+    /// is dropped before its end. A body that is `arriving` is passed on as it comes.
     pub(crate) async fn respond(
         self,
         shared: &Arc<Shared>,
         permit: Permit,
         body: Buffered,
+        arriving: Option<Box<Arriving>>,
     ) -> Result<Response, Problem> {
         // A pure function's result is remembered, and that of a codelet comes at once.
         let streams = !(self.served.is_pure || self.served.is_codelet);
-        let (given, recording) = self.begin(shared, permit, body, streams).await;
+        let holding = self.hold()?;
+        let (given, recording) = self.begin(shared, permit, holding, (body, arriving), streams).await;
         let answer = match given {
             Ok(Given { answer, rest: Some(rest) }) => {
                 return Ok(streamed::response(answer, rest, recording));
@@ -175,7 +196,8 @@ impl Invocation<'_> {
         self,
         shared: &Arc<Shared>,
         permit: Permit,
-        body: Buffered,
+        holding: Option<Box<Holding>>,
+        (body, arriving): (Buffered, Option<Box<Arriving>>),
         streams: bool,
     ) -> (Result<Given, Problem>, Recording) {
         // What gets no head can make no calls, and is in the trace as far as its caller.
@@ -186,12 +208,25 @@ impl Invocation<'_> {
         let traceparent = if is_traced { trace::parent(self.headers, samples) } else { String::new() };
         let place = self.place(&traceparent, tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, body.bytes.len());
+        if let Some(holding) = holding {
+            recording.holds(holding);
+        }
         let time = self.time();
-        let head = if has_head { self.head(traceparent, time) } else { Vec::new() };
+        let head = if has_head { self.head(traceparent, time, arriving.is_some()) } else { Vec::new() };
         let latest = self.latest();
-        let asked = Asked { permit, brought: Arc::new((head, body)), latest, streams };
+        let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams };
         let given = answer(shared, &self.served, asked, &mut recording).await;
-        (given, recording)
+        let has_begun = given.as_ref().is_ok_and(|given| given.rest.is_some());
+        match recording.body_problem().filter(|_| !has_begun) {
+            Some(problem) => (Err(problem), recording),
+            None => (given, recording),
+        }
+    }
+
+    /// Its part of its tenant's quota.
+    fn hold(&self) -> Result<Option<Box<Holding>>, Problem> {
+        let Some(tenancy) = &self.tenancy else { return Ok(None) };
+        tenancy.hold(&self.served, Instant::now()).map(|holding| Some(Box::new(holding)))
     }
 
     /// How long it may take.
@@ -215,7 +250,7 @@ impl Invocation<'_> {
         Place { span: Span::of(traceparent), parent, is_nested, context, source: self.source }
     }
 
-    fn head(&self, traceparent: String, time: Duration) -> Vec<u8> {
+    fn head(&self, traceparent: String, time: Duration, is_arriving: bool) -> Vec<u8> {
         let served = &self.served;
         let told = self.headers.iter();
         let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);
@@ -230,6 +265,7 @@ impl Invocation<'_> {
             source: self.source,
             caller: self.nesting.as_ref().map(|nesting| nesting.caller.as_str()),
             depth: self.nesting.as_ref().map(|nesting| nesting.depth),
+            body: is_arriving.then_some("stream"),
             content_type: self.headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes())),
         };
         let http = HttpLine {
@@ -263,6 +299,8 @@ struct Asked {
     permit: Permit,
     /// Head and body.
     brought: Arc<(Vec<u8>, Buffered)>,
+    /// The body, if it is passed on while it comes.
+    arriving: Option<Box<Arriving>>,
     latest: Instant,
     /// The result is wanted before it is whole.
     streams: bool,
@@ -282,10 +320,10 @@ fn ended(answer: Result<Answer, Problem>, mut recording: Recording) -> Ended {
 async fn answer(
     shared: &Arc<Shared>,
     served: &Arc<Served>,
-    asked: Asked,
+    mut asked: Asked,
     recording: &mut Recording,
 ) -> Result<Given, Problem> {
-    let mut reached = run(shared, served, &asked, recording).await?;
+    let mut reached = run(shared, served, &mut asked, recording).await?;
     // An instance that ended before it answered says nothing about the request,
     // which another one may be asked where the function allows it. Of an answer
     // that has begun a client has a part.
@@ -294,7 +332,7 @@ async fn answer(
         && end.failure.is_some_and(|failure| failure.code == FailureCode::Trap)
     {
         tracing::info!(function = served.name, "an instance ended before it answered; another one is asked");
-        reached = run(shared, served, &asked, recording).await?;
+        reached = run(shared, served, &mut asked, recording).await?;
     }
     let end = match reached {
         Reached::End(end) => end,
@@ -355,10 +393,10 @@ fn not_an_answer(served: &Served, why: &str) -> Problem {
 async fn run(
     shared: &Arc<Shared>,
     served: &Arc<Served>,
-    asked: &Asked,
+    asked: &mut Asked,
     recording: &mut Recording,
 ) -> Result<Reached, Problem> {
-    let Asked { permit, brought, latest, streams } = asked;
+    let Asked { permit, brought, arriving, latest, streams } = asked;
     let (goal, passed) = if brought.1.bytes.len() <= INLINE_BYTES_MAX {
         keep(shared, served, &brought.0, &brought.1.bytes)?
     } else {
@@ -368,8 +406,10 @@ async fn run(
     let deadline = Some(latest.saturating_duration_since(Instant::now()));
     let (priority, is_repeatable, streams) = (Priority::Normal, served.is_pure, *streams);
     let request = EvaluateRequest { goal, deadline, priority, is_repeatable, streams };
+    // Before anybody can ask for it.
+    let passing = arriving.take().and_then(|arriving| passing(shared, goal, *arriving));
     let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
-    let running = Running { evaluation, goal, permit: permit.clone(), _passed: passed };
+    let running = Running { evaluation, goal, permit: permit.clone(), passing, _passed: passed };
     let evaluation = &mut recording.runs(running).evaluation;
     if streams && let Some(pieces) = evaluation.begins().await {
         return Ok(Reached::Beginning(pieces));
@@ -377,6 +417,12 @@ async fn run(
     let end = evaluation.finished().await;
     recording.ended(&end);
     Ok(Reached::End(end))
+}
+
+/// Has a body passed on to the application of this goal.
+fn passing(shared: &Shared, goal: Handle, arriving: Arriving) -> Option<Box<Passing>> {
+    let intake = shared.backend.functions()?.intake(goal.thunk()?)?;
+    Some(Box::new(Passing::begin(arriving, intake)))
 }
 
 /// What a request consists of, held until it has ended.

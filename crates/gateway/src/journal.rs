@@ -38,6 +38,9 @@ pub(crate) struct Record {
     /// When it ended, in milliseconds since 1970.
     pub(crate) time_ms: u64,
     pub(crate) request_id: String,
+    /// Whose it was, if it came with a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<String>,
     pub(crate) function: String,
     pub(crate) version: u64,
     pub(crate) status: u16,
@@ -59,7 +62,8 @@ pub(crate) struct Record {
 impl Record {
     fn bytes(&self) -> usize {
         let failure = self.failure.as_ref().map_or(0, String::len);
-        RECORD_BYTES + self.request_id.len() + self.function.len() + self.log.len() + failure
+        let tenant = self.tenant.as_ref().map_or(0, String::len);
+        RECORD_BYTES + tenant + self.request_id.len() + self.function.len() + self.log.len() + failure
     }
 }
 

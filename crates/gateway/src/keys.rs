@@ -7,13 +7,12 @@
 //! `/healthz` and `/readyz`; on loopback one is needed for secrets and keys as
 //! soon as there is any.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -22,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::body::blocking;
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::tenants::Quota;
 
 /// What every key begins with.
 pub const KEY_PREFIX: &str = "sinew_";
@@ -30,8 +30,6 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const KEY_LEN_MAX: usize = 256;
 /// Checks of keys that were not seen before, at one time: each takes memory.
 const CHECKS_MAX: usize = 2;
-/// Tenants whose requests are counted.
-const TENANTS_MAX: usize = 10_000;
 
 /// What a key is good for. The later ones include those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,10 +72,8 @@ pub struct KeyInfo {
     pub scope: Scope,
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Requests a second of the tenant; 0: no limit.
-    pub requests_per_second: u32,
-    /// Requests of the tenant at one time; 0: no limit.
-    pub concurrency: u32,
+    /// What the tenant may use, as far as this key goes.
+    pub quota: Quota,
 }
 
 /// Why there is no new key, or none less.
@@ -109,12 +105,7 @@ pub trait Keys: Send + Sync {
     ///
     /// # Errors
     /// [`KeyError`].
-    fn create(
-        &self,
-        tenant: &str,
-        scope: Scope,
-        limits: (u32, u32),
-    ) -> Result<(Arc<KeyInfo>, String), KeyError>;
+    fn create(&self, tenant: &str, scope: Scope, quota: Quota) -> Result<(Arc<KeyInfo>, String), KeyError>;
 
     /// Ends one, durably; whether there was one.
     ///
@@ -145,7 +136,7 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
         || (method == Method::GET && under(&["/v1/async/"]))
     {
         Some(Scope::Invoke)
-    } else if under(&["/v1/secrets", "/v1/keys"]) {
+    } else if under(&["/v1/secrets", "/v1/keys", "/v1/collect"]) {
         Some(Scope::Admin)
     } else {
         Some(Scope::Deploy)
@@ -170,87 +161,14 @@ fn take_key(headers: &mut HeaderMap) -> Option<String> {
     Some(key)
 }
 
-/// What requests with keys share.
+/// What checks of keys share.
 pub(crate) struct Guard {
     checks: Arc<Semaphore>,
-    tenants: Mutex<HashMap<String, Arc<Tenant>>>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
-        Self { checks: Arc::new(Semaphore::new(CHECKS_MAX)), tenants: Mutex::default() }
-    }
-}
-
-/// One tenant's requests.
-#[derive(Debug)]
-struct Tenant(Mutex<Counted>);
-
-#[derive(Debug)]
-struct Counted {
-    /// Requests that may be made now.
-    left: f64,
-    since: Instant,
-    running: u32,
-}
-
-/// A request of a tenant; it ends when this is dropped.
-struct Counting(Arc<Tenant>);
-
-impl Drop for Counting {
-    fn drop(&mut self) {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).running -= 1;
-    }
-}
-
-impl Tenant {
-    /// One more request.
-    fn begin(self: &Arc<Self>, key: &KeyInfo, now: Instant) -> Result<Counting, Problem> {
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if key.concurrency > 0 && counted.running >= key.concurrency {
-            let detail = format!(
-                "the tenant {} has {} requests at a time, which are under way",
-                key.tenant, key.concurrency
-            );
-            return Err(over(detail));
-        }
-        if key.requests_per_second > 0 {
-            let rate = f64::from(key.requests_per_second);
-            let fresh = now.saturating_duration_since(counted.since).as_secs_f64() * rate;
-            counted.left = (counted.left + fresh).min(rate);
-            counted.since = now;
-            if counted.left < 1.0 {
-                let detail =
-                    format!("the tenant {} has {} requests a second", key.tenant, key.requests_per_second);
-                return Err(over(detail));
-            }
-            counted.left -= 1.0;
-        }
-        counted.running += 1;
-        drop(counted);
-        Ok(Counting(self.clone()))
-    }
-}
-
-fn over(detail: String) -> Problem {
-    let title = "The tenant has used up its share";
-    Problem::new(StatusCode::TOO_MANY_REQUESTS, "over-quota", title, "gateway", detail)
-        .header(RETRY_AFTER, HeaderValue::from_static("1"))
-        .suggest("try again after the number of seconds in Retry-After")
-}
-
-impl Guard {
-    fn tenant(&self, key: &KeyInfo) -> Arc<Tenant> {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        if tenants.len() >= TENANTS_MAX && !tenants.contains_key(&key.tenant) {
-            // Those that are idle are new again when they come back.
-            tenants.retain(|_, tenant| Arc::strong_count(tenant) > 1);
-        }
-        let new = || {
-            let left = f64::from(key.requests_per_second);
-            Arc::new(Tenant(Mutex::new(Counted { left, since: Instant::now(), running: 0 })))
-        };
-        tenants.entry(key.tenant.clone()).or_insert_with(new).clone()
+        Self { checks: Arc::new(Semaphore::new(CHECKS_MAX)) }
     }
 }
 
@@ -314,10 +232,12 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
             .suggest("`sinew key create --scope …` makes one that is")
             .into_response();
     }
-    let counting = match shared.guard.tenant(&key).begin(&key, Instant::now()) {
+    let tenancy = shared.tenants.tenancy(&key.tenant, key.quota);
+    let counting = match tenancy.begin(true, Instant::now()) {
         Ok(counting) => counting,
         Err(problem) => return problem.into_response(),
     };
+    request.extensions_mut().insert(tenancy);
     let response = answer(request).await;
     if response.body().size_hint().exact().is_some() {
         return response;
@@ -335,8 +255,6 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -352,6 +270,7 @@ mod tests {
             ("/v1/async/{id}", Scope::Invoke),
             ("/v1/dlq", Scope::Deploy),
             ("/v1/labels/{*name}", Scope::Deploy),
+            ("/v1/collect", Scope::Admin),
             ("/v1/secrets/{name}", Scope::Admin),
             ("/v1/keys", Scope::Admin),
         ] {
@@ -380,30 +299,5 @@ mod tests {
             assert_eq!(take_key(&mut brought), None, "{value}");
             assert_eq!(brought.len(), 1);
         }
-    }
-
-    #[test]
-    fn a_tenant_has_so_many_requests_at_a_time_and_a_second() {
-        let key = |requests_per_second, concurrency| KeyInfo {
-            id: "a".to_owned(),
-            tenant: "team".to_owned(),
-            scope: Scope::Invoke,
-            created_ms: 0,
-            requests_per_second,
-            concurrency,
-        };
-        let (guard, now) = (Guard::default(), Instant::now());
-        let two = key(0, 2);
-        let first = guard.tenant(&two).begin(&two, now).unwrap();
-        let _second = guard.tenant(&two).begin(&two, now).unwrap();
-        assert!(guard.tenant(&two).begin(&two, now).is_err());
-        drop(first);
-        assert!(guard.tenant(&two).begin(&two, now).is_ok());
-        let (guard, quick) = (Guard::default(), key(3, 0));
-        let begun = |later: u64| {
-            let now = now + Duration::from_millis(later);
-            (0..9).filter(|_| guard.tenant(&quick).begin(&quick, now).is_ok()).count()
-        };
-        assert_eq!((begun(0), begun(0), begun(1100), begun(1500), begun(9000)), (3, 0, 3, 1, 3));
     }
 }

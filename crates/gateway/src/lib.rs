@@ -38,6 +38,7 @@ mod recent;
 mod request_id;
 mod router;
 mod routes;
+mod tenants;
 mod text;
 mod traces;
 mod unique;
@@ -53,13 +54,14 @@ pub use deferred::{Callbacks, Sending, Unsent};
 pub use door::Door;
 pub use front::Front;
 pub use functions::{
-    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError, Routed,
-    Served, VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, RouteError,
+    Routed, Served, VersionCounts,
 };
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;
 pub use router::{Gateway, router};
+pub use tenants::Quota;
 pub use traces::{Collector, TraceOptions};
 pub use usage::{Rates, Spent};
 

@@ -25,10 +25,13 @@ use crate::connections::Connections;
 use crate::counts::DURATION_BUCKETS_S;
 use crate::deferred::now_ms;
 use crate::options::Options;
+use crate::tenants::Tenants;
 use crate::traces::Tracer;
 
 mod functions;
+mod tenants;
 use functions::{FunctionLabels, FunctionNumbers};
+use tenants::TenantNumbers;
 
 /// The media type of the exposition.
 pub(crate) const METRICS_MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -58,7 +61,12 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Registers everything.
-    pub(crate) fn new(backend: Arc<dyn Backend>, options: &Options, tracer: Option<&Tracer>) -> Self {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        options: &Options,
+        tracer: Option<&Tracer>,
+        tenants: &Arc<Tenants>,
+    ) -> Self {
         let mut registry = Registry::with_prefix("sinew");
         let requests = Family::default();
         let new_histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
@@ -84,6 +92,7 @@ impl Metrics {
         let build = [("version", options.version.clone()), ("commit", options.commit.clone())];
         registry.register("build", "The node's build", prometheus_client::metrics::info::Info::new(build));
         registry.register_collector(Box::new(FunctionNumbers::new(backend.clone(), &options.rates)));
+        registry.register_collector(Box::new(TenantNumbers(tenants.clone())));
         registry.register_collector(Box::new(QueueNumbers(backend.clone())));
         registry.register_collector(Box::new(BackendNumbers(backend)));
         Self { registry, requests, durations, in_flight, connections }

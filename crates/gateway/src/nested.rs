@@ -3,8 +3,8 @@
 //! without HTTP in between.
 //!
 //! A call has the caller's request id and trace, ends with the caller at the
-//! latest, and counts by the limits of the function that is called, and among
-//! the requests of the node. What may be
+//! latest, and counts by the limits of the function that is called, among
+//! the requests of the node, and for the tenant of whoever called first. What may be
 //! called from where is decided here: [`DEPTH_MAX`] calls may wait for each
 //! other, and none that could wait for itself waits for a place
 //! (`nested/graph.rs`).
@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 use crate::admission::permit;
 use crate::body::held;
 use crate::functions::{Functions, Served};
-use crate::invocation::{Answer, Invocation, Nesting, TRACEPARENT};
+use crate::invocation::{Answer, Invocation, Nesting, Span, TRACEPARENT};
 use crate::problem::{PROBLEM_MEDIA_TYPE, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -156,6 +156,11 @@ impl Caller {
         RequestId::from_text(&self.request_id)
     }
 
+    /// What the caller itself is named by.
+    fn span(&self) -> Option<Span> {
+        Span::of(self.traceparent.as_ref()?)
+    }
+
     fn traceparent(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(self.traceparent.as_ref()?).ok()
     }
@@ -206,6 +211,7 @@ async fn invoke(
         routed: None,
         source: "call",
         nesting: Some(nesting),
+        tenancy: caller.span().and_then(|span| shared.tenants.of_caller(span)),
     };
     invocation.run(shared, permit, body).await.answer
 }

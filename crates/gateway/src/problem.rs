@@ -12,6 +12,8 @@ use axum::response::{IntoResponse, Response};
 use objects::{Failure, FailureCode, Handle};
 use serde::Serialize;
 
+use crate::tenants::QuotaMember;
+
 /// The media type of a problem.
 pub(crate) const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 /// "Client closed request": has no name in the registry, but tools know it.
@@ -48,6 +50,8 @@ struct Document {
     suggestion: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureMember>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<QuotaMember>,
     #[serde(skip)]
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -70,6 +74,7 @@ impl Problem {
             request_id: None,
             suggestion: None,
             failure: None,
+            quota: None,
             headers: Vec::new(),
         }))
     }
@@ -185,6 +190,12 @@ impl Problem {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             self.0.headers.push((RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S)));
         }
+        self
+    }
+
+    /// Which quota is used up.
+    pub(crate) fn of_quota(mut self, member: QuotaMember) -> Self {
+        self.0.quota = Some(member);
         self
     }
 

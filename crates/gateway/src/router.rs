@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::nested::{CallGraph, NestedCalls};
 use crate::options::Options;
 use crate::problem::Problem;
+use crate::tenants::Tenants;
 use crate::text::shortened;
 use crate::traces::Tracer;
 use crate::{admission, envelope, front, keys, openapi, routes};
@@ -52,8 +53,10 @@ pub(crate) struct Shared {
     pub(crate) wake: Wake,
     /// Which functions have called which.
     pub(crate) calls: CallGraph,
-    /// What requests with keys are counted by.
+    /// How many keys are checked at a time.
     pub(crate) guard: keys::Guard,
+    /// Whose requests are counted together.
+    pub(crate) tenants: Arc<Tenants>,
     /// Where sampled requests leave their spans.
     pub(crate) tracer: Option<Tracer>,
 }
@@ -121,8 +124,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, dashboard, dead_letters, deferred, evaluate, explain, functions, keys, labels,
-        lambda, objects, operations, secrets, trees,
+        blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, functions,
+        keys, labels, lambda, objects, operations, secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -134,6 +137,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Post, "/v1/collect", Long, collection::collect),
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),
@@ -184,7 +188,8 @@ impl Gateway {
     /// A gateway before `backend`.
     pub fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
         let tracer = options.traces.as_ref().map(Tracer::new);
-        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref());
+        let tenants = Arc::<Tenants>::default();
+        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref(), &tenants);
         let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
         let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
@@ -200,6 +205,7 @@ impl Gateway {
             wake: Wake::default(),
             calls: CallGraph::default(),
             guard: keys::Guard::default(),
+            tenants,
             tracer,
             options,
         };

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod arriving;
 mod calling;
 mod dashboard;
 mod deferring;
@@ -17,6 +18,7 @@ mod limits;
 mod nested;
 mod objects;
 mod operations;
+mod tenants;
 
 use std::sync::Arc;
 

@@ -347,6 +347,10 @@ impl Functions for Deployments {
         self.processes.egress(served)
     }
 
+    fn intake(&self, application: Handle) -> Option<Box<dyn gateway::Intake>> {
+        Some(Box::new(self.processes.intake(application)))
+    }
+
     fn take_report(&self, application: Handle) -> Option<CallReport> {
         self.processes.take_report(application)
     }

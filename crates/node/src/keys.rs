@@ -17,12 +17,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use argon2::{Config, Variant, Version};
 use chacha20poly1305::aead::{OsRng, rand_core::RngCore as _};
-use gateway::{KEY_PREFIX, KeyError, KeyInfo, Keys as GatewayKeys, Scope};
+use gateway::{KEY_PREFIX, KeyError, KeyInfo, Keys as GatewayKeys, Quota, Scope};
 use parking_lot::{Mutex, RwLock};
 
 const FILE: &str = "keys";
 /// The first line of the file.
-const MARK: &str = "sinew keys 1";
+const MARK: &str = "sinew keys 2";
+/// That of one from before there were quotas of memory and processors.
+const MARK_OLD: &str = "sinew keys 1";
 const KEYS_MAX: usize = 10_000;
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
@@ -118,24 +120,37 @@ impl Keys {
     }
 }
 
-/// One line of the file: six words.
+/// One line of the file: nine words.
 fn line(key: &Key) -> String {
-    let KeyInfo { id, tenant, scope, created_ms, requests_per_second, concurrency } = &*key.info;
-    format!("{id} {tenant} {} {created_ms} {requests_per_second} {concurrency} {}\n", scope.name(), key.hash)
+    let KeyInfo { id, tenant, scope, created_ms, quota } = &*key.info;
+    let Quota { requests_per_second, concurrency, memory_bytes, cpu_milli } = quota;
+    let limits = format!("{requests_per_second} {concurrency} {memory_bytes} {cpu_milli}");
+    format!("{id} {tenant} {} {created_ms} {limits} {}\n", scope.name(), key.hash)
 }
 
 fn parsed(line: &str) -> Option<Key> {
     let words: Vec<&str> = line.split(' ').collect();
-    let &[id, tenant, scope, created_ms, requests_per_second, concurrency, hash] = words.as_slice() else {
-        return None;
+    let (id, tenant, scope, created_ms, limits, hash) = match *words.as_slice() {
+        [id, tenant, scope, created_ms, a, b, c, d, hash] => {
+            (id, tenant, scope, created_ms, [a, b, c, d], hash)
+        }
+        [id, tenant, scope, created_ms, a, b, hash] => {
+            (id, tenant, scope, created_ms, [a, b, "0", "0"], hash)
+        }
+        _ => return None,
     };
+    let [requests_per_second, concurrency, memory_bytes, cpu_milli] = limits;
     let info = KeyInfo {
         id: id.to_owned(),
         tenant: tenant.to_owned(),
         scope: Scope::from_name(scope)?,
         created_ms: created_ms.parse().ok()?,
-        requests_per_second: requests_per_second.parse().ok()?,
-        concurrency: concurrency.parse().ok()?,
+        quota: Quota {
+            requests_per_second: requests_per_second.parse().ok()?,
+            concurrency: concurrency.parse().ok()?,
+            memory_bytes: memory_bytes.parse().ok()?,
+            cpu_milli: cpu_milli.parse().ok()?,
+        },
     };
     hash.starts_with("$argon2id$").then(|| Key { info: Arc::new(info), hash: hash.to_owned() })
 }
@@ -150,7 +165,7 @@ fn read(path: &Path) -> Result<HashMap<String, Key>, KeysError> {
     for (at, line) in text.lines().enumerate() {
         let damaged = || KeysError::Damaged { path: path.to_owned(), line: at + 1 };
         if at == 0 {
-            if line != MARK {
+            if line != MARK && line != MARK_OLD {
                 return Err(damaged());
             }
             continue;
@@ -211,12 +226,7 @@ impl GatewayKeys for Keys {
         all
     }
 
-    fn create(
-        &self,
-        tenant: &str,
-        scope: Scope,
-        limits: (u32, u32),
-    ) -> Result<(Arc<KeyInfo>, String), KeyError> {
+    fn create(&self, tenant: &str, scope: Scope, quota: Quota) -> Result<(Arc<KeyInfo>, String), KeyError> {
         let is_name =
             tenant.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if tenant.is_empty() || tenant.len() > TENANT_LEN_MAX || !is_name {
@@ -226,10 +236,9 @@ impl GatewayKeys for Keys {
         let (id, secret) = (hex(&random::<ID_BYTES>()), hex(&random::<SECRET_BYTES>()));
         let hash = argon2::hash_encoded(secret.as_bytes(), &random::<SALT_BYTES>(), &costs());
         let hash = hash.map_err(|error| KeyError::Failed(format!("keys: {error}")))?;
-        let (requests_per_second, concurrency) = limits;
         let tenant = tenant.to_owned();
         let created_ms = now_ms();
-        let info = KeyInfo { id: id.clone(), tenant, scope, created_ms, requests_per_second, concurrency };
+        let info = KeyInfo { id: id.clone(), tenant, scope, created_ms, quota };
         let info = Arc::new(info);
         let _writing = self.writing.lock();
         let mut keys = self.keys.read().clone();
@@ -262,7 +271,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let keys = Keys::open(Some(home.path())).unwrap();
         assert!(!keys.is_any());
-        let (info, text) = keys.create("team", Scope::Deploy, (5, 2)).unwrap();
+        let (info, text) = keys
+            .create(
+                "team",
+                Scope::Deploy,
+                Quota { requests_per_second: 5, memory_bytes: 1 << 40, ..Quota::default() },
+            )
+            .unwrap();
         assert!(text.starts_with(&format!("sinew_{}_", info.id)) && text.len() > 80);
         assert!(keys.known(&text).is_none() && keys.is_any());
         assert_eq!(keys.check(&text).unwrap(), info);
@@ -293,6 +308,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_from_before_quotas_of_memory_are_as_good() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join(FILE), "sinew keys 1\na1 team invoke 7 5 2 $argon2id$x\n").unwrap();
+        let keys = Keys::open(Some(home.path())).unwrap();
+        let old = Quota { requests_per_second: 5, concurrency: 2, ..Quota::default() };
+        assert_eq!((keys.all()[0].quota, keys.all()[0].scope), (old, Scope::Invoke));
+        keys.create("other", Scope::Invoke, Quota { cpu_milli: 1500, ..Quota::default() }).unwrap();
+        let again = Keys::open(Some(home.path())).unwrap();
+        let quotas: Vec<Quota> = again.all().iter().map(|key| key.quota).collect();
+        assert_eq!(quotas, [Quota { cpu_milli: 1500, ..Quota::default() }, old]);
+    }
+
+    #[test]
     fn what_is_no_file_of_keys_is_refused() {
         let home = tempfile::tempdir().unwrap();
         for wrong in ["nonsense", "sinew keys 1\nnonsense", "sinew keys 1\na b admin 1 2 3 plain"] {
@@ -301,7 +329,7 @@ mod tests {
         }
         let keys = Keys::open(None).unwrap();
         for wrong in ["", "A", "a b", "a\nb", &"a".repeat(64)] {
-            assert!(matches!(keys.create(wrong, Scope::Admin, (0, 0)), Err(KeyError::Invalid(_))));
+            assert!(matches!(keys.create(wrong, Scope::Admin, Quota::default()), Err(KeyError::Invalid(_))));
         }
     }
 }

@@ -24,6 +24,7 @@ use sandbox::{Call, Fault, Sandbox, Spec, Spent};
 use store::{Object, Store};
 
 use crate::Scheduler;
+use crate::feeds::{Feeds, Intake};
 use crate::reactor::Traffic;
 use crate::visitors::{Visiting, Visitors};
 use nested::Nested;
@@ -71,6 +72,7 @@ pub(crate) struct Processes {
     under_way: Mutex<UnderWay>,
     visiting: Visiting,
     nested: Nested,
+    feeds: Arc<Feeds>,
 }
 
 /// What a deployment says of its procedure.
@@ -88,6 +90,8 @@ pub(crate) struct Expected {
     pub(crate) ahead: u32,
     /// Of one call, waiting included; `None`: as its settings say.
     pub(crate) timeout: Option<Duration>,
+    /// Bodies of requests come to it while it serves them.
+    pub(crate) streams_body: bool,
 }
 
 impl Expected {
@@ -99,7 +103,15 @@ impl Expected {
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { concurrency: 16, waiting: 256, idle: None, calls_at_once: 1, ahead: 0, timeout: None }
+        Self {
+            concurrency: 16,
+            waiting: 256,
+            idle: None,
+            calls_at_once: 1,
+            ahead: 0,
+            timeout: None,
+            streams_body: false,
+        }
     }
 }
 
@@ -175,6 +187,7 @@ impl Processes {
             under_way: Mutex::default(),
             visiting: Visiting::default(),
             nested: Nested::default(),
+            feeds: Arc::default(),
         })
     }
 
@@ -251,6 +264,11 @@ impl Processes {
     /// What a function's instances did outside.
     pub(crate) fn egress(&self, served: &Served) -> Option<EgressCounts> {
         self.options.runtimes.outbound.counts(served.procedure)
+    }
+
+    /// Where the body of an application goes that will come while it runs.
+    pub(crate) fn intake(&self, application: Handle) -> Intake {
+        self.feeds.open(application)
     }
 
     /// How an application ran; it is told once.
@@ -443,7 +461,9 @@ impl Processes {
             let why = "it waited for longer than its timeout; it did not run";
             return Err(Fault::new(FailureCode::Deadline, why));
         }
-        let caller = self.nested.caller(self, application, deadline);
+        let streams_body = self.expected(application.procedure).streams_body;
+        let body = if streams_body { self.feeds.take(application.thunk) } else { None };
+        let caller = self.nested.caller(self, application, deadline, body);
         let call = Call {
             application: application.data.clone(),
             handle: application.thunk.definition(),

@@ -12,6 +12,7 @@
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod fed;
 pub mod keep_alive;
 mod nested;
 pub mod process;
@@ -20,6 +21,7 @@ mod spent;
 mod streamed;
 pub mod wasm;
 
+pub use fed::{Feed, Intake};
 pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
 pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,

@@ -5,11 +5,21 @@
 //! come, they are handed on and not kept; else they are put together, and the
 //! call has its result at its end, as if it had been sent at once.
 
-/// Who may want to hear the result of one call before it is whole.
+use std::sync::Arc;
+
+use crate::fed::Feed;
+
+/// Who may want to hear the result of one call before it is whole, and may send
+/// the body of its request so.
 pub trait Audience: Send + Sync {
     /// A result begins to come. `None`: it is wanted whole. Does not block, and
     /// does not use the source before it has returned.
     fn begins(&self, source: Box<dyn Source>) -> Option<Box<dyn Listener>>;
+
+    /// The body of its request, if that comes while the call runs. Does not block.
+    fn body(&self) -> Option<Arc<dyn Feed>> {
+        None
+    }
 }
 
 /// Hears the bytes of one result in their order, its head among the first ones.

@@ -12,11 +12,12 @@ use crate::client::whole;
 use crate::exit::{Code, Stop};
 use crate::node_api::{JSON, Node};
 use crate::output::Output;
+use crate::quantity::{exact, human_bytes, parse_bytes};
 
 /// What about keys.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  sinew key create --scope invoke --tenant shop --requests-per-second 50\n  \
+    after_help = "Examples:\n  sinew key create --scope invoke --tenant shop --memory 2GiB --cpu 1.5 --requests-per-second 50\n  \
     SINEW_KEY=$(sinew key create --scope deploy) sinew --node http://… deploy\n  sinew key list\n  sinew key revoke ID\n\n\
     A key is sent as Authorization: Bearer KEY, or X-Api-Key: KEY. The node's socket needs none."
 )]
@@ -51,6 +52,12 @@ enum Action {
         /// Requests of the tenant at one time; 0: no limit
         #[arg(long, value_name = "N", default_value_t = 0)]
         concurrency: u32,
+        /// Memory of the instances that serve the tenant: 512MiB, 2GiB; 0: no limit
+        #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "0")]
+        memory: u64,
+        /// Processors that the tenant may use in the long run: 1.5; 0: no limit
+        #[arg(long, value_name = "N", default_value_t = 0.0)]
+        cpu: f64,
     },
     /// List them, without their texts
     List,
@@ -63,7 +70,7 @@ enum Action {
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     match &arguments.action {
-        Action::Create { scope, tenant, requests_per_second, concurrency } => {
+        Action::Create { scope, tenant, requests_per_second, concurrency, memory, cpu } => {
             let scope = match scope {
                 Scope::Invoke => "invoke",
                 Scope::Deploy => "deploy",
@@ -71,6 +78,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             };
             let wish = json!({
                 "scope": scope, "tenant": tenant, "requests_per_second": requests_per_second, "concurrency": concurrency,
+                "memory_bytes": memory, "cpu": cpu,
             });
             let request = Request::post("/v1/keys").header(CONTENT_TYPE, JSON);
             let key = node.json(request, whole(wish.to_string())).await?;
@@ -105,13 +113,35 @@ async fn list(node: &mut Node, output: &Output) -> anyhow::Result<()> {
         output.say("there are no keys; `sinew key create` makes one");
         return Ok(());
     }
-    let row = |key: &Value| {
-        let text = |name: &str| key[name].as_str().unwrap_or("-").to_owned();
-        let limit = |name: &str| {
-            key[name].as_u64().filter(|limit| *limit > 0).map_or("-".to_owned(), |limit| limit.to_string())
-        };
-        vec![text("id"), text("tenant"), text("scope"), limit("requests_per_second"), limit("concurrency")]
-    };
     let rows: Vec<_> = keys.iter().map(row).collect();
-    output.table(&["ID", "TENANT", "SCOPE", "PER SECOND", "AT A TIME"], &[3, 4], &rows)
+    let header = ["ID", "TENANT", "SCOPE", "PER SECOND", "AT A TIME", "MEMORY", "CPU", "IN USE"];
+    output.table(&header, &[3, 4, 5, 6], &rows)
+}
+
+/// A key's line: what its tenant may use, and uses now.
+fn row(key: &Value) -> Vec<String> {
+    let text = |name: &str| key[name].as_str().unwrap_or("-").to_owned();
+    let limit = |name: &str, write: fn(u64) -> String| {
+        key[name].as_u64().filter(|limit| *limit > 0).map_or("-".to_owned(), write)
+    };
+    let number = |name: &str| limit(name, |limit| limit.to_string());
+    let cpu = key["cpu"].as_f64().filter(|cpu| *cpu > 0.0).map_or("-".to_owned(), |cpu| cpu.to_string());
+    let in_use = &key["in_use"];
+    let used = match (in_use["requests"].as_u64(), in_use["memory_bytes"].as_u64()) {
+        (Some(requests), Some(memory)) if memory > 0 => {
+            format!("{requests} under way, {}", human_bytes(memory))
+        }
+        (Some(requests), _) if requests > 0 => format!("{requests} under way"),
+        _ => "-".to_owned(),
+    };
+    vec![
+        text("id"),
+        text("tenant"),
+        text("scope"),
+        number("requests_per_second"),
+        number("concurrency"),
+        limit("memory_bytes", exact),
+        cpu,
+        used,
+    ]
 }

@@ -37,6 +37,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     if function.is_run_each_time {
         pairs.insert("mode".to_owned(), "stdin".to_owned());
     }
+    if function.streams_body {
+        pairs.insert("body".to_owned(), "stream".to_owned());
+    }
     number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
     number(&mut pairs, "requests-per-instance", function.requests_per_instance, 1);

@@ -8,6 +8,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("source", &["string"]),
     ("handler", &["string"]),
     ("mode", &["string"]),
+    ("body", &["string"]),
     ("memory", &["string", "integer"]),
     ("cpu", &["number"]),
     ("timeout", &["string", "number"]),

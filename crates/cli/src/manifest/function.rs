@@ -121,6 +121,8 @@ pub(crate) struct Function {
     pub(crate) handler: Option<String>,
     /// An executable is run once for each request, and reads its standard input.
     pub(crate) is_run_each_time: bool,
+    /// Bodies of requests are passed to it while they come.
+    pub(crate) streams_body: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) cpu_percent: Option<u64>,
     pub(crate) timeout_ms: Option<u64>,
@@ -161,6 +163,7 @@ impl Function {
             source: ".".to_owned(),
             handler: None,
             is_run_each_time: false,
+            streams_body: false,
             memory_bytes: MEMORY_DEFAULT_BYTES,
             cpu_percent: None,
             timeout_ms: None,
@@ -216,6 +219,13 @@ pub(super) fn read(
     } else {
         of_this_runtime(&function, table, reader);
     }
+    if function.streams_body && (function.pure || function.idempotent || function.is_run_each_time) {
+        let message = format!(
+            "the body of {name} is passed on while it comes, so that it is there once and never whole"
+        );
+        let hint = "leave out `pure`, `idempotent` and mode = \"stdin\", or body = \"stream\"";
+        reader.faults.push(Fault::new(place.clone(), message).hint(hint));
+    }
     if function.pure && function.routes.iter().any(|route| route.contains('{')) {
         let message =
             format!("{name} is pure: its result depends on the body alone, so no part of a path reaches it");
@@ -238,6 +248,7 @@ fn field(
         "source" => function.source = path(value, reader)?,
         "handler" => function.handler = Some(handler(value, reader)?),
         "mode" => function.is_run_each_time = mode(value, reader)?,
+        "body" => function.streams_body = body(value, reader)?,
         "memory" => function.memory_bytes = reader.size(value, 1 << 20..=MEMORY_BYTES_MAX)?,
         "cpu" => function.cpu_percent = Some(reader.processors_percent(value, PERCENT_MAX)?),
         "timeout" => function.timeout_ms = Some(reader.time_ms(value, 1..=TIMEOUT_MS_MAX)?),
@@ -281,6 +292,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
         if [
             "handler",
             "mode",
+            "body",
             "requests-per-instance",
             "cpu",
             "timeout",
@@ -342,6 +354,19 @@ fn handler(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Stri
 }
 
 /// `http`, or `stdin`.
+/// How it gets the bodies of requests: whether while they come.
+fn body(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
+    let text = reader.text(value)?;
+    match text.as_str() {
+        "whole" => Some(false),
+        "stream" => Some(true),
+        _ => {
+            reader.unknown(&text, value.span(), "body", &["whole", "stream"]);
+            None
+        }
+    }
+}
+
 fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
     let text = reader.text(value)?;
     match text.as_str() {
@@ -357,6 +382,10 @@ fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
 /// What means something for some of the runtimes that run processes only.
 fn of_this_runtime(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
     let place = |field: &str| table.get(field).map(Spanned::span).unwrap_or_default();
+    if function.runtime == Runtime::Java && function.streams_body {
+        let message = "a java function's handler takes the whole body";
+        reader.faults.push(Fault::new(place("body"), message).hint("remove `body`"));
+    }
     if function.runtime == Runtime::Java && function.handler.is_none() {
         let fault = Fault::new(place("runtime"), "a java function needs a handler");
         reader.faults.push(fault.hint("add handler = \"hello.Handler\", or \"hello.Handler::method\""));

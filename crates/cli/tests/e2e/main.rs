@@ -20,11 +20,14 @@ mod lambda;
 mod later;
 mod line;
 mod metering;
+mod quotas;
 mod requirements;
+mod storage;
 mod streams;
 mod tls;
 mod traces;
 mod unprivileged;
+mod uploads;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -206,6 +206,7 @@ mod tests {
             request_id: "mine".to_owned(),
             source: Source::Http,
             callback: callback.map(str::to_owned),
+            tenant: None,
         };
         let wanting = call(Some("https://example.com/"));
         let dead = End::Dead { reason: "raised".to_owned() };

@@ -218,8 +218,12 @@ async fn make(
         return End::Dead { reason };
     }
     let version = served.version;
-    let answer = match held(shared, body) {
-        Ok(body) => {
+    let tenancy = call.tenant.as_ref().map(|payer| shared.tenants.tenancy(&payer.name, payer.quota));
+    // It was one of so many in a second when it was taken.
+    let counting =
+        tenancy.as_ref().map(|tenancy| tenancy.begin(false, std::time::Instant::now())).transpose();
+    let answer = match counting.and_then(|counting| Ok((counting, held(shared, body)?))) {
+        Ok((_counting, body)) => {
             let invocation = Invocation {
                 served,
                 id: &request_id(call),
@@ -230,6 +234,7 @@ async fn make(
                 routed: None,
                 source: call.source.word(),
                 nesting: None,
+                tenancy,
             };
             invocation.run(shared, Permit::of(place), body).await.answer
         }

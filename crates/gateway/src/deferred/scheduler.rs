@@ -114,6 +114,7 @@ fn message(served: &Served, schedule: &Schedule, mark: &str, time_ms: u64) -> Me
         request_id: id.to_string(),
         source: Source::Schedule,
         callback: None,
+        tenant: None,
     };
     Message {
         id,

@@ -43,7 +43,8 @@ pub(super) fn judge(end: &Result<Answer, Problem>, source: Source) -> Verdict {
             }
         }
         Err(problem) => {
-            let counts = problem.status() != StatusCode::SERVICE_UNAVAILABLE;
+            let no_room = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+            let counts = !no_room.contains(&problem.status());
             Verdict::Again { reason: problem.detail().to_owned(), counts }
         }
     }

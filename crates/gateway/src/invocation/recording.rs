@@ -8,15 +8,17 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use objects::Handle;
 
 use super::Passed;
+use super::passing::Passing;
 use super::trace::{Context, Span};
 use super::{millis, since_1970};
 use crate::admission::Permit;
 use crate::backend::{Evaluated, Evaluation};
 use crate::functions::{CallReport, Served};
 use crate::journal::Record;
-use crate::problem::CLIENT_CLOSED;
+use crate::problem::{CLIENT_CLOSED, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Holding;
 use crate::usage::{Spent, Usage, micros};
 
 pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -39,6 +41,9 @@ pub(super) struct Recording {
     cpu_between: Duration,
     is_recorded: bool,
     place: Place,
+    /// Its part of its tenant's quota.
+    holding: Option<Box<Holding>>,
+    body_problem: Option<Problem>,
 }
 
 /// Bytes that came and went.
@@ -66,6 +71,8 @@ pub(super) struct Running {
     pub(super) evaluation: Box<dyn Evaluation>,
     pub(super) goal: Handle,
     pub(super) permit: Permit,
+    /// Its body, if that is passed on while it comes.
+    pub(super) passing: Option<Box<Passing>>,
     /// Dropped after all the rest: what it consists of.
     pub(super) _passed: Option<Passed>,
 }
@@ -90,7 +97,17 @@ impl Recording {
             cpu_between: Duration::ZERO,
             is_recorded: false,
             place,
+            holding: None,
+            body_problem: None,
         }
+    }
+
+    /// It is a tenant's, and so is what its function calls.
+    pub(super) fn holds(&mut self, mut holding: Box<Holding>) {
+        if let Some(span) = self.place.span {
+            holding.is_named(&self.shared.tenants, span);
+        }
+        self.holding = Some(holding);
     }
 
     /// So much of the answer's body goes out.
@@ -107,7 +124,16 @@ impl Recording {
     pub(super) fn ran(&mut self) {
         if let Some(running) = self.running.take() {
             self.report = report_of(&self.shared, &running);
+            if let Some(passing) = &running.passing {
+                self.bodies.received = passing.bytes();
+                self.body_problem = passing.problem();
+            }
         }
+    }
+
+    /// Why its body did not come whole, if that is the client's doing.
+    pub(super) fn body_problem(&mut self) -> Option<Problem> {
+        self.body_problem.take()
     }
 
     /// It has ended.
@@ -148,6 +174,10 @@ impl Recording {
         let start = report.as_ref().map_or(unreported, |report| report.start);
         let report = report.unwrap_or_default();
         let usage = self.usage(&report, failure.is_some());
+        if let Some(holding) = &mut self.holding {
+            // Where nobody counts processor time, it is as if all of the time was such.
+            holding.took(Duration::from_micros(usage.cpu_us.unwrap_or(usage.held_us)));
+        }
         self.cpu_between = report.spent.map_or(Duration::ZERO, |spent| spent.cpu_between);
         let (now, took) = (since_1970(), self.begun.elapsed());
         Record {
@@ -157,6 +187,7 @@ impl Recording {
             begun_us: micros(now.saturating_sub(took)),
             time_ms: millis(now),
             request_id: self.id.0.as_ref().to_owned(),
+            tenant: self.holding.as_ref().map(|holding| holding.tenant().to_owned()),
             function: self.served.name.clone(),
             version: self.served.version,
             status,
@@ -260,9 +291,14 @@ impl Drop for Recording {
         let Some(mut running) = self.running.take() else { return self.left() };
         // Where there is no event loop any more, the node is ending.
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return self.left() };
+        // Whoever waits for more of the body hears that none comes.
+        if let Some(passing) = running.passing.take() {
+            self.bodies.received = passing.bytes();
+        }
         let (begun, bodies, place) = (self.begun, self.bodies, self.place);
         let mut recording = Self::begin(&self.shared, &self.served, &self.id, place, 0);
         (recording.begun, recording.bodies) = (begun, bodies);
+        recording.holding = self.holding.take();
         let parting_max = if place.is_nested { Duration::ZERO } else { PARTING };
         self.is_recorded = true;
         let parting = async move {

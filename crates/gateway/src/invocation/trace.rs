@@ -78,7 +78,7 @@ impl Context {
 }
 
 /// One request to a function, or one call of another one, within its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Span(u64);
 
 impl Span {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, ALLOW};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -13,13 +13,14 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use super::functions::{no_functions, not_found, unknown};
 use crate::admission::{Permit, permit};
-use crate::body::buffered;
+use crate::body::{Arriving, buffered, held};
 use crate::cloud_event;
 use crate::functions::{RouteError, Routed, Served};
 use crate::invocation::Invocation;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Tenancy;
 use crate::text::shortened;
 
 /// Where functions answer.
@@ -27,6 +28,8 @@ pub(crate) const PREFIX: &str = "/function/";
 /// Requests with the same value get the same version of an alias.
 const VERSION_KEY: HeaderName = HeaderName::from_static("x-sinew-version-key");
 const LOTS: u64 = 10_000;
+/// A body that says to have no more is whole when its function gets it.
+const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
 /// The same for what comes by the router: what the front leaves to it.
 pub(crate) async fn matched(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -44,7 +47,8 @@ pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
         let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
         let served = served(shared, target, &parts.headers)?;
         let target = (path, parts.uri.query(), None);
-        serve(shared, permit, id, served, &parts.method, target, &parts.headers, body).await
+        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
+        serve(shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
@@ -69,7 +73,8 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
         let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
         let served = served(&shared, &found.function, &parts.headers)?;
         let target = (parts.uri.path(), parts.uri.query(), Some(&found));
-        serve(&shared, permit, id, served, &parts.method, target, &parts.headers, body).await
+        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
+        serve(&shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
@@ -146,7 +151,7 @@ fn lot(shared: &Shared, name: &str, headers: &HeaderMap) -> u32 {
 #[expect(clippy::too_many_arguments, reason = "these are the parts of a request")]
 async fn serve(
     shared: &Arc<Shared>,
-    permit: Permit,
+    (permit, tenancy): (Permit, Option<&Arc<Tenancy>>),
     id: &RequestId,
     served: Arc<Served>,
     method: &Method,
@@ -154,6 +159,16 @@ async fn serve(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    if served.streams_body && !cloud_event::is_any(headers) && !is_short(&body) {
+        let (method, query) = (method.as_str(), query.unwrap_or_default());
+        let options = &shared.options;
+        let arriving = Arriving::new(headers, body, options.body_max_bytes, options.body_idle_timeout)?;
+        let (source, tenancy) = ("http", tenancy.cloned());
+        let invocation =
+            Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
+        let body = held(shared, Vec::new())?;
+        return Box::pin(invocation.respond(shared, permit, body, Some(Box::new(arriving)))).await;
+    }
     let mut body = buffered(shared, headers, body, shared.options.call_max_bytes).await?;
     // Few requests are events: only theirs are written anew.
     let mut unpacked = cloud_event::is_any(headers).then(|| headers.clone());
@@ -162,6 +177,13 @@ async fn serve(
     }
     let (headers, source) = unpacked.as_ref().map_or((headers, "http"), |headers| (headers, "event"));
     let (method, query) = (method.as_str(), query.unwrap_or_default());
-    let invocation = Invocation { served, id, method, path, query, headers, routed, source, nesting: None };
-    invocation.respond(shared, permit, body).await
+    let tenancy = tenancy.cloned();
+    let invocation =
+        Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
+    invocation.respond(shared, permit, body, None).await
+}
+
+/// Whether a body is known to be so short that it is rather kept whole.
+fn is_short(body: &Body) -> bool {
+    body.size_hint().exact().is_some_and(|length| length <= WHOLE_BYTES_MAX)
 }

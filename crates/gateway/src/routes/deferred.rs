@@ -19,11 +19,12 @@ use super::call::served;
 use super::path_text;
 use crate::body::{blocking, buffered};
 use crate::cloud_event;
-use crate::deferred::{Call, Outcome, Source, now_ms, queue, refused, take, texts, wanted};
+use crate::deferred::{Call, Outcome, Payer, Source, now_ms, queue, refused, take, texts, wanted};
 use crate::functions::Functions;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Tenancy;
 use crate::text::shortened;
 
 const PREFIX: &str = "/async-function/";
@@ -31,6 +32,7 @@ const PREFIX: &str = "/async-function/";
 pub(crate) async fn call(
     State(shared): State<Arc<Shared>>,
     Extension(id): Extension<RequestId>,
+    tenancy: Option<Extension<Arc<Tenancy>>>,
     method: Method,
     uri: Uri,
     mut headers: HeaderMap,
@@ -56,6 +58,7 @@ pub(crate) async fn call(
         request_id: id.0.to_string(),
         source,
         callback,
+        tenant: tenancy.as_deref().map(|tenancy| Payer::of(tenancy)),
     };
     let taken = take(&shared, call, &headers, std::mem::take(&mut body.bytes)).await?;
     let location = format!("/v1/async/{}", taken.id);

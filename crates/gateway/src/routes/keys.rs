@@ -16,7 +16,12 @@ use crate::body::{self, blocking};
 use crate::keys::{KeyError, KeyInfo, Keys, Scope};
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::tenants::{InUse, Quota};
 use crate::text::shortened;
+
+/// Processors are kept in thousandths.
+const MILLI: f64 = 1000.0;
+const CPU_MILLI_MAX: f64 = 1e8;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,17 +33,44 @@ struct Wish {
     requests_per_second: u32,
     #[serde(default)]
     concurrency: u32,
+    #[serde(default)]
+    memory_bytes: u64,
+    /// Processors.
+    #[serde(default)]
+    cpu: f64,
+}
+
+impl Wish {
+    fn quota(&self) -> Result<Quota, Problem> {
+        let cpu_milli = (self.cpu * MILLI).round();
+        if !(0.0..=CPU_MILLI_MAX).contains(&cpu_milli) || (self.cpu > 0.0 && cpu_milli < 1.0) {
+            let why = "cpu is a number of processors from 0.001 to 100000, or 0 for no limit";
+            return Err(Problem::bad_request("bad-key", why));
+        }
+        let &Self { requests_per_second, concurrency, memory_bytes, .. } = self;
+        Ok(Quota { requests_per_second, concurrency, memory_bytes, cpu_milli: cpu_milli as u32 })
+    }
 }
 
 fn default_tenant() -> String {
     "default".to_owned()
 }
 
-fn document(key: &KeyInfo) -> Value {
-    json!({
+/// What is told of a key, and of what its tenant uses.
+fn document(key: &KeyInfo, in_use: Option<InUse>) -> Value {
+    let quota = key.quota;
+    let mut told = json!({
         "id": key.id, "tenant": key.tenant, "scope": key.scope.name(), "created_ms": key.created_ms,
-        "requests_per_second": key.requests_per_second, "concurrency": key.concurrency,
-    })
+        "requests_per_second": quota.requests_per_second, "concurrency": quota.concurrency,
+        "memory_bytes": quota.memory_bytes, "cpu": f64::from(quota.cpu_milli) / MILLI,
+    });
+    if let Some(in_use) = in_use {
+        told["in_use"] = json!({
+            "requests": in_use.requests, "memory_bytes": in_use.memory_bytes,
+            "calls": in_use.sums.calls, "cpu_seconds": in_use.sums.cpu_s,
+        });
+    }
+    told
 }
 
 /// Does something with the keys, off the event loop.
@@ -58,8 +90,10 @@ async fn with<T: Send + 'static>(
 }
 
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
+    let tenants = shared.tenants.clone();
     let keys = with(shared, |keys| Ok(keys.all())).await?;
-    Ok(Json(json!({ "keys": keys.iter().map(|key| document(key)).collect::<Vec<_>>() })))
+    let told: Vec<Value> = keys.iter().map(|key| document(key, tenants.in_use(&key.tenant))).collect();
+    Ok(Json(json!({ "keys": told })))
 }
 
 pub(crate) async fn create(
@@ -71,9 +105,9 @@ pub(crate) async fn create(
     let Some(scope) = Scope::from_name(&wish.scope) else {
         return Err(Problem::bad_request("bad-key", "a scope is invoke, deploy or admin"));
     };
-    let limits = (wish.requests_per_second, wish.concurrency);
-    let (key, text) = with(shared, move |keys| keys.create(&wish.tenant, scope, limits)).await?;
-    let mut told = document(&key);
+    let quota = wish.quota()?;
+    let (key, text) = with(shared, move |keys| keys.create(&wish.tenant, scope, quota)).await?;
+    let mut told = document(&key, None);
     told["key"] = text.into();
     Ok((StatusCode::CREATED, Json(told)))
 }

@@ -20,11 +20,12 @@ use serde_json::{Value, json};
 use super::call::served;
 use crate::admission::Permit;
 use crate::body::buffered;
-use crate::deferred::{Call, Source, take, texts};
+use crate::deferred::{Call, Payer, Source, take, texts};
 use crate::invocation::{Ended, Invocation};
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Tenancy;
 
 const INVOCATION_TYPE: HeaderName = HeaderName::from_static("x-amz-invocation-type");
 const LOG_TYPE: HeaderName = HeaderName::from_static("x-amz-log-type");
@@ -53,17 +54,18 @@ pub(crate) struct Parameters {
 
 pub(crate) async fn invoke(
     State(shared): State<Arc<Shared>>,
-    Extension(permit): Extension<Permit>,
-    Extension(id): Extension<RequestId>,
+    (Extension(permit), Extension(id)): (Extension<Permit>, Extension<RequestId>),
+    tenancy: Option<Extension<Arc<Tenancy>>>,
     path: Result<Path<String>, PathRejection>,
     parameters: Result<Query<Parameters>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let mut response = match call(&shared, permit, &id, path, parameters, &headers, body).await {
-        Ok(response) => response,
-        Err(refusal) => refusal.into_response(),
-    };
+    let mut response =
+        match call(&shared, (permit, tenancy.as_deref()), &id, path, parameters, &headers, body).await {
+            Ok(response) => response,
+            Err(refusal) => refusal.into_response(),
+        };
     if let Ok(value) = HeaderValue::from_str(&id.0) {
         response.headers_mut().insert(AMAZON_REQUEST_ID, value);
     }
@@ -93,7 +95,7 @@ impl Refusal {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 Self::of_user(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLargeException", message)
             }
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 Self::of_user(StatusCode::TOO_MANY_REQUESTS, "TooManyRequestsException", message)
             }
             status if status.is_client_error() => invalid(message),
@@ -119,7 +121,7 @@ impl IntoResponse for Refusal {
 
 async fn call(
     shared: &Arc<Shared>,
-    permit: Permit,
+    (permit, tenancy): (Permit, Option<&Arc<Tenancy>>),
     id: &RequestId,
     path: Result<Path<String>, PathRejection>,
     parameters: Result<Query<Parameters>, QueryRejection>,
@@ -135,7 +137,7 @@ async fn call(
     match word(&INVOCATION_TYPE) {
         "" | "RequestResponse" => {}
         "DryRun" => return Ok(StatusCode::NO_CONTENT.into_response()),
-        "Event" => return later(shared, id, target, headers, body).await,
+        "Event" => return later(shared, (id, tenancy), target, headers, body).await,
         other => return Err(invalid(format!("the invocation type {other:?} is none"))),
     }
     let body = buffered(shared, headers, body, shared.options.call_max_bytes).await;
@@ -152,6 +154,7 @@ async fn call(
         routed: None,
         source: "lambda",
         nesting: None,
+        tenancy: tenancy.cloned(),
     };
     let Ended { answer, log, .. } = invocation.run(shared, permit, body).await;
     let mut response = match answer {
@@ -184,7 +187,7 @@ fn told(headers: &HeaderMap) -> HeaderMap {
 /// Takes an event, for which nobody waits.
 async fn later(
     shared: &Arc<Shared>,
-    id: &RequestId,
+    (id, tenancy): (&RequestId, Option<&Arc<Tenancy>>),
     target: String,
     headers: &HeaderMap,
     body: Body,
@@ -201,6 +204,7 @@ async fn later(
         request_id: id.0.to_string(),
         source: Source::Lambda,
         callback: None,
+        tenant: tenancy.map(|tenancy| Payer::of(tenancy)),
     };
     take(shared, call, headers, std::mem::take(&mut body.bytes)).await.map_err(refused)?;
     Ok(StatusCode::ACCEPTED.into_response())

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use objects::Handle;
@@ -17,7 +18,51 @@ pub(super) struct FakeFunctions {
     pub(super) log: Mutex<Vec<u8>>,
     pub(super) secrets: Mutex<BTreeMap<String, String>>,
     /// Whether all places of all functions are taken.
+    /// Where bodies go that come later.
+    pub(super) intake: Arc<Mutex<FakeIntake>>,
+    /// What calls take of the machine.
+    pub(super) spent: Mutex<Option<crate::Spent>>,
     pub(super) is_full: std::sync::atomic::AtomicBool,
+}
+
+/// What came of a body, and what may.
+#[derive(Default)]
+pub(super) struct FakeIntake {
+    pub(super) room: usize,
+    pub(super) waker: Option<Waker>,
+    pub(super) came: Vec<u8>,
+    pub(super) has_ended: bool,
+    pub(super) is_broken: bool,
+}
+
+struct FakeEnd(Arc<Mutex<FakeIntake>>);
+
+impl Intake for FakeEnd {
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        let mut intake = self.0.lock().unwrap();
+        if intake.room > 0 {
+            return Poll::Ready(intake.room);
+        }
+        intake.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn bring(&mut self, piece: &[u8]) {
+        let mut intake = self.0.lock().unwrap();
+        intake.room -= piece.len();
+        intake.came.extend_from_slice(piece);
+    }
+
+    fn end(&mut self) {
+        self.0.lock().unwrap().has_ended = true;
+    }
+}
+
+impl Drop for FakeEnd {
+    fn drop(&mut self) {
+        let mut intake = self.0.lock().unwrap();
+        intake.is_broken = !intake.has_ended;
+    }
 }
 
 impl FakeFunctions {
@@ -33,8 +78,10 @@ impl FakeFunctions {
                 prefix: vec![Handle::literal(b"").unwrap(), Handle::literal(b"sinew:python").unwrap()],
                 is_codelet: false,
                 is_pure: false,
+                streams_body: false,
                 timeout: Duration::from_secs(60),
                 memory_bytes: 1 << 20,
+                calls_at_once: 1,
                 concurrency: 4,
                 is_idempotent: false,
                 delivery: queue::Policy::default(),
@@ -102,9 +149,14 @@ impl Functions for FakeFunctions {
         })
     }
 
+    fn intake(&self, _: Handle) -> Option<Box<dyn Intake>> {
+        Some(Box::new(FakeEnd(self.intake.clone())))
+    }
+
     fn take_report(&self, _: Handle) -> Option<CallReport> {
         let log = self.log.lock().unwrap().clone();
-        Some(CallReport { start: "warm", log, ..CallReport::default() })
+        let spent = *self.spent.lock().unwrap();
+        Some(CallReport { start: "warm", log, spent, ..CallReport::default() })
     }
 
     fn details(&self, _: &str) -> Result<Details, FunctionError> {

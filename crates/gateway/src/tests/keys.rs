@@ -9,7 +9,7 @@ use axum::http::Request;
 
 use super::fake::Fake;
 use super::{Answer, House};
-use crate::{Access, Door, Gateway, KeyError, KeyInfo, Keys, Options, Scope};
+use crate::{Access, Door, Gateway, KeyError, KeyInfo, Keys, Options, Quota, Scope};
 
 /// Keys whose texts are `sinew_ID_x`.
 #[derive(Default)]
@@ -41,19 +41,13 @@ impl Keys for FakeKeys {
         self.keys.lock().unwrap().iter().map(|(key, _)| key.clone()).collect()
     }
 
-    fn create(
-        &self,
-        tenant: &str,
-        scope: Scope,
-        limits: (u32, u32),
-    ) -> Result<(Arc<KeyInfo>, String), KeyError> {
+    fn create(&self, tenant: &str, scope: Scope, quota: Quota) -> Result<(Arc<KeyInfo>, String), KeyError> {
         if tenant == "bad" {
             return Err(KeyError::Invalid("the test wants it so".to_owned()));
         }
         let mut keys = self.keys.lock().unwrap();
         let (id, tenant) = (format!("{:x}", keys.len()), tenant.to_owned());
-        let (requests_per_second, concurrency) = limits;
-        let key = Arc::new(KeyInfo { id, tenant, scope, created_ms: 1, requests_per_second, concurrency });
+        let key = Arc::new(KeyInfo { id, tenant, scope, created_ms: 1, quota });
         keys.push((key.clone(), false));
         let text = format!("sinew_{}_x", key.id);
         Ok((key, text))
@@ -75,9 +69,13 @@ fn house(access: Access) -> House {
     House { fake, router }
 }
 
+fn two_a_second() -> Quota {
+    Quota { requests_per_second: 2, ..Quota::default() }
+}
+
 impl House {
-    fn key(&self, scope: Scope, limits: (u32, u32)) -> String {
-        self.fake.keys.create("team", scope, limits).unwrap().1
+    fn key(&self, scope: Scope, quota: Quota) -> String {
+        self.fake.keys.create("team", scope, quota).unwrap().1
     }
 
     async fn with_key(&self, path: &str, key: &str) -> Answer {
@@ -88,7 +86,7 @@ impl House {
 #[tokio::test]
 async fn what_others_can_reach_answers_to_keys_alone() {
     let house = house(Access::Keyed);
-    let key = house.key(Scope::Invoke, (0, 0));
+    let key = house.key(Scope::Invoke, Quota::default());
     for path in
         ["/function/hello", "/v1/status", "/v1/secrets", "/metrics", "/", "/no/such/route", "/dashboard/"]
     {
@@ -110,7 +108,7 @@ async fn what_others_can_reach_answers_to_keys_alone() {
 #[tokio::test]
 async fn scopes_include_those_before() {
     let house = house(Access::Keyed);
-    let keys = [Scope::Invoke, Scope::Deploy, Scope::Admin].map(|scope| house.key(scope, (0, 0)));
+    let keys = [Scope::Invoke, Scope::Deploy, Scope::Admin].map(|scope| house.key(scope, Quota::default()));
     for (path, needed) in [("/function/hello", 0), ("/v1/status", 1), ("/v1/secrets", 2), ("/v1/keys", 2)] {
         for (number, key) in keys.iter().enumerate() {
             let expected = if number >= needed { 200 } else { 403 };
@@ -122,7 +120,7 @@ async fn scopes_include_those_before() {
 #[tokio::test]
 async fn a_key_is_checked_at_length_once() {
     let house = house(Access::Keyed);
-    let key = house.key(Scope::Invoke, (0, 0));
+    let key = house.key(Scope::Invoke, Quota::default());
     for _ in 0..5 {
         assert_eq!(house.with_key("/function/hello", &key).await.status, 200);
     }
@@ -161,7 +159,7 @@ async fn on_loopback_keys_and_secrets_need_one_once_there_is_one() {
 #[tokio::test]
 async fn a_tenant_that_has_used_up_its_share_is_told_when_to_come_back() {
     let house = house(Access::Keyed);
-    let key = house.key(Scope::Invoke, (2, 0));
+    let key = house.key(Scope::Invoke, two_a_second());
     let mut refused = 0;
     for _ in 0..20 {
         let answer = house.with_key("/function/hello", &key).await;
@@ -171,6 +169,6 @@ async fn a_tenant_that_has_used_up_its_share_is_told_when_to_come_back() {
         }
     }
     assert!(refused > 0, "20 requests in one second");
-    let other = house.fake.keys.create("other", Scope::Invoke, (2, 0)).unwrap().1;
+    let other = house.fake.keys.create("other", Scope::Invoke, two_a_second()).unwrap().1;
     assert_eq!(house.with_key("/function/hello", &other).await.status, 200);
 }

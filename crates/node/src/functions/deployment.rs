@@ -60,34 +60,26 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
-        let (runtime, settings, timeout, calls_at_once, secrets) = if procedure.is_object()
-            && !procedure.names_tree()
-        {
-            prefix.push(procedure);
-            check_module(store, procedure)?;
-            ("wasm".to_owned(), Pairs::default(), Settings::default().timeout, 1, Vec::new())
-        } else {
-            let data = tree(store, procedure)?;
-            let view = TreeView::from_checked(&data);
-            let image = Image::read(store, view).map_err(|fault| fault.detail)?;
-            outbound::allow_list(&image.settings.allow_hosts)?;
-            if Language::of_runtime(&image.runtime).is_none() {
-                let named = &image.runtime;
-                return Err(format!("no runtime {named:?} here, but python, node, executable and wasm"));
+        let Run { runtime, pairs: settings, settings: run } = match procedure.names_tree() {
+            false if procedure.is_object() => {
+                prefix.push(procedure);
+                check_module(store, procedure)?;
+                Run { runtime: "wasm".to_owned(), pairs: Pairs::default(), settings: Settings::default() }
             }
-            let settings = view.get(3).ok_or("the procedure has no settings")?;
-            // Refs: the runtime reads them itself, when an instance is made. As
-            // objects they would be brought, all files of them, for each call.
-            let entries = view.iter().map(|entry| entry.lowered().unwrap_or(entry));
-            let refs: TreeBuilder = entries.collect();
-            prefix.extend(refs.view().iter());
-            procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
-            let Settings { timeout, calls_at_once, secrets, .. } = image.settings;
-            (image.runtime, pairs(store, settings)?, timeout, calls_at_once, secrets.into_values().collect())
+            _ => {
+                let (run, refs) = process(store, procedure)?;
+                prefix.extend(refs.view().iter());
+                procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
+                run
+            }
         };
+        let Settings { timeout, calls_at_once, streams_body, secrets, .. } = run;
+        // What comes for a call that stands in line would come between the frames of others.
+        let ahead = Language::of_runtime(&runtime).filter(|_| !streams_body);
         let expected = Expected {
             calls_at_once: calls_at_once.into(),
-            ahead: Language::of_runtime(&runtime).map_or(0, Language::calls_ahead),
+            ahead: ahead.map_or(0, Language::calls_ahead),
+            streams_body,
             timeout: Some(timeout),
             ..check_serving(&serving, &runtime)?
         };
@@ -95,6 +87,10 @@ impl Deployment {
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
         let is_idempotent = serving.get("idempotent") == Some(b"true");
+        if streams_body && (is_pure || is_idempotent) {
+            let why = "a body that is passed on while it comes is there once: leave \"pure\" and \"idempotent\", or \"body\", out";
+            return Err(why.to_owned());
+        }
         let delivery = delivery(&serving)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +106,7 @@ impl Deployment {
             expected,
             routes,
             route_texts,
-            secrets,
+            secrets: secrets.into_values().collect(),
             is_pure,
             is_idempotent,
             delivery,
@@ -130,8 +126,10 @@ impl Deployment {
             prefix: self.prefix.clone(),
             is_codelet,
             is_pure: self.is_pure || is_codelet,
+            streams_body: self.expected.streams_body,
             timeout: self.timeout,
             memory_bytes: self.limits.memory_bytes,
+            calls_at_once: self.expected.calls_at_once,
             concurrency: self.expected.concurrency,
             // What is pure ends the same way again.
             is_idempotent: self.is_idempotent && !self.is_pure && !is_codelet,
@@ -142,6 +140,32 @@ impl Deployment {
             version_counts: VersionCounts::default(),
         }
     }
+}
+
+/// How a deployment's procedure is run.
+struct Run {
+    runtime: String,
+    /// Its settings as they are written, and what they say.
+    pairs: Pairs,
+    settings: Settings,
+}
+
+/// How a procedure is run that is one of a process, and its tree with refs for its files.
+fn process(store: &Store, procedure: Handle) -> Result<(Run, TreeBuilder), String> {
+    let data = tree(store, procedure)?;
+    let view = TreeView::from_checked(&data);
+    let image = Image::read(store, view).map_err(|fault| fault.detail)?;
+    outbound::allow_list(&image.settings.allow_hosts)?;
+    if Language::of_runtime(&image.runtime).is_none() {
+        let named = &image.runtime;
+        return Err(format!("no runtime {named:?} here, but python, node, executable and wasm"));
+    }
+    let settings = view.get(3).ok_or("the procedure has no settings")?;
+    // Refs: the runtime reads them itself, when an instance is made. As
+    // objects they would be brought, all files of them, for each call.
+    let refs: TreeBuilder = view.iter().map(|entry| entry.lowered().unwrap_or(entry)).collect();
+    let run = Run { runtime: image.runtime, pairs: pairs(store, settings)?, settings: image.settings };
+    Ok((run, refs))
 }
 
 fn tree(store: &Store, handle: Handle) -> Result<Object, String> {

@@ -11,6 +11,7 @@ use sandbox::{Answered, Audience, Callees, Listener, NestedAnswer, NestedCall, S
 use store::Store;
 
 use super::{Application, Processes};
+use crate::feeds::Feed;
 use crate::reactor::Traffic;
 
 /// Where the head of a request stands in an application of a function.
@@ -30,6 +31,8 @@ pub(super) struct Caller {
     procedure: Handle,
     /// For whom the application is.
     request: Option<u64>,
+    /// Its body, if that comes while it runs.
+    body: Option<Arc<Feed>>,
 }
 
 impl Nested {
@@ -44,12 +47,13 @@ impl Nested {
         processes: &Arc<Processes>,
         application: &Application,
         deadline: Instant,
+        body: Option<Arc<Feed>>,
     ) -> Option<Arc<Caller>> {
         let (calls, store) = (self.0.get()?.clone(), processes.store.clone());
         let head = TreeView::from_checked(&application.data).get(HEAD_INDEX);
         let (processes, procedure) = (Arc::downgrade(processes), application.procedure);
         let request = application.request_id();
-        Some(Arc::new(Caller { calls, store, head, deadline, processes, procedure, request }))
+        Some(Arc::new(Caller { calls, store, head, deadline, processes, procedure, request, body }))
     }
 }
 
@@ -83,6 +87,10 @@ impl Drop for Asking {
 impl Audience for Caller {
     fn begins(&self, source: Box<dyn Source>) -> Option<Box<dyn Listener>> {
         self.processes.upgrade()?.visiting.begins(self.request?, source)
+    }
+
+    fn body(&self) -> Option<Arc<dyn sandbox::Feed>> {
+        self.body.clone().map(|body| body as _)
     }
 }
 

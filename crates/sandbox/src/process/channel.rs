@@ -25,6 +25,9 @@
 //!                   has the result's head whole. An empty 5 ends the result
 //! 13 room        →  bytes u32 of pieces that may come besides
 //! 14 left        →  nothing: nobody waits for the result any more
+//! 15 body        →  the next bytes of the call's body; none: that was all
+//! 16 body lost   →  nothing: no more of the body will come, though that was not all
+//! 17 wants       ←  bytes u32 of the body that were taken: as many more may come
 //! ```
 //!
 //! A *turn* names a call from its beginning to its answer. Turns are given out
@@ -33,7 +36,8 @@
 //!
 //! At first a call may send pieces of [`STREAM_WINDOW`] bytes, and then as many
 //! more as the node says. So a slow reader slows the function down, and fills no
-//! memory of the node.
+//! memory of the node. The body of a request may come in the same way, of a call whose
+//! head says `"body": "stream"` and whose third argument is empty.
 //!
 //! The function runs in the process at the other end and can write to the
 //! descriptor itself. So every length is checked against what its kind may
@@ -51,8 +55,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use adapter::frame::{
-    ASK, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, CALL, HELLO, LEFT, LOAD, LOADED, LOG, PIECE,
-    PIECE_MAX, RAISED, RESULT, ROOM, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION,
+    ASK, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, HELLO, LEFT, LOAD,
+    LOADED, LOG, PIECE, PIECE_MAX, RAISED, RESULT, ROOM, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 
@@ -115,6 +119,7 @@ pub(crate) enum Frame {
     Loaded,
     Answer(Turn, Answer),
     Piece(Turn, Vec<u8>),
+    Wants(Turn, u32),
     Log(Turn, Vec<u8>),
     Ask(Turn, AskId, NestedCall),
     Unconfined(String),
@@ -250,6 +255,16 @@ impl Channel {
     /// Queues that nobody waits for a result; [`Channel::flush`] sends it.
     pub(crate) fn left(&mut self, turn: Turn) -> Result<(), Broken> {
         self.queue(LEFT, turn, &[])
+    }
+
+    /// Queues the next bytes of a call's body, at least one; [`Channel::flush`] sends it.
+    pub(crate) fn body(&mut self, turn: Turn, bytes: &[u8]) -> Result<(), Broken> {
+        self.queue(BODY, turn, &[bytes])
+    }
+
+    /// Queues that a body has ended, as it should or not; [`Channel::flush`] sends it.
+    pub(crate) fn end_body(&mut self, turn: Turn, is_whole: bool) -> Result<(), Broken> {
+        self.queue(if is_whole { BODY } else { BODY_LOST }, turn, &[])
     }
 
     /// What was logged while no call ran.
@@ -462,6 +477,7 @@ impl Head {
             LOADED => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
             PIECE => (1..=PIECE_MAX).contains(&len),
+            WANTS => len == 4,
             RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
             BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
             LOG => (1..=LOG_PIECE_MAX).contains(&len),
@@ -484,6 +500,10 @@ impl Head {
             LOADED => Ok(Frame::Loaded),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
             PIECE => Ok(Frame::Piece(self.turn, payload)),
+            WANTS => match payload.first_chunk() {
+                Some(bytes) => Ok(Frame::Wants(self.turn, u32::from_le_bytes(*bytes))),
+                None => Err(Broken::Lie("half a wish")),
+            },
             RAISED => Ok(Frame::Answer(self.turn, Answer::Raised(raised(&payload)?))),
             BAD_RESULT => Ok(Frame::Answer(self.turn, Answer::BadResult(text(&payload)))),
             UNCONFINED => Ok(Frame::Unconfined(text(&payload))),

@@ -27,6 +27,8 @@ pub const IMPORTS_MAX: usize = 32;
 const MODULE_LEN_MAX: usize = 128;
 /// A slower disk would keep an interpreter from its own libraries for minutes.
 const DISK_RATE_MIN: u64 = 64 << 10;
+/// The value of `body` where bodies are passed on while they come.
+const STREAM: &str = "stream";
 /// Entries of an image.
 const ENTRIES: usize = 4;
 
@@ -58,6 +60,8 @@ pub struct Settings {
     pub cpu_percent: u32,
     /// Calls that one instance serves at the same time.
     pub calls_at_once: u16,
+    /// Bodies of requests are passed to it while they come.
+    pub streams_body: bool,
     /// Room in `/tmp`.
     pub tmp_bytes: u64,
     /// Hosts that it may reach, as they were written.
@@ -82,6 +86,7 @@ impl Default for Settings {
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
             calls_at_once: 1,
+            streams_body: false,
             tmp_bytes: 16 << 20,
             allow_hosts: Vec::new(),
             disk_bytes_per_s: None,
@@ -132,6 +137,11 @@ impl Image {
             let why =
                 format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
             return Err(bad(why));
+        }
+        if settings.streams_body && settings.mode.is_some() {
+            return Err(bad(
+                "what reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
+            ));
         }
         if !settings.imports.is_empty() && runtime == Language::Executable.runtime() {
             return Err(bad("an executable imports nothing: leave \"imports\" out"));
@@ -207,6 +217,9 @@ impl Image {
             add("debugger", &debugger::DEBUGGER_PORT.to_string());
         }
         add("memory-bytes", &limits.memory_bytes.to_string());
+        if self.settings.streams_body {
+            add("body", STREAM);
+        }
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
         for (name, value) in self.variables(secrets)? {
             add(&name, &value);
@@ -269,6 +282,7 @@ impl Settings {
                 "cpu-percent" => {
                     settings.cpu_percent = u32::try_from(number(name, text, 1, 6400)?).unwrap_or(u32::MAX);
                 }
+                "body" if text == STREAM => settings.streams_body = true,
                 "requests-per-instance" => {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);
                 }

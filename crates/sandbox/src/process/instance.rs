@@ -32,12 +32,14 @@ use super::template::{Ended, NotForked, Nursery, Template, Watch};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Spent};
+use fed::Fed;
 pub(crate) use meter::Counted;
 use meter::Meter;
 pub(crate) use nested::Asked;
 use nested::Pending;
 use streamed::Streamed;
 
+mod fed;
 mod meter;
 mod nested;
 mod streamed;
@@ -173,6 +175,8 @@ struct UnderWay {
     pending: Vec<Pending>,
     /// What has come of its result, if that comes in pieces.
     streamed: Option<Streamed>,
+    /// Where its body comes from, if that comes while it runs.
+    fed: Option<Box<Fed>>,
 }
 
 /// What came of looking at an instance.
@@ -193,6 +197,8 @@ pub(crate) struct Instance {
     under_way: Vec<UnderWay>,
     /// It serves one call after the other.
     is_serial: bool,
+    /// Bytes of a request's body that may be brought before it has taken any.
+    body_window: usize,
     last_turn: Turn,
     meter: Meter,
     /// Nothing more can be done with it.
@@ -269,6 +275,7 @@ impl Instance {
             terms,
             under_way: Vec::new(),
             is_serial: false,
+            body_window: fed::window(1),
             last_turn: OUTSIDE,
             meter: Meter::new(Instant::now()),
             is_over: false,
@@ -318,6 +325,7 @@ impl Instance {
 
     /// Loads the function, to be called so many times at once; once.
     pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
+        self.body_window = fed::window(calls_at_once);
         self.is_serial = calls_at_once == 1 && self.terms.language.calls_ahead() > 0;
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, calls_at_once, deadline) {
@@ -358,6 +366,8 @@ impl Instance {
             return Err((CallEnd::fault(fault, true), done));
         }
         let log = self.channel.take_log();
+        let body = others.audience.as_ref().and_then(|audience| audience.body());
+        let fed = body.map(|feed| Fed::new(feed, self.body_window));
         self.under_way.push(UnderWay {
             turn,
             deadline,
@@ -367,6 +377,7 @@ impl Instance {
             served: None,
             pending: Vec::new(),
             streamed: None,
+            fed,
         });
         self.comes_to(self.under_way.len() - 1, now);
         Ok(())
@@ -403,6 +414,7 @@ impl Instance {
             match self.channel.read()? {
                 Some(Frame::Answer(turn, answer)) => self.answered(turn, answer, &mut acted.ended)?,
                 Some(Frame::Piece(turn, piece)) => self.piece(turn, &piece, sources)?,
+                Some(Frame::Wants(turn, bytes)) => self.wanted(turn, bytes)?,
                 Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
                 Some(Frame::Ask(turn, id, nested)) => acted.asked.push(self.asked(turn, id, nested)?),
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::channel::{Broken, Turn};
 use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others};
 use super::reactor::{Next, Reactor, Ready};
+use crate::fed::Intake;
 use crate::nested::NestedAnswer;
 use crate::streamed::Source;
 use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
@@ -137,6 +138,7 @@ impl Seat {
         };
         let was_busy = instance.is_busy();
         instance.begin(arguments, deadline, others, done)?;
+        instance.feed(|turn| Box::new(Spring { seat: Arc::downgrade(self), number: *number, turn }));
         match &self.reactor {
             // It has something to do. What else comes in this turn of the loop
             // is sent with it: each write is a system call, and wakes the instance.
@@ -328,7 +330,7 @@ fn tell(ended: Vec<(Done, CallEnd)>) {
     ended.into_iter().for_each(|(done, ended)| done(ended));
 }
 
-/// A call of one instance whose result somebody hears.
+/// A call of one instance whose result somebody hears, or whose body comes later.
 struct Spring {
     seat: Weak<Seat>,
     number: u64,
@@ -353,6 +355,20 @@ impl Source for Spring {
 
     fn leaves(&self) {
         self.tell(|instance| instance.leave(self.turn));
+    }
+}
+
+impl Intake for Spring {
+    fn brings(&self, bytes: &[u8]) {
+        self.tell(|instance| instance.bring(self.turn, bytes));
+    }
+
+    fn ends(&self) {
+        self.tell(|instance| instance.end_body(self.turn, true));
+    }
+
+    fn breaks(&self) {
+        self.tell(|instance| instance.end_body(self.turn, false));
     }
 }
 

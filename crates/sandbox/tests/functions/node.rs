@@ -543,6 +543,8 @@ fn lies_on_the_channel(language: Language) {
         "'\\xff\\xff\\xff\\xff\\x05\\x01\\0\\0\\0', 'latin1'",
         "'\\0\\0\\0\\0\\x09\\0\\0\\0\\0', 'latin1'",
         "'\\x0a\\0\\0\\0\\x01\\0\\0\\0\\0SNWP\\x05\\0\\0\\0\\0\\0', 'latin1'",
+        // More of a body that does not come.
+        "'\\x04\\0\\0\\0\\x11\\x01\\0\\0\\0\\x01\\0\\0\\0', 'latin1'",
         // An answer to a call that there is not.
         "'\\x02\\0\\0\\0\\x05\\x07\\0\\0\\0hi', 'latin1'",
     ] {

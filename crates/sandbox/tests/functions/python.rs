@@ -348,6 +348,8 @@ fn lies_on_the_channel(language: Language) {
         "b'\\0\\0\\0\\0\\x09\\0\\0\\0\\0'",
         "b'\\x0a\\0\\0\\0\\x01\\0\\0\\0\\0SNWP\\x04\\0\\0\\0\\0\\0'",
         "b'\\x02\\0\\0\\0\\x08\\x01\\0\\0\\0\\x01x' * 1_000_000",
+        // More of a body that does not come.
+        "b'\\x04\\0\\0\\0\\x11\\x01\\0\\0\\0\\x01\\0\\0\\0'",
         // An answer to a call that there is not.
         "b'\\x02\\0\\0\\0\\x05\\x07\\0\\0\\0hi'",
     ] {

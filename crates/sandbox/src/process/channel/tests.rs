@@ -48,10 +48,11 @@ fn heard(words: &[u8]) -> Vec<Result<Frame, Broken>> {
 
 #[test]
 fn frames_are_told_apart() {
-    let mut words = frame(HELLO, b"SNWP\x05\x00\x00\x00\x00\x00");
+    let mut words = frame(HELLO, &[b"SNWP", &VERSION.to_le_bytes()[..], &[0; 4]].concat());
     words.extend(frame(LOADED, b""));
     words.extend(frame(LOG, b"\x01hello"));
     words.extend(frame(PIECE, b"by"));
+    words.extend(frame(WANTS, b"\x05\x01\0\0"));
     words.extend(frame(RESULT, b"bytes"));
     words.extend(frame(RAISED, b"\x01\0\0\0E\0\0\0\0\x02\0\0\0tb"));
     words.extend(frame(BAD_RESULT, b"why"));
@@ -62,6 +63,7 @@ fn frames_are_told_apart() {
             Ok(Frame::Hello { version: VERSION }),
             Ok(Frame::Loaded),
             Ok(Frame::Piece(7, b"by".to_vec())),
+            Ok(Frame::Wants(7, 0x105)),
             Ok(Frame::Answer(7, Answer::Result(b"bytes".to_vec()))),
             Ok(Frame::Answer(7, Answer::Raised(raised))),
             Ok(Frame::Answer(7, Answer::BadResult("why".into()))),
@@ -81,7 +83,11 @@ fn lies_are_noticed_before_anything_is_allocated() {
     }
     for words in [
         frame(0, b""),
-        frame(15, b""),
+        frame(BODY, b"to the node"),
+        frame(BODY_LOST, b""),
+        frame(WANTS, b"123"),
+        frame(WANTS, b"12345"),
+        frame(18, b""),
         frame(PIECE, b""),
         frame(PIECE, &[0; PIECE_MAX + 1]),
         frame(ROOM, b"1234"),
