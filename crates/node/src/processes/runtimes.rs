@@ -8,7 +8,7 @@
 //! template takes a while. A sandbox's id is the one that it has there, and
 //! below it the number of its runtime, which no other one ever gets.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,6 +75,8 @@ pub(crate) struct Runtimes {
     places: Mutex<Places>,
     /// Imports that were found to load when there was no template for them.
     loadable: Mutex<HashSet<(Language, Wanted)>>,
+    /// Imports that were found not to load, and why: they are not tried again at once.
+    unloadable: Mutex<HashMap<(Language, Wanted), (Instant, Fault)>>,
     /// What functions bring that was found to keep a template from forking.
     not_brought: Mutex<HashSet<(Language, Wanted)>>,
     /// Ends runtimes that are not needed any more.
@@ -91,6 +93,7 @@ impl Runtimes {
             containers: Mutex::default(),
             places: Mutex::new(places),
             loadable: Mutex::default(),
+            unloadable: Mutex::default(),
             not_brought: Mutex::default(),
             ending: Mutex::default(),
         }
@@ -141,12 +144,25 @@ impl Runtimes {
         if self.loadable.lock().contains(&wanted) {
             return Ok(());
         }
-        if wanted.1.layers.is_empty() {
+        if let Some((since, fault)) = self.unloadable.lock().get(&wanted)
+            && since.elapsed() < RETRY
+        {
+            return Err(fault.clone());
+        }
+        let loaded = if wanted.1.layers.is_empty() {
             let loads = language.loads(&self.interpreter(language), &wanted.1.imports);
-            loads.map_err(|why| not_loaded(language, &wanted.1, &why))?;
+            loads.map_err(|why| not_loaded(language, &wanted.1, &why))
         } else {
             // It is made, and ends here.
-            self.begin(language, &wanted.1)?;
+            self.begin(language, &wanted.1).map(drop)
+        };
+        if let Err(fault) = loaded {
+            let mut unloadable = self.unloadable.lock();
+            unloadable.retain(|_, (since, _)| since.elapsed() < RETRY);
+            if unloadable.len() < LOADABLE_MAX {
+                unloadable.insert(wanted, (Instant::now(), fault.clone()));
+            }
+            return Err(fault);
         }
         let mut loadable = self.loadable.lock();
         if loadable.len() >= LOADABLE_MAX {

@@ -134,7 +134,7 @@ impl Abilities {
 
     /// Each layer, whether it holds, and what to do if not.
     pub fn layers(&self) -> Vec<Ability> {
-        const DELEGATE: &str = "start the node as root, or under systemd with Delegate=yes";
+        const DELEGATE: &str = "start the node as root, or in a control group of its own: systemd-run --user --scope -p Delegate=yes sinew up";
         let layer = |name, holds, is_optional, detail: String, remedy| Ability {
             name,
             holds,

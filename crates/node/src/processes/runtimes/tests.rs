@@ -112,6 +112,12 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
     let refused = check("no_such_module").unwrap_err();
     assert!(refused.detail.contains("`imports`") && refused.detail.contains("no_such_module"), "{refused}");
     assert!(runtimes.loadable.lock().is_empty());
+    // It is not tried again at once: what is remembered is what is told.
+    let told = Fault::new(FailureCode::Resources, "as was found before");
+    for (_, fault) in runtimes.unloadable.lock().values_mut() {
+        *fault = told.clone();
+    }
+    assert_eq!(check("no_such_module").unwrap_err(), told);
     assert_eq!(check("decimal"), Ok(()));
     assert_eq!(runtimes.loadable.lock().len(), 1);
     assert_eq!(check("decimal"), Ok(()));
