@@ -63,7 +63,7 @@
   const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
-  const NOT_ALLOWED = 'without the rights of root nothing can be forked into a container';
+  const NOT_ASKED = 'it was only asked where it lies';
   const REHEARSAL = rehearsal();
   // Functions that talk to others find it loaded.
   require('net');
@@ -94,7 +94,7 @@
     const open = process.getActiveResourcesInfo().filter((name) => !HARMLESS.has(name));
     const threads = core.threads();
     const unforkable = (why) => refuse(core, '?', [why, ...facts()].join('\0'));
-    if (isModel) return unforkable(NOT_ALLOWED);
+    if (isModel) return unforkable(NOT_ASKED);
     if (threads !== 1) {
       return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
     }

@@ -38,7 +38,7 @@ BETWEEN_CALLS_BYTES = 32 << 10
 BUFFER_BYTES = 64 << 10
 FRAME_HEAD = struct.Struct("<IBI")
 CHANNEL = 3
-NOT_ALLOWED = "without the rights of root nothing can be forked into a container"
+NOT_ASKED = "it was only asked where it lies"
 OWN_FILE = sys._getframe().f_code.co_filename
 # The node puts the text of `function.py` before this one: functions that are
 # loaded with it find it compiled.
@@ -76,7 +76,7 @@ def main():
     texts = "\0".join((sys.executable, sys.version.split()[0], sys.prefix, sys.base_prefix))
     if role == "model" or threads != 1:
         why = f"after the imports there are {threads} threads, so that forking is not safe"
-        why = NOT_ALLOWED if role == "model" else why
+        why = NOT_ASKED if role == "model" else why
         return say(core, os.fsencode("\0".join((f"?{why}", texts))))
     facts = struct.pack("<cHI32si", b"H", VERSION, os.getpid(), layout_digest(), huge_pages)
     say(core, facts + os.fsencode(texts))

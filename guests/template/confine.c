@@ -217,7 +217,8 @@ void confine(const struct order *order, const int *keep, size_t keep_count) {
     if (order->doors_count > 0) {
         /* The template's own lead to a file system that is not the container's. */
         check(null_streams(), "place /dev/null");
-        check(syscall(SYS_setgroups, 0, NULL), "drop the groups");
+        if (!(order->flags & ORDER_ONE_USER))
+            check(syscall(SYS_setgroups, 0, NULL), "drop the groups");
     }
     if (order->uid != 0)
         become_user(order->uid, order->gid);

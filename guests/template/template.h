@@ -37,6 +37,9 @@
 #define STATUS_UNCONFINED 97
 /* Bits of an order's flags. */
 #define ORDER_LANDLOCK 1u
+/* The container has a user namespace, with one user, that is entered like its
+ * others; there groups are nobody's to change. */
+#define ORDER_ONE_USER 2u
 
 struct limit {
     uint32_t resource;

@@ -99,6 +99,10 @@ pub(crate) enum Command {
     Label(commands::label::Arguments),
     /// Tell where a handle comes from and what its evaluation took
     Explain(commands::explain::Arguments),
+    /// Take away what nobody needs: no label names it, and it is old
+    Gc(commands::gc::Arguments),
+    /// Bring a home that an older version wrote up to date
+    Upgrade(commands::upgrade::Arguments),
     /// Check whether this machine can run a node, and what is missing
     Doctor(commands::doctor::Arguments),
     /// Measure the node: cold and remembered calls

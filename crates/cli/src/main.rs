@@ -64,6 +64,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
         Command::Dev(arguments) => return commands::dev::run(&arguments, global, output),
         Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
         Command::New(arguments) => return commands::new::run(&arguments, output),
+        Command::Upgrade(arguments) => return commands::upgrade::run(&arguments, output),
         Command::Oci(arguments) => return commands::oci::run(&arguments, output),
         Command::SandboxInit => return commands::sandbox_init::run(),
         Command::Version => return commands::version::run(output),
@@ -111,12 +112,14 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Cat(arguments) => commands::cat::run(&arguments, node, output).await,
         Command::Eval(arguments) => commands::eval::run(&arguments, node, output).await,
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
+        Command::Gc(arguments) => commands::gc::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
         Command::Up(_)
         | Command::Dev(_)
         | Command::Doctor(_)
         | Command::New(_)
+        | Command::Upgrade(_)
         | Command::Oci(_)
         | Command::SandboxInit
         | Command::Version

@@ -10,6 +10,8 @@ use crate::output::Output;
 use crate::quantity;
 
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a clock moves.
+const TICK: Duration = Duration::from_millis(100);
 
 /// How progress is shown.
 enum Screen {
@@ -40,6 +42,29 @@ impl Progress {
     /// An evaluation, whose end nobody knows.
     pub(crate) fn evaluation(output: &Output, wanted: bool) -> Self {
         Self::new(output, "evaluating", None, wanted, "{spinner} {msg} {elapsed}")
+    }
+
+    /// Something of which only the time is known.
+    pub(crate) fn time(output: &Output, what: &str) -> Self {
+        let progress = Self::new(output, what, None, false, "{spinner} {msg} {elapsed}");
+        if let Screen::Terminal(bar) = &progress.screen {
+            bar.enable_steady_tick(TICK);
+        }
+        progress
+    }
+
+    /// Things, of which [`Progress::reach`] tells how many there are.
+    pub(crate) fn things(output: &Output, what: &str) -> Self {
+        const TEMPLATE: &str = "{human_pos} of {human_len} {msg} {bar:30} {per_sec}, {eta} left";
+        Self::new(output, what, Some(0), false, TEMPLATE)
+    }
+
+    /// So many of so many things are done.
+    pub(crate) fn reach(&self, done: u64, all: u64) {
+        if let Screen::Terminal(bar) = &self.screen {
+            bar.set_length(all);
+            bar.set_position(done);
+        }
     }
 
     fn new(output: &Output, what: &str, total: Option<u64>, wanted: bool, template: &str) -> Self {

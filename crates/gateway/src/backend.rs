@@ -18,7 +18,7 @@ use crate::keys::Keys;
 use crate::traces::Collector;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use queue::Queue;
-use store::{BlobWriter, Object, Remembered};
+use store::{BlobWriter, Collected, Collection, Object, Remembered};
 
 /// How urgently a request wants cores and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -208,6 +208,20 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// If the disk fails or the bytes are not what the handle says.
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error>;
+
+    /// Whether an object is here, for somebody who will rely on it: it is kept as if
+    /// it were put now.
+    ///
+    /// # Errors
+    /// As [`Backend::get`].
+    fn renew(&self, handle: Handle) -> Result<bool, store::Error>;
+
+    /// Takes away what nobody needs; see [`store::Store::collect`]. Takes as long as
+    /// reading all trees.
+    ///
+    /// # Errors
+    /// [`store::Error::Collecting`] if one is under way; if the disk fails.
+    fn collect(&self, collection: Collection) -> Result<Collected, store::Error>;
 
     /// Begins an evaluation. Never blocks.
     ///

@@ -136,7 +136,7 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
         || (method == Method::GET && under(&["/v1/async/"]))
     {
         Some(Scope::Invoke)
-    } else if under(&["/v1/secrets", "/v1/keys"]) {
+    } else if under(&["/v1/secrets", "/v1/keys", "/v1/collect"]) {
         Some(Scope::Admin)
     } else {
         Some(Scope::Deploy)
@@ -270,6 +270,7 @@ mod tests {
             ("/v1/async/{id}", Scope::Invoke),
             ("/v1/dlq", Scope::Deploy),
             ("/v1/labels/{*name}", Scope::Deploy),
+            ("/v1/collect", Scope::Admin),
             ("/v1/secrets/{name}", Scope::Admin),
             ("/v1/keys", Scope::Admin),
         ] {

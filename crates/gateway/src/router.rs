@@ -124,8 +124,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, dashboard, dead_letters, deferred, evaluate, explain, functions, keys, labels,
-        lambda, objects, operations, secrets, trees,
+        blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, functions,
+        keys, labels, lambda, objects, operations, secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -137,6 +137,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Post, "/v1/collect", Long, collection::collect),
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),

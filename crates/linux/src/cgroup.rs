@@ -3,7 +3,8 @@
 //! version 2 (one tree), behind one type.
 //!
 //! Groups are made below the one that this process is in: what limits the
-//! process limits them too.
+//! process limits them too. On version 2 a group with processes can have no others
+//! below that limit anything; `unified` tells where they are made then.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 mod gauges;
+mod unified;
 pub use gauges::Gauges;
 
 /// A `cpu` period: how long a group may be held up for having used its share.
@@ -56,11 +58,25 @@ impl Controller {
 }
 
 impl Hierarchies {
-    /// Looks at what is mounted, and which of it this process may use.
+    /// Looks at what is mounted, and which of it this process may use, or could if it
+    /// asked for it ([`claim`](Self::claim)).
     ///
     /// # Errors
     /// What reading `/proc/self` says.
     pub fn discover() -> io::Result<Self> {
+        Self::find(false)
+    }
+
+    /// The same, made so that groups can be made: on version 2 controllers are handed
+    /// down, and this process may come to be in a group below its own.
+    ///
+    /// # Errors
+    /// What reading `/proc/self` says.
+    pub fn claim() -> io::Result<Self> {
+        Self::find(true)
+    }
+
+    fn find(is_to_change: bool) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mut parents = Vec::new();
@@ -74,30 +90,9 @@ impl Hierarchies {
             return Ok(Self { version: 1, parents });
         }
         match version_2_parent(&mounts, &own) {
-            Some(parent) => Ok(Self::version_2(&parent)),
+            Some((point, own)) => Ok(unified::find(&point, &own, is_to_change)),
             None => Ok(Self { version: 0, parents }),
         }
-    }
-
-    /// Groups of version 2 below this folder, with those controllers that the
-    /// folder hands down, or can be made to.
-    pub fn version_2(parent: &Path) -> Self {
-        let mut parents = Vec::new();
-        let has = |file: &str, name: &str| {
-            let listed = fs::read_to_string(parent.join(file)).unwrap_or_default();
-            listed.split_whitespace().any(|listed| listed == name)
-        };
-        for (controller, name) in Controller::VERSION_2 {
-            if !has("cgroup.controllers", name) || !is_writable(parent) {
-                continue;
-            }
-            // Refused while the folder itself holds processes.
-            let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{name}"));
-            if has("cgroup.subtree_control", name) {
-                parents.push((controller, parent.to_owned()));
-            }
-        }
-        Self { version: 2, parents }
     }
 
     /// Removes empty groups that processes which are gone have left behind:
@@ -129,7 +124,10 @@ impl Hierarchies {
     #[must_use]
     pub fn below(&self, group: &Cgroup) -> Self {
         if self.version != 1 {
-            return group.folders.first().map_or_else(|| self.clone(), |(_, folder)| Self::version_2(folder));
+            return group
+                .folders
+                .first()
+                .map_or_else(|| self.clone(), |(_, folder)| unified::below(folder, true));
         }
         let parent = |(controller, usual): &(Controller, PathBuf)| {
             let own = group.folder(*controller).map(Path::to_owned);
@@ -167,14 +165,15 @@ fn version_1_parent(mounts: &str, own: &str, name: &str) -> Option<PathBuf> {
     Some(below(point, root, path))
 }
 
-fn version_2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
+/// Where version 2 is mounted, and the folder of this process's group.
+fn version_2_parent(mounts: &str, own: &str) -> Option<(PathBuf, PathBuf)> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let (root, point) = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         after.starts_with("cgroup2 ").then_some((before.next()?, before.next()?))
     })?;
-    Some(below(point, root, path))
+    Some((PathBuf::from(point), below(point, root, path)))
 }
 
 /// In a container, our path may begin outside of what is mounted.
@@ -184,8 +183,8 @@ pub(crate) fn below(point: &str, root: &str, path: &str) -> PathBuf {
     if full.is_dir() { full } else { PathBuf::from(point) }
 }
 
-fn is_writable(folder: &Path) -> bool {
-    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
+fn is_writable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// What a group may use. What is `None`, or cannot be limited here, is free.

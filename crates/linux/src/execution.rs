@@ -6,10 +6,9 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::FdFlags;
 
 /// Has every descriptor from `first` on closed when a program is executed.
 ///
@@ -39,15 +38,6 @@ pub unsafe fn keep_only_as_stdin(fd: OwnedFd) -> io::Result<()> {
     // SAFETY: the call takes three numbers; the caller uses nothing that it closes.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Has a descriptor stay open when a program is executed. Safe between a fork
-/// and that.
-///
-/// # Errors
-/// What the kernel says.
-pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
 }
 
 /// Has programs that this process executes lie at addresses that are the same

@@ -41,7 +41,7 @@ pub use credentials::{
     forbid_dumping, forbid_new_privileges, has_resource_limit, hold_capabilities, keep_capabilities,
     limit_bounding_set, set_process_limits, set_resource_limit,
 };
-pub use execution::{close_on_exec_from, fix_addresses, keep_on_exec, keep_only_as_stdin, memory_file};
+pub use execution::{close_on_exec_from, fix_addresses, keep_only_as_stdin, memory_file};
 pub use heap::{HEAP, Heap, SMALL_HEAP, keep_freed_memory, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
@@ -61,7 +61,8 @@ pub use namespaces::{
 pub use network::bring_up_loopback;
 pub use pidfd::{
     Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
-    reap_any, reset_signals, send_signal, wait_either, wait_process, wait_readable, wait_ready,
+    process_number, reap_any, reset_signals, send_signal, wait_either, wait_process, wait_readable,
+    wait_ready,
 };
 pub use places::{DeviceKind, hold_named_pipe, make_device, make_named_pipe, open_named_pipe, set_file_mask};
 pub use prefetch::{prefetch, prefetch_to_write};

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +29,16 @@ pub enum Exit {
 pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     Ok(process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// The number of a process in the pid namespace of this one's `/proc`.
+///
+/// # Errors
+/// `NotFound` if it has ended, or has no number here.
+pub fn process_number(pidfd: BorrowedFd<'_>) -> io::Result<u32> {
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let number = told.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    number.filter(|number| *number > 0).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Ends the process at once. One that has ended already is no error.

@@ -13,7 +13,7 @@ use gateway::{
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
 use sandbox::wasm::{Class, Compilation, Origin};
-use store::{BlobWriter, Object, Record, Remembered, Rule};
+use store::{BlobWriter, Collected, Collection, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
 use crate::reclaimer::full_text;
@@ -62,6 +62,14 @@ impl Backend for NodeBackend {
 
     fn drop_passed(&self, handle: Handle) {
         self.0.store.drop_passed(handle);
+    }
+
+    fn renew(&self, handle: Handle) -> Result<bool, store::Error> {
+        self.0.store.renew(handle)
+    }
+
+    fn collect(&self, collection: Collection) -> Result<Collected, store::Error> {
+        self.0.collecting.collect(collection)
     }
 
     fn local(&self, handle: Handle) -> Option<Object> {
@@ -416,6 +424,7 @@ impl Node {
             gauge("objects_memory_bytes", "Bytes of objects in memory.", stats.memory_bytes),
             gauge("objects_disk", "Objects on disk.", stats.disk_objects),
             gauge("objects_disk_bytes", "Bytes of objects on disk.", stats.disk_bytes),
+            counter("objects_collected", "Objects that nobody needed, taken from the disk.", stats.collected),
             counter("objects_evicted", "Objects dropped from memory.", stats.evictions),
             gauge("relations", "Remembered evaluation steps.", stats.relations),
         ]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use sandbox::process::Language;
 use serde::Deserialize;
 
+use crate::collecting::Schedule;
 use crate::traces::Traces;
 use crate::{Debugging, Error};
 
@@ -38,6 +39,8 @@ pub struct Options {
     pub rates: gateway::Rates,
     /// Where spans of requests go; `None`: nowhere.
     pub traces: Option<Traces>,
+    /// When what nobody needs is taken from the disk; `None`: as by default.
+    pub collection: Option<Schedule>,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
@@ -81,6 +84,8 @@ impl Options {
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let options: Self = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
         options.rates.check().map_err(|why| bad(format!("[rates]: {why}")))?;
+        let schedule = options.collection.unwrap_or_default();
+        schedule.check().map_err(|why| bad(format!("[collection]: {why}")))?;
         Ok(options)
     }
 
@@ -107,6 +112,7 @@ impl Options {
             },
             rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
             traces: self.traces.or(below.traces),
+            collection: self.collection.or(below.collection),
             tls_cert,
             tls_key,
             workers: self.workers.or(below.workers),

@@ -36,13 +36,11 @@ pub fn doctor(options: &Options) -> Vec<Check> {
     checks.extend(layers());
     checks.push(files_of_functions());
     if !options.sandbox_init.is_empty() {
-        checks.push(container(options));
-        let is_root = Abilities::look().is_ok_and(|abilities| abilities.is_root);
-        checks.extend(
-            Language::INTERPRETED.map(|language| template(language, &options.interpreter(language), is_root)),
-        );
-    }
-    if !options.sandbox_init.is_empty() {
+        let settings = RuntimeOptions { init: options.sandbox_init.clone(), ..RuntimeOptions::default() };
+        let runtime = Runtime::new(settings).map_err(|error| error.to_string());
+        checks.push(container(&runtime));
+        let template = |language| template(language, &options.interpreter(language), &runtime);
+        checks.extend(Language::INTERPRETED.map(template));
         checks.push(java());
     }
     if let Some(home) = &options.home {
@@ -130,18 +128,18 @@ fn unknown(name: &'static str, detail: String) -> Check {
 }
 
 /// Makes a container and takes it away.
-fn container(options: &Options) -> Check {
+fn container(runtime: &Result<Arc<Runtime>, String>) -> Check {
     let began = Instant::now();
-    let tried =
-        Runtime::new(RuntimeOptions { init: options.sandbox_init.clone(), ..RuntimeOptions::default() })
-            .and_then(|runtime| runtime.prepare(&Rootfs::host_programs(), &Bounds::default()))
-            .and_then(sandbox::process::Container::destroy);
+    let tried = runtime.as_ref().map_err(String::clone).and_then(|runtime| {
+        let made = runtime.prepare(&Rootfs::host_programs(), &Bounds::default());
+        made.and_then(sandbox::process::Container::destroy).map_err(|error| error.to_string())
+    });
     Check {
         name: "containers",
         is_ok: tried.is_ok(),
         detail: match &tried {
             Ok(()) => format!("one was made and taken away in {:.1} ms", began.elapsed().as_secs_f64() * 1e3),
-            Err(error) => error.to_string(),
+            Err(error) => error.clone(),
         },
         remedy:
             "start the node as root, or allow user namespaces; only native, Python and Node functions need it"
@@ -150,8 +148,12 @@ fn container(options: &Options) -> Check {
 }
 
 /// Starts a template of a language. Who has no functions in it needs none.
-fn template(language: Language, interpreter: &Path, is_root: bool) -> Check {
+fn template(language: Language, interpreter: &Path, runtime: &Result<Arc<Runtime>, String>) -> Check {
     let began = Instant::now();
+    let serving = match runtime {
+        Ok(runtime) => language.probe(interpreter, runtime),
+        Err(reason) => Serving::No { reason: reason.clone() },
+    };
     Check {
         name: match language {
             Language::Python => "python",
@@ -159,12 +161,7 @@ fn template(language: Language, interpreter: &Path, is_root: bool) -> Check {
             Language::Node => "node.js",
         },
         is_ok: true,
-        detail: match language.probe(interpreter) {
-            Serving::Forked { version, layout, .. } if !is_root => format!(
-                "{version}, layout {layout}; {} functions are served, but instances are started one by one, which takes longer: \
-                 without the rights of root nothing can be forked into a container",
-                language.name()
-            ),
+        detail: match serving {
             Serving::Forked { version, layout, huge_pages } => {
                 let pages = match huge_pages {
                     Ok(0) => String::new(),
@@ -306,15 +303,16 @@ mod tests {
 
     #[test]
     fn what_functions_lack_is_told() {
-        let said = |interpreter: &str, is_root| {
-            let check = template(Language::Python, Path::new(interpreter), is_root);
+        let runtime = Runtime::new(RuntimeOptions::default()).map_err(|error| error.to_string());
+        let said = |interpreter: &str, runtime| {
+            let check = template(Language::Python, Path::new(interpreter), runtime);
             assert!(check.is_ok, "who has no functions needs none");
             check.detail
         };
-        assert!(said("python3", true).contains("a template started"));
-        let unprivileged = said("python3", false);
-        assert!(unprivileged.contains("are served, but instances are started one by one"), "{unprivileged}");
-        assert!(said("/bin/true", true).contains("cannot run here"));
-        assert!(said("/bin/true", false).contains("cannot run here"));
+        let served = said("python3", &runtime);
+        // An own template needs the rights of root; the init of a realm is not this program.
+        assert!(served.contains("a template started") || served.contains("one by one"), "{served}");
+        assert!(said("/bin/true", &runtime).contains("cannot run here"));
+        assert!(said("python3", &Err("no namespaces".to_owned())).contains("cannot run here: no namespaces"));
     }
 }

@@ -7,6 +7,7 @@
 
 mod backend;
 mod callbacks;
+mod collecting;
 mod config;
 mod debugging;
 mod doctor;
@@ -35,6 +36,7 @@ use std::path::PathBuf;
 
 use store::Object;
 
+pub use collecting::Schedule;
 pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
@@ -49,6 +51,7 @@ pub use sandbox::process::init::main as sandbox_init;
 pub use sandbox::process::{IMPORTS_MAX, is_module};
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
+pub use store::{Upgraded, upgrade};
 pub use traces::Traces;
 
 /// The evaluator's scheduler, over the store's objects.

@@ -17,6 +17,7 @@ use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 
 use crate::callbacks::Callbacks;
+use crate::collecting::Collecting;
 use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
 use crate::fetcher::Fetcher;
@@ -40,6 +41,7 @@ pub struct Node {
     pub(crate) requests: Arc<Requests>,
     pub(crate) fetcher: Arc<Fetcher>,
     reclaimer: Arc<Reclaimer>,
+    pub(crate) collecting: Arc<Collecting>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) queue: Arc<Embedded>,
@@ -104,6 +106,8 @@ impl Node {
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
+        let schedule = options.collection.unwrap_or_default();
+        let collecting = Arc::new(Collecting::new(Arc::clone(&store), Arc::clone(&requests), schedule));
         let threads = Mutex::new(Vec::new());
         let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
         processes.welcome(&visitors);
@@ -115,6 +119,7 @@ impl Node {
             requests,
             fetcher,
             reclaimer,
+            collecting,
             processes,
             deployments,
             queue,
@@ -132,7 +137,9 @@ impl Node {
 
     fn start_threads(&mut self, has_disk: bool) -> std::io::Result<()> {
         self.threads.lock().extend(self.fetcher.start()?);
-        if !has_disk {
+        if has_disk {
+            self.threads.lock().extend(self.collecting.start()?);
+        } else {
             self.threads.lock().push(self.reclaimer.start()?);
         }
         for _ in 0..VISITORS {
@@ -249,6 +256,7 @@ impl Node {
         self.scheduler.close();
         self.fetcher.close();
         self.reclaimer.close();
+        self.collecting.close();
         for thread in self.threads.lock().drain(..) {
             // A worker that panicked has aborted the process.
             let _ = thread.join();

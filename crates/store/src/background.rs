@@ -242,6 +242,7 @@ impl Work {
         if pending.is_empty() {
             return Ok(());
         }
+        let _stays = self.disk.stay();
         let mut closure = Closure::new(&self.memory, &self.disk);
         let mut write = || {
             let mut ready = Vec::with_capacity(pending.len());

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The disk tier: small objects in the index, large ones as files, behind one
+//! The disk tier: small objects in packs, large ones as files, behind one
 //! face. Whatever it holds is synced; whatever it gives was verified.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use objects::Handle;
-use parking_lot::Mutex;
-use std::collections::HashSet;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::collect::Sentence;
 use crate::committer::Committer;
 use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
+use crate::packs::{Folder, Packs, Spot};
 use crate::{Error, Object, Record};
 
 /// Large objects whose hash this process has checked; forgotten beyond this.
@@ -24,10 +26,19 @@ pub(crate) struct Disk {
     committer: Committer,
     index: Arc<Index>,
     files: Files,
+    /// Who writes, or relies on what is there, holds this; a collection takes it to
+    /// say what goes.
+    gate: RwLock<()>,
+    /// Held by the one collection.
+    pub(crate) collecting: Mutex<()>,
+    /// What a collection takes away: to everybody else it is gone already.
+    sentence: RwLock<Option<Arc<Sentence>>>,
     verified: Mutex<HashSet<Handle>>,
     large: Mutex<FilesStats>,
     reads: AtomicU64,
     corrupt: AtomicU64,
+    /// Objects that collections have taken away.
+    pub(crate) collected: AtomicU64,
 }
 
 /// Counts of the tier.
@@ -43,16 +54,22 @@ pub(crate) struct DiskStats {
 impl Disk {
     pub(crate) fn open(home: &Path, cache_bytes: usize, relations_max: u64) -> Result<Self, Error> {
         let files = Files::open(home)?;
-        let index = Arc::new(Index::open(files.index_path(), cache_bytes, relations_max)?);
+        let folder = files.packs_folder();
+        let packs = Packs::open(&folder, Box::new(Folder(folder.clone())))?;
+        let index = Arc::new(Index::open(files.index_path(), cache_bytes, relations_max, packs)?);
         let large = files.scan()?;
         Ok(Self {
             committer: Committer::start(Arc::clone(&index))?,
             index,
             files,
+            gate: RwLock::default(),
+            collecting: Mutex::default(),
+            sentence: RwLock::default(),
             verified: Mutex::default(),
             large: Mutex::new(large),
             reads: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
+            collected: AtomicU64::new(0),
         })
     }
 
@@ -64,12 +81,40 @@ impl Disk {
         self.files.temp_file()
     }
 
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub(crate) fn committer(&self) -> &Committer {
+        &self.committer
+    }
+
+    /// For as long as it is held, what is there stays there.
+    pub(crate) fn stay(&self) -> RwLockReadGuard<'_, ()> {
+        // Who stays may ask others who stay.
+        self.gate.read_recursive()
+    }
+
+    /// For as long as it is held, nobody relies on anything.
+    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write()
+    }
+
+    /// From now on what it says is gone; `None`: it is carried out.
+    pub(crate) fn sentence(&self, sentence: Option<Arc<Sentence>>) {
+        *self.sentence.write() = sentence;
+    }
+
+    fn is_gone(&self, key: Handle, spot: Option<Spot>) -> bool {
+        self.sentence.read().as_ref().is_some_and(|sentence| sentence.takes(key, spot))
+    }
+
     /// Whether the object is there; its bytes are not looked at.
     pub(crate) fn contains(&self, key: Handle) -> Result<bool, Error> {
         if is_large(key) {
-            return self.files.contains(key);
+            return Ok(self.files.contains(key)? && !self.is_gone(key, None));
         }
-        Ok(self.index.absent(std::iter::once(key))?.is_empty())
+        Ok(self.index.spot(key)?.is_some_and(|spot| !self.is_gone(key, Some(spot))))
     }
 
     /// The object, verified: large ones once per process, small ones always.
@@ -78,6 +123,9 @@ impl Disk {
     /// [`Error::Corrupt`] once; then the object is absent until it is put again.
     pub(crate) fn read(&self, key: Handle) -> Result<Option<Object>, Error> {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        if self.sentence.read().is_some() && !self.contains(key)? {
+            return Ok(None);
+        }
         if !is_large(key) {
             let Some(bytes) = self.index.object(key)? else { return Ok(None) };
             if hashes_to(&bytes, key) {
@@ -104,36 +152,49 @@ impl Disk {
         Ok(Some(object))
     }
 
-    /// Writes what is not there yet; all of it is synced when this returns.
-    /// Relations are written with or after the objects.
+    /// Writes what is not there yet, or not since a short while ago: who puts
+    /// something counts on its staying, also if nobody else wants it any more. All
+    /// of it is synced when this returns. Relations are written with or after the
+    /// objects.
     pub(crate) fn write(
         &self,
         objects: &[(Handle, Object)],
         relations: Vec<(Handle, Record)>,
     ) -> Result<(), Error> {
+        let _stays = self.stay();
         let (large, small): (Vec<_>, Vec<_>) = objects.iter().partition(|(key, _)| is_large(*key));
         for (key, object) in &large {
-            if !self.files.contains(*key)? {
+            if self.files.contains(*key)? {
+                self.renew(*key)?;
+            } else {
                 let mut temp = self.files.temp_file()?;
                 temp.write_all(object)?;
                 self.publish(temp, *key)?;
             }
         }
         self.files.sync_names(large.iter().map(|(key, _)| *key))?;
-        let absent = match small.is_empty() {
-            true => HashSet::new(),
-            false => self.index.absent(small.iter().map(|(key, _)| *key))?.into_iter().collect(),
-        };
-        if absent.is_empty() && relations.is_empty() {
-            return Ok(());
+        let fresh_from = self.index.packs().fresh_from();
+        let spots = self.index.spots(small.iter().map(|(key, _)| *key))?;
+        let is_fresh = |spot: &Option<Spot>| spot.is_some_and(|spot| spot.pack >= fresh_from);
+        let stale = small.into_iter().zip(spots).filter(|(_, spot)| !is_fresh(spot));
+        let objects: Vec<_> = stale.map(|(object, _)| object.clone()).collect();
+        if !objects.is_empty() || !relations.is_empty() {
+            self.committer.commit(Batch { objects, relations, ..Batch::default() })?;
         }
-        let objects = small.into_iter().filter(|(key, _)| absent.contains(key)).cloned().collect();
-        self.committer.commit(Batch { objects, relations, ..Batch::default() })?;
         Ok(())
+    }
+
+    /// A file that is there counts as written now.
+    pub(crate) fn renew(&self, key: Handle) -> Result<(), Error> {
+        if let Some(sentence) = &*self.sentence.read() {
+            sentence.spare(key);
+        }
+        self.files.renew(key)
     }
 
     /// Gives a streamed file its name, synced, and maps it.
     pub(crate) fn adopt(&self, temp: TempFile, key: Handle) -> Result<Option<Object>, Error> {
+        let _stays = self.stay();
         self.publish(temp, key)?;
         self.files.sync_names(std::iter::once(key))?;
         self.read(key)
@@ -144,8 +205,9 @@ impl Disk {
         if self.files.publish(temp, key)? {
             self.count_large(1, key);
             self.remember_verified(key);
+            return Ok(());
         }
-        Ok(())
+        self.renew(key)
     }
 
     /// Sets or removes a label; true if it existed.
@@ -166,6 +228,15 @@ impl Disk {
         verified.insert(key);
     }
 
+    /// Removes a large object's file.
+    pub(crate) fn remove_large(&self, key: Handle) -> Result<(), Error> {
+        self.verified.lock().remove(&key);
+        if self.files.remove(key)? {
+            self.count_large(-1, key);
+        }
+        Ok(())
+    }
+
     fn count_large(&self, files: i64, key: Handle) {
         let mut large = self.large.lock();
         large.objects = large.objects.saturating_add_signed(files);
@@ -177,6 +248,7 @@ impl Disk {
         let small = self.index.stats()?;
         let path = self.index.path();
         let index_bytes = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
+        let index_bytes = index_bytes + self.index.packs().bytes();
         Ok(DiskStats {
             objects: large.objects + small.objects,
             bytes: large.bytes + index_bytes,
@@ -187,7 +259,7 @@ impl Disk {
     }
 }
 
-fn hashes_to(bytes: &[u8], key: Handle) -> bool {
+pub(crate) fn hashes_to(bytes: &[u8], key: Handle) -> bool {
     if key.names_tree() {
         Handle::tree(bytes).is_ok_and(|handle| handle == key)
     } else {

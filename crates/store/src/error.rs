@@ -65,6 +65,20 @@ pub enum Error {
         /// What this version writes.
         supported: &'static str,
     },
+    /// The home folder was written by the version before this one.
+    #[error(
+        "{} says {found:?}, which this version brings up to date: back the home up, then run `sinew upgrade`",
+        path.display()
+    )]
+    OldFormat {
+        /// The FORMAT file.
+        path: PathBuf,
+        /// Its first line.
+        found: String,
+    },
+    /// Somebody else collects already.
+    #[error("a collection is under way already")]
+    Collecting,
     /// A name that no label may have.
     #[error("{name:?} cannot be a label: {reason}")]
     BadLabel {

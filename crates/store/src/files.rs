@@ -16,10 +16,13 @@ use std::time::Duration;
 use linux::Mapping;
 use objects::Handle;
 
+use crate::packs::now;
 use crate::{Error, Object};
 
 /// What this version writes into FORMAT.
-const FORMAT: &str = "sinew-store 1";
+const FORMAT: &str = "sinew-store 2";
+/// What the version before it wrote, and can be upgraded.
+const FORMAT_BEFORE: &str = "sinew-store 1";
 /// The most bytes of FORMAT that are looked at.
 const FORMAT_LEN_MAX: u64 = 256;
 /// Objects from this length are files of their own.
@@ -57,42 +60,78 @@ impl Files {
         make_folder(home)?;
         let lock = lock(home)?;
         let files = Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0) };
-        if !files.is_formatted()? {
-            files.format()?;
+        match files.found_format()? {
+            None => files.format()?,
+            Some(found) if found == FORMAT => {}
+            Some(found) => return Err(files.other_format(found)),
         }
-        for entry in list(&files.temp_folder())? {
-            fs::remove_file(&entry).map_err(|source| Error::io(&entry, source))?;
-        }
+        files.clear_temporary()?;
         Ok(files)
     }
 
-    fn is_formatted(&self) -> Result<bool, Error> {
+    /// A home of the version before, locked, to be brought up to date. `None`: it is
+    /// of this version, or new.
+    pub(crate) fn open_before(home: &Path) -> Result<Option<Self>, Error> {
+        let lock = lock(home)?;
+        let files = Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0) };
+        match files.found_format()? {
+            None => Ok(None),
+            Some(found) if found == FORMAT => Ok(None),
+            Some(found) if found == FORMAT_BEFORE => {
+                files.clear_temporary()?;
+                make_folder(&files.packs_folder())?;
+                sync_folder(home)?;
+                Ok(Some(files))
+            }
+            Some(found) => Err(files.other_format(found)),
+        }
+    }
+
+    fn clear_temporary(&self) -> Result<(), Error> {
+        for entry in list(&self.temp_folder())? {
+            fs::remove_file(&entry).map_err(|source| Error::io(&entry, source))?;
+        }
+        Ok(())
+    }
+
+    /// The first line of FORMAT, if there is one.
+    fn found_format(&self) -> Result<Option<String>, Error> {
         let path = self.home.join("FORMAT");
         let file = match File::open(&path) {
             Ok(file) => file,
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Error::io(path, source)),
         };
         let mut bytes = Vec::new();
         file.take(FORMAT_LEN_MAX).read_to_end(&mut bytes).map_err(|source| Error::io(&path, source))?;
         let text = String::from_utf8_lossy(&bytes);
-        let found = text.lines().next().unwrap_or_default().trim();
-        if found != FORMAT {
-            return Err(Error::UnknownFormat { path, found: found.to_owned(), supported: FORMAT });
+        Ok(Some(text.lines().next().unwrap_or_default().trim().to_owned()))
+    }
+
+    fn other_format(&self, found: String) -> Error {
+        let path = self.home.join("FORMAT");
+        match found == FORMAT_BEFORE {
+            true => Error::OldFormat { path, found },
+            false => Error::UnknownFormat { path, found, supported: FORMAT },
         }
-        Ok(true)
     }
 
     /// Lays the folder out. FORMAT comes last: without it, this runs again.
     fn format(&self) -> Result<(), Error> {
         let objects = self.home.join("objects");
-        for folder in [objects.clone(), self.temp_folder(), self.home.join("quarantine")] {
+        for folder in [objects.clone(), self.packs_folder(), self.temp_folder(), self.home.join("quarantine")]
+        {
             make_folder(&folder)?;
         }
         for first_byte in 0..=u8::MAX {
             make_folder(&objects.join(format!("{first_byte:02x}")))?;
         }
         sync_folder(&objects)?;
+        self.write_format()
+    }
+
+    /// Says that the home is of this version.
+    pub(crate) fn write_format(&self) -> Result<(), Error> {
         let mut format = self.temp_file()?;
         format.write_all(format!("{FORMAT}\n").as_bytes())?;
         format.publish_as(&self.home.join("FORMAT"))?;
@@ -101,6 +140,10 @@ impl Files {
 
     pub(crate) fn index_path(&self) -> PathBuf {
         self.home.join("index.redb")
+    }
+
+    pub(crate) fn packs_folder(&self) -> PathBuf {
+        self.home.join("packs")
     }
 
     fn temp_folder(&self) -> PathBuf {
@@ -196,15 +239,41 @@ impl Files {
     /// Counts the files. Looks at every name, so once per process.
     pub(crate) fn scan(&self) -> Result<FilesStats, Error> {
         let mut stats = FilesStats::default();
+        self.visit(|key, _| {
+            stats.objects += 1;
+            stats.bytes += object_len(key);
+        })?;
+        Ok(stats)
+    }
+
+    /// Looks at every large object, and its file.
+    pub(crate) fn visit(&self, mut visitor: impl FnMut(Handle, &Path)) -> Result<(), Error> {
         for folder in list(&self.home.join("objects"))? {
             for path in list(&folder)? {
                 let name = path.file_name().and_then(|name| name.to_str());
-                let Some(Ok(key)) = name.map(str::parse::<Handle>) else { continue };
-                stats.objects += 1;
-                stats.bytes += object_len(key);
+                if let Some(Ok(key)) = name.map(str::parse::<Handle>) {
+                    visitor(key, &path);
+                }
             }
         }
-        Ok(stats)
+        Ok(())
+    }
+
+    /// The object's file counts as written now.
+    pub(crate) fn renew(&self, key: Handle) -> Result<(), Error> {
+        let path = self.path(key);
+        let renewed = File::options().write(true).open(&path).and_then(|file| file.set_modified(now()));
+        renewed.map_err(|source| Error::io(path, source))
+    }
+
+    /// Removes the object's file; false if there was none.
+    pub(crate) fn remove(&self, key: Handle) -> Result<bool, Error> {
+        let path = self.path(key);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(Error::io(path, source)),
+        }
     }
 }
 

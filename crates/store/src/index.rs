@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The index: one redb database for small objects, labels and relations.
+//! The index: one redb database that says where small objects are, and has the
+//! labels and relations.
 //!
 //! Objects verify themselves by their handle. Labels and relations carry a
-//! checksum, so that a flipped bit on the disk never becomes an answer. After
-//! a failed write redb wants to be opened again; the index does so, which
-//! takes it back to its last synced commit.
+//! checksum, so that a flipped bit on the disk never becomes an answer.
+//!
+//! An object is synced with its pack, and the index only now and then: what it
+//! has not synced is found in the packs again. Labels, relations and whatever is
+//! taken away are synced with each commit. After a failed write redb wants to be
+//! opened again; the index does so, which takes it back to its last synced
+//! commit, and reads what the packs have more.
 
+mod inline;
+mod spots;
+
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -17,9 +26,10 @@ use redb::{
 };
 
 use crate::labels::LABELS_MAX;
+use crate::packs::{Packs, Spot};
 use crate::{Error, Object, Record, Rule};
+use spots::{Recent, SPOTS};
 
-const OBJECTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("objects");
 const LABELS: TableDefinition<'_, &str, &[u8; LABEL_ROW_LEN]> = TableDefinition::new("labels");
 const RELATIONS: TableDefinition<'_, &[u8; 32], &[u8; RELATION_ROW_LEN]> = TableDefinition::new("relations");
 
@@ -36,11 +46,25 @@ pub(crate) struct Batch {
     pub(crate) relations: Vec<(Handle, Record)>,
     pub(crate) label: Option<(String, Option<Handle>)>,
     pub(crate) removed: Vec<Handle>,
+    /// Objects that are written anew, if they still are at these spots.
+    pub(crate) moved: Vec<(Handle, Spot, Object)>,
+    /// Objects that nobody needs, if they still are at these spots.
+    pub(crate) dead: Vec<(Handle, Spot)>,
+    /// Keys of relations that lead nowhere any more.
+    pub(crate) forgotten: Vec<Handle>,
 }
 
 impl Batch {
     pub(crate) fn bytes(&self) -> usize {
-        self.objects.iter().map(|(_, object)| object.len()).sum()
+        let moved = self.moved.iter().map(|(.., object)| object.len());
+        self.objects.iter().map(|(_, object)| object.len()).chain(moved).sum()
+    }
+
+    /// Whether it does nothing that the packs would tell again.
+    fn only_adds(&self) -> bool {
+        let Self { objects: _, relations, label, removed, moved, dead, forgotten } = self;
+        let takes_nothing = removed.is_empty() && moved.is_empty() && dead.is_empty() && forgotten.is_empty();
+        takes_nothing && relations.is_empty() && label.is_none()
     }
 }
 
@@ -69,6 +93,8 @@ pub(crate) struct Index {
     opener: Opener,
     /// More relations than this push others out.
     relations_max: u64,
+    packs: Packs,
+    recent: RwLock<Recent>,
     /// `None` after a failed write until it could be opened again.
     database: RwLock<Option<Database>>,
 }
@@ -76,18 +102,27 @@ pub(crate) struct Index {
 impl Index {
     /// Opens or makes the database; brings it to its last synced commit if the
     /// process before us did not close it.
-    pub(crate) fn open(path: PathBuf, cache_bytes: usize, relations_max: u64) -> Result<Self, Error> {
+    pub(crate) fn open(
+        path: PathBuf,
+        cache_bytes: usize,
+        relations_max: u64,
+        packs: Packs,
+    ) -> Result<Self, Error> {
         let file = path.clone();
         let opener = move || Builder::new().set_cache_size(cache_bytes).create(&file);
-        Self::with_opener(path, Box::new(opener), relations_max)
+        Self::with_opener(path, Box::new(opener), relations_max, packs)
     }
 
-    fn with_opener(path: PathBuf, opener: Opener, relations_max: u64) -> Result<Self, Error> {
-        let index = Self { path, opener, relations_max, database: RwLock::new(None) };
+    fn with_opener(path: PathBuf, opener: Opener, relations_max: u64, packs: Packs) -> Result<Self, Error> {
+        let (recent, database) = (RwLock::default(), RwLock::new(None));
+        let index = Self { path, opener, relations_max, packs, recent, database };
         index.reopen()?;
-        // All tables exist from here on, so that readers need not ask.
-        index.commit(&[])?;
+        index.catch_up()?;
         Ok(index)
+    }
+
+    pub(crate) fn packs(&self) -> &Packs {
+        &self.packs
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -129,32 +164,14 @@ impl Index {
         Error::Index { path: self.path.clone(), reason }
     }
 
-    fn read<T>(&self, act: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, Error> {
+    fn with_database<T>(&self, act: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, Error> {
         let guard = self.database()?;
         let database = guard.as_ref().ok_or(Error::Closed)?;
-        self.guarded(|| act(&database.begin_read()?))
+        self.guarded(|| act(database))
     }
 
-    /// The stored bytes, not verified.
-    pub(crate) fn object(&self, key: Handle) -> Result<Option<Vec<u8>>, Error> {
-        self.read(|transaction| {
-            let row = transaction.open_table(OBJECTS)?.get(key.as_bytes())?;
-            Ok(row.map(|bytes| bytes.value().to_vec()))
-        })
-    }
-
-    /// Which of the keys are absent.
-    pub(crate) fn absent(&self, keys: impl Iterator<Item = Handle>) -> Result<Vec<Handle>, Error> {
-        self.read(|transaction| {
-            let table = transaction.open_table(OBJECTS)?;
-            let mut absent = Vec::new();
-            for key in keys {
-                if table.get(key.as_bytes())?.is_none() {
-                    absent.push(key);
-                }
-            }
-            Ok(absent)
-        })
+    fn read<T>(&self, act: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, Error> {
+        self.with_database(|database| act(&database.begin_read()?))
     }
 
     pub(crate) fn label(&self, name: &str) -> Result<Option<Handle>, Error> {
@@ -203,28 +220,18 @@ impl Index {
     }
 
     pub(crate) fn stats(&self) -> Result<IndexStats, Error> {
+        let new = self.recent.read().new_objects();
         self.read(|transaction| {
-            let objects = transaction.open_table(OBJECTS)?.len()?;
+            let objects = transaction.open_table(SPOTS)?.len()? + new;
             let relations = transaction.open_table(RELATIONS)?.len()?;
             Ok(IndexStats { objects, relations })
         })
     }
 
-    /// Writes the batches in one transaction and waits until it is synced.
+    /// Writes the batches in one transaction and waits until they are synced. Called
+    /// by one thread.
     pub(crate) fn commit(&self, batches: &[&Batch]) -> Result<Vec<Committed>, Error> {
-        let committed = {
-            let guard = self.database()?;
-            let database = guard.as_ref().ok_or(Error::Closed)?;
-            self.guarded(|| {
-                let mut transaction = database.begin_write()?;
-                transaction.set_durability(Durability::Immediate)?;
-                // Recovery after a crash must not read the whole database.
-                transaction.set_quick_repair(true);
-                let committed = self.write(&transaction, batches)?;
-                transaction.commit()?;
-                Ok(committed)
-            })
-        };
+        let committed = self.try_commit(batches);
         if committed.is_err() {
             // If this fails too, the next caller tries again.
             let _ = self.reopen();
@@ -232,23 +239,57 @@ impl Index {
         committed
     }
 
+    fn try_commit(&self, batches: &[&Batch]) -> Result<Vec<Committed>, Error> {
+        // First, so that what is written below is not more than is found again soon.
+        if self.knows_enough() {
+            self.flush(self.packs.end())?;
+        }
+        let written = self.write_objects(batches)?;
+        let bytes: usize = batches.iter().map(|batch| batch.bytes()).sum();
+        self.learn(&written, bytes as u64)?;
+        if batches.iter().all(|batch| batch.only_adds()) {
+            return Ok(vec![Committed::default(); batches.len()]);
+        }
+        let committed = self.with_database(|database| {
+            let transaction = database.begin_write()?;
+            let mut spots = self.write_spots(&transaction, self.packs.end())?;
+            spots::take_away(&mut spots, batches)?;
+            drop(spots);
+            let committed = self.write(&transaction, batches)?;
+            commit_synced(transaction)?;
+            Ok(committed)
+        })?;
+        self.flushed();
+        Ok(committed)
+    }
+
+    /// Writes the batches' objects into a pack, each once; synced when this returns.
+    fn write_objects(&self, batches: &[&Batch]) -> Result<Vec<(Handle, Spot)>, Error> {
+        let moved = batches.iter().flat_map(|batch| &batch.moved);
+        let places = self.spots(moved.clone().map(|(key, ..)| *key))?;
+        let moved = moved.zip(places).filter(|((_, from, _), place)| *place == Some(*from));
+        let moved = moved.map(|((key, _, object), _)| (*key, object.bytes()));
+        let new = batches.iter().flat_map(|batch| &batch.objects).map(|(key, object)| (*key, object.bytes()));
+        let mut seen = HashSet::new();
+        let objects: Vec<_> = new.chain(moved).filter(|(key, _)| seen.insert(*key)).collect();
+        if objects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let spots = self.packs.append(&objects)?;
+        Ok(objects.into_iter().map(|(key, _)| key).zip(spots).collect())
+    }
+
     fn write(
         &self,
         transaction: &WriteTransaction,
         batches: &[&Batch],
     ) -> Result<Vec<Committed>, redb::Error> {
-        let mut objects = transaction.open_table(OBJECTS)?;
         let mut labels = transaction.open_table(LABELS)?;
         let mut relations = transaction.open_table(RELATIONS)?;
         let mut committed = Vec::with_capacity(batches.len());
         for batch in batches {
-            for key in &batch.removed {
-                objects.remove(key.as_bytes())?;
-            }
-            for (key, object) in &batch.objects {
-                if objects.get(key.as_bytes())?.is_none() {
-                    objects.insert(key.as_bytes(), object.bytes())?;
-                }
+            for key in &batch.forgotten {
+                relations.remove(key.as_bytes())?;
             }
             for (key, record) in &batch.relations {
                 relations.insert(key.as_bytes(), &relation_row(*key, record))?;
@@ -279,6 +320,20 @@ impl Index {
             relations.remove(&neighbour)?;
         }
         Ok(())
+    }
+}
+
+/// Recovery after a crash must not read the whole database.
+fn commit_synced(mut transaction: WriteTransaction) -> Result<(), redb::Error> {
+    transaction.set_durability(Durability::Immediate)?;
+    transaction.set_quick_repair(true);
+    Ok(transaction.commit()?)
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        // What fails is found in the packs again.
+        let _ = self.flush(self.packs.end());
     }
 }
 

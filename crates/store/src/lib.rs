@@ -14,7 +14,8 @@
 //! ```text
 //! $SINEW_HOME/FORMAT           what wrote this folder
 //!             lock             held by the one process that uses it; its pid
-//!             index.redb       objects under 64 KiB, labels, relations
+//!             index.redb       where small objects are, labels, relations
+//!             packs/N.pack     objects under 64 KiB, one after another
 //!             objects/ab/NAME  objects from 64 KiB, by the text of their handle
 //!             quarantine/NAME  bytes that did not hash to their handle
 //!             tmp/             files being written; emptied when opened
@@ -23,6 +24,7 @@
 mod background;
 mod blob_writer;
 mod closure;
+mod collect;
 mod committer;
 mod dense;
 mod disk;
@@ -32,18 +34,22 @@ mod index;
 mod labels;
 mod memory;
 mod object;
+mod packs;
 mod reclaim;
 mod relations;
 mod seed;
 mod store;
+mod upgrade;
 
 pub use blob_writer::BlobWriter;
+pub use collect::{Collected, Collection};
 pub use error::Error;
 pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
 pub use object::Object;
 pub use reclaim::Reclaimed;
 pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};
+pub use upgrade::{Upgraded, upgrade};
 
 #[cfg(test)]
 mod tests;

@@ -339,6 +339,29 @@ impl Memory {
         }
     }
 
+    /// From now on, what is on disk counts as not looked at.
+    pub(crate) fn unreference_durable(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.state.lock();
+            for position in 0..shard.table.len() {
+                match shard.table.at_mut(position) {
+                    Some(entry) if entry.state & DURABLE != 0 => entry.state &= !REFERENCED,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The object goes from the disk: it is dropped, or, if it was looked at or is
+    /// held, one that is in memory only.
+    pub(crate) fn expel(&self, key: Handle) {
+        let hash = self.seed.of_hashed(&key);
+        if let Some(entry) = self.shard(hash).state.lock().table.find_mut(hash, &key) {
+            entry.state &= !(DURABLE | CLOSURE_DURABLE);
+        }
+        self.drop_unused(key);
+    }
+
     /// Drops an object, unless it was looked at, put, or is held. Whether it did.
     pub(crate) fn drop_unused(&self, key: Handle) -> bool {
         let hash = self.seed.of_hashed(&key);

@@ -7,7 +7,7 @@
 //! that cost 50 µs or more wait in a bounded queue to be written to disk by
 //! the background thread; what the queue has no room for is not written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use objects::Handle;
@@ -379,12 +379,16 @@ impl Relations {
 
     /// Forgets the results that `is_kept` does not want to keep; says how many.
     pub(crate) fn retain(&self, mut is_kept: impl FnMut(Handle) -> bool) -> u64 {
+        self.retain_entries(|entry| is_kept(entry.result))
+    }
+
+    fn retain_entries(&self, mut is_kept: impl FnMut(&Entry) -> bool) -> u64 {
         let mut forgotten = 0;
         for shard in &self.shards {
             let mut shard = shard.state.lock();
             let mut position = 0;
             while let Some(entry) = shard.table.at_mut(position) {
-                if entry.in_flight() || is_kept(entry.result) {
+                if entry.in_flight() || is_kept(entry) {
                     position += 1;
                 } else {
                     // Another entry takes its place.
@@ -395,6 +399,48 @@ impl Relations {
             }
         }
         forgotten
+    }
+
+    /// All results.
+    pub(crate) fn results(&self) -> Vec<Handle> {
+        let mut results = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.state.lock();
+            results.extend(shard.table.iter().filter(|entry| !entry.in_flight()).map(|entry| entry.result));
+        }
+        results
+    }
+
+    /// Results that were asked for since this was last called, or since the hand
+    /// passed; `counts`: from now on those asked for later.
+    pub(crate) fn used_results(&self, counts: bool) -> Vec<Handle> {
+        let mut used = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.state.lock();
+            for position in 0..shard.table.len() {
+                match shard.table.at_mut(position) {
+                    Some(entry) if !entry.in_flight() && entry.packed & REFERENCED != 0 => {
+                        used.push(entry.result);
+                        entry.packed &= if counts { !REFERENCED } else { !0 };
+                    }
+                    _ => {}
+                }
+            }
+        }
+        used
+    }
+
+    /// Forgets these results, except those that were asked for meanwhile. How many,
+    /// and which stay.
+    pub(crate) fn forget(&self, results: &HashSet<Handle>) -> (u64, Vec<Handle>) {
+        let mut stay = Vec::new();
+        let forgotten = self.retain_entries(|entry| {
+            let is_lost = results.contains(&entry.result);
+            let is_used = is_lost && entry.packed & REFERENCED != 0;
+            stay.extend(is_used.then_some(entry.result));
+            !is_lost || is_used
+        });
+        (forgotten, stay)
     }
 
     /// Results that are known now.

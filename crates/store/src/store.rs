@@ -64,6 +64,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// Objects read from disk.
     pub disk_reads: u64,
+    /// Objects that collections have taken from the disk.
+    pub collected: u64,
     /// Objects and relations found damaged.
     pub corrupt: u64,
     /// Results known.
@@ -268,6 +270,7 @@ impl Store {
             return Ok(Some(object));
         }
         let Some(disk) = self.disk() else { return Ok(None) };
+        let _stays = disk.stay();
         let object = disk.read(key)?;
         if let Some(object) = &object {
             self.memory.insert_with(key, DURABLE, || object.clone());
@@ -285,6 +288,27 @@ impl Store {
             return Ok(true);
         }
         self.disk().map_or(Ok(false), |disk| disk.contains(key))
+    }
+
+    /// Whether the object is here; then it counts as put now, for somebody relies on
+    /// it ([`Store::collect`]).
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Index`]; [`Error::Corrupt`] for a small object.
+    pub fn renew(&self, handle: Handle) -> Result<bool, Error> {
+        let key = handle.plain_tree();
+        let Some(disk) = self.disk() else { return self.contains(handle) };
+        let _stays = disk.stay();
+        if handle.literal_bytes().is_some() || !disk.contains(key)? {
+            return self.contains(handle);
+        }
+        if is_large(key) {
+            disk.renew(key)?;
+            return Ok(true);
+        }
+        let Some(object) = self.get(key)? else { return Ok(false) };
+        disk.write(&[(key, object)], Vec::new())?;
+        Ok(true)
     }
 
     /// Stores a blob. With a disk, it is synced when this returns.
@@ -331,9 +355,7 @@ impl Store {
     }
 
     fn put(&self, items: Vec<(Handle, &[u8])>) -> Result<(), Error> {
-        let is_new = |key| self.memory.state(key).is_none_or(|state| state & DURABLE == 0);
-        let new = items.into_iter().filter(|(key, _)| self.disk.is_none() || is_new(*key));
-        let objects = new.map(|(key, bytes)| (key, Object::copy_of(bytes))).collect();
+        let objects = items.into_iter().map(|(key, bytes)| (key, Object::copy_of(bytes))).collect();
         put_objects(&self.memory, self.disk().map(Arc::as_ref), objects)
     }
 
@@ -353,6 +375,7 @@ impl Store {
     /// way is damaged.
     pub fn persist(&self, handle: Handle) -> Result<(), Error> {
         let Some(disk) = self.disk() else { return Ok(()) };
+        let _stays = disk.stay();
         let state = self.memory.state(handle.plain_tree());
         if handle.literal_bytes().is_some() || state.is_some_and(|state| state & CLOSURE_DURABLE != 0) {
             return Ok(());
@@ -369,6 +392,7 @@ impl Store {
     pub fn set_label(&self, name: &str, handle: Handle) -> Result<(), Error> {
         check_name(name)?;
         let Some(disk) = self.disk() else { return self.labels.set(name, handle) };
+        let _stays = disk.stay();
         self.persist(handle)?;
         disk.write_label(name, Some(handle)).map(drop)
     }
@@ -438,6 +462,7 @@ impl Store {
             stats.disk_bytes = disk.bytes;
             stats.disk_reads = disk.reads;
             stats.disk_relations = disk.relations;
+            stats.collected = tier.disk.collected.load(Ordering::Relaxed);
             stats.corrupt = disk.corrupt + tier.damaged_relations;
             stats.background_failures = tier.background.work().failures.load(Ordering::Relaxed);
             stats.spilled = tier.background.work().spilled.load(Ordering::Relaxed);

@@ -47,6 +47,8 @@ fn every_command_of_the_reference_parses() {
         "label x lit-",
         "label x --delete",
         "explain lit-",
+        "gc --keep 2h --dry-run",
+        "upgrade --home /tmp/x -o json",
         "doctor",
         "bench -n 100 --rounds 2",
         "version -o json",

@@ -24,7 +24,7 @@ impl Node {
     }
 
     /// Every line that a command prints on stdout, each of which must be JSON.
-    fn json(&self, arguments: &[&str]) -> Vec<Value> {
+    pub(super) fn json(&self, arguments: &[&str]) -> Vec<Value> {
         let printed = self.ok(&[arguments, &["-o", "json"]].concat());
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

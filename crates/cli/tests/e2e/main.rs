@@ -22,6 +22,7 @@ mod line;
 mod metering;
 mod quotas;
 mod requirements;
+mod storage;
 mod streams;
 mod tls;
 mod traces;

@@ -141,7 +141,7 @@ fn functions_run_without_root_and_the_limits_that_are_missing_are_told() {
         let line = doctor.lines().find(|line| line.contains(name.as_str().unwrap())).unwrap();
         assert!(line.contains("missing: "), "{line}");
     }
-    assert!(doctor.contains("are served, but instances are started one by one"), "{doctor}");
+    assert!(doctor.contains("a template started") && !doctor.contains("one by one"), "{doctor}");
 
     let probe = node.python("probe", "memory = \"128MiB\"\ntimeout = \"2s\"\n", PROBE);
     node.deploy(&probe);

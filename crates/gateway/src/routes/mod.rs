@@ -6,6 +6,7 @@
 pub(crate) mod blobs;
 pub(crate) mod bundles;
 pub(crate) mod call;
+pub(crate) mod collection;
 pub(crate) mod dashboard;
 pub(crate) mod dead_letters;
 pub(crate) mod deferred;

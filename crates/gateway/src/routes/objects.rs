@@ -19,7 +19,7 @@ use axum::http::header::{
     ACCEPT, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
     IF_RANGE, RANGE, VARY,
 };
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use objects::Handle;
@@ -52,6 +52,7 @@ pub(crate) struct Page {
 pub(crate) async fn get(
     State(shared): State<Arc<Shared>>,
     Extension(permit): Extension<Permit>,
+    method: Method,
     path: Result<Path<String>, PathRejection>,
     page: Result<Query<Page>, QueryRejection>,
     headers: HeaderMap,
@@ -65,6 +66,12 @@ pub(crate) async fn get(
             )));
     }
     let Query(page) = page.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
+    if method == Method::HEAD {
+        // Whoever asks whether it is here does so to rely on it.
+        let shared = shared.clone();
+        let renewed = blocking(move || shared.backend.renew(handle)).await?;
+        renewed.map_err(|error| Problem::store(&error))?;
+    }
     let bytes = load(&shared, handle).await?.ok_or_else(|| Problem::object_not_found(handle))?;
     if !handle.names_tree() {
         return octets(handle, bytes, &headers, permit);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
-use store::{BlobWriter, Object, Record, Remembered, Rule, Store};
+use store::{BlobWriter, Collected, Collection, Object, Record, Remembered, Rule, Store};
 use tokio::time::Instant;
 
 use super::functions::FakeFunctions;
@@ -51,6 +51,8 @@ pub(super) struct Fake {
     pub(super) callbacks: FakeCallbacks,
     /// What requests consisted of, once they had ended.
     pub(super) dropped: Mutex<Vec<Handle>>,
+    /// Collections that were asked for.
+    pub(super) collections: Mutex<Vec<Collection>>,
 }
 
 impl Fake {
@@ -68,6 +70,7 @@ impl Fake {
             queue: None,
             callbacks: FakeCallbacks::default(),
             dropped: Mutex::default(),
+            collections: Mutex::default(),
         }
     }
 
@@ -170,6 +173,18 @@ impl Backend for Fake {
 
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.store.get(handle)
+    }
+
+    fn renew(&self, handle: Handle) -> Result<bool, store::Error> {
+        self.store.renew(handle)
+    }
+
+    fn collect(&self, collection: Collection) -> Result<Collected, store::Error> {
+        self.collections.lock().unwrap().push(collection);
+        match collection.is_trial {
+            true => Err(store::Error::Collecting),
+            false => Ok(Collected { objects: 3, bytes: 500, ..Collected::default() }),
+        }
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {

@@ -72,3 +72,21 @@ async fn the_openapi_document_is_served() {
     assert_eq!(answer.header("content-type"), "application/json");
     assert_eq!(answer.json()["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
+
+#[tokio::test]
+async fn a_collection_keeps_what_it_is_told_and_an_hour_at_least() {
+    let house = House::new();
+    let collect = async |wish: &str| {
+        let request = Request::post("/v1/collect").header("content-type", "application/json");
+        house.send(request.body(Body::from(wish.to_owned())).unwrap()).await
+    };
+    let told = collect("{}").await.json();
+    assert_eq!((&told["objects"], &told["bytes"], &told["dry_run"]), (&3.into(), &500.into(), &false.into()));
+    assert_eq!(collect("{\"kept_s\": 3600, \"dry_run\": true}").await.problem(409), "collecting");
+    for wish in ["{\"kept_s\": 3599}", "{\"kept_s\": -1}", "{\"keep\": 7200}", ""] {
+        collect(wish).await.problem(400);
+    }
+    let asked = house.fake.collections.lock().unwrap().clone();
+    let asked: Vec<_> = asked.iter().map(|wish| (wish.kept.as_secs(), wish.is_trial)).collect();
+    assert_eq!(asked, [(86_400, false), (3600, true)]);
+}

@@ -87,13 +87,14 @@ fn paths_are_found_in_what_the_kernel_says() {
     let found = version_1_parent(mounts, own, "cpuacct").unwrap();
     assert_eq!(found, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
     assert_eq!(version_1_parent(mounts, own, "memory"), None);
-    assert_eq!(version_2_parent(mounts, own).unwrap(), Path::new("/sys/fs/cgroup/unified"));
+    let point = PathBuf::from("/sys/fs/cgroup/unified");
+    assert_eq!(version_2_parent(mounts, own).unwrap(), (point.clone(), point));
     assert_eq!(below("/usr", "/outer", "/outer/bin"), Path::new("/usr/bin"));
 }
 
 #[test]
 fn a_group_holds_what_joined_it_and_is_removed() {
-    let hierarchies = Hierarchies::discover().unwrap();
+    let hierarchies = Hierarchies::claim().unwrap();
     if !hierarchies.has(Controller::Processes) || hierarchies.version() == 0 {
         return;
     }

@@ -111,7 +111,7 @@ impl Runtimes {
         let language = language.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))?;
         let image = Image::read(&self.store, tree.as_tree())?;
         let wanted = Wanted::new(image.settings.imports, image.layers, &image.settings.function);
-        if !wanted.layers.is_empty() && self.are_not_brought(language, &wanted)? {
+        if !wanted.layers.is_empty() && self.are_not_brought(language, &wanted) {
             return self.places.lock().plain(language).ok_or_else(over);
         }
         let (place, gone) = self.places.lock().get(language, &wanted);
@@ -128,14 +128,10 @@ impl Runtimes {
         }
     }
 
-    /// Whether these have to be loaded after the fork: without root there is no
-    /// realm, and what could not be forked once is not tried again.
-    fn are_not_brought(&self, language: Language, wanted: &Wanted) -> Result<bool, Fault> {
-        if self.not_brought.lock().contains(&(language, wanted.clone())) {
-            return Ok(true);
-        }
-        let containers = self.containers().map_err(|why| not_served(language, wanted, &why))?;
-        Ok(!containers.abilities().is_root)
+    /// Whether these have to be loaded after the fork: what could not be forked once
+    /// is not tried again.
+    fn are_not_brought(&self, language: Language, wanted: &Wanted) -> bool {
+        self.not_brought.lock().contains(&(language, wanted.clone()))
     }
 
     /// Whether modules load for which there is no template now. Else a name that

@@ -86,7 +86,8 @@ impl Confinement {
     fn become_user_with_rights(&self) -> io::Result<()> {
         let kept = self.capabilities;
         linux::limit_bounding_set(kept).map_err(step("drop the bounding set"))?;
-        linux::become_user_with(self.user, self.group, Some(&[])).map_err(step("become another user"))?;
+        let groups: Option<&[u32]> = if self.has_user_namespace { None } else { Some(&[]) };
+        linux::become_user_with(self.user, self.group, groups).map_err(step("become another user"))?;
         let held = HeldCapabilities { effective: kept, permitted: kept, inheritable: kept, ambient: kept };
         linux::hold_capabilities(&held).map_err(step("keep capabilities"))
     }

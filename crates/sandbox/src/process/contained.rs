@@ -165,7 +165,7 @@ impl Place for Container {
         Some(self.pidfd())
     }
 
-    fn doors(&self) -> Vec<BorrowedFd<'_>> {
+    fn doors(&self) -> Arc<[OwnedFd]> {
         self.doors()
     }
 
@@ -178,6 +178,7 @@ impl Place for Container {
         if !self.is_in_realm() {
             return Ok(());
         }
+        self.close_doors();
         self.admit().map_err(|error| error.to_string())
     }
 
@@ -204,6 +205,7 @@ impl Place for Container {
             gid: if is_root { 0 } else { own.group },
             rlimits: if weak(Weakness::NO_LIMITS) { Vec::new() } else { rlimits.collect() },
             landlock: !weak(Weakness::NO_LANDLOCK),
+            has_one_user: own.has_user_namespace,
             seccomp: if weak(Weakness::ANY_CALL) { Vec::new() } else { own.filter.bytes().to_vec() },
         }
     }
@@ -247,7 +249,8 @@ pub(super) fn rootfs(prefixes: &[PathBuf], tmp_bytes: u64) -> Rootfs {
     let places = recipe::places().map(PathBuf::from).collect();
     let mut rootfs = Rootfs { places, tmp_bytes, ..Rootfs::host_programs() };
     for prefix in prefixes {
-        let is_seen = rootfs.read_only.iter().any(|bind| prefix.starts_with(&bind.guest));
+        let is_linked = rootfs.links.iter().any(|(link, _)| prefix.starts_with(link));
+        let is_seen = is_linked || rootfs.read_only.iter().any(|bind| prefix.starts_with(&bind.guest));
         if !is_seen && prefix.parent().is_some_and(|parent| parent != Path::new("")) {
             rootfs.read_only.push(Bind::same(prefix));
         }

@@ -77,6 +77,8 @@ pub struct Container {
     pidfd: OwnedFd,
     /// The realm that it is in, if it is in one.
     within: Option<Within>,
+    /// Its namespaces, where they are entered by descriptors, until it is done.
+    doors: Mutex<Arc<[OwnedFd]>>,
     control: Mutex<OwnedFd>,
     group: Option<Cgroup>,
     confinement: Confinement,
@@ -89,6 +91,8 @@ pub struct Container {
 pub(super) struct Made {
     /// Its pid 1.
     pub(super) pidfd: OwnedFd,
+    /// Its namespaces, where they are entered by descriptors.
+    pub(super) doors: Vec<OwnedFd>,
     pub(super) within: Option<Within>,
 }
 
@@ -97,10 +101,8 @@ pub(super) struct Made {
 pub(super) struct Within {
     /// Pid 1 of the realm.
     pub(super) realm: OwnedFd,
-    /// The container's namespaces, that of process numbers first.
-    pub(super) doors: Vec<OwnedFd>,
     /// What stays until the last container of it has gone.
-    pub(super) _ground: Arc<Ground>,
+    pub(super) ground: Arc<Ground>,
 }
 
 impl Container {
@@ -111,8 +113,9 @@ impl Container {
         confinement: Confinement,
         shelf: Option<PathBuf>,
     ) -> Self {
-        let Made { pidfd, within } = made;
-        Self { pidfd, within, control: Mutex::new(control), group, confinement, shelf, is_destroyed: false }
+        let Made { pidfd, doors, within } = made;
+        let (doors, control) = (Mutex::new(doors.into()), Mutex::new(control));
+        Self { pidfd, within, doors, control, group, confinement, shelf, is_destroyed: false }
     }
 
     /// The container's pid 1. To be in the container, a process enters the
@@ -123,9 +126,16 @@ impl Container {
     }
 
     /// Files of its namespaces, for who has no rights over its pid 1, and enters by
-    /// these: a template in the same realm. The first is that of process numbers.
-    pub(super) fn doors(&self) -> Vec<BorrowedFd<'_>> {
-        self.within.iter().flat_map(|within| &within.doors).map(OwnedFd::as_fd).collect()
+    /// these. Of a container in a realm, for the template there: that of process
+    /// numbers is the first. Of a realm, for the inits of its containers: those of
+    /// users and of process numbers.
+    pub(super) fn doors(&self) -> Arc<[OwnedFd]> {
+        self.doors.lock().clone()
+    }
+
+    /// Nobody enters any more.
+    pub(super) fn close_doors(&self) {
+        *self.doors.lock() = Arc::default();
     }
 
     /// Whether it is in a realm.
@@ -329,7 +339,8 @@ impl Container {
 
 impl Container {
     fn patience(&self) -> Duration {
-        if self.is_in_realm() { REALM_PATIENCE } else { END_PATIENCE }
+        let may_be_held = self.within.as_ref().is_some_and(|within| !within.ground.is_trusted());
+        if may_be_held { REALM_PATIENCE } else { END_PATIENCE }
     }
 }
 

@@ -27,11 +27,9 @@ use store::{Object, Store};
 
 use super::blanks::Blanks;
 use super::channel::Bounds;
-use super::cold::Cold;
 use super::contained::Containers;
 use super::debugger::Debuggee;
 use super::instance::{CallEnd, Instance, Others, Terms};
-use super::language::Language;
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
 use super::place::Places;
@@ -39,7 +37,8 @@ use super::realm::Realm;
 use super::recipe::{self, Recipe};
 use super::runtime::Runtime;
 use super::seat::{Control, Deadlines, Seat};
-use super::template::{Hello, Layout, Nursery, Refusal, TemplateOptions};
+use super::starter::Starter;
+use super::template::Layout;
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
 /// Where instances cannot be forked, at least so many are kept started.
@@ -64,51 +63,6 @@ struct Maker {
     options: FunctionsOptions,
     starter: Starter,
     places: Box<dyn Places>,
-}
-
-/// Where processes come from.
-enum Starter {
-    Template(Nursery),
-    Cold(Box<Cold>),
-}
-
-impl Starter {
-    /// Starts the template. If it cannot fork, each instance is started, but
-    /// where forking is demanded.
-    fn new(options: &FunctionsOptions, may_fork: bool, realm: Option<&Arc<Realm>>) -> Result<Self, Refusal> {
-        if options.language == Language::Executable {
-            return Ok(Self::Cold(Box::new(Cold::adapter())));
-        }
-        let template = TemplateOptions {
-            language: options.language,
-            interpreter: options.interpreter.clone(),
-            packages: options.packages.clone(),
-            imports: options.imports.clone(),
-            start_timeout: options.start_timeout,
-            may_fork,
-            realm: realm.cloned(),
-        };
-        match Nursery::new(template) {
-            Ok(nursery) => Ok(Self::Template(nursery)),
-            Err(Refusal::Fork(unforkable)) if !options.must_fork && realm.is_none() => {
-                let cold = Cold::new(options.language, unforkable, &options.packages, &options.imports);
-                Ok(Self::Cold(Box::new(cold)))
-            }
-            Err(refusal) => Err(refusal),
-        }
-    }
-
-    /// The interpreter, and where it lies.
-    fn interpreter(&self) -> Result<Interpreter, String> {
-        match self {
-            Self::Template(nursery) => {
-                let template = nursery.template()?;
-                let Hello { interpreter, prefixes, .. } = &template.hello;
-                Ok(Interpreter { program: interpreter.clone(), prefixes: prefixes.clone() })
-            }
-            Self::Cold(cold) => Ok(cold.interpreter()),
-        }
-    }
 }
 
 impl Maker {
@@ -149,9 +103,9 @@ impl Functions {
     /// functions bring keeps it from that, or has no place here.
     pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
         let (usual, ready) = (options.room(options.usual_memory_bytes), options.ready);
-        let (layers, may_fork) = (options.layers.clone(), runtime.abilities().is_root);
-        let realm = options.realm(&runtime).transpose().map_err(Error::NotBrought)?.map(Arc::new);
-        Self::with_places(options, store, may_fork, realm.clone(), |prefixes| {
+        let layers = options.layers.clone();
+        let (starter, realm) = Starter::new(&options, &runtime)?;
+        Self::with_places(options, store, starter, realm.clone(), |prefixes| {
             let layers = layers.as_deref().map(Layers::root);
             Ok(Box::new(Containers::new(runtime, realm, prefixes, layers, usual, ready)?))
         })
@@ -201,24 +155,18 @@ impl Functions {
     /// [`Error::Template`].
     #[cfg(any(test, feature = "contract"))]
     pub fn uncontained(options: FunctionsOptions, store: Arc<Store>) -> Result<Self, Error> {
-        Self::with_places(options, store, true, None, |_| Ok(Box::new(super::place::Nowhere)))
+        let starter = Starter::of_child(&options)?;
+        Self::with_places(options, store, starter, None, |_| Ok(Box::new(super::place::Nowhere)))
     }
 
     fn with_places(
         options: FunctionsOptions,
         store: Arc<Store>,
-        may_fork: bool,
+        starter: Starter,
         realm: Option<Arc<Realm>>,
         places: impl FnOnce(&[PathBuf]) -> Result<Box<dyn Places>, String>,
     ) -> Result<Self, Error> {
         let failed = |reason| options.cannot_serve(reason);
-        let starter = match Starter::new(&options, may_fork, realm.as_ref()) {
-            Ok(starter) => starter,
-            Err(Refusal::Fork(unforkable)) if realm.is_some() => {
-                return Err(Error::NotBrought(unforkable.reason));
-            }
-            Err(refusal) => return Err(failed(refusal.reason())),
-        };
         let mut seen = starter.interpreter().map_err(failed)?.prefixes;
         seen.extend_from_slice(&options.packages);
         let places = places(&seen).map_err(failed)?;
@@ -254,13 +202,11 @@ impl Functions {
     /// # Errors
     /// What reading it says.
     pub fn template_bytes(&self) -> std::io::Result<u64> {
-        match (&self.maker.starter, &self.realm) {
-            (Starter::Template(_), Some(realm)) => Ok(realm.memory_bytes()),
-            (Starter::Template(nursery), None) => {
-                let template = nursery.template().map_err(std::io::Error::other)?;
-                linux::anonymous_bytes(template.hello.pid)
-            }
-            (Starter::Cold(_), _) => Ok(0),
+        let Starter::Template(nursery) = &self.maker.starter else { return Ok(0) };
+        // Of what is not trusted it is its control group that counts.
+        match self.realm.as_ref().map_or(0, |realm| realm.memory_bytes()) {
+            0 => linux::anonymous_bytes(nursery.template().map_err(std::io::Error::other)?.pid()?),
+            bytes => Ok(bytes),
         }
     }
 
@@ -283,7 +229,8 @@ impl Functions {
             Starter::Template(nursery) => nursery.template(),
             Starter::Cold(cold) => Err(cold.reason().to_owned()),
         };
-        Ok(template.map_err(|reason| self.options.cannot_serve(reason))?.hello.pid)
+        let pid = template.and_then(|template| template.pid().map_err(|error| error.to_string()));
+        pid.map_err(|reason| self.options.cannot_serve(reason))
     }
 
     /// Kills the template, as a crash would; the next instance has another one

@@ -29,7 +29,8 @@ use super::rootfs;
 pub(super) const PID_1: u8 = b'P';
 /// Another process, of which a descriptor comes along, makes the container.
 pub(super) const MAKER: u8 = b'M';
-/// The container is made. In a realm descriptors of its namespaces come along.
+/// The container is made. Of a realm, and in one, descriptors of its namespaces come
+/// along.
 pub(super) const READY: u8 = b'R';
 /// A program was forked; a descriptor of its process comes along.
 pub(super) const STARTED: u8 = b'S';
@@ -100,29 +101,31 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
     linux::close_on_exec_from(3)?;
     let (message, fds) = linux::receive_message(control)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let plan = Plan::decode(&message).ok_or(io::ErrorKind::InvalidData)?;
-    if matches!(plan.users, Users::Realm { .. } | Users::Within) && linux::niceness()? != plan.niceness {
+    if (plan.users.is_realm() || plan.users.is_within()) && linux::niceness()? != plan.niceness {
         // Inside there is nobody who may take it back.
         linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;
     }
     match plan.users {
         Users::Host => {}
-        Users::One { inside, user, group } => {
-            linux::unshare(Namespaces::USER).map_err(step("make a user namespace"))?;
-            linux::map_own_user(inside, user, group).map_err(step("map the user"))?;
+        Users::One { inside, user, group } | Users::RealmOfOne { inside, user, group } => {
+            become_only_user(inside, user, group)?;
         }
         Users::Realm { first, count } => {
             let root = UserRange { inside: 0, outside: 0, count: 1 };
             let own = UserRange { inside: first, outside: first, count };
             linux::unshare_users(&[root, own]).map_err(step("make a user namespace"))?;
         }
-        Users::Within => {
-            let realm = fds.first().ok_or(io::ErrorKind::InvalidData)?;
-            linux::enter(realm.as_fd(), Namespaces::USER.and(Namespaces::PID))
-                .map_err(step("enter a realm"))?;
+        Users::Within | Users::OneWithin { .. } => {
+            let [users, numbers] = fds.as_slice() else { return Err(io::ErrorKind::InvalidData.into()) };
+            linux::enter_file(users.as_fd(), Namespaces::USER).map_err(step("enter a realm"))?;
+            linux::enter_file(numbers.as_fd(), Namespaces::PID).map_err(step("enter a realm"))?;
             // Only who was born in the realm may have children in namespaces below.
             if let Forked::Parent(maker) = linux::fork(true).map_err(step("fork in a realm"))? {
                 let maker = linux::open_process(maker)?;
                 return linux::send_message(control, &[MAKER], &[maker.as_fd()]);
+            }
+            if let Users::OneWithin { inside } = plan.users {
+                become_only_user(inside, inside, inside)?;
             }
         }
     }
@@ -141,6 +144,13 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Has a new user namespace, in which this user and group of the one around are
+/// the only ones.
+fn become_only_user(inside: u32, user: u32, group: u32) -> io::Result<()> {
+    linux::unshare(Namespaces::USER).map_err(step("make a user namespace"))?;
+    linux::map_own_user(inside, user, group).map_err(step("map the user"))
+}
+
 /// Those that the container gets, besides that of users.
 pub(super) fn namespaces(weakness: Weakness) -> Namespaces {
     let all = Namespaces::MOUNT.and(Namespaces::UTS).and(Namespaces::IPC);
@@ -148,18 +158,27 @@ pub(super) fn namespaces(weakness: Weakness) -> Namespaces {
     if weakness.has(Weakness::HOST_PROCESSES) { all } else { all.and(Namespaces::PID) }
 }
 
-/// Of a container in a realm, what its processes enter: first the namespace of
-/// process numbers, and last that of mounts, with which the root changes.
-fn doors(weakness: Weakness) -> Vec<Namespaces> {
-    let there = namespaces(weakness);
-    let all = [Namespaces::PID, Namespaces::NET, Namespaces::IPC, Namespaces::UTS, Namespaces::MOUNT];
-    all.into_iter().filter(|kind| there.without(*kind) != there).collect()
+/// What has to be entered to be in a container, where that takes descriptors: of a
+/// realm what its containers are made in, and of a container in a realm what its
+/// processes enter, first the namespace of process numbers, before the others that
+/// of users, and last that of mounts, with which the root changes.
+fn doors(users: Users, weakness: Weakness) -> Vec<Namespaces> {
+    if users.is_realm() {
+        return vec![Namespaces::USER, Namespaces::PID];
+    }
+    if !users.is_within() {
+        return Vec::new();
+    }
+    let own = namespaces(weakness);
+    let there = if users.is_one() { own.and(Namespaces::USER) } else { own };
+    let first = [Namespaces::PID, Namespaces::USER];
+    let all = first.into_iter().chain([Namespaces::NET, Namespaces::IPC, Namespaces::UTS, Namespaces::MOUNT]);
+    all.filter(|kind| there.without(*kind) != there).collect()
 }
 
 fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     linux::leave_session();
     let events = linux::child_events()?;
-    let is_realm = matches!(plan.users, Users::Realm { .. });
     rootfs::enter(&plan.rootfs, plan.weakness)?;
     linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
     linux::leave_session_keyring().map_err(step("leave the session's keyring"))?;
@@ -168,23 +187,21 @@ fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     if linux::niceness()? != plan.niceness {
         linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;
     }
+    let to_hand_on = if plan.users.is_realm() { CAPABILITIES_OF_TEMPLATE } else { 0 };
+    let kept = CAPABILITIES_KEPT | to_hand_on;
     if !plan.weakness.has(Weakness::ROOT) {
         let until_attached = if plan.rootfs.shelf.is_some() { CAPABILITY_MOUNT } else { 0 };
-        let to_hand_on = if is_realm { CAPABILITIES_OF_TEMPLATE } else { 0 };
-        let kept = CAPABILITIES_KEPT | until_attached | to_hand_on;
-        linux::keep_capabilities(kept).map_err(step("drop capabilities"))?;
+        linux::keep_capabilities(kept | until_attached).map_err(step("drop capabilities"))?;
     }
     if !plan.weakness.has(Weakness::NEW_PRIVILEGES) {
         linux::forbid_new_privileges()?;
     }
-    let doors = match plan.users {
-        Users::Within => linux::own_namespaces(&doors(plan.weakness)).map_err(step("open its namespaces"))?,
-        _ => Vec::new(),
-    };
+    let doors = linux::own_namespaces(&doors(plan.users, plan.weakness));
+    let doors = doors.map_err(step("open its namespaces"))?;
     let told: Vec<BorrowedFd<'_>> = doors.iter().map(OwnedFd::as_fd).collect();
     linux::send_message(control, &[READY], &told)?;
     drop(doors);
-    Init { running: Vec::new(), has_shelf: plan.rootfs.shelf.is_some() }.serve(control, &events)
+    Init { running: Vec::new(), has_shelf: plan.rootfs.shelf.is_some(), kept }.serve(control, &events)
 }
 
 fn step(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
@@ -219,6 +236,8 @@ struct Init {
     running: Vec<(u32, OwnedFd)>,
     /// Files of functions can still be put in their places.
     has_shelf: bool,
+    /// The capabilities that it has from then on.
+    kept: u64,
 }
 
 impl Init {
@@ -275,7 +294,7 @@ impl Init {
             return Err(io::Error::other("what the container sees is settled"));
         }
         let taken = rootfs::take(&wanted);
-        linux::keep_capabilities(CAPABILITIES_KEPT).map_err(step("drop capabilities"))?;
+        linux::keep_capabilities(self.kept).map_err(step("drop capabilities"))?;
         taken
     }
 

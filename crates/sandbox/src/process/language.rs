@@ -11,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::container::Program;
-use super::template::{Hello, Layout, Refusal, Template, TemplateOptions};
+use super::options::FunctionsOptions;
+use super::runtime::Runtime;
+use super::starter::Starter;
+use super::template::{Hello, Layout, Refusal, Template};
+use crate::Error;
 
 /// What functions are written in, or that it does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,8 +57,7 @@ pub enum Serving {
 pub(crate) enum Role {
     /// The process that instances are forked from.
     Template,
-    /// The same, but for what it takes to start instances one by one: it says
-    /// that it does not fork.
+    /// The same, but it only says where it lies, and that it would load.
     Model,
     /// One instance, in its container already.
     Instance,
@@ -119,8 +122,10 @@ const NODE_TEMPLATE_FLAGS: [&str; 5] = [
     // What was compiled for the instances is kept.
     "--no-flush-bytecode",
 ];
-/// Digits of a descriptor's number where it is told in words.
-const FD_DIGITS: usize = 10;
+/// Where an interpreter finds its core, and what it runs: always at the same, for what
+/// it is told is in its heap before anything else.
+const CORE_FD: i32 = 1;
+const SOURCE_FD: i32 = 2;
 /// Where interpreters that are scripts find programs.
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const NODE_FLAGS: [&str; 3] = ["-e", NODE_LOADER, "--"];
@@ -235,17 +240,23 @@ impl Language {
     }
 
     /// Starts a template that imports nothing, and ends it: how functions would
-    /// be served by this interpreter.
-    pub fn probe(self, interpreter: &Path) -> Serving {
-        match Template::start(&self.trial(interpreter, &[], PROBE_TIMEOUT)) {
-            Ok(template) => {
-                let Hello { version, layout, huge_pages, .. } = template.hello.clone();
-                let refused = || std::io::Error::from_raw_os_error(huge_pages.saturating_neg()).to_string();
-                let huge_pages = u32::try_from(huge_pages).map_err(|_| refused());
-                Serving::Forked { version, layout, huge_pages }
-            }
-            Err(Refusal::Fork(unforkable)) => Serving::Cold { reason: unforkable.reason },
-            Err(Refusal::Serve(reason)) => Serving::No { reason },
+    /// be served by this interpreter, in these containers.
+    pub fn probe(self, interpreter: &Path, runtime: &Runtime) -> Serving {
+        let options = FunctionsOptions {
+            interpreter: interpreter.to_owned(),
+            start_timeout: PROBE_TIMEOUT,
+            ..FunctionsOptions::new(self)
+        };
+        let made = Starter::new(&options, runtime);
+        let told = made.as_ref().map(|(starter, _)| match starter {
+            Starter::Template(nursery) => nursery.template().map(|template| serving(&template.hello)),
+            Starter::Cold(cold) => Ok(Serving::Cold { reason: cold.reason().to_owned() }),
+        });
+        match told {
+            Ok(Ok(serving)) => serving,
+            Ok(Err(reason)) => Serving::No { reason },
+            Err(Error::Template { reason, .. }) => Serving::No { reason: reason.clone() },
+            Err(error) => Serving::No { reason: error.to_string() },
         }
     }
 
@@ -255,23 +266,16 @@ impl Language {
     /// # Errors
     /// Why not, with the module's name.
     pub fn loads(self, interpreter: &Path, imports: &[String]) -> Result<(), String> {
-        match Template::start(&self.trial(interpreter, imports, LOAD_TIMEOUT)) {
+        let options = FunctionsOptions {
+            interpreter: interpreter.to_owned(),
+            imports: imports.to_vec(),
+            start_timeout: LOAD_TIMEOUT,
+            ..FunctionsOptions::new(self)
+        };
+        match Template::start(&options.template(None)) {
             // That nothing can be forked then is no matter of loading.
             Ok(_) | Err(Refusal::Fork(_)) => Ok(()),
             Err(Refusal::Serve(reason)) => Err(reason),
-        }
-    }
-
-    /// A template that is only looked at.
-    fn trial(self, interpreter: &Path, imports: &[String], start_timeout: Duration) -> TemplateOptions {
-        TemplateOptions {
-            language: self,
-            interpreter: interpreter.to_owned(),
-            packages: Vec::new(),
-            imports: imports.to_vec(),
-            start_timeout,
-            may_fork: true,
-            realm: None,
         }
     }
 
@@ -292,9 +296,8 @@ impl Language {
         }
     }
 
-    /// The interpreter's arguments; `core` and `source` are the descriptors of
-    /// [`Self::core`] and [`Self::source`].
-    pub(crate) fn arguments(self, role: Role, core: i32, source: i32, imports: &[String]) -> Vec<OsString> {
+    /// The interpreter's arguments.
+    fn arguments(self, role: Role, imports: &[String]) -> Vec<OsString> {
         let (first, flags): (&[&str], &[&str]) = match (self, role) {
             (Self::Executable, _) => return Vec::new(),
             (Self::Python, _) => (&[], &PYTHON_FLAGS),
@@ -307,15 +310,13 @@ impl Language {
             Role::Instance => "instance",
         };
         let mut arguments: Vec<OsString> = first.iter().chain(flags).map(OsString::from).collect();
-        // All of one length: what they are must not move anything in the heap.
-        arguments.extend([format!("{source:0FD_DIGITS$}").into(), role.into()]);
-        arguments.push(format!("{core:0FD_DIGITS$}").into());
+        arguments.extend([SOURCE_FD.to_string().into(), role.into(), CORE_FD.to_string().into()]);
         arguments.extend(imports.iter().map(OsString::from));
         arguments
     }
 
-    /// The interpreter as a program in a container, with [`Self::core`] as standard
-    /// output and [`Self::source`] as standard error; both are `/dev/null` afterwards.
+    /// The interpreter as a program, with [`Self::core`] as standard output and
+    /// [`Self::source`] as standard error; both are `/dev/null` afterwards.
     pub(crate) fn contained(
         self,
         role: Role,
@@ -323,35 +324,28 @@ impl Language {
         packages: &[PathBuf],
         imports: &[String],
     ) -> Program {
-        const CORE_FD: i32 = 1;
-        const SOURCE_FD: i32 = 2;
         let mut program = Program::new(interpreter);
-        program.arguments = self.arguments(role, CORE_FD, SOURCE_FD, imports);
-        program.environment = self.environment(role, CORE_FD, packages);
+        program.arguments = self.arguments(role, imports);
+        program.environment = self.environment(role, packages);
         program.directory = "/".into();
         program
     }
 
     /// All of the interpreter's environment. `packages` are the folders to
     /// look for modules in.
-    pub(crate) fn environment(
-        self,
-        role: Role,
-        core: i32,
-        packages: &[PathBuf],
-    ) -> Vec<(OsString, OsString)> {
+    fn environment(self, role: Role, packages: &[PathBuf]) -> Vec<(OsString, OsString)> {
         // Without a home, Python asks the system for the user's, and loads what it takes to.
-        let fixed = [("PATH", SYSTEM_PATH), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")];
+        // Without a time zone the C library reads that of the host, where it sees it.
+        let fixed = [("PATH", SYSTEM_PATH), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8"), ("TZ", "UTC0")];
         let mut all: Vec<(OsString, OsString)> =
             fixed.map(|(name, value)| (name.into(), value.into())).into();
         let (searched, more) = match self {
             Self::Python => ("PYTHONPATH", vec![("PYTHONHASHSEED", "0".to_owned())]),
             // The library must come before the C library, to keep an advice
             // of the engine's from it.
-            Self::Node if role != Role::Instance => (
-                "NODE_PATH",
-                vec![("LD_PRELOAD", format!("/proc/self/fd{core:/>width$}", width = FD_DIGITS + 1))],
-            ),
+            Self::Node if role != Role::Instance => {
+                ("NODE_PATH", vec![("LD_PRELOAD", format!("/proc/self/fd/{CORE_FD}"))])
+            }
             Self::Node => ("NODE_PATH", Vec::new()),
             Self::Executable => ("", Vec::new()),
         };
@@ -376,6 +370,14 @@ impl Language {
     }
 }
 
+/// What a template says of itself, for people.
+fn serving(hello: &Hello) -> Serving {
+    let Hello { version, layout, huge_pages, .. } = hello.clone();
+    let refused = || std::io::Error::from_raw_os_error(huge_pages.saturating_neg()).to_string();
+    let huge_pages = u32::try_from(huge_pages).map_err(|_| refused());
+    Serving::Forked { version, layout, huge_pages }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -383,6 +385,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::process::RuntimeOptions;
 
     #[test]
     fn an_interpreter_that_cannot_fork_would_serve_all_the_same() {
@@ -396,9 +399,10 @@ mod tests {
         let script = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", folder.display());
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cold = Language::Python.probe(&program);
-        let (forked, none) =
-            (Language::Python.probe(Path::new("python3")), Language::Python.probe(Path::new("/bin/true")));
+        let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+        let probe = |program: &str| Language::Python.probe(Path::new(program), &runtime);
+        let cold = probe(program.to_str().unwrap());
+        let (forked, none) = (probe("python3"), probe("/bin/true"));
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(matches!(&cold, Serving::Cold { reason } if reason.contains("thread")), "{cold:?}");
         assert!(matches!(forked, Serving::Forked { .. }), "{forked:?}");

@@ -42,6 +42,7 @@ mod rootfs;
 mod runtime;
 mod seat;
 mod secrets;
+mod starter;
 mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};

@@ -13,8 +13,8 @@ use super::layers::Layers;
 use super::outbound::Outbound;
 use super::reactor::Reactor;
 use super::realm::Realm;
-use super::runtime::Runtime;
 use super::secrets::SecretSource;
+use super::template::TemplateOptions;
 use crate::Error;
 
 /// What functions of one language get on this node.
@@ -121,13 +121,17 @@ impl FunctionsOptions {
         }
     }
 
-    /// Where a template loads what functions bring, if they bring anything.
-    pub(crate) fn realm(&self, runtime: &Runtime) -> Option<Result<Realm, String>> {
-        let brought = self.brought.as_ref()?;
-        let none = || "these sandboxes have no directory for the files of functions".to_owned();
-        let layers = self.layers.as_deref().ok_or_else(none);
-        let room = self.room(brought.memory_bytes);
-        Some(layers.and_then(|layers| Realm::new(runtime, self.language, brought, layers, room)))
+    /// A template that imports what is to be imported.
+    pub(crate) fn template(&self, realm: Option<Arc<Realm>>) -> TemplateOptions {
+        TemplateOptions {
+            language: self.language,
+            interpreter: self.interpreter.clone(),
+            packages: self.packages.clone(),
+            imports: self.imports.clone(),
+            start_timeout: self.start_timeout,
+            is_to_fork: true,
+            realm,
+        }
     }
 
     pub(crate) fn cannot_serve(&self, reason: String) -> Error {

@@ -3,6 +3,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::container::{Process, Program};
 use super::instance::Counted;
@@ -21,6 +22,8 @@ pub(crate) struct Confinement {
     pub(crate) rlimits: Vec<(u32, i64, i64)>,
     /// Whether Landlock guards files, where the kernel has it.
     pub(crate) landlock: bool,
+    /// Whether one user namespace is entered, in which groups are nobody's to change.
+    pub(crate) has_one_user: bool,
     /// An array of `struct sock_filter`.
     pub(crate) seccomp: Vec<u8>,
 }
@@ -31,10 +34,11 @@ pub(crate) trait Place: Counted + Send + Sync {
     fn pidfd(&self) -> Option<BorrowedFd<'_>>;
     /// Files of its namespaces, that of process numbers first, if it is entered by
     /// these and not by its first process.
-    fn doors(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
+    fn doors(&self) -> Arc<[OwnedFd]> {
+        Arc::default()
     }
     /// Has what was forked into it join its control groups, if it did not itself.
+    /// Nobody enters it any more.
     fn admit(&self) -> Result<(), String> {
         Ok(())
     }

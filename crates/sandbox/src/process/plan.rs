@@ -28,11 +28,32 @@ pub(super) enum Users {
     /// Root, and the users of containers under the numbers that they have
     /// outside, in a namespace in which containers can be made: a *realm*.
     Realm { first: u32, count: u32 },
-    /// Those of a realm. A descriptor of its pid 1 comes with the plan.
+    /// One, as root may not be asked for others: the containers of such a realm have
+    /// each a user namespace below, with the same one.
+    RealmOfOne { inside: u32, user: u32, group: u32 },
+    /// Those of a realm. Descriptors of its namespaces come with the plan.
     Within,
+    /// In a realm of one, whose namespaces come with the plan: the same one, in a
+    /// namespace below.
+    OneWithin { inside: u32 },
 }
 
 impl Users {
+    /// Whether it is a realm that is made.
+    pub(super) fn is_realm(self) -> bool {
+        matches!(self, Self::Realm { .. } | Self::RealmOfOne { .. })
+    }
+
+    /// Whether it is made in a realm.
+    pub(super) fn is_within(self) -> bool {
+        matches!(self, Self::Within | Self::OneWithin { .. })
+    }
+
+    /// Whether it has a user namespace with nobody else in it.
+    pub(super) fn is_one(self) -> bool {
+        matches!(self, Self::One { .. } | Self::RealmOfOne { .. } | Self::OneWithin { .. })
+    }
+
     /// As four numbers, of which the first says which it is.
     fn numbers(self) -> [u32; 4] {
         match self {
@@ -40,6 +61,8 @@ impl Users {
             Self::One { inside, user, group } => [1, inside, user, group],
             Self::Realm { first, count } => [2, first, count, 0],
             Self::Within => [3, 0, 0, 0],
+            Self::RealmOfOne { inside, user, group } => [4, inside, user, group],
+            Self::OneWithin { inside } => [5, inside, 0, 0],
         }
     }
 
@@ -49,6 +72,8 @@ impl Users {
             [1, inside, user, group] => Some(Self::One { inside, user, group }),
             [2, first, count, 0] => Some(Self::Realm { first, count }),
             [3, 0, 0, 0] => Some(Self::Within),
+            [4, inside, user, group] => Some(Self::RealmOfOne { inside, user, group }),
+            [5, inside, 0, 0] => Some(Self::OneWithin { inside }),
             _ => None,
         }
     }
@@ -174,6 +199,10 @@ impl Plan {
         for bind in &self.rootfs.read_only {
             writer.string(&bind.host).string(&bind.guest);
         }
+        writer.number(self.rootfs.links.len() as u64);
+        for (link, target) in &self.rootfs.links {
+            writer.string(link).string(target);
+        }
         writer.number(self.rootfs.places.len() as u64);
         for place in &self.rootfs.places {
             writer.string(place);
@@ -195,13 +224,17 @@ impl Plan {
             let (host, guest) = (reader.string()?, reader.string()?);
             read_only.push(Bind { host: host.into(), guest: guest.into() });
         }
+        let mut links = Vec::new();
+        for _ in 0..reader.count(BINDS_MAX)? {
+            links.push((reader.string()?.into(), reader.string()?.into()));
+        }
         let mut places = Vec::new();
         for _ in 0..reader.count(BINDS_MAX)? {
             places.push(reader.string()?.into());
         }
         let shelf = Some(PathBuf::from(reader.string()?)).filter(|path| path.is_absolute());
         reader.end()?;
-        let rootfs = Rootfs { read_only, places, shelf, tmp_bytes };
+        let rootfs = Rootfs { read_only, links, places, shelf, tmp_bytes };
         Some(Self { users, host_name, rootfs, niceness, weakness })
     }
 }
@@ -280,6 +313,7 @@ mod tests {
             host_name: "sandbox".to_owned(),
             rootfs: Rootfs {
                 read_only: vec![Bind::same("/usr"), Bind::same("/lib")],
+                links: vec![("/bin".into(), "usr/bin".into())],
                 places: vec!["/app".into()],
                 shelf: Some("/var/layers".into()),
                 tmp_bytes: 7,
@@ -310,7 +344,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for users in [Users::Host, plan().users, Users::Realm { first: 4, count: 5 }, Users::Within] {
+        let realms =
+            [Users::Realm { first: 4, count: 5 }, Users::RealmOfOne { inside: 1, user: 2, group: 3 }];
+        let within = [Users::Within, Users::OneWithin { inside: 6 }];
+        for users in [Users::Host, plan().users].into_iter().chain(realms).chain(within) {
             let plan = Plan { users, ..plan() };
             assert_eq!(Plan::decode(&plan.encode()), Some(plan));
         }

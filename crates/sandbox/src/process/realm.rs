@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A container for a template that loads what a function brings, and in which
-//! the containers of its instances are made.
+//! A container for a template, in which the containers of its instances are made.
 //!
 //! A template enters containers, so that what it loads must be trusted with all
 //! that it can enter. Packages of a function are trusted by nobody but that
@@ -9,6 +8,10 @@
 //! them: it has rights over these, and over nothing else. It is confined like any
 //! other code but that it may enter what it is given, and become one of the users
 //! of containers.
+//!
+//! Without the rights of root every template is in one, for only there it has the
+//! right to enter anything. Its user is then the only one, and each container has
+//! a user namespace below.
 //!
 //! What it says is not believed: where the interpreter lies the node knows from
 //! its own template, and of what a child became it hears from the child. It can
@@ -29,6 +32,9 @@ use super::options::{Brought, Interpreter, Room};
 use super::recipe;
 use super::runtime::Runtime;
 
+/// More memory than there is.
+const UNLIMITED_BYTES: u64 = i64::MAX as u64;
+
 /// What all containers of a realm have in common; it stays until the last has gone.
 #[derive(Debug)]
 pub(super) struct Ground {
@@ -39,17 +45,28 @@ pub(super) struct Ground {
     pub(super) hierarchies: Hierarchies,
     /// That one.
     pub(super) _all: Option<Cgroup>,
+    /// The memory of all; not limited where the template is trusted.
+    pub(super) all_bytes: Option<u64>,
 }
 
-/// The home of a template that is not trusted.
+impl Ground {
+    /// Whether its template has loaded only what is trusted like the node.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.all_bytes.is_none()
+    }
+}
+
+/// The home of a template that has rights over nothing else.
 #[derive(Debug)]
 pub(crate) struct Realm {
     container: Container,
     ground: Arc<Ground>,
     /// As the node's own template knows.
     interpreter: Interpreter,
+    /// The folders that the template looks for modules in, as it sees them.
+    packages: Vec<PathBuf>,
     /// What it sees of the functions' files.
-    layers: Vec<Arc<Layer>>,
+    _layers: Vec<Arc<Layer>>,
 }
 
 impl Realm {
@@ -57,7 +74,7 @@ impl Realm {
     ///
     /// # Errors
     /// Why it cannot be made here.
-    pub(crate) fn new(
+    pub(crate) fn of_brought(
         runtime: &Runtime,
         language: Language,
         brought: &Brought,
@@ -67,12 +84,33 @@ impl Realm {
         let held = brought.layers.iter().map(|tree| layers.get(*tree)).collect::<Result<Vec<_>, _>>();
         let held = held.map_err(|fault| fault.detail)?;
         let interpreter = brought.interpreter.clone();
-        let seen = rootfs(&interpreter.prefixes, room.tmp_bytes);
-        let made = runtime.prepare_realm(&seen, &bounds(room), brought.all_bytes);
+        let mut seen = rootfs(&interpreter.prefixes, room.tmp_bytes);
+        // As root, mounts are brought from outside.
+        seen.shelf = (!runtime.abilities().is_root).then(|| layers.root().to_owned());
+        let made = runtime.prepare_realm(&seen, &bounds(room), Some(brought.all_bytes));
         let (container, ground) = made.map_err(|error| error.to_string())?;
         let attached = container.attach(&recipe::layer_binds(language, &held));
         attached.map_err(|error| error.to_string())?;
-        Ok(Self { container, ground, interpreter, layers: held })
+        let packages = recipe::layer_folders(language, held.len());
+        Ok(Self { container, ground, interpreter, packages, _layers: held })
+    }
+
+    /// A realm for a template that loads what is the node's own, where there is
+    /// nobody who may enter containers without one.
+    ///
+    /// # Errors
+    /// Why it cannot be made here.
+    pub(crate) fn of_node(
+        runtime: &Runtime,
+        interpreter: Interpreter,
+        packages: &[PathBuf],
+        room: Room,
+    ) -> Result<Self, String> {
+        let folders = [&interpreter.prefixes, packages].concat();
+        let room = Room { memory_bytes: UNLIMITED_BYTES, ..room };
+        let made = runtime.prepare_realm(&rootfs(&folders, room.tmp_bytes), &bounds(room), None);
+        let (container, ground) = made.map_err(|error| error.to_string())?;
+        Ok(Self { container, ground, interpreter, packages: packages.to_vec(), _layers: Vec::new() })
     }
 
     pub(super) fn container(&self) -> &Container {
@@ -94,8 +132,8 @@ impl Realm {
     }
 
     /// The folders that the template looks for modules in, as it sees them.
-    pub(crate) fn packages(&self, language: Language) -> Vec<PathBuf> {
-        recipe::layer_folders(language, self.layers.len())
+    pub(crate) fn packages(&self) -> &[PathBuf] {
+        &self.packages
     }
 
     /// Memory that is charged to the template, zero where that is not known.

@@ -14,8 +14,21 @@ use super::error::Error;
 
 /// Binds of one container, at most.
 pub(super) const BINDS_MAX: usize = 64;
-/// Of JDKs with settings of their own, that functions see.
-const JDKS_MAX: usize = 8;
+/// Where programs and libraries are.
+const PROGRAMS: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
+/// What they look up when they begin, and certificates; all of it for everybody to read.
+const SETTINGS: [&str; 8] = [
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/locale.alias",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/pki/ca-trust/extracted",
+];
+/// Of JDKs and Pythons with settings of their own, that functions see.
+const RUNTIMES_MAX: usize = 12;
 /// The least room of `/tmp`: a page for each of a few files.
 const TMP_BYTES_MIN: u64 = 64 << 10;
 /// The root holds nothing but places for mounts.
@@ -50,6 +63,8 @@ impl Bind {
 pub struct Rootfs {
     /// What it sees of the host.
     pub read_only: Vec<Bind>,
+    /// Symbolic links, and what they say.
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// Empty folders, in which something can be put later
     /// ([`Container::attach`](super::Container::attach)).
     pub places: Vec<PathBuf>,
@@ -62,28 +77,41 @@ pub struct Rootfs {
 }
 
 impl Rootfs {
-    /// The host's programs and libraries, those of its package manager, and
-    /// 16 MiB of `/tmp`.
+    /// The host's programs and libraries, those of its package manager, what they look
+    /// up when they begin, whom TLS trusts, and 16 MiB of `/tmp`.
     pub fn host_programs() -> Self {
-        let folders = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"];
-        let here = folders.into_iter().map(PathBuf::from).filter(|path| path.exists());
-        // Some systems keep a part of each JDK there.
-        let settings = std::fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_jdk = |path: &PathBuf| {
+        let mut rootfs = Self { tmp_bytes: 16 << 20, ..Self::default() };
+        for folder in PROGRAMS.iter().map(Path::new) {
+            match fs::read_link(folder) {
+                // What leads to a folder that is seen leads there inside as well: a
+                // mount less, and files have the names that they have outside.
+                Ok(target) if Path::new("/").join(&target).starts_with("/usr") && is_plain_link(&target) => {
+                    rootfs.links.push((folder.to_owned(), target));
+                }
+                _ if folder.exists() => rootfs.read_only.push(Bind::same(folder)),
+                _ => {}
+            }
+        }
+        let settings = SETTINGS.iter().map(PathBuf::from).filter(|path| path.exists());
+        // Some systems keep a part of each JDK there, and of each Python.
+        let listed = fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_wanted = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.starts_with("java-") && path.is_dir()
+            (name.starts_with("java-") || name.starts_with("python3")) && path.is_dir()
         };
-        let jdks = settings.filter(is_jdk).take(JDKS_MAX);
-        Self { read_only: here.chain(jdks).map(Bind::same).collect(), tmp_bytes: 16 << 20, ..Self::default() }
+        let runtimes = listed.filter(is_wanted).take(RUNTIMES_MAX);
+        rootfs.read_only.extend(settings.chain(runtimes).map(Bind::same));
+        rootfs
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let mounts = self.read_only.len() + self.places.len();
+        let mounts = self.read_only.len() + self.places.len() + self.links.len();
         if mounts > BINDS_MAX {
             return Err(Error::Invalid(format!("{mounts} binds and places; at most {BINDS_MAX}")));
         }
         let guests = self.read_only.iter().map(|bind| &bind.guest);
-        match guests.chain(&self.places).find(|guest| !is_plain(guest)) {
+        let links = self.links.iter().map(|(place, _)| place);
+        match guests.chain(&self.places).chain(links).find(|guest| !is_plain(guest)) {
             Some(guest) => Err(Error::Invalid(format!(
                 "{} is not a place for a bind: it must be absolute and plain, outside of /proc, /dev and /tmp",
                 guest.display()
@@ -96,6 +124,11 @@ impl Rootfs {
         let bytes = self.tmp_bytes.max(TMP_BYTES_MIN);
         (bytes, (bytes / 4096).clamp(64, 1 << 16))
     }
+}
+
+/// Whether it says a way down only, from the root or from where it is.
+fn is_plain_link(target: &Path) -> bool {
+    target.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
 fn is_plain(guest: &Path) -> bool {
@@ -142,6 +175,9 @@ pub(super) fn enter(rootfs: &Rootfs, weakness: Weakness) -> io::Result<()> {
     linux::change_directory(root.as_fd())?;
     for (copy, bind) in &binds {
         place(copy, &bind.host, &relative(&bind.guest))?;
+    }
+    for (link, target) in &rootfs.links {
+        symlink(target, relative(link)).map_err(at("link", link))?;
     }
     for empty in &rootfs.places {
         let empty = relative(empty);
@@ -261,6 +297,26 @@ mod tests {
             assert!(!is_refused(guest), "{guest}");
         }
         assert!(Rootfs { read_only: vec![Bind::same("/usr"); 65], ..Rootfs::default() }.check().is_err());
+    }
+
+    #[test]
+    fn what_leads_to_programs_is_a_link_as_on_the_host() {
+        let rootfs = Rootfs::host_programs();
+        rootfs.check().unwrap();
+        for (link, target) in &rootfs.links {
+            assert_eq!(&fs::read_link(link).unwrap(), target);
+            assert!(link.canonicalize().unwrap().starts_with("/usr"), "{}", link.display());
+        }
+        let is_there = |path: &Path| {
+            rootfs.read_only.iter().any(|bind| bind.guest == path)
+                || rootfs.links.iter().any(|(link, _)| link == path)
+        };
+        assert!(PROGRAMS.iter().map(Path::new).filter(|path| path.exists()).all(is_there));
+        assert!(is_plain_link(Path::new("usr/lib")) && is_plain_link(Path::new("/usr/lib")));
+        assert!(!is_plain_link(Path::new("../usr/lib")) && !is_plain_link(Path::new("./lib")));
+        let private =
+            |bind: &Bind| bind.host.starts_with("/etc/ssl/private") || bind.host == Path::new("/etc");
+        assert!(!rootfs.read_only.iter().any(private));
     }
 
     #[test]

@@ -33,6 +33,9 @@ const REALM_USERS: u32 = 1 << 8;
 const REALM_USERS_SHARES: u32 = USERS_OF_HOST / REALM_USERS;
 /// The bits of a number by which such a user is known.
 const USERS_MASK: u32 = 0xf000_0000;
+/// Processes of a realm that has one user, those of all its instances together: the
+/// kernel counts them by the user that made their namespaces.
+const REALM_PROCESSES: u64 = 1 << 12;
 /// The only user of a container with a user namespace, as seen inside.
 const USER_INSIDE: u32 = 60_000;
 /// The capabilities that preparing containers takes: CAP_SYS_ADMIN, to change
@@ -230,7 +233,7 @@ impl Runtime {
     /// [`Error::Unavailable`] if a layer is missing without which there is no
     /// sandbox: namespaces or the filter.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Self>, Error> {
-        let hierarchies = Hierarchies::discover().map_err(Error::kernel("look for control groups"))?;
+        let hierarchies = Hierarchies::claim().map_err(Error::kernel("look for control groups"))?;
         let abilities = Abilities::with(&hierarchies);
         if let Some(missing) = abilities.layers().into_iter().find(|layer| !layer.holds && !layer.is_optional)
         {
@@ -283,32 +286,32 @@ impl Runtime {
     /// instances are made.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without the rights of root, else as
-    /// [`prepare`](Self::prepare).
+    /// As [`prepare`](Self::prepare).
     pub(super) fn prepare_realm(
         &self,
         rootfs: &Rootfs,
         bounds: &Bounds,
-        all_bytes: u64,
+        all_bytes: Option<u64>,
     ) -> Result<(Container, Arc<Ground>), Error> {
-        if !self.abilities.is_root {
-            let what = "a template for what functions bring: not root".to_owned();
-            return Err(Error::Unavailable { what, remedy: "start the node as root" });
-        }
         let number = REALMS.fetch_add(1, Ordering::Relaxed);
         let users_first = first_user() | USERS_OF_HOST | ((number % REALM_USERS_SHARES) * REALM_USERS);
         let all = if self.hierarchies.version() == 0 || self.options.weakness.has(Weakness::NO_GROUP) {
             None
         } else {
             let name = format!("{}-{}-realm-{number}", self.options.cgroup_name, std::process::id());
-            let limits = CgroupLimits { memory_bytes: Some(all_bytes), ..CgroupLimits::default() };
+            let limits = CgroupLimits { memory_bytes: all_bytes, ..CgroupLimits::default() };
             let group = Cgroup::create(&self.hierarchies, &name, &limits);
             Some(group.map_err(Error::kernel("make a control group for a realm"))?)
         };
         let below = all.as_ref().map(|all| self.hierarchies.below(all));
         let hierarchies = below.unwrap_or_else(|| self.hierarchies.clone());
-        let ground = Arc::new(Ground { users_first, hierarchies, _all: all });
-        let users = Users::Realm { first: users_first, count: REALM_USERS };
+        let ground = Arc::new(Ground { users_first, hierarchies, _all: all, all_bytes });
+        let users = if self.abilities.is_root {
+            Users::Realm { first: users_first, count: REALM_USERS }
+        } else {
+            let (user, group) = linux::own_user();
+            Users::RealmOfOne { inside: USER_INSIDE, user, group }
+        };
         Ok((self.make(rootfs, bounds, users, Some((&ground, None)))?, ground))
     }
 
@@ -324,8 +327,11 @@ impl Runtime {
     ) -> Result<Container, Error> {
         match realm {
             Some(realm) => {
-                let inside = (realm.ground(), Some(realm.container().pidfd()));
-                self.make(rootfs, bounds, Users::Within, Some(inside))
+                let users = match self.abilities.is_root {
+                    true => Users::Within,
+                    false => Users::OneWithin { inside: USER_INSIDE },
+                };
+                self.make(rootfs, bounds, users, Some((realm.ground(), Some(realm.container()))))
             }
             None => self.prepare(rootfs, bounds),
         }
@@ -336,7 +342,7 @@ impl Runtime {
         rootfs: &Rootfs,
         bounds: &Bounds,
         users: Users,
-        realm: Option<(&Arc<Ground>, Option<BorrowedFd<'_>>)>,
+        realm: Option<(&Arc<Ground>, Option<&Container>)>,
     ) -> Result<Container, Error> {
         rootfs.check()?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -361,7 +367,7 @@ impl Runtime {
         };
         let (control, theirs) = linux::message_pair().map_err(Error::kernel("make a socket"))?;
         let starting = Starting(self.start(theirs)?);
-        let realm = realm.and_then(|(ground, pidfd)| Some((ground, pidfd?)));
+        let realm = realm.and_then(|(ground, container)| Some((ground, container?)));
         let made = starting.follow(&control, &plan, realm)?;
         let shelf = rootfs.shelf.clone();
         Ok(Container::new(made, control, group, confinement, shelf))
@@ -378,7 +384,9 @@ impl Runtime {
         let weakness = self.options.weakness;
         let own = init::namespaces(weakness).without(Namespaces::PID);
         let (namespaces, user, has_user_namespace) = match users {
-            Users::One { inside, .. } => (own.and(Namespaces::USER), inside, true),
+            Users::One { inside, .. } | Users::RealmOfOne { inside, .. } | Users::OneWithin { inside } => {
+                (own.and(Namespaces::USER), inside, true)
+            }
             Users::Realm { first, .. } => (own, first, false),
             // Of its own, so that a limit of processes is not shared.
             Users::Host => (own, first_user() | (number % USERS_OF_HOST), false),
@@ -388,14 +396,28 @@ impl Runtime {
                 (own, first + 1 + number % (REALM_USERS - 1), false)
             }
         };
-        let is_realm = matches!(users, Users::Realm { .. });
+        let is_realm = users.is_realm();
         let filter = if is_realm {
-            let mask = if weakness.has(Weakness::ANY_USER) { 0 } else { USERS_MASK };
-            template_filter(Argument { index: 0, mask, value: USERS_FIRST & mask })
+            let (mask, value) = match users {
+                _ if weakness.has(Weakness::ANY_USER) => (0, 0),
+                Users::RealmOfOne { inside, .. } => (u32::MAX, inside),
+                _ => (USERS_MASK, USERS_FIRST),
+            };
+            let is_trusted = ground.is_some_and(|ground| ground.is_trusted());
+            template_filter(Argument { index: 0, mask, value }, is_trusted)
                 .map_err(Error::kernel("build the filter of a template"))?
         } else {
             self.filter.clone()
         };
+        let mut limits = bounds.of_process(rootfs.quota().0, self.abilities.limits_memory);
+        if is_realm {
+            // What its instances inherit they could not raise. Its own files have a quota.
+            limits.file_bytes = None;
+            limits.data_bytes = limits.data_bytes.and(ground.and_then(|ground| ground.all_bytes));
+            if users.is_one() {
+                limits.processes = limits.processes.map(|most| most.max(REALM_PROCESSES));
+            }
+        }
         Ok(Confinement {
             namespaces,
             has_user_namespace,
@@ -404,7 +426,7 @@ impl Runtime {
             has_fixed_addresses: is_realm,
             user,
             group: user,
-            limits: bounds.of_process(rootfs.quota().0, self.abilities.limits_memory),
+            limits,
             filter,
             weakness,
         })
@@ -434,23 +456,25 @@ impl Starting {
         mut self,
         control: &OwnedFd,
         plan: &[u8],
-        realm: Option<(&Arc<Ground>, BorrowedFd<'_>)>,
+        realm: Option<(&Arc<Ground>, &Container)>,
     ) -> Result<Made, Error> {
         let mut told = Told::default();
-        let pidfd = realm.map(|(_, pidfd)| pidfd);
-        let made = told.converse(control, plan, pidfd.as_slice());
+        let entered = realm.map(|(_, container)| container.doors());
+        let entered: Vec<BorrowedFd<'_>> =
+            entered.iter().flat_map(|all| all.iter()).map(OwnedFd::as_fd).collect();
+        let made = told.converse(control, plan, &entered);
         if made.is_ok() {
             // They have nothing more to do than to end.
             let _ = self.0.wait();
             if let Some(maker) = &told.maker {
                 let _ = linux::wait_process(maker.as_fd(), ANSWER_PATIENCE);
             }
-            let within = realm.map(|(ground, pidfd)| {
-                let realm = pidfd.try_clone_to_owned()?;
-                Ok(Within { realm, doors: std::mem::take(&mut told.doors), _ground: Arc::clone(ground) })
+            let within = realm.map(|(ground, container)| {
+                let realm = container.pidfd().try_clone_to_owned()?;
+                Ok(Within { realm, ground: Arc::clone(ground) })
             });
             let within = within.transpose().map_err(Error::kernel("hold a realm"))?;
-            return Ok(Made { pidfd: told.pid_1.ok_or(Error::Ended)?, within });
+            return Ok(Made { pidfd: told.pid_1.ok_or(Error::Ended)?, doors: told.doors, within });
         }
         // One of them may have failed before another one was told of.
         linux::end_messages(control);

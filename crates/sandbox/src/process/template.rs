@@ -10,7 +10,7 @@
 //!      "interpreter\0version\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
 //!  ? ← "why it cannot fork\0interpreter\0version\0prefix\0another prefix …"
-//!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock),
+//!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock, 2 its own user),
 //!      limits u16, joins u16, doors u16, program u32,
 //!      limits × (resource u32, soft i64, hard i64), the seccomp program;
 //!      descriptors: the channel; the namespaces to enter, that of process numbers
@@ -29,7 +29,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -44,6 +44,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::container::Process;
 use super::language::{Language, Role};
+use super::options::Interpreter;
 use super::place::{Confinement, Place};
 use super::realm::Realm;
 
@@ -57,6 +58,7 @@ const REASON_BYTES_MAX: usize = 4096;
 const STRAYS_MAX: u32 = 1024;
 /// Bits of an order's flags.
 const ORDER_LANDLOCK: u32 = 1;
+const ORDER_ONE_USER: u32 = 2;
 /// A fork takes milliseconds; one that takes this long never ends.
 const FORK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -69,8 +71,8 @@ pub(crate) struct TemplateOptions {
     pub(crate) imports: Vec<String>,
     /// Within which it must have imported everything.
     pub(crate) start_timeout: Duration,
-    /// Whether it may fork into containers here.
-    pub(crate) may_fork: bool,
+    /// Whether it is to fork, or only to tell where it lies and that it would load.
+    pub(crate) is_to_fork: bool,
     /// Where it is started, if not as a child of the node's.
     pub(crate) realm: Option<Arc<Realm>>,
 }
@@ -281,9 +283,9 @@ impl Template {
         let source = source.map_err(|error| format!("no memory for its source: {error}"))?;
         let mut body = match &options.realm {
             Some(realm) => {
-                let (language, packages) = (options.language, realm.packages(options.language));
-                let interpreter = &realm.interpreter().program;
-                let program = language.contained(Role::Template, interpreter, &packages, &options.imports);
+                let (language, interpreter) = (options.language, &realm.interpreter().program);
+                let program =
+                    language.contained(Role::Template, interpreter, realm.packages(), &options.imports);
                 Body::InRealm(realm.run(&program, [other, core, source])?)
             }
             None => {
@@ -296,7 +298,8 @@ impl Template {
         let mut hello = hello.inspect_err(|_| body.end())?;
         if let Some(realm) = &options.realm {
             // Containers see what lies in these folders.
-            hello.prefixes = realm.interpreter().prefixes.clone();
+            let Interpreter { program, prefixes } = realm.interpreter().clone();
+            (hello.interpreter, hello.prefixes) = (program, prefixes);
         }
         let orders = Arc::new(Orders { socket, state: Mutex::default(), changed: Condvar::new() });
         let listening = orders.clone();
@@ -337,7 +340,7 @@ impl Template {
         let mut fds = vec![channel];
         match doors.is_empty() {
             true => fds.extend(place.pidfd()),
-            false => fds.extend(doors),
+            false => fds.extend(doors.iter().map(OwnedFd::as_fd)),
         }
         fds.extend(joins);
         let answer = match linux::send_message(&self.orders.socket, &message, &fds) {
@@ -364,11 +367,11 @@ impl Template {
         self.body.lock().end();
     }
 
-    #[cfg(test)]
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its number, as the node sees it; in a realm it says another one.
+    pub(crate) fn pid(&self) -> io::Result<u32> {
         match &*self.body.lock() {
-            Body::Child(child) => child.id(),
-            Body::InRealm(_) => 0,
+            Body::Child(child) => Ok(child.id()),
+            Body::InRealm(process) => linux::process_number(process.pidfd()),
         }
     }
 }
@@ -432,26 +435,25 @@ impl Orders {
 }
 
 /// The interpreter, about to become a template. Its addresses are the same at
-/// each start, and it has the core and its source open. Nothing of this node's
-/// own is in its environment and its arguments, not even their length: both
-/// are copied to the heap before anything else is.
+/// each start, and it has the core and its source open, where one in a realm has
+/// them too. Nothing of this node's own is in its environment and its arguments, not
+/// even their length: both are copied to the heap before anything else is.
 #[expect(clippy::disallowed_methods, reason = "this is where the template's process is started")]
 #[allow(unsafe_code)]
 fn command(options: &TemplateOptions, core: OwnedFd, source: OwnedFd) -> Command {
-    let (language, fd) = (options.language, core.as_raw_fd());
-    let mut command = Command::new(found(&options.interpreter));
-    let role = if options.may_fork { Role::Template } else { Role::Model };
-    command.args(language.arguments(role, fd, source.as_raw_fd(), &options.imports));
-    command.env_clear().envs(language.environment(role, fd, &options.packages));
-    command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: all are single calls of the kernel, which neither allocate nor
-    // take a lock; the closure owns the descriptors, so that they are open there.
+    let role = if options.is_to_fork { Role::Template } else { Role::Model };
+    let program = found(&options.interpreter);
+    let program = options.language.contained(role, &program, &options.packages, &options.imports);
+    let mut command = Command::new(program.path);
+    command.args(program.arguments).env_clear().envs(program.environment);
+    command.current_dir(program.directory).stdout(Stdio::from(core)).stderr(Stdio::from(source));
+    // SAFETY: it is a single call of the kernel, which neither allocates nor takes a
+    // lock.
     unsafe {
-        command.pre_exec(move || {
+        command.pre_exec(|| {
             // Without fixed addresses it serves as well; its digest differs.
             _ = linux::fix_addresses();
-            linux::keep_on_exec(core.as_fd())?;
-            linux::keep_on_exec(source.as_fd())
+            Ok(())
         });
     }
     command
@@ -516,8 +518,9 @@ fn fork_message(id: u64, confinement: &Confinement, joins: usize, doors: usize) 
     message.extend(confinement.setns_flags.to_le_bytes());
     message.extend(confinement.uid.to_le_bytes());
     message.extend(confinement.gid.to_le_bytes());
-    let flags = if confinement.landlock { ORDER_LANDLOCK } else { 0 };
-    message.extend(flags.to_le_bytes());
+    let landlock = if confinement.landlock { ORDER_LANDLOCK } else { 0 };
+    let one_user = if confinement.has_one_user { ORDER_ONE_USER } else { 0 };
+    message.extend((landlock | one_user).to_le_bytes());
     message.extend((confinement.rlimits.len() as u16).to_le_bytes());
     message.extend((joins as u16).to_le_bytes());
     message.extend((doors as u16).to_le_bytes());

@@ -23,6 +23,10 @@ pub(crate) const CASES: &[Case] = &[
     ("a_cold_instance_is_confined_and_replaced", a_cold_instance_is_confined_and_replaced),
 ];
 
+/// Enough for an engine of its own, also where what it might use is counted and not
+/// what it does: without control groups.
+const COLD_BYTES: u64 = 256 << 20;
+
 impl Fixture for World {
     fn sandbox(&self) -> &dyn Sandbox {
         &self.functions
@@ -140,8 +144,8 @@ fn threading(language: Language) -> Packages {
 
 fn contract_where_nothing_can_be_forked(language: Language) {
     let packages = threading(language);
-    let options = packages.imported(language);
-    let world = World::with(options.clone(), Weakness::NONE);
+    let options = FunctionsOptions { usual_memory_bytes: COLD_BYTES, ..packages.imported(language) };
+    let world = World::with(options.clone(), Weakness::NONE).with_memory(COLD_BYTES);
     let why = world.functions.why_cold().unwrap();
     assert!(why.contains("threads"), "{why}");
     contract::check_all(&world);
@@ -160,7 +164,7 @@ fn contract_where_nothing_can_be_forked(language: Language) {
 
 fn a_cold_instance_is_confined_and_replaced(language: Language) {
     let packages = threading(language);
-    let world = World::with(packages.imported(language), Weakness::NONE);
+    let world = World::with(packages.imported(language), Weakness::NONE).with_memory(COLD_BYTES);
     let (status, ending, holding) = match language {
         Language::Python => (
             "def apply(x):\n    return open('/proc/self/status', 'rb').read()\n",

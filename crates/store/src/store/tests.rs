@@ -230,8 +230,7 @@ fn flip(path: &Path, at: usize, bit: u8) {
 
 #[test]
 fn a_flipped_bit_is_reported_and_never_returned() {
-    for (len, place) in [(100, "index.redb"), (3000, "index.redb"), (65_536, "objects"), (300_000, "objects")]
-    {
+    for (len, place) in [(100, ".pack"), (3000, ".pack"), (65_536, "objects"), (300_000, "objects")] {
         let folder = tempdir().unwrap();
         let store = open(folder.path());
         let good = store.put_blob(&bytes(7, 500)).unwrap();

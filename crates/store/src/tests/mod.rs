@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the store as a whole: against a model, killed, empty, on a full disk.
 
+mod collected;
 mod crash;
 mod empty;
+pub(crate) mod faulty;
 mod full_disk;
 mod model;

@@ -74,7 +74,7 @@ fn what_keeps_a_child_from_being_confined_is_told() {
             packages: Vec::new(),
             imports: Vec::new(),
             start_timeout: Duration::from_secs(60),
-            may_fork: true,
+            is_to_fork: true,
             realm: None,
         };
         let nursery = Nursery::new(options).unwrap();

@@ -14,7 +14,7 @@ fn options(imports: &[&str]) -> TemplateOptions {
         packages: Vec::new(),
         imports: imports.iter().map(|&name| name.to_owned()).collect(),
         start_timeout: Duration::from_secs(60),
-        may_fork: true,
+        is_to_fork: true,
         realm: None,
     }
 }
@@ -70,11 +70,11 @@ fn one_that_says_nothing_is_not_waited_for() {
 fn one_that_was_given_up_is_replaced() {
     let nursery = Nursery::new(options(&[])).unwrap();
     let template = nursery.template().unwrap();
-    let pid = template.pid();
+    let pid = template.pid().unwrap();
     template.give_up();
     assert!(!template.is_alive());
     let next = nursery.template().unwrap();
-    assert_ne!(next.pid(), pid);
+    assert_ne!(next.pid().unwrap(), pid);
     let (own, other) = UnixStream::pair().unwrap();
     let watch = Watch::new(own);
     assert!(template.fork(other.as_fd(), &Nowhere, &watch).is_err());
@@ -149,7 +149,7 @@ fn the_heap_is_in_huge_pages_where_there_are_any() {
         eprintln!("skipped: no huge pages: {}", io::Error::from_raw_os_error(-count));
         return;
     }
-    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", template.pid())).unwrap();
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", template.pid().unwrap())).unwrap();
     let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
     let kib: i32 = line.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(count >= 5 && kib >= count * 2048, "{count} pages, {kib} KiB");

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `POST /v1/collect`: takes away what nobody needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use store::{Collection, Error};
+
+use crate::body::{blocking, json};
+use crate::problem::Problem;
+use crate::router::Shared;
+
+/// For how long what nobody names is kept, unless told.
+const KEPT_S: u64 = 24 * 3600;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    kept_s: Option<u64>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Told {
+    dry_run: bool,
+    objects: u64,
+    bytes: u64,
+    relations: u64,
+    kept_objects: u64,
+    kept_bytes: u64,
+    freed_bytes: u64,
+}
+
+pub(crate) async fn collect(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Told>, Problem> {
+    let wish: Wish = json(&shared, &headers, body).await?;
+    let kept = Duration::from_secs(wish.kept_s.unwrap_or(KEPT_S));
+    if kept < Collection::KEPT_MIN {
+        let least = Collection::KEPT_MIN.as_secs();
+        let detail = format!("kept_s is {}, and at least {least}: uploads take a while", kept.as_secs());
+        return Err(Problem::bad_request("bad-collection", detail));
+    }
+    let dry_run = wish.dry_run;
+    let collected = blocking(move || shared.backend.collect(Collection { kept, is_trial: dry_run })).await?;
+    let store::Collected { objects, bytes, relations, kept_objects, kept_bytes, freed_bytes } = collected
+        .map_err(|error| match error {
+            Error::Collecting => {
+                let title = "A collection is under way";
+                Problem::new(StatusCode::CONFLICT, "collecting", title, "store", error.to_string())
+                    .suggest("wait for its end; the node's log tells it")
+            }
+            error => Problem::store(&error),
+        })?;
+    Ok(Json(Told { dry_run, objects, bytes, relations, kept_objects, kept_bytes, freed_bytes }))
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Collections of a node with a disk: when somebody asks for one, and every few
+//! hours.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use serde::Deserialize;
+use store::{Collected, Collection, Store};
+
+use crate::requests::Requests;
+
+/// When collections happen by themselves, and what they leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Schedule {
+    /// Seconds between two of them; 0: never.
+    pub every_s: u64,
+    /// What nobody names is kept for so many seconds, 3,600 at least.
+    pub kept_s: u64,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self { every_s: 6 * 3600, kept_s: 24 * 3600 }
+    }
+}
+
+impl Schedule {
+    /// What is wrong with it.
+    pub(crate) fn check(self) -> Result<(), String> {
+        let least = Collection::KEPT_MIN.as_secs();
+        match self.kept_s >= least {
+            true => Ok(()),
+            false => Err(format!("kept_s is {}, and at least {least}: uploads take a while", self.kept_s)),
+        }
+    }
+
+    /// The first comes sooner: a node may have been started for it.
+    fn first(self) -> Duration {
+        Duration::from_secs(self.every_s / 8)
+    }
+}
+
+/// Who collects.
+pub(crate) struct Collecting {
+    store: Arc<Store>,
+    requests: Arc<Requests>,
+    schedule: Schedule,
+    is_closed: Mutex<bool>,
+    closed: Condvar,
+}
+
+impl Collecting {
+    pub(crate) fn new(store: Arc<Store>, requests: Arc<Requests>, schedule: Schedule) -> Self {
+        Self { store, requests, schedule, is_closed: Mutex::new(false), closed: Condvar::new() }
+    }
+
+    /// Takes away what nobody needs.
+    pub(crate) fn collect(&self, collection: Collection) -> Result<Collected, store::Error> {
+        let begun = Instant::now();
+        let under_way = || self.requests.under_way().iter().map(|request| request.goal()).collect();
+        let collected = self.store.collect(collection, &under_way)?;
+        if !collection.is_trial {
+            let Collected { objects, bytes, freed_bytes, kept_objects, .. } = collected;
+            let ms = begun.elapsed().as_millis() as u64;
+            tracing::info!(objects, bytes, freed_bytes, kept_objects, ms, "collected what nobody needs");
+        }
+        Ok(collected)
+    }
+
+    /// The thread that does so every few hours, if any.
+    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<Option<JoinHandle<()>>> {
+        if self.schedule.every_s == 0 {
+            return Ok(None);
+        }
+        let collecting = Arc::clone(self);
+        crate::workers::spawn("sinew-collect".to_owned(), move || collecting.run()).map(Some)
+    }
+
+    fn run(&self) {
+        let collection = Collection { kept: Duration::from_secs(self.schedule.kept_s), is_trial: false };
+        let mut wait = self.schedule.first();
+        loop {
+            let mut is_closed = self.is_closed.lock();
+            let due = Instant::now() + wait;
+            while !*is_closed && !self.closed.wait_until(&mut is_closed, due).timed_out() {}
+            if *is_closed {
+                return;
+            }
+            drop(is_closed);
+            match self.collect(collection) {
+                // Somebody has asked for one.
+                Ok(_) | Err(store::Error::Collecting) => {}
+                Err(error) => tracing::warn!(%error, "nothing was collected; it is tried again"),
+            }
+            wait = Duration::from_secs(self.schedule.every_s);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        *self.is_closed.lock() = true;
+        self.closed.notify_all();
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gives back the room of what nobody needs, while the store works.
+//!
+//! Needed is what a label names, what a request under way names, what was put or
+//! made a short while ago, what is in memory only, and results that somebody has
+//! asked for since the last collection; and everything that any of these names,
+//! however deep, through handles of every kind.
+//!
+//! It goes in four steps. *Mark* walks all that is needed, beside everybody else.
+//! *Forget* takes away relations that lead to what is not. *Sentence*, alone: what
+//! has become needed meanwhile is marked too, and from then on the rest is gone for
+//! everybody at once. *Sweep* takes it away pack by pack; a pack of which little is
+//! left is written anew. A crash at any moment loses nothing that is needed: objects
+//! are taken away only after the relations that lead to them, and packs only after
+//! what was moved out of them is synced.
+
+mod marker;
+mod marks;
+mod sweep;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use objects::Handle;
+
+use crate::disk::Disk;
+use crate::index::Batch;
+use crate::memory::DURABLE;
+use crate::packs::now;
+use crate::{Error, Store};
+use marker::Marker;
+use marks::Marks;
+pub(crate) use marks::Sentence;
+
+/// Relations that are forgotten in one transaction.
+const FORGOTTEN_MAX: usize = 16 << 10;
+
+/// What a collection is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection {
+    /// What was put or made since then stays, named or not. Not less than
+    /// [`Collection::KEPT_MIN`], or uploads under way lose what nothing names yet.
+    pub kept: Duration,
+    /// Only says what would go.
+    pub is_trial: bool,
+}
+
+impl Collection {
+    /// The least time for which what nobody names stays.
+    pub const KEPT_MIN: Duration = Duration::from_secs(3600);
+}
+
+/// What a collection found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Objects that went, or would go.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Remembered results that led to them.
+    pub relations: u64,
+    /// Objects on disk that stay.
+    pub kept_objects: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Bytes by which files have become fewer: less than `bytes` where packs are still
+    /// worth keeping, more where others were written anew.
+    pub freed_bytes: u64,
+}
+
+impl Store {
+    /// Takes away what is not needed and older than said. `under_way` names what
+    /// requests need; it is asked more than once. Without a disk, see
+    /// [`Store::reclaim`]: then this does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Collecting`] if a collection is under way; those of reading and
+    /// writing. What is needed is there in any case.
+    pub fn collect(
+        &self,
+        collection: Collection,
+        under_way: &dyn Fn() -> Vec<Handle>,
+    ) -> Result<Collected, Error> {
+        let Some(disk) = self.disk() else { return Ok(Collected::default()) };
+        let _one = disk.collecting.try_lock().ok_or(Error::Collecting)?;
+        let before = now().checked_sub(collection.kept).unwrap_or(SystemTime::UNIX_EPOCH);
+        let marks = candidates(disk, before, collection.is_trial)?;
+        if !collection.is_trial {
+            // From now on what is looked at is needed. Relations that wait to be written
+            // are older than that.
+            self.memory.unreference_durable();
+            self.flush_relations()?;
+        }
+        let mut marker = Marker::new(&self.memory, disk, marks);
+        marker.mark(self.relations().used_results(!collection.is_trial))?;
+        // Twice: what has become needed during the first time is little.
+        for _ in 0..2 {
+            self.mark_roots(&mut marker, under_way)?;
+        }
+        if collection.is_trial {
+            return sweep::count(disk, &marker.into_marks().sentence());
+        }
+        let relations = self.forget(disk, &mut marker)?;
+        let sentence = self.pass_sentence(disk, marker, under_way)?;
+        let swept = sweep::sweep(disk, &sentence);
+        disk.sentence(None);
+        let swept = swept?;
+        disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
+        Ok(Collected { relations, ..swept })
+    }
+
+    fn mark_roots(&self, marker: &mut Marker<'_>, under_way: &dyn Fn() -> Vec<Handle>) -> Result<(), Error> {
+        marker.mark(self.labels()?.into_iter().map(|(_, handle)| handle))?;
+        marker.mark(under_way())?;
+        marker.mark_memory()?;
+        marker.mark_young()
+    }
+
+    /// Forgets relations whose results go; says how many.
+    fn forget(&self, disk: &Disk, marker: &mut Marker<'_>) -> Result<u64, Error> {
+        let mut lost = HashSet::new();
+        for result in self.relations().results() {
+            if !lost.contains(&result) && marker.leads_nowhere(result)? {
+                lost.insert(result);
+            }
+        }
+        // Somebody may have been given one of them just now.
+        let (forgotten, needed) = self.relations().forget(&lost);
+        marker.mark(needed)?;
+        let mut rows = Vec::new();
+        disk.index().relations(usize::MAX, |key, record| rows.push((key, record.result)))?;
+        let mut keys = Vec::new();
+        for (key, result) in rows {
+            if marker.leads_nowhere(result)? {
+                keys.push(key);
+            }
+        }
+        for chunk in keys.chunks(FORGOTTEN_MAX) {
+            disk.committer().commit(Batch { forgotten: chunk.to_vec(), ..Batch::default() })?;
+        }
+        Ok(forgotten.max(keys.len() as u64))
+    }
+
+    /// From the end of this on, what is not marked is gone.
+    fn pass_sentence(
+        &self,
+        disk: &Disk,
+        mut marker: Marker<'_>,
+        under_way: &dyn Fn() -> Vec<Handle>,
+    ) -> Result<Arc<Sentence>, Error> {
+        let mut durable = Vec::new();
+        self.memory.visit(|key, state, _| durable.extend((state & DURABLE != 0).then_some(key)));
+        let unneeded = marker.unneeded(durable)?;
+        let _alone = disk.alone();
+        self.mark_roots(&mut marker, under_way)?;
+        for key in marker.unneeded(unneeded)? {
+            self.memory.expel(key);
+        }
+        let sentence = Arc::new(marker.into_marks().sentence());
+        disk.sentence(Some(Arc::clone(&sentence)));
+        Ok(sentence)
+    }
+}
+
+/// What may go for its age. Whatever is written from now on is in other packs.
+fn candidates(disk: &Disk, before: SystemTime, is_trial: bool) -> Result<Marks, Error> {
+    let packs = disk.index().packs();
+    if !is_trial {
+        packs.roll();
+    }
+    let mut large = Vec::new();
+    disk.files().visit(|key, path| {
+        let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        if changed.is_ok_and(|changed| changed < before) {
+            large.push(key);
+        }
+    })?;
+    Ok(Marks::new(&packs.older(before)?, large))
+}
+
+#[cfg(test)]
+mod tests;

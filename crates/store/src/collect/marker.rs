@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds what is needed: everything that some root names, through trees and
+//! handles of any kind.
+
+use std::collections::{BTreeMap, HashSet};
+
+use objects::{Handle, TreeView};
+
+use super::marks::Marks;
+use crate::disk::Disk;
+use crate::files::is_large;
+use crate::memory::{DURABLE, Memory, REFERENCED};
+use crate::packs::{Found, Records};
+use crate::{Error, Object};
+
+/// A walk over all roots, that may be gone on with when there are more.
+pub(super) struct Marker<'a> {
+    memory: &'a Memory,
+    disk: &'a Disk,
+    marks: Marks,
+    /// What was walked and has no mark of its own: it is in memory, or young.
+    seen: HashSet<Handle>,
+    /// How far young packs were looked at, in bytes.
+    scanned: BTreeMap<u32, u64>,
+}
+
+impl<'a> Marker<'a> {
+    pub(super) fn new(memory: &'a Memory, disk: &'a Disk, marks: Marks) -> Self {
+        Self { memory, disk, marks, seen: HashSet::new(), scanned: BTreeMap::new() }
+    }
+
+    pub(super) fn into_marks(self) -> Marks {
+        self.marks
+    }
+
+    /// Marks what these name.
+    pub(super) fn mark(&mut self, roots: impl IntoIterator<Item = Handle>) -> Result<(), Error> {
+        // Trees whose entries are being walked: they nest as deep as users like.
+        let mut stack: Vec<(Object, usize)> = Vec::new();
+        for root in roots {
+            stack.extend(self.enter(root)?.map(|tree| (tree, 0)));
+            while let Some((tree, next)) = stack.last_mut() {
+                let entry = tree.as_tree().get(*next);
+                *next += 1;
+                match entry {
+                    Some(entry) => stack.extend(self.enter(entry)?.map(|tree| (tree, 0))),
+                    None => _ = stack.pop(),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks one object. A tree, if its entries are not marked yet.
+    fn enter(&mut self, handle: Handle) -> Result<Option<Object>, Error> {
+        if handle.literal_bytes().is_some() {
+            return Ok(None);
+        }
+        let key = handle.plain_tree();
+        let in_memory = self.memory.peek(key).map(|(object, _)| object);
+        if in_memory.is_some() && !self.seen.insert(key) {
+            return Ok(None);
+        }
+        let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+        let is_news = self.marks.mark(key, spot);
+        if !key.names_tree() {
+            return Ok(None);
+        }
+        if in_memory.is_some() {
+            return Ok(in_memory);
+        }
+        // The entries of what is young are roots ([`Marker::mark_young`]).
+        if is_news { self.read(key) } else { Ok(None) }
+    }
+
+    fn read(&self, key: Handle) -> Result<Option<Object>, Error> {
+        match self.disk.read(key) {
+            // It was counted and moved aside; whoever asks for it is told.
+            Err(Error::Corrupt { .. }) => Ok(None),
+            read => read,
+        }
+    }
+
+    /// Marks what is in memory and on no disk, or in somebody's hands, or was looked
+    /// at since the collection began.
+    pub(super) fn mark_memory(&mut self) -> Result<(), Error> {
+        let mut roots = Vec::new();
+        self.memory.visit(|key, state, is_held| {
+            let is_needed = state & DURABLE == 0 || state & REFERENCED != 0 || is_held;
+            if is_needed && !self.seen.contains(&key) {
+                roots.push(key);
+            }
+        });
+        self.mark(roots)
+    }
+
+    /// Marks what is named by what was written a short while ago, also since this
+    /// was last called.
+    pub(super) fn mark_young(&mut self) -> Result<(), Error> {
+        for number in self.disk.index().packs().numbers() {
+            if self.marks.covers(number) {
+                continue;
+            }
+            let Some(pack) = self.disk.index().packs().all(number)? else { continue };
+            let mut records = Records::new(&pack, self.scanned.get(&number).copied().unwrap_or_default());
+            let trees = records.by_ref().filter(|record| record.key.names_tree());
+            for tree in trees.filter(Found::is_sound) {
+                self.mark(TreeView::from_checked(tree.bytes).iter())?;
+            }
+            self.scanned.insert(number, records.at());
+        }
+        let mut large = Vec::new();
+        self.disk.files().visit(|key, _| {
+            if key.names_tree() && !self.marks.covers_large(key) && !self.seen.contains(&key) {
+                large.push(key);
+            }
+        })?;
+        for key in large {
+            self.seen.insert(key);
+            if let Some(tree) = self.read(key)? {
+                self.mark(tree.as_tree().iter())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a result is on disk and not needed by anybody, or nowhere.
+    pub(super) fn leads_nowhere(&self, result: Handle) -> Result<bool, Error> {
+        let key = result.plain_tree();
+        if key.literal_bytes().is_some() {
+            return Ok(false);
+        }
+        if self.memory.state(key).is_some_and(|state| state & DURABLE == 0) {
+            return Ok(false);
+        }
+        let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+        Ok(self.marks.is_unmarked(key, spot) || !self.disk.contains(key)?)
+    }
+
+    /// Those of these objects that are not needed.
+    pub(super) fn unneeded(&self, keys: Vec<Handle>) -> Result<Vec<Handle>, Error> {
+        let is_unneeded = |key: &Handle| {
+            let spot = if is_large(*key) { None } else { self.disk.index().spot(*key)? };
+            Ok(self.marks.is_unmarked(*key, spot))
+        };
+        keys.into_iter().filter_map(|key| is_unneeded(&key).map(|is| is.then_some(key)).transpose()).collect()
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Takes away what goes: rows of the index, files, and packs of which little is
+//! left.
+
+use objects::Handle;
+
+use super::{Collected, Sentence};
+use crate::disk::Disk;
+use crate::files::object_len;
+use crate::index::Batch;
+use crate::packs::{Found, PACK_BYTES, Records, Spot, span};
+use crate::{Error, Object};
+
+/// Records that are looked up together.
+const CHUNK: usize = 4096;
+/// What is moved out of packs is written in pieces of so many bytes.
+const MOVED_BYTES: usize = 8 << 20;
+/// Large files that are removed while nobody relies on anything.
+const LARGE_AT_ONCE: usize = 64;
+/// A pack with less than so many hundredths of its bytes in use is written anew.
+const USED_MIN_PERCENT: u64 = 60;
+/// So many packs that are small, an eighth of what one may have, become one.
+const SMALL_PACKS: usize = 8;
+const SMALL_BYTES: u64 = PACK_BYTES / 8;
+
+/// What of a pack's objects stays and goes.
+#[derive(Default)]
+struct Contents {
+    dead: u64,
+    dead_bytes: u64,
+    /// The units of those that stay: there may be millions.
+    live: Vec<u32>,
+    live_bytes: u64,
+    /// What their records take of the pack.
+    live_span: u64,
+}
+
+/// Only counts.
+pub(super) fn count(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error> {
+    let mut collected = Collected::default();
+    for number in disk.index().packs().numbers() {
+        if let Some(pack) = disk.index().packs().all(number)? {
+            collected.add(&contents(disk, sentence, number, &pack, |_| Ok(()))?);
+        }
+    }
+    disk.files().visit(|key, _| collected.add_large(key, sentence.takes(key, None)))?;
+    Ok(collected)
+}
+
+/// Takes away what the sentence takes, and counts.
+pub(super) fn sweep(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error> {
+    let mut collected = Collected::default();
+    let packs = disk.index().packs();
+    let swept = sentence.packs();
+    // Before anything is moved into them.
+    for number in packs.numbers().into_iter().filter(|number| !swept.contains(number)) {
+        if let Some(pack) = packs.all(number)? {
+            collected.add(&contents(disk, sentence, number, &pack, |_| Ok(()))?);
+        }
+    }
+    let mut small = Vec::new();
+    for &number in &swept {
+        let Some(pack) = packs.all(number)? else { continue };
+        let bury = |dead| disk.committer().commit(Batch { dead, ..Batch::default() }).map(drop);
+        let contents = contents(disk, sentence, number, &pack, bury)?;
+        collected.add(&contents);
+        let len = pack.len() as u64;
+        if contents.live_span * 100 < len * USED_MIN_PERCENT {
+            collected.freed_bytes += move_out(disk, number, &pack, &contents.live)?;
+        } else if len < SMALL_BYTES {
+            small.push((number, contents.live));
+        }
+    }
+    if small.len() >= SMALL_PACKS {
+        for (number, live) in small {
+            let Some(pack) = packs.all(number)? else { continue };
+            collected.freed_bytes += move_out(disk, number, &pack, &live)?;
+        }
+    }
+    sweep_large(disk, sentence, &mut collected)?;
+    Ok(collected)
+}
+
+/// The objects whose spots are in this pack. Those that go are handed out.
+fn contents(
+    disk: &Disk,
+    sentence: &Sentence,
+    number: u32,
+    pack: &Object,
+    mut bury: impl FnMut(Vec<(Handle, Spot)>) -> Result<(), Error>,
+) -> Result<Contents, Error> {
+    let mut contents = Contents::default();
+    let mut records = Records::new(pack, 0);
+    loop {
+        let chunk: Vec<Found<'_>> = records.by_ref().take(CHUNK).collect();
+        if chunk.is_empty() {
+            return Ok(contents);
+        }
+        let spots = disk.index().spots(chunk.iter().map(|record| record.key))?;
+        let mut dead = Vec::new();
+        for (record, place) in chunk.iter().zip(spots) {
+            let spot = Spot { pack: number, unit: record.unit };
+            if place != Some(spot) {
+                // Put again since, or moved, or gone already.
+                continue;
+            }
+            if sentence.takes(record.key, Some(spot)) {
+                dead.push((record.key, spot));
+                contents.dead_bytes += object_len(record.key);
+            } else {
+                contents.live.push(record.unit);
+                contents.live_bytes += object_len(record.key);
+                contents.live_span += span(record.key);
+            }
+        }
+        contents.dead += dead.len() as u64;
+        if !dead.is_empty() {
+            bury(dead)?;
+        }
+    }
+}
+
+/// Writes anew what is needed of a pack, and removes it. By how many bytes the
+/// packs have become less.
+fn move_out(disk: &Disk, number: u32, pack: &Object, live: &[u32]) -> Result<u64, Error> {
+    let mut live = live.iter().copied().peekable();
+    let mut batch = Batch::default();
+    let mut moved_bytes = 0;
+    for record in Records::new(pack, 0) {
+        if live.next_if_eq(&record.unit).is_none() {
+            continue;
+        }
+        if !record.is_sound() {
+            // Reading it moves it aside; whoever asks for it next is told.
+            match disk.read(record.key) {
+                Ok(_) | Err(Error::Corrupt { .. }) => continue,
+                Err(error) => return Err(error),
+            }
+        }
+        let spot = Spot { pack: number, unit: record.unit };
+        batch.moved.push((record.key, spot, Object::copy_of(record.bytes)));
+        if batch.bytes() >= MOVED_BYTES {
+            moved_bytes += batch.bytes() as u64;
+            disk.committer().commit(std::mem::take(&mut batch))?;
+        }
+    }
+    moved_bytes += batch.bytes() as u64;
+    disk.committer().commit(batch)?;
+    disk.index().packs().remove(number)?;
+    Ok((pack.len() as u64).saturating_sub(moved_bytes))
+}
+
+fn sweep_large(disk: &Disk, sentence: &Sentence, collected: &mut Collected) -> Result<(), Error> {
+    loop {
+        let _alone = disk.alone();
+        let keys = sentence.take_large(LARGE_AT_ONCE);
+        if keys.is_empty() {
+            break;
+        }
+        for key in keys {
+            disk.remove_large(key)?;
+            collected.add_large(key, true);
+            collected.freed_bytes += object_len(key);
+        }
+    }
+    disk.files().visit(|key, _| collected.add_large(key, false))
+}
+
+impl Collected {
+    fn add(&mut self, contents: &Contents) {
+        self.objects += contents.dead;
+        self.bytes += contents.dead_bytes;
+        self.kept_objects += contents.live.len() as u64;
+        self.kept_bytes += contents.live_bytes;
+    }
+
+    fn add_large(&mut self, key: Handle, goes: bool) {
+        let (objects, bytes) = match goes {
+            true => (&mut self.objects, &mut self.bytes),
+            false => (&mut self.kept_objects, &mut self.kept_bytes),
+        };
+        *objects += 1;
+        *bytes += object_len(key);
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where packs are: numbered files in a folder, or what a test puts in its place.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use linux::Mapping;
+
+use crate::Object;
+
+/// A folder of packs.
+pub(crate) trait Medium: fmt::Debug + Send + Sync {
+    /// The numbers of all packs, in any order.
+    fn list(&self) -> io::Result<Vec<u32>>;
+    /// A new, empty pack whose name is synced.
+    fn create(&self, number: u32) -> io::Result<Arc<dyn Pack>>;
+    /// A pack that is there.
+    fn open(&self, number: u32) -> io::Result<Arc<dyn Pack>>;
+    /// Takes a pack away. Who has it open can read it still.
+    fn remove(&self, number: u32) -> io::Result<()>;
+}
+
+/// The bytes of one pack.
+pub(crate) trait Pack: fmt::Debug + Send + Sync {
+    fn len(&self) -> io::Result<u64>;
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+    /// When it was last written to.
+    fn changed(&self) -> io::Result<SystemTime>;
+    /// Its first `len` bytes, to look at all of them.
+    fn all(&self, len: u64) -> io::Result<Object>;
+}
+
+/// A folder of the file system.
+#[derive(Debug)]
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    fn path(&self, number: u32) -> PathBuf {
+        self.0.join(format!("{number:010}.pack"))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.0)?.sync_all()
+    }
+}
+
+impl Medium for Folder {
+    fn list(&self) -> io::Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let name = entry?.file_name();
+            let number: Option<u32> = name.to_str().and_then(|name| name.strip_suffix(".pack")?.parse().ok());
+            numbers.extend(number);
+        }
+        Ok(numbers)
+    }
+
+    fn create(&self, number: u32) -> io::Result<Arc<dyn Pack>> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(self.path(number))?;
+        self.sync()?;
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, number: u32) -> io::Result<Arc<dyn Pack>> {
+        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.path(number))?))
+    }
+
+    fn remove(&self, number: u32) -> io::Result<()> {
+        fs::remove_file(self.path(number))
+    }
+}
+
+impl Pack for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, bytes, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn changed(&self) -> io::Result<SystemTime> {
+        self.metadata()?.modified()
+    }
+
+    fn all(&self, len: u64) -> io::Result<Object> {
+        Ok(Object::mapped(Mapping::map(self, 0, len as usize)?))
+    }
+}
