@@ -22,6 +22,7 @@ mod invoke;
 mod ray;
 mod relay;
 mod soak;
+mod storing;
 mod warm;
 
 use figures::Report;
@@ -29,7 +30,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 12] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -41,6 +42,7 @@ const BENCHES: [Bench; 11] = [
     ("call", call::run),
     ("loop", dev_loop::run),
     ("soak", soak::run),
+    ("store", storing::run),
 ];
 
 // As `sinew` does.
@@ -60,6 +62,9 @@ fn main() -> anyhow::Result<()> {
     let json = arguments.iter().any(|argument| argument == "--json");
     if arguments.first().is_some_and(|name| name == "invoke-child") {
         return invoke::child();
+    }
+    if arguments.first().is_some_and(|name| name == "store-child") {
+        return storing::child();
     }
     if arguments.first().is_some_and(|name| name == "invoke-loop") {
         return invoke::profile();

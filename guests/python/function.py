@@ -25,6 +25,10 @@ RESULT_BYTES_MAX = 64 << 20
 # Of a response that is sent in pieces, and of one piece; the first has the head.
 STREAM_BYTES_MAX = 1 << 30
 PIECE_BYTES_MAX = 64 << 10
+# What has come of a response is kept for so many turns of the event loop, or until it is longer than this:
+# less than may be sent before anybody takes it.
+TURNS_AT_ONCE = 16
+KEPT_BYTES_MAX = 128 << 10
 NAMES_SHOWN_MAX = 8
 DEPTH_MAX = 200
 STACK_FRAMES_MAX = 16
@@ -569,8 +573,10 @@ class Exchange:
         self.received = False
         # Whether more of the request's body is still to come.
         self.comes_later = comes_later
-        # Whether the response is sent in pieces; before that it is kept.
-        self.streams = False
+        # Whether the response is sent in pieces; before that it is kept, for so many turns so far.
+        self.streams, self.turns = False, None
+        # What there was no room for, and whether the call is over, for whoever comes late.
+        self.unsent, self.is_over = b"", False
 
     async def run(self):
         try:
@@ -580,6 +586,8 @@ class Exchange:
                 raise
             # The application has answered for its error; servers only log it.
             self.tell(users_part(error))
+        finally:
+            self.is_over = True
         if not self.finished.is_set():
             raise RuntimeError("the application returned without sending a whole response")
 
@@ -622,23 +630,52 @@ class Exchange:
             most = STREAM_BYTES_MAX if has_more or self.streams else RESULT_BYTES_MAX
             if self.size > most:
                 raise ValueError(f"the response is longer than {most} bytes")
-            if not (has_more or self.streams):
-                self.pieces.append(piece)
-            elif self.streams:
+            if self.streams:
                 await self.stream(piece)
             else:
-                head = framed(self.status, self.headers)
-                if len(head) > PIECE_BYTES_MAX:
-                    raise ValueError(f"the headers have {len(head)} bytes; a stream's have at most {PIECE_BYTES_MAX}")
-                self.streams = True
-                await self.stream(head + piece)
+                self.pieces.append(piece)
+                if has_more:
+                    await self.keep()
             if not has_more:
                 self.finished.set()
+
+    async def keep(self):
+        """Keeps what has come of the response, in case that the rest is there at once, as middleware sends it."""
+        import asyncio
+
+        head = framed(self.status, self.headers)
+        if len(head) > PIECE_BYTES_MAX:
+            raise ValueError(f"the headers have {len(head)} bytes; a stream's have at most {PIECE_BYTES_MAX}")
+        if self.size > KEPT_BYTES_MAX:
+            self.streams = True
+            await self.stream(b"".join((head, *self.pieces)))
+        elif self.turns is None:
+            self.turns = 0
+            asyncio.get_running_loop().call_soon(self.take_a_turn, asyncio.get_running_loop())
+
+    def take_a_turn(self, loop):
+        """Sends what was kept, if the rest has to be waited for."""
+        if self.streams or self.is_over or self.finished.is_set():
+            return
+        self.turns += 1
+        if self.turns < TURNS_AT_ONCE:
+            return loop.call_soon(self.take_a_turn, loop)
+        self.streams = True
+        data = b"".join((framed(self.status, self.headers), *self.pieces))
+        try:
+            # There is room for what is sent first, as a rule.
+            while data and stream(data[:PIECE_BYTES_MAX]):  # noqa: F821 - the template's
+                data = data[PIECE_BYTES_MAX:]
+            self.unsent = data
+        except ConnectionResetError:
+            # Whoever sends more is told.
+            pass
 
     async def stream(self, data):
         """Sends a part of the response, at the pace at which the client takes it."""
         import asyncio
 
+        data, self.unsent = self.unsent + data, b""
         for start in range(0, len(data), PIECE_BYTES_MAX):
             piece = data[start : start + PIECE_BYTES_MAX]
             while not stream(piece):  # noqa: F821 - the template's

@@ -416,16 +416,45 @@ class Asgi(Case):
             self.function("def handler(event): return 1", {"body": "stream"})
 
     STREAM = """
+        import asyncio
+
         async def handler(scope, receive, send):
             assert scope["type"] == "http"
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             for piece in PIECES:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
             await send({"type": "http.response.body"})
         """
 
-    def streaming(self, pieces, headers=()):
-        return self.function(f"PIECES, HEADERS = {pieces}, {headers!r}\n" + textwrap.dedent(self.STREAM))
+    def streaming(self, pieces, headers=(), turns=20):
+        named = f"PIECES, HEADERS, TURNS = {pieces}, {headers!r}, {turns}\n"
+        return self.function(named + textwrap.dedent(self.STREAM))
+
+    def test_what_is_there_at_once_is_one_answer(self):
+        # As middleware sends it: a task of its own makes the pieces, and a last one is empty.
+        for turns in (0, 1, 4):
+            function = self.streaming('[b"one", b"two"]', turns=turns)
+            self.assertEqual((function(), function.sent), ("onetwo", []), turns)
+
+    def test_what_is_left_of_a_call_is_not_sent_for_the_next_one(self):
+        function = self.function("""
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                if scope["path"] == "/fails":
+                    await send({"type": "http.response.start", "status": 200})
+                    await send({"type": "http.response.body", "body": b"x", "more_body": True})
+                    raise RuntimeError("half way")
+                import asyncio
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                await send({"type": "http.response.start", "status": 200})
+                await send({"type": "http.response.body", "body": b"whole"})
+            """)
+        with self.assertRaisesRegex(RuntimeError, "half way"):
+            function(path="/fails")
+        self.assertEqual((function(), function.sent), ("whole", []))
 
     def test_pieces_are_sent_as_they_come(self):
         function = self.streaming('[b"one", b"", b"two"]')

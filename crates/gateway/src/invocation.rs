@@ -422,7 +422,7 @@ async fn run(
 /// Has a body passed on to the application of this goal.
 fn passing(shared: &Shared, goal: Handle, arriving: Arriving) -> Option<Box<Passing>> {
     let intake = shared.backend.functions()?.intake(goal.thunk()?)?;
-    Some(Box::new(Passing::begin(arriving, intake)))
+    Some(Box::new(Passing::begin(shared, arriving, intake)))
 }
 
 /// What a request consists of, held until it has ended.

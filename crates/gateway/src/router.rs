@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
-    /// Calls whose clients have left, and which end soon.
+    /// Calls whose clients have left, and which end soon; and bodies on their way to calls.
     pub(crate) departed: Mutex<JoinSet<()>>,
     /// Drawn by requests to aliases so far.
     pub(crate) lots: AtomicU64,

@@ -16,7 +16,7 @@ use super::dev::{Dev, call, new};
 use super::functions::is_root;
 
 /// Enough for a slow machine; nothing is measured.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 const PYTHON: &str = "def handler(event, context):\n    name = event['name']\n    told = 'Hello, ' + name\n    return told + '!'\n";
 const NODE: &str = "export const handler = (event) => {\n  const { name } = event;\n  const told = `Hello, ${name}`;\n  return told + '!';\n};\n";

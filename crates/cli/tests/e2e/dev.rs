@@ -13,7 +13,7 @@ use super::functions::is_root;
 use super::{http, signal};
 
 /// Enough for a slow machine; nothing is measured.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A running `sinew dev`, and what it tells.
 pub(super) struct Dev {

@@ -366,6 +366,16 @@ fn who_answers_without_reading_is_heard_and_who_leaves_too() {
         let mut refused =
             upload(&node, function, "refuse", "Content-Length: 1000000\r\nExpect: 100-continue");
         assert!(answer_after_continue(&mut refused).contains("403"), "{function}");
+        // Who sends on hears it as well.
+        let file = home.path().join("long");
+        std::fs::write(&file, vec![0; 12 << 20]).unwrap();
+        let url = format!("http://{}/function/{function}?how=refuse", node.address);
+        for version in ["--http1.1", "--http2-prior-knowledge"] {
+            let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code}", version, "-H", "Expect:", "-T"];
+            let mut curl = Command::new("curl");
+            let sent = curl.args(arguments).arg(&file).args(["-X", "POST", &url]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&sent.stdout), "403", "{function}, {version}");
+        }
         // A client that leaves in the middle.
         let mut left = upload(&node, function, "", "Content-Length: 1000000");
         left.write_all(&[0; 100_000]).unwrap();

@@ -4,20 +4,31 @@
 //! Nothing is read of the client's connection while the function has no room, so
 //! that the slower of the two sets the pace. What goes wrong on the way is the
 //! request's answer, unless the function has begun to give one.
+//!
+//! Who sends on while an answer is there already would not hear it if its
+//! connection was closed at once. So for a little while what comes is thrown away.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::oneshot;
 
 use crate::body::Arriving;
 use crate::functions::Intake;
 use crate::problem::Problem;
+use crate::router::Shared;
+
+/// For so long, and so many bytes, a body is read that nobody wants any more.
+const LINGERING: Duration = Duration::from_secs(5);
+const LINGERING_BYTES: usize = 16 << 20;
 
 /// A body on its way. When this is dropped the function hears that no more comes.
 pub(super) struct Passing {
-    _task: JoinSet<()>,
+    /// Dropped, it tells who reads the body that nobody wants it any more.
+    _wanted: oneshot::Sender<Infallible>,
     progress: Arc<Progress>,
 }
 
@@ -29,15 +40,27 @@ struct Progress {
 
 impl Passing {
     /// Passes a body on, beside everything else. To be called on the event loop.
-    pub(super) fn begin(arriving: Arriving, intake: Box<dyn Intake>) -> Self {
-        let (mut task, progress) = (JoinSet::new(), Arc::<Progress>::default());
+    pub(super) fn begin(shared: &Shared, mut arriving: Arriving, intake: Box<dyn Intake>) -> Self {
+        let progress = Arc::<Progress>::default();
+        let (wanted, unwanted) = oneshot::channel();
         let told = progress.clone();
-        task.spawn(async move {
-            if let Err(problem) = pass(arriving, intake, &told.bytes).await {
-                *told.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
+        let passing = async move {
+            let passed = tokio::select! {
+                passed = pass(&mut arriving, intake, &told.bytes) => Some(passed),
+                _ = unwanted => None,
+            };
+            match passed {
+                Some(Ok(())) => {}
+                Some(Err(problem)) => {
+                    *told.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
+                }
+                None => _ = tokio::time::timeout(LINGERING, throw_away(arriving)).await,
             }
-        });
-        Self { _task: task, progress }
+        };
+        let mut departed = shared.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        while departed.try_join_next().is_some() {}
+        departed.spawn(passing);
+        Self { _wanted: wanted, progress }
     }
 
     /// What was passed on so far.
@@ -51,7 +74,20 @@ impl Passing {
     }
 }
 
-async fn pass(mut arriving: Arriving, mut intake: Box<dyn Intake>, bytes: &AtomicU64) -> Result<(), Problem> {
+async fn throw_away(mut arriving: Arriving) {
+    let mut left = LINGERING_BYTES;
+    while let Ok(Some(piece)) = arriving.next().await
+        && piece.len() < left
+    {
+        left -= piece.len();
+    }
+}
+
+async fn pass(
+    arriving: &mut Arriving,
+    mut intake: Box<dyn Intake>,
+    bytes: &AtomicU64,
+) -> Result<(), Problem> {
     loop {
         poll_fn(|context| intake.poll_room(context)).await;
         let Some(mut piece) = arriving.next().await? else {
