@@ -181,8 +181,6 @@ struct State {
     turns: HashMap<Ticket, Turn>,
     starts: VecDeque<(FunctionId, InstanceId)>,
     stops: VecDeque<InstanceId>,
-    /// Of what threads are making instances, once for each thread.
-    making: Vec<FunctionId>,
     /// Vectors that threads are making or ending.
     under_way: usize,
     /// Instances that may serve several calls, while they serve any.
@@ -258,7 +256,6 @@ impl Fleet {
             due: Vec::new(),
             starts: VecDeque::new(),
             stops: VecDeque::new(),
-            making: Vec::new(),
             under_way: 0,
             unmeasured: BTreeSet::new(),
             is_over: false,

@@ -305,32 +305,6 @@ fn many_are_made_in_vectors() {
 }
 
 #[test]
-fn one_that_takes_long_to_make_holds_up_no_other() {
-    let slow = Behaviour { start: Duration::from_secs(2), ..Behaviour::default() };
-    let world = World::new(options(1000 * MIB), &[slow, Behaviour::default()]);
-    let is_made = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for number in 1..=8 {
-            let (world, is_made) = (&world, &is_made);
-            scope.spawn(move || {
-                let (result, _) = world.call(0, 8, Duration::from_secs(20), None).unwrap();
-                result.unwrap();
-                is_made.store(true, Ordering::SeqCst);
-            });
-            until(|| {
-                world.fleet.report().functions.iter().map(|it| it.stats.counts.arrivals).sum::<u64>()
-                    == number
-            });
-            // Threads take it one by one.
-            std::thread::sleep(5 * MS);
-        }
-        world.good(1);
-        assert!(!is_made.load(Ordering::SeqCst), "it waited for the other's instances");
-    });
-    world.end();
-}
-
-#[test]
 fn draining_refuses_waits_and_kills() {
     let slow = Behaviour { call: Duration::from_secs(60), ..Behaviour::default() };
     let world = World::new(options(10 * MIB), &[slow]);

@@ -6,40 +6,11 @@ use std::time::Instant;
 
 use parking_lot::MutexGuard;
 
-use super::{
-    Bringer, Decision, Error, FleetOptions, FunctionId, InstanceId, Live, Said, Shared, State, Ticket,
-};
+use super::{Bringer, Decision, Error, FunctionId, InstanceId, Live, Said, Shared, State, Ticket};
 use crate::{Origin, SandboxId, Spec};
 
 /// Instances whose memory is measured in one look.
 const MEASURED_AT_ONCE: usize = 64;
-
-impl State {
-    /// The next instances to be made, all of one function: one that takes its time holds
-    /// up no other's. Nor does it hold all threads.
-    fn next_starts(&mut self, options: &FleetOptions) -> Option<(FunctionId, Vec<(FunctionId, InstanceId)>)> {
-        let threads_max = (options.makers / 2).max(1);
-        let has_room = |function| self.making.iter().filter(|it| **it == function).count() < threads_max;
-        let function = self.starts.iter().map(|start| start.0).find(|function| has_room(*function))?;
-        let mut starts = Vec::new();
-        self.starts.retain(|start| {
-            let is_taken = start.0 == function && starts.len() < options.vector_max.max(1);
-            if is_taken {
-                starts.push(*start);
-            }
-            !is_taken
-        });
-        self.making.push(function);
-        Some((function, starts))
-    }
-
-    /// One thread less makes instances of this one.
-    fn made(&mut self, function: FunctionId) {
-        if let Some(at) = self.making.iter().position(|it| *it == function) {
-            self.making.swap_remove(at);
-        }
-    }
-}
 
 impl Shared {
     /// Makes and ends instances until all is over.
@@ -51,11 +22,10 @@ impl Shared {
                 let some = state.stops.len().min(self.options.vector_max.max(1));
                 let stops: Vec<_> = state.stops.drain(..some).collect();
                 self.apart(&mut state, |shared, state| shared.end(state, &stops));
-            } else if let Some((function, starts)) = state.next_starts(&self.options) {
+            } else if !state.starts.is_empty() {
+                let some = state.starts.len().min(self.options.vector_max.max(1));
+                let starts: Vec<_> = state.starts.drain(..some).collect();
                 self.apart(&mut state, |shared, state| shared.make(state, &starts));
-                state.made(function);
-                // What waited for that may be another thread's now.
-                self.work.notify_all();
             } else if state.is_over && state.under_way == 0 {
                 return;
             } else {
