@@ -122,7 +122,7 @@ fn node(home: &Path) -> anyhow::Result<(Child, f64)> {
     let mut command = Command::new(sinew);
     command.args(["up", "-o", "json", "--listen", "off", "--home"]).arg(home);
     let begun = Instant::now();
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
     let took = begun.elapsed().as_secs_f64();
