@@ -18,7 +18,7 @@ use crate::keys::Keys;
 use crate::traces::Collector;
 use objects::{BundleRecord, Failure, Handle, TreeView};
 use queue::Queue;
-use store::{BlobWriter, Collected, Collection, Object, Remembered};
+use store::{BlobWriter, Collected, Object, Remembered};
 
 /// How urgently a request wants cores and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -216,12 +216,13 @@ pub trait Backend: Send + Sync + 'static {
     /// As [`Backend::get`].
     fn renew(&self, handle: Handle) -> Result<bool, store::Error>;
 
-    /// Takes away what nobody needs; see [`store::Store::collect`]. Takes as long as
-    /// reading all trees.
+    /// Takes away what nobody needs, or only tells; see [`store::Store::collect`]. What
+    /// nobody names is kept for this time, or for as long as the node was told. Takes as
+    /// long as reading all trees.
     ///
     /// # Errors
     /// [`store::Error::Collecting`] if one is under way; if the disk fails.
-    fn collect(&self, collection: Collection) -> Result<Collected, store::Error>;
+    fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error>;
 
     /// Begins an evaluation. Never blocks.
     ///

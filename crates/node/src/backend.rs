@@ -13,7 +13,7 @@ use gateway::{
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
 use sandbox::wasm::{Class, Compilation, Origin};
-use store::{BlobWriter, Collected, Collection, Object, Record, Remembered, Rule};
+use store::{BlobWriter, Collected, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
 use crate::reclaimer::full_text;
@@ -68,8 +68,8 @@ impl Backend for NodeBackend {
         self.0.store.renew(handle)
     }
 
-    fn collect(&self, collection: Collection) -> Result<Collected, store::Error> {
-        self.0.collecting.collect(collection)
+    fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
+        self.0.collecting.collect(kept, is_trial)
     }
 
     fn local(&self, handle: Handle) -> Option<Object> {

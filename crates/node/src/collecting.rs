@@ -24,7 +24,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self { every_s: 6 * 3600, kept_s: 24 * 3600 }
+        Self { every_s: 0, kept_s: 24 * 3600 }
     }
 }
 
@@ -58,8 +58,10 @@ impl Collecting {
         Self { store, requests, schedule, is_closed: Mutex::new(false), closed: Condvar::new() }
     }
 
-    /// Takes away what nobody needs.
-    pub(crate) fn collect(&self, collection: Collection) -> Result<Collected, store::Error> {
+    /// Takes away what nobody needs and nobody put for this time, or that of the schedule.
+    pub(crate) fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
+        let kept = kept.unwrap_or_else(|| Duration::from_secs(self.schedule.kept_s));
+        let collection = Collection { kept, is_trial };
         let begun = Instant::now();
         let under_way = || self.requests.under_way().iter().map(|request| request.goal()).collect();
         let collected = self.store.collect(collection, &under_way)?;
@@ -81,7 +83,6 @@ impl Collecting {
     }
 
     fn run(&self) {
-        let collection = Collection { kept: Duration::from_secs(self.schedule.kept_s), is_trial: false };
         let mut wait = self.schedule.first();
         loop {
             let mut is_closed = self.is_closed.lock();
@@ -91,7 +92,7 @@ impl Collecting {
                 return;
             }
             drop(is_closed);
-            match self.collect(collection) {
+            match self.collect(None, false) {
                 // Somebody has asked for one.
                 Ok(_) | Err(store::Error::Collecting) => {}
                 Err(error) => tracing::warn!(%error, "nothing was collected; it is tried again"),

@@ -195,7 +195,7 @@ pub struct Budgets {
     pub pool_bytes: u64,
     /// Instances of functions that are processes, together.
     pub instances_bytes: u64,
-    /// What each worker touches of its heap before it begins.
+    /// What each worker touches of its heap after its first job.
     pub warm_bytes: usize,
     /// Requests queued or running.
     pub requests_max: usize,

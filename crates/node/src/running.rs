@@ -153,10 +153,7 @@ impl Node {
             let scheduler = Arc::clone(&self.scheduler);
             let requests = Arc::clone(&self.requests);
             let warm_bytes = self.budgets.warm_bytes;
-            let body = move || {
-                linux::warm_heap(warm_bytes);
-                workers::work(&scheduler, &mut executor, &requests);
-            };
+            let body = move || workers::work(&scheduler, &mut executor, &requests, warm_bytes);
             self.threads.lock().push(workers::spawn(format!("sinew-worker-{number}"), body)?);
         }
         Ok(())

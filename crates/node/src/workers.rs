@@ -21,12 +21,19 @@ pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::
     std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(body)
 }
 
-/// Runs jobs until the scheduler is closed.
-pub(crate) fn work(scheduler: &Arc<Scheduler>, executor: &mut Executor, requests: &Requests) {
+/// Runs jobs until the scheduler is closed. After the first one it touches so many
+/// bytes of its heap: a node that evaluates nothing needs no memory for it.
+pub(crate) fn work(
+    scheduler: &Arc<Scheduler>,
+    executor: &mut Executor,
+    requests: &Requests,
+    warm_bytes: usize,
+) {
     // A worker that died of a bug would leave claims that nobody ends; a
     // process that died is started again and has lost nothing acknowledged.
     let _guard = AbortOnPanic;
     let mut evaluator = Evaluator::new(Arc::clone(scheduler));
+    let mut is_warm = false;
     while let Some(job) = evaluator.wait_for_job() {
         let request = Arc::clone(job.request());
         executor.begin(&request);
@@ -35,6 +42,10 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, executor: &mut Executor, requests
             Progress::Spent | Progress::SetAside => {}
         }
         executor.end();
+        if !is_warm {
+            linux::warm_heap(warm_bytes);
+            is_warm = true;
+        }
     }
 }
 

@@ -229,6 +229,7 @@ impl Work {
         if objects.is_empty() {
             return Ok(());
         }
+        let _stays = self.disk.stay();
         self.disk.write(&objects, Vec::new())?;
         self.spilled.fetch_add(objects.len() as u64, Ordering::Relaxed);
         self.memory.evict_written(objects);

@@ -101,6 +101,7 @@ impl BlobWriter {
         stream.write(&self.buffer)?;
         let hash = stream.hasher.finalize();
         let handle = Handle::blob_from_hash(hash.as_bytes(), self.len).ok_or(Error::TooLarge)?;
+        let _stays = disk.stay();
         if let Some(object) = disk.adopt(stream.temp, handle)? {
             self.memory.insert_with(handle, DURABLE, || object);
         }

@@ -27,8 +27,7 @@ use objects::Handle;
 
 use crate::disk::Disk;
 use crate::index::Batch;
-use crate::memory::DURABLE;
-use crate::packs::now;
+use crate::memory::{DURABLE, Memory};
 use crate::{Error, Store};
 use marker::Marker;
 use marks::Marks;
@@ -85,16 +84,19 @@ impl Store {
     ) -> Result<Collected, Error> {
         let Some(disk) = self.disk() else { return Ok(Collected::default()) };
         let _one = disk.collecting.try_lock().ok_or(Error::Collecting)?;
-        let before = now().checked_sub(collection.kept).unwrap_or(SystemTime::UNIX_EPOCH);
-        let marks = candidates(disk, before, collection.is_trial)?;
+        let noting = Noting { memory: &self.memory, disk };
         if !collection.is_trial {
-            // From now on what is looked at is needed. Relations that wait to be written
-            // are older than that.
-            self.memory.unreference_durable();
-            self.flush_relations()?;
+            // From now on what is looked at is needed, and what is put again stays.
+            self.memory.forget_touches();
+            disk.note_renewed(true);
+            // Relations that wait to be written are older than that. They may be lost.
+            _ = self.flush_relations();
         }
+        let marks =
+            candidates(disk, disk.before(collection.kept.max(Collection::KEPT_MIN)), collection.is_trial)?;
         let mut marker = Marker::new(&self.memory, disk, marks);
         marker.mark(self.relations().used_results(!collection.is_trial))?;
+        marker.mark_quarantined()?;
         // Twice: what has become needed during the first time is little.
         for _ in 0..2 {
             self.mark_roots(&mut marker, under_way)?;
@@ -104,9 +106,10 @@ impl Store {
         }
         let relations = self.forget(disk, &mut marker)?;
         let sentence = self.pass_sentence(disk, marker, under_way)?;
-        let swept = sweep::sweep(disk, &sentence);
+        drop(noting);
+        // Where this fails, what goes stays gone: a part of it may be.
+        let swept = sweep::sweep(disk, &sentence)?;
         disk.sentence(None);
-        let swept = swept?;
         disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
         Ok(Collected { relations, ..swept })
     }
@@ -150,17 +153,40 @@ impl Store {
         mut marker: Marker<'_>,
         under_way: &dyn Fn() -> Vec<Handle>,
     ) -> Result<Arc<Sentence>, Error> {
-        let mut durable = Vec::new();
-        self.memory.visit(|key, state, _| durable.extend((state & DURABLE != 0).then_some(key)));
-        let unneeded = marker.unneeded(durable)?;
+        let durable = |known: &HashSet<Handle>| {
+            let mut durable = Vec::new();
+            let mut visitor = |key, state, _| {
+                durable.extend((state & DURABLE != 0 && !known.contains(&key)).then_some(key));
+            };
+            self.memory.visit(&mut visitor);
+            durable
+        };
+        let known = durable(&HashSet::new());
+        let unneeded = marker.unneeded(known.clone())?;
+        let known = HashSet::from_iter(known);
         let _alone = disk.alone();
+        marker.mark(disk.note_renewed(false))?;
         self.mark_roots(&mut marker, under_way)?;
+        let unneeded = unneeded.into_iter().chain(durable(&known)).collect();
         for key in marker.unneeded(unneeded)? {
             self.memory.expel(key);
         }
         let sentence = Arc::new(marker.into_marks().sentence());
         disk.sentence(Some(Arc::clone(&sentence)));
         Ok(sentence)
+    }
+}
+
+/// While it lives, it is noted what others look at and put again.
+struct Noting<'a> {
+    memory: &'a Memory,
+    disk: &'a Disk,
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        self.memory.stop_noting();
+        self.disk.note_renewed(false);
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use objects::Handle;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -14,7 +15,7 @@ use crate::collect::Sentence;
 use crate::committer::Committer;
 use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
-use crate::packs::{Folder, Packs, Spot};
+use crate::packs::{FRESH, Folder, Packs, Spot, now};
 use crate::{Error, Object, Record};
 
 /// Large objects whose hash this process has checked; forgotten beyond this.
@@ -31,10 +32,14 @@ pub(crate) struct Disk {
     gate: RwLock<()>,
     /// Held by the one collection.
     pub(crate) collecting: Mutex<()>,
+    /// Large objects that were put again since a collection began, if one has.
+    renewed: Mutex<Option<Vec<Handle>>>,
     /// What a collection takes away: to everybody else it is gone already.
     sentence: RwLock<Option<Arc<Sentence>>>,
     verified: Mutex<HashSet<Handle>>,
     large: Mutex<FilesStats>,
+    /// By both clocks.
+    opened: (SystemTime, Instant),
     reads: AtomicU64,
     corrupt: AtomicU64,
     /// Objects that collections have taken away.
@@ -64,9 +69,11 @@ impl Disk {
             files,
             gate: RwLock::default(),
             collecting: Mutex::default(),
+            renewed: Mutex::default(),
             sentence: RwLock::default(),
             verified: Mutex::default(),
             large: Mutex::new(large),
+            opened: (now(), Instant::now()),
             reads: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
             collected: AtomicU64::new(0),
@@ -89,15 +96,32 @@ impl Disk {
         &self.committer
     }
 
-    /// For as long as it is held, what is there stays there.
+    /// For as long as it is held, what is there stays there. Not to be asked for twice
+    /// by one thread: who waits to be alone comes first.
     pub(crate) fn stay(&self) -> RwLockReadGuard<'_, ()> {
-        // Who stays may ask others who stay.
-        self.gate.read_recursive()
+        self.gate.read()
     }
 
     /// For as long as it is held, nobody relies on anything.
     pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write()
+    }
+
+    /// What was not written since then is older than this. Who puts what is there
+    /// already may have relied on what was written [`FRESH`] before; and a clock that
+    /// went further than time did since this process began tells nothing of it.
+    pub(crate) fn before(&self, age: Duration) -> SystemTime {
+        let (wall, clock) = self.opened;
+        let told = now().duration_since(wall).unwrap_or_default();
+        let skew = told.saturating_sub(clock.elapsed());
+        now().checked_sub(age + FRESH + skew).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// From now on it is noted which large objects are put again; or no more. Those
+    /// that were since the last time.
+    pub(crate) fn note_renewed(&self, notes: bool) -> Vec<Handle> {
+        let notes = notes.then(Vec::new);
+        std::mem::replace(&mut *self.renewed.lock(), notes).unwrap_or_default()
     }
 
     /// From now on what it says is gone; `None`: it is carried out.
@@ -127,13 +151,14 @@ impl Disk {
             return Ok(None);
         }
         if !is_large(key) {
-            let Some(bytes) = self.index.object(key)? else { return Ok(None) };
+            let Some((bytes, spot)) = self.index.object(key)? else { return Ok(None) };
             if hashes_to(&bytes, key) {
                 return Ok(Some(Object::from_vec(bytes)));
             }
             self.corrupt.fetch_add(1, Ordering::Relaxed);
             let path = self.files.quarantine_bytes(key, &bytes)?;
-            self.committer.commit(Batch { removed: vec![key], ..Batch::default() })?;
+            // Somebody may have put it again meanwhile.
+            self.committer.commit(Batch { dead: vec![(key, spot)], ..Batch::default() })?;
             return Err(Error::Corrupt { handle: key, path });
         }
         let Some(object) = self.files.read(key)? else { return Ok(None) };
@@ -161,7 +186,6 @@ impl Disk {
         objects: &[(Handle, Object)],
         relations: Vec<(Handle, Record)>,
     ) -> Result<(), Error> {
-        let _stays = self.stay();
         let (large, small): (Vec<_>, Vec<_>) = objects.iter().partition(|(key, _)| is_large(*key));
         for (key, object) in &large {
             if self.files.contains(*key)? {
@@ -175,8 +199,10 @@ impl Disk {
         self.files.sync_names(large.iter().map(|(key, _)| *key))?;
         let fresh_from = self.index.packs().fresh_from();
         let spots = self.index.spots(small.iter().map(|(key, _)| *key))?;
-        let is_fresh = |spot: &Option<Spot>| spot.is_some_and(|spot| spot.pack >= fresh_from);
-        let stale = small.into_iter().zip(spots).filter(|(_, spot)| !is_fresh(spot));
+        let is_fresh = |key: Handle, spot: Option<Spot>| {
+            spot.is_some_and(|spot| spot.pack >= fresh_from) && !self.is_gone(key, spot)
+        };
+        let stale = small.into_iter().zip(spots).filter(|((key, _), spot)| !is_fresh(*key, *spot));
         let objects: Vec<_> = stale.map(|(object, _)| object.clone()).collect();
         if !objects.is_empty() || !relations.is_empty() {
             self.committer.commit(Batch { objects, relations, ..Batch::default() })?;
@@ -184,17 +210,19 @@ impl Disk {
         Ok(())
     }
 
-    /// A file that is there counts as written now.
+    /// A file that is there counts as written now. For who stays.
     pub(crate) fn renew(&self, key: Handle) -> Result<(), Error> {
+        if let Some(renewed) = &mut *self.renewed.lock() {
+            renewed.push(key);
+        }
         if let Some(sentence) = &*self.sentence.read() {
             sentence.spare(key);
         }
         self.files.renew(key)
     }
 
-    /// Gives a streamed file its name, synced, and maps it.
+    /// Gives a streamed file its name, synced, and maps it. For who stays.
     pub(crate) fn adopt(&self, temp: TempFile, key: Handle) -> Result<Option<Object>, Error> {
-        let _stays = self.stay();
         self.publish(temp, key)?;
         self.files.sync_names(std::iter::once(key))?;
         self.read(key)

@@ -236,6 +236,19 @@ impl Files {
         self.home.join("quarantine").join(name)
     }
 
+    /// The bytes of damaged trees that were moved aside.
+    pub(crate) fn quarantined_trees(&self) -> Result<Vec<Vec<u8>>, Error> {
+        let mut trees = Vec::new();
+        for path in list(&self.home.join("quarantine"))? {
+            let name = path.file_name().and_then(|name| name.to_str()?.split('.').next());
+            let key = name.and_then(|name| name.parse::<Handle>().ok());
+            if key.is_some_and(|key| key.names_tree()) {
+                trees.push(fs::read(&path).map_err(|source| Error::io(&path, source))?);
+            }
+        }
+        Ok(trees)
+    }
+
     /// Counts the files. Looks at every name, so once per process.
     pub(crate) fn scan(&self) -> Result<FilesStats, Error> {
         let mut stats = FilesStats::default();

@@ -45,10 +45,9 @@ pub(crate) struct Batch {
     pub(crate) objects: Vec<(Handle, Object)>,
     pub(crate) relations: Vec<(Handle, Record)>,
     pub(crate) label: Option<(String, Option<Handle>)>,
-    pub(crate) removed: Vec<Handle>,
     /// Objects that are written anew, if they still are at these spots.
     pub(crate) moved: Vec<(Handle, Spot, Object)>,
-    /// Objects that nobody needs, if they still are at these spots.
+    /// Objects that nobody needs, or that are damaged, if they still are at these spots.
     pub(crate) dead: Vec<(Handle, Spot)>,
     /// Keys of relations that lead nowhere any more.
     pub(crate) forgotten: Vec<Handle>,
@@ -62,8 +61,8 @@ impl Batch {
 
     /// Whether it does nothing that the packs would tell again.
     fn only_adds(&self) -> bool {
-        let Self { objects: _, relations, label, removed, moved, dead, forgotten } = self;
-        let takes_nothing = removed.is_empty() && moved.is_empty() && dead.is_empty() && forgotten.is_empty();
+        let Self { objects: _, relations, label, moved, dead, forgotten } = self;
+        let takes_nothing = moved.is_empty() && dead.is_empty() && forgotten.is_empty();
         takes_nothing && relations.is_empty() && label.is_none()
     }
 }

@@ -54,6 +54,10 @@ pub(crate) const PASSING: u8 = 8;
 /// It was put into a store without a disk, which must keep it.
 pub(crate) const STORED: u8 = 16;
 
+/// It was looked at since a collection began ([`Memory::forget_touches`]). Unlike
+/// [`REFERENCED`], the hand leaves it.
+pub(crate) const TOUCHED: u8 = 32;
+
 /// One per store.
 pub(crate) struct Memory {
     shards: Box<[Shard]>,
@@ -64,6 +68,8 @@ pub(crate) struct Memory {
     used_bytes: AtomicI64,
     /// Wakes the background thread; `None` without a disk: nothing can be evicted.
     signal: Option<Arc<Signal>>,
+    /// Touched objects that were evicted since a collection began, if one has.
+    evicted: Mutex<Option<Vec<Handle>>>,
 }
 
 /// Shards lie on cache lines of their own (pairs, for the prefetcher).
@@ -139,6 +145,7 @@ impl Memory {
             report_bytes: report_bytes.clamp(1, REPORT_BYTES_MAX),
             used_bytes: AtomicI64::new(0),
             signal,
+            evicted: Mutex::default(),
         }
     }
 
@@ -161,7 +168,7 @@ impl Memory {
         let mut shard = self.shard(hash).state.lock();
         match shard.table.find_mut(hash, &key) {
             Some(entry) => {
-                entry.state |= REFERENCED;
+                entry.state |= REFERENCED | TOUCHED;
                 let object = entry.object.clone();
                 shard.hits += 1;
                 Some(object)
@@ -210,7 +217,7 @@ impl Memory {
         let (entry, is_new) = shard.table.find_or_insert_with(hash, &key, make);
         // It stays passing only for as long as all that store it say so.
         let passing = if is_new { state } else { state & entry.state } & PASSING;
-        entry.state = (entry.state | state | REFERENCED) & !PASSING | passing;
+        entry.state = (entry.state | state | REFERENCED | TOUCHED) & !PASSING | passing;
         entry.passes = entry.passes.saturating_add(u32::from(passing != 0));
         if is_new {
             let cost = cost_bytes(&entry.object);
@@ -285,6 +292,7 @@ impl Memory {
             if entry.state & REFERENCED == 0 && entry.state & (DURABLE | PASSING) != 0 {
                 // Another entry takes its place, so the hand stays.
                 let entry = shard.table.remove_at(shard.hand, |key| self.seed.of_hashed(key));
+                self.note_evicted(&entry);
                 freed += cost_bytes(&entry.object);
                 shard.evictions += 1;
                 sweep.evicted.push(entry.object);
@@ -316,6 +324,7 @@ impl Memory {
                 continue;
             }
             let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));
+            self.note_evicted(&entry);
             shard.evictions += 1;
             self.release(shard, cost_bytes(&entry.object));
             // The bytes are freed after the shard is.
@@ -339,16 +348,35 @@ impl Memory {
         }
     }
 
-    /// From now on, what is on disk counts as not looked at.
-    pub(crate) fn unreference_durable(&self) {
+    /// From now on it is told which objects are looked at: by [`TOUCHED`], and by
+    /// [`Memory::take_evicted`].
+    pub(crate) fn forget_touches(&self) {
+        *self.evicted.lock() = Some(Vec::new());
         for shard in &self.shards {
             let mut shard = shard.state.lock();
             for position in 0..shard.table.len() {
-                match shard.table.at_mut(position) {
-                    Some(entry) if entry.state & DURABLE != 0 => entry.state &= !REFERENCED,
-                    _ => {}
+                if let Some(entry) = shard.table.at_mut(position) {
+                    entry.state &= !TOUCHED;
                 }
             }
+        }
+    }
+
+    /// Touched objects that were evicted since this was last called.
+    pub(crate) fn take_evicted(&self) -> Vec<Handle> {
+        self.evicted.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nobody collects any more.
+    pub(crate) fn stop_noting(&self) {
+        *self.evicted.lock() = None;
+    }
+
+    fn note_evicted(&self, entry: &Entry) {
+        if entry.state & TOUCHED != 0
+            && let Some(evicted) = &mut *self.evicted.lock()
+        {
+            evicted.push(entry.key);
         }
     }
 
@@ -358,6 +386,9 @@ impl Memory {
         let hash = self.seed.of_hashed(&key);
         if let Some(entry) = self.shard(hash).state.lock().table.find_mut(hash, &key) {
             entry.state &= !(DURABLE | CLOSURE_DURABLE);
+            if entry.state & TOUCHED == 0 {
+                entry.state &= !REFERENCED;
+            }
         }
         self.drop_unused(key);
     }

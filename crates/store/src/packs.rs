@@ -15,13 +15,14 @@ mod records;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use objects::Handle;
 use parking_lot::{Mutex, RwLock};
 
 pub(crate) use medium::{Folder, Medium, Pack};
-pub(crate) use records::{Found, Records, UNIT, span};
+pub(crate) use records::{Found, Records, Sound, UNIT, span};
 use records::{HEADER_LEN, begun, header, push};
 
 use crate::files::object_len;
@@ -58,6 +59,9 @@ pub(crate) struct Packs {
     path: PathBuf,
     medium: Box<dyn Medium>,
     open: RwLock<BTreeMap<u32, Arc<dyn Pack>>>,
+    /// The number of the next pack. None is used twice: what the index says of one
+    /// must never be taken for another.
+    next: AtomicU32,
     tail: Mutex<Option<Tail>>,
 }
 
@@ -78,7 +82,9 @@ impl Packs {
         for number in medium.list().map_err(fail)? {
             open.insert(number, medium.open(number).map_err(fail)?);
         }
-        Ok(Self { path: path.to_owned(), medium, open: RwLock::new(open), tail: Mutex::new(None) })
+        let next = open.last_key_value().map_or(0, |(last, _)| last + 1);
+        let (open, next) = (RwLock::new(open), AtomicU32::new(next));
+        Ok(Self { path: path.to_owned(), medium, open, next, tail: Mutex::new(None) })
     }
 
     fn fail(&self, source: std::io::Error) -> Error {
@@ -96,6 +102,7 @@ impl Packs {
     ) -> Result<Spot, Error> {
         let mut tail = self.tail.lock();
         let mut end = mark;
+        self.next.fetch_max(mark.pack + u32::from(mark.unit > 0), Ordering::Relaxed);
         let packs: Vec<_> =
             self.open.read().range(mark.pack..).map(|(number, pack)| (*number, Arc::clone(pack))).collect();
         for (number, pack) in packs {
@@ -105,11 +112,14 @@ impl Packs {
             let begun = bytes.get(..HEADER_LEN as usize).and_then(begun);
             let mut records = Records::new(&bytes, from);
             let mut whole = records.at();
-            while begun.is_some() {
+            let mut is_damaged = begun.is_none();
+            loop {
                 let record = records.next();
-                let is_sound = record.as_ref().is_some_and(Found::is_sound);
-                if !is_sound && !records.resume(whole) {
-                    break;
+                if !record.as_ref().is_some_and(Found::is_sound) {
+                    if !records.resume(whole) {
+                        break;
+                    }
+                    is_damaged = true;
                 }
                 if let Some(record) = record {
                     found(Spot { pack: number, unit: record.unit }, record.key)?;
@@ -117,7 +127,8 @@ impl Packs {
                 whole = records.at();
             }
             end = Spot { pack: number, unit: (whole / UNIT) as u32 };
-            *tail = begun.map(|begun| Tail { number, pack, len: whole, begun });
+            // A damaged one stays as it is.
+            *tail = begun.filter(|_| !is_damaged).map(|begun| Tail { number, pack, len: whole, begun });
         }
         Ok(end)
     }
@@ -157,7 +168,7 @@ impl Packs {
     }
 
     fn next_number(&self) -> u32 {
-        self.open.read().last_key_value().map_or(0, |(number, _)| number + 1)
+        self.next.load(Ordering::Relaxed)
     }
 
     fn tail_with_room(&self, tail: Option<Tail>) -> Result<Tail, Error> {
@@ -171,8 +182,16 @@ impl Packs {
         }
         let number = self.next_number();
         let pack = self.medium.create(number).map_err(|source| self.fail(source))?;
+        if let Err(source) = pack.write_all_at(&header(now), 0) {
+            // What cannot be removed either is an empty pack, which does no harm; its
+            // number is not used again.
+            if self.medium.remove(number).is_err() {
+                self.next.store(number + 1, Ordering::Relaxed);
+            }
+            return Err(self.fail(source));
+        }
+        self.next.store(number + 1, Ordering::Relaxed);
         self.open.write().insert(number, Arc::clone(&pack));
-        pack.write_all_at(&header(now), 0).map_err(|source| self.fail(source))?;
         Ok(Tail { number, pack, len: HEADER_LEN, begun: now })
     }
 
@@ -181,6 +200,17 @@ impl Packs {
     pub(crate) fn roll(&self) -> u32 {
         *self.tail.lock() = None;
         self.next_number()
+    }
+
+    /// Whether there is such a pack.
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.open.read().contains_key(&number)
+    }
+
+    /// What to say of one that ought to be there.
+    pub(crate) fn missing(&self, number: u32) -> Error {
+        let what = format!("pack {number} is not there: put it back from a copy");
+        self.fail(std::io::Error::new(std::io::ErrorKind::NotFound, what))
     }
 
     /// The bytes at a spot that are to be the object's, not verified. `None`: the

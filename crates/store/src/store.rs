@@ -271,6 +271,11 @@ impl Store {
         }
         let Some(disk) = self.disk() else { return Ok(None) };
         let _stays = disk.stay();
+        self.read(disk, key)
+    }
+
+    /// Reads from the disk, for who stays.
+    fn read(&self, disk: &Disk, key: Handle) -> Result<Option<Object>, Error> {
         let object = disk.read(key)?;
         if let Some(object) = &object {
             self.memory.insert_with(key, DURABLE, || object.clone());
@@ -290,24 +295,32 @@ impl Store {
         self.disk().map_or(Ok(false), |disk| disk.contains(key))
     }
 
-    /// Whether the object is here; then it counts as put now, for somebody relies on
-    /// it ([`Store::collect`]).
+    /// Whether the object is here, a tree with all that it names; then it counts as put
+    /// now, for somebody relies on it ([`Store::collect`]).
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Index`]; [`Error::Corrupt`] for a small object.
+    /// [`Error::Io`], [`Error::Index`]; [`Error::Corrupt`] for a damaged object.
     pub fn renew(&self, handle: Handle) -> Result<bool, Error> {
         let key = handle.plain_tree();
         let Some(disk) = self.disk() else { return self.contains(handle) };
+        if handle.literal_bytes().is_some() {
+            return Ok(true);
+        }
         let _stays = disk.stay();
-        if handle.literal_bytes().is_some() || !disk.contains(key)? {
-            return self.contains(handle);
+        if key.names_tree() {
+            let mut closure = Closure::new(&self.memory, disk);
+            if !closure.walk(key)? {
+                return Ok(false);
+            }
+        }
+        if !disk.contains(key)? {
+            return Ok(self.memory.state(key).is_some());
         }
         if is_large(key) {
             disk.renew(key)?;
-            return Ok(true);
+        } else if let Some(object) = self.read(disk, key)? {
+            disk.write(&[(key, object)], Vec::new())?;
         }
-        let Some(object) = self.get(key)? else { return Ok(false) };
-        disk.write(&[(key, object)], Vec::new())?;
         Ok(true)
     }
 
@@ -376,6 +389,11 @@ impl Store {
     pub fn persist(&self, handle: Handle) -> Result<(), Error> {
         let Some(disk) = self.disk() else { return Ok(()) };
         let _stays = disk.stay();
+        self.persist_here(disk, handle)
+    }
+
+    /// [`Store::persist`] for who stays.
+    fn persist_here(&self, disk: &Disk, handle: Handle) -> Result<(), Error> {
         let state = self.memory.state(handle.plain_tree());
         if handle.literal_bytes().is_some() || state.is_some_and(|state| state & CLOSURE_DURABLE != 0) {
             return Ok(());
@@ -393,7 +411,7 @@ impl Store {
         check_name(name)?;
         let Some(disk) = self.disk() else { return self.labels.set(name, handle) };
         let _stays = disk.stay();
-        self.persist(handle)?;
+        self.persist_here(disk, handle)?;
         disk.write_label(name, Some(handle)).map(drop)
     }
 
@@ -489,6 +507,8 @@ pub(crate) fn put_objects(
         }
         return Ok(());
     };
+    // Until memory has them too: what it says of them is relied on.
+    let _stays = disk.stay();
     disk.write(&objects, Vec::new())?;
     for (key, object) in objects {
         // A large object's pages are in the page cache now: map them instead

@@ -23,9 +23,9 @@ use crate::quantity::{grouped, human_bytes, parse_duration};
     within --keep, with all that these name. A node also does this by itself, every six hours."
 )]
 pub(crate) struct Arguments {
-    /// Keep what is younger, named or not: 1h at least
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
-    keep: Duration,
+    /// Keep what is younger, named or not: 1h at least; a day unless the node's file says otherwise
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    keep: Option<Duration>,
     /// Only tell what would go
     #[arg(long)]
     dry_run: bool,
@@ -34,7 +34,8 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let what = if arguments.dry_run { "looking for what nobody needs" } else { "collecting" };
     let mut progress = Progress::time(output, what);
-    let body = json!({"kept_s": arguments.keep.as_secs(), "dry_run": arguments.dry_run}).to_string();
+    let body = json!({"kept_s": arguments.keep.map(|keep| keep.as_secs()), "dry_run": arguments.dry_run})
+        .to_string();
     let request = Request::post("/v1/collect").header(CONTENT_TYPE, "application/json");
     let told = node.json(request, whole(body)).await?;
     progress.end();

@@ -43,6 +43,8 @@ pub(super) struct Recording {
     place: Place,
     /// Its part of its tenant's quota.
     holding: Option<Box<Holding>>,
+    /// It was left while it ran: what it took is not known.
+    is_untold: bool,
     body_problem: Option<Problem>,
 }
 
@@ -98,6 +100,7 @@ impl Recording {
             is_recorded: false,
             place,
             holding: None,
+            is_untold: false,
             body_problem: None,
         }
     }
@@ -176,7 +179,9 @@ impl Recording {
         let usage = self.usage(&report, failure.is_some());
         if let Some(holding) = &mut self.holding {
             // Where nobody counts processor time, it is as if all of the time was such.
-            holding.took(Duration::from_micros(usage.cpu_us.unwrap_or(usage.held_us)));
+            // And of what runs on when it is left, all since it was begun: to leave saves nothing.
+            let told = Duration::from_micros(usage.cpu_us.unwrap_or(usage.held_us));
+            holding.took(if self.is_untold { self.begun.elapsed() } else { told });
         }
         self.cpu_between = report.spent.map_or(Duration::ZERO, |spent| spent.cpu_between);
         let (now, took) = (since_1970(), self.begun.elapsed());
@@ -305,6 +310,7 @@ impl Drop for Recording {
             // Dropping it afterwards stops what still runs.
             let _ = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
             recording.report = report_of(&recording.shared, &running);
+            recording.is_untold = recording.report.is_none();
             recording.left();
             drop(running.permit);
         };

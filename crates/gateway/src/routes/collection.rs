@@ -15,9 +15,6 @@ use crate::body::{blocking, json};
 use crate::problem::Problem;
 use crate::router::Shared;
 
-/// For how long what nobody names is kept, unless told.
-const KEPT_S: u64 = 24 * 3600;
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
@@ -43,14 +40,14 @@ pub(crate) async fn collect(
     body: Body,
 ) -> Result<Json<Told>, Problem> {
     let wish: Wish = json(&shared, &headers, body).await?;
-    let kept = Duration::from_secs(wish.kept_s.unwrap_or(KEPT_S));
-    if kept < Collection::KEPT_MIN {
-        let least = Collection::KEPT_MIN.as_secs();
-        let detail = format!("kept_s is {}, and at least {least}: uploads take a while", kept.as_secs());
+    let least = Collection::KEPT_MIN.as_secs();
+    if let Some(kept_s) = wish.kept_s.filter(|kept_s| *kept_s < least) {
+        let detail = format!("kept_s is {kept_s}, and at least {least}: uploads take a while");
         return Err(Problem::bad_request("bad-collection", detail));
     }
     let dry_run = wish.dry_run;
-    let collected = blocking(move || shared.backend.collect(Collection { kept, is_trial: dry_run })).await?;
+    let kept = wish.kept_s.map(Duration::from_secs);
+    let collected = blocking(move || shared.backend.collect(kept, dry_run)).await?;
     let store::Collected { objects, bytes, relations, kept_objects, kept_bytes, freed_bytes } = collected
         .map_err(|error| match error {
             Error::Collecting => {

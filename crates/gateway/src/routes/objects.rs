@@ -69,8 +69,15 @@ pub(crate) async fn get(
     if method == Method::HEAD {
         // Whoever asks whether it is here does so to rely on it.
         let shared = shared.clone();
-        let renewed = blocking(move || shared.backend.renew(handle)).await?;
-        renewed.map_err(|error| Problem::store(&error))?;
+        match blocking(move || shared.backend.renew(handle)).await? {
+            Ok(true) => {}
+            // Of a tree all that it names has to be here.
+            Ok(false) => return Err(Problem::object_not_found(handle)),
+            // It is here for as long as it was; whoever asks need not write.
+            Err(error) => {
+                tracing::warn!(%error, %handle, "an object that was asked for could not be renewed")
+            }
+        }
     }
     let bytes = load(&shared, handle).await?.ok_or_else(|| Problem::object_not_found(handle))?;
     if !handle.names_tree() {

@@ -86,6 +86,13 @@ pub(super) struct Need {
     pub(super) cpu_s: f64,
 }
 
+impl Need {
+    /// Calls of one kind share instances.
+    fn kind(&self) -> (Handle, u64, u32) {
+        (self.procedure, self.memory_bytes, self.calls_at_once)
+    }
+}
+
 /// What a tenant uses now, and has used.
 #[derive(Debug)]
 pub(super) struct Account {
@@ -94,7 +101,8 @@ pub(super) struct Account {
     since: Instant,
     running: u32,
     /// Calls under way, by procedure.
-    calls: HashMap<Handle, u64>,
+    /// By what is the same for all of them: versions of one code may have more memory.
+    calls: HashMap<(Handle, u64, u32), u64>,
     memory_bytes: u64,
     /// Processor time that was used and is not covered by the quota yet.
     cpu_s: f64,
@@ -172,7 +180,7 @@ impl Account {
                 return self.refuse(Over { retry_after: retry_after.max(over.retry_after), ..over });
             }
         }
-        let calls = self.calls.get(&need.procedure).copied().unwrap_or(0);
+        let calls = self.calls.get(&need.kind()).copied().unwrap_or(0);
         // The calls of one function fill its instances one after the other.
         let more = if calls.is_multiple_of(u64::from(need.calls_at_once)) { need.memory_bytes } else { 0 };
         let used = self.memory_bytes.saturating_add(more);
@@ -180,7 +188,7 @@ impl Account {
             return self.refuse(Over::of(Resource::Memory, used as f64, quota.memory_bytes as f64));
         }
         self.memory_bytes = used;
-        self.calls.insert(need.procedure, calls + 1);
+        self.calls.insert(need.kind(), calls + 1);
         self.cpu_s += need.cpu_s;
         self.sums.calls += 1;
         Ok(())
@@ -188,13 +196,13 @@ impl Account {
 
     /// A call has ended, which took so much processor time.
     pub(super) fn give(&mut self, need: &Need, cpu: Duration) {
-        let left = self.calls.get(&need.procedure).map_or(0, |calls| calls - 1);
+        let left = self.calls.get(&need.kind()).map_or(0, |calls| calls - 1);
         if left.is_multiple_of(u64::from(need.calls_at_once)) {
             self.memory_bytes = self.memory_bytes.saturating_sub(need.memory_bytes);
         }
         match left {
-            0 => _ = self.calls.remove(&need.procedure),
-            left => _ = self.calls.insert(need.procedure, left),
+            0 => _ = self.calls.remove(&need.kind()),
+            left => _ = self.calls.insert(need.kind(), left),
         }
         let cpu_s = cpu.as_secs_f64();
         self.cpu_s = (self.cpu_s + cpu_s - need.cpu_s).max(0.0);
@@ -219,6 +227,21 @@ mod tests {
 
     fn need(name: &str, calls_at_once: u32) -> Need {
         Need { procedure: Handle::blob(name.as_bytes()), memory_bytes: 100, calls_at_once, cpu_s: 0.0 }
+    }
+
+    #[test]
+    fn versions_of_one_code_with_other_memory_are_counted_apart() {
+        let now = Instant::now();
+        let mut account = Account::new(Quota::default(), now);
+        let (small, large) = (need("f", 2), Need { memory_bytes: 1000, ..need("f", 2) });
+        for need in [&large, &small, &small] {
+            account.take(Quota::default(), need, now).unwrap();
+        }
+        assert_eq!(account.in_use().memory_bytes, 1100);
+        for need in [&large, &small, &small] {
+            account.give(need, Duration::ZERO);
+        }
+        assert_eq!((account.in_use().memory_bytes, account.calls.len()), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
-use store::{BlobWriter, Collected, Collection, Object, Record, Remembered, Rule, Store};
+use store::{BlobWriter, Collected, Object, Record, Remembered, Rule, Store};
 use tokio::time::Instant;
 
 use super::functions::FakeFunctions;
@@ -52,7 +52,7 @@ pub(super) struct Fake {
     /// What requests consisted of, once they had ended.
     pub(super) dropped: Mutex<Vec<Handle>>,
     /// Collections that were asked for.
-    pub(super) collections: Mutex<Vec<Collection>>,
+    pub(super) collections: Mutex<Vec<(Option<Duration>, bool)>>,
 }
 
 impl Fake {
@@ -179,9 +179,9 @@ impl Backend for Fake {
         self.store.renew(handle)
     }
 
-    fn collect(&self, collection: Collection) -> Result<Collected, store::Error> {
-        self.collections.lock().unwrap().push(collection);
-        match collection.is_trial {
+    fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
+        self.collections.lock().unwrap().push((kept, is_trial));
+        match is_trial {
             true => Err(store::Error::Collecting),
             false => Ok(Collected { objects: 3, bytes: 500, ..Collected::default() }),
         }

@@ -87,6 +87,7 @@ async fn a_collection_keeps_what_it_is_told_and_an_hour_at_least() {
         collect(wish).await.problem(400);
     }
     let asked = house.fake.collections.lock().unwrap().clone();
-    let asked: Vec<_> = asked.iter().map(|wish| (wish.kept.as_secs(), wish.is_trial)).collect();
-    assert_eq!(asked, [(86_400, false), (3600, true)]);
+    let asked: Vec<_> =
+        asked.iter().map(|(kept, is_trial)| (kept.map(|kept| kept.as_secs()), *is_trial)).collect();
+    assert_eq!(asked, [(None, false), (Some(3600), true)]);
 }

@@ -107,6 +107,8 @@ async fn memory_is_held_while_a_call_may_run_and_given_back_however_it_ends() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    // What it took is not known: the time counts, or to leave would be free.
+    assert!(tenanted.in_use().await["cpu_seconds"].as_f64().unwrap() > 0.0);
     assert_eq!(tenanted.call(&key).await.status, 200);
     let metrics = String::from_utf8(tenanted.owner.get("/metrics").await.body).unwrap();
     for line in [

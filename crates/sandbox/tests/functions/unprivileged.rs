@@ -8,10 +8,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use sandbox::Error;
 use sandbox::process::{Language, Weakness};
 
-use crate::world::{World, attempt, options};
-use crate::{Case, Named, brought, named, ordinary};
+use crate::world::{Module, World, attempt, options};
+use crate::{Case, Named, named, ordinary};
 
 /// As root: all of the following, in one.
 pub(crate) const CASES: &[Case] = &[("without_root", without_root)];
@@ -22,6 +23,7 @@ const OWN: &[Case] = &[
     ("users_without_root", users),
     ("layout_without_root", tells_layout),
     ("many_processes_without_root", many_processes),
+    ("nothing_brought_is_loaded_ahead_without_root", loads_nothing_ahead),
 ];
 const USER: u32 = 64_242;
 /// Where interpreters are that everybody may run.
@@ -32,7 +34,7 @@ const LAYOUT: &str = "layout of ";
 /// What holds for such a node.
 pub(crate) fn own_cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
-        [ordinary::CASES, brought::CASES, OWN].into_iter().flat_map(move |cases| named(language, "", cases))
+        [ordinary::CASES, OWN].into_iter().flat_map(move |cases| named(language, "", cases))
     });
     all.collect()
 }
@@ -162,4 +164,16 @@ fn many_processes(language: Language) {
     // The template forks on beside three that have all that they may.
     world.assert_others_are_served();
     ids.into_iter().for_each(|id| world.end(id));
+}
+
+/// A template that runs what functions bring would have the rights of its realm's one
+/// user over containers that are being made.
+fn loads_nothing_ahead(language: Language) {
+    let module = Module { name: "mine", source: "" };
+    let refused = World::bringing(options(language), module, Weakness::NONE).err();
+    assert!(
+        matches!(&refused, Some(Error::NotBrought(why)) if why.contains("not root")),
+        "{:?}",
+        refused.map(|error| error.to_string())
+    );
 }

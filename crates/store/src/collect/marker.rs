@@ -9,8 +9,8 @@ use objects::{Handle, TreeView};
 use super::marks::Marks;
 use crate::disk::Disk;
 use crate::files::is_large;
-use crate::memory::{DURABLE, Memory, REFERENCED};
-use crate::packs::{Found, Records};
+use crate::memory::{DURABLE, Memory, TOUCHED};
+use crate::packs::Sound;
 use crate::{Error, Object};
 
 /// A walk over all roots, that may be gone on with when there are more.
@@ -70,23 +70,15 @@ impl<'a> Marker<'a> {
             return Ok(in_memory);
         }
         // The entries of what is young are roots ([`Marker::mark_young`]).
-        if is_news { self.read(key) } else { Ok(None) }
-    }
-
-    fn read(&self, key: Handle) -> Result<Option<Object>, Error> {
-        match self.disk.read(key) {
-            // It was counted and moved aside; whoever asks for it is told.
-            Err(Error::Corrupt { .. }) => Ok(None),
-            read => read,
-        }
+        if is_news { self.disk.read(key) } else { Ok(None) }
     }
 
     /// Marks what is in memory and on no disk, or in somebody's hands, or was looked
     /// at since the collection began.
     pub(super) fn mark_memory(&mut self) -> Result<(), Error> {
-        let mut roots = Vec::new();
+        let mut roots = self.memory.take_evicted();
         self.memory.visit(|key, state, is_held| {
-            let is_needed = state & DURABLE == 0 || state & REFERENCED != 0 || is_held;
+            let is_needed = state & DURABLE == 0 || state & TOUCHED != 0 || is_held;
             if is_needed && !self.seen.contains(&key) {
                 roots.push(key);
             }
@@ -102,9 +94,8 @@ impl<'a> Marker<'a> {
                 continue;
             }
             let Some(pack) = self.disk.index().packs().all(number)? else { continue };
-            let mut records = Records::new(&pack, self.scanned.get(&number).copied().unwrap_or_default());
-            let trees = records.by_ref().filter(|record| record.key.names_tree());
-            for tree in trees.filter(Found::is_sound) {
+            let mut records = Sound::new(&pack, self.scanned.get(&number).copied().unwrap_or_default());
+            for tree in records.by_ref().filter(|record| record.key.names_tree()) {
                 self.mark(TreeView::from_checked(tree.bytes).iter())?;
             }
             self.scanned.insert(number, records.at());
@@ -117,9 +108,18 @@ impl<'a> Marker<'a> {
         })?;
         for key in large {
             self.seen.insert(key);
-            if let Some(tree) = self.read(key)? {
+            if let Some(tree) = self.disk.read(key)? {
                 self.mark(tree.as_tree().iter())?;
             }
+        }
+        Ok(())
+    }
+
+    /// Marks what damaged trees name that were moved aside: they may be put again.
+    pub(super) fn mark_quarantined(&mut self) -> Result<(), Error> {
+        for tree in self.disk.files().quarantined_trees()? {
+            let entries = tree.as_chunks::<{ Handle::LEN }>().0;
+            self.mark(entries.iter().filter_map(|entry| Handle::from_bytes(*entry).ok()))?;
         }
         Ok(())
     }

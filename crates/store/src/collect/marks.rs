@@ -85,19 +85,14 @@ impl Sentence {
         }
     }
 
-    /// A large object stays after all: it was put again.
+    /// A large object stays after all, for it was put again; or it is gone.
     pub(crate) fn spare(&self, key: Handle) {
         self.large.lock().remove(&key);
     }
 
     /// Up to `most` of the large objects that go.
-    pub(crate) fn take_large(&self, most: usize) -> Vec<Handle> {
-        let mut large = self.large.lock();
-        let taken: Vec<Handle> = large.iter().take(most).copied().collect();
-        for key in &taken {
-            large.remove(key);
-        }
-        taken
+    pub(crate) fn some_large(&self, most: usize) -> Vec<Handle> {
+        self.large.lock().iter().take(most).copied().collect()
     }
 
     /// The packs of which something may go.

@@ -8,13 +8,16 @@ use super::{Collected, Sentence};
 use crate::disk::Disk;
 use crate::files::object_len;
 use crate::index::Batch;
-use crate::packs::{Found, PACK_BYTES, Records, Spot, span};
+use crate::packs::{Found, PACK_BYTES, Records, Spot, UNIT, span};
 use crate::{Error, Object};
 
 /// Records that are looked up together.
 const CHUNK: usize = 4096;
+/// Objects that are taken away in one transaction: each writes pages of the index
+/// all over it, and many write the same.
+const DEAD_AT_ONCE: usize = 64 << 10;
 /// What is moved out of packs is written in pieces of so many bytes.
-const MOVED_BYTES: usize = 8 << 20;
+const MOVED_BYTES: usize = 32 << 20;
 /// Large files that are removed while nobody relies on anything.
 const LARGE_AT_ONCE: usize = 64;
 /// A pack with less than so many hundredths of its bytes in use is written anew.
@@ -33,6 +36,8 @@ struct Contents {
     live_bytes: u64,
     /// What their records take of the pack.
     live_span: u64,
+    /// Something of it cannot be read: it stays, for the index may know more of it.
+    is_damaged: bool,
 }
 
 /// Only counts.
@@ -58,6 +63,8 @@ pub(super) fn sweep(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error
             collected.add(&contents(disk, sentence, number, &pack, |_| Ok(()))?);
         }
     }
+    // First: to remove a file takes no room, also on a disk that is full.
+    sweep_large(disk, sentence, &mut collected)?;
     let mut small = Vec::new();
     for &number in &swept {
         let Some(pack) = packs.all(number)? else { continue };
@@ -65,6 +72,9 @@ pub(super) fn sweep(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error
         let contents = contents(disk, sentence, number, &pack, bury)?;
         collected.add(&contents);
         let len = pack.len() as u64;
+        if contents.is_damaged {
+            continue;
+        }
         if contents.live_span * 100 < len * USED_MIN_PERCENT {
             collected.freed_bytes += move_out(disk, number, &pack, &contents.live)?;
         } else if len < SMALL_BYTES {
@@ -77,7 +87,6 @@ pub(super) fn sweep(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error
             collected.freed_bytes += move_out(disk, number, &pack, &live)?;
         }
     }
-    sweep_large(disk, sentence, &mut collected)?;
     Ok(collected)
 }
 
@@ -91,31 +100,44 @@ fn contents(
 ) -> Result<Contents, Error> {
     let mut contents = Contents::default();
     let mut records = Records::new(pack, 0);
+    let mut dead = Vec::new();
     loop {
+        let from = records.at();
         let chunk: Vec<Found<'_>> = records.by_ref().take(CHUNK).collect();
+        if dead.len() >= DEAD_AT_ONCE || (chunk.is_empty() && !dead.is_empty()) {
+            bury(std::mem::take(&mut dead))?;
+        }
         if chunk.is_empty() {
-            return Ok(contents);
+            // What is behind the end of a pack that was not damaged was never written whole.
+            if from >= pack.len() as u64 || !records.resume(from) {
+                contents.is_damaged |= from < pack.len() as u64;
+                return Ok(contents);
+            }
+            contents.is_damaged = true;
+            continue;
         }
         let spots = disk.index().spots(chunk.iter().map(|record| record.key))?;
-        let mut dead = Vec::new();
         for (record, place) in chunk.iter().zip(spots) {
             let spot = Spot { pack: number, unit: record.unit };
             if place != Some(spot) {
-                // Put again since, or moved, or gone already.
-                continue;
-            }
-            if sentence.takes(record.key, Some(spot)) {
+                // Put again since, or moved, or gone already; or no record at all.
+                if !record.is_sound() {
+                    contents.is_damaged = true;
+                    let from = u64::from(record.unit) * UNIT;
+                    if !records.resume(from) {
+                        records = Records::new(pack, pack.len() as u64);
+                    }
+                    break;
+                }
+            } else if sentence.takes(record.key, Some(spot)) {
                 dead.push((record.key, spot));
+                contents.dead += 1;
                 contents.dead_bytes += object_len(record.key);
             } else {
                 contents.live.push(record.unit);
                 contents.live_bytes += object_len(record.key);
                 contents.live_span += span(record.key);
             }
-        }
-        contents.dead += dead.len() as u64;
-        if !dead.is_empty() {
-            bury(dead)?;
         }
     }
 }
@@ -153,12 +175,13 @@ fn move_out(disk: &Disk, number: u32, pack: &Object, live: &[u32]) -> Result<u64
 fn sweep_large(disk: &Disk, sentence: &Sentence, collected: &mut Collected) -> Result<(), Error> {
     loop {
         let _alone = disk.alone();
-        let keys = sentence.take_large(LARGE_AT_ONCE);
+        let keys = sentence.some_large(LARGE_AT_ONCE);
         if keys.is_empty() {
             break;
         }
         for key in keys {
             disk.remove_large(key)?;
+            sentence.spare(key);
             collected.add_large(key, true);
             collected.freed_bytes += object_len(key);
         }

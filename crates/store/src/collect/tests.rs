@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a collection takes and leaves, also while others work.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -250,6 +250,99 @@ fn a_damaged_object_is_told_and_not_moved() {
         (1, 1)
     );
     assert!([0, 1, 3, 4].iter().all(|number: &usize| is_there(&store, handles[*number])));
+}
+
+#[test]
+fn damage_in_a_record_takes_no_neighbour_with_it() {
+    // In the hash, the length and the kind of a handle, and in the bytes behind it.
+    for at in [3, 25, 29, 31, 40] {
+        let (folder, store) = new();
+        let handles: Vec<Handle> = (0..30).map(|number| put(&store, number * 10)).collect();
+        let young = put_tree(&store, &handles[20..]);
+        for (number, handle) in handles.iter().take(10).enumerate() {
+            store.set_label(&format!("label/{number}"), *handle).unwrap();
+        }
+        drop(store);
+        let pack = folder.path().join("packs/0000000000.pack");
+        let mut content = fs::read(&pack).unwrap();
+        let record = content.windows(32).position(|window| window == handles[2].as_bytes()).unwrap();
+        content[record + at] ^= 4;
+        fs::write(&pack, content).unwrap();
+        let store = open(folder.path());
+        age(&store, folder.path());
+        let again = put_tree(&store, &[young]);
+        collect(&store);
+        let store = reopen(&folder, store);
+        let others = handles[..10].iter().filter(|handle| **handle != handles[2]);
+        assert!(others.chain([&again]).all(|handle| is_whole(&store, *handle)), "{at}");
+        assert!(store.get(handles[2]).is_err() || !is_there(&store, handles[2]));
+        assert_eq!(put(&store, 20), handles[2]);
+        assert!(is_there(&store, handles[2]), "it can be put again");
+    }
+}
+
+#[test]
+fn a_damaged_tree_that_has_a_name_keeps_what_it_names() {
+    let (folder, store) = new();
+    let leaves: Vec<Handle> = (0..40).map(|number| put(&store, number * 10)).collect();
+    let tree = put_tree(&store, &leaves);
+    store.set_label("tree", tree).unwrap();
+    let store = reopen(&folder, store);
+    age(&store, folder.path());
+    drop(store);
+    let pack = folder.path().join("packs/0000000000.pack");
+    let changed = fs::metadata(&pack).unwrap().modified().unwrap();
+    let mut content = fs::read(&pack).unwrap();
+    let record = content.windows(32).position(|window| window == tree.as_bytes()).unwrap();
+    content[record + 32 + 5] ^= 4;
+    fs::write(&pack, content).unwrap();
+    File::options().write(true).open(&pack).unwrap().set_modified(changed).unwrap();
+    let store = open(folder.path());
+    let collection = Collection { kept: HOUR, is_trial: false };
+    assert!(matches!(store.collect(collection, &Vec::new), Err(Error::Corrupt { .. })), "it is told");
+    // The first entry cannot be read any more, and nobody else names it.
+    assert_eq!(collect(&store).objects, 1);
+    assert!(leaves[1..].iter().all(|leaf| is_there(&store, *leaf)), "it may be put again");
+}
+
+#[test]
+fn what_is_put_after_everything_went_is_found_again() {
+    let (folder, store) = new();
+    put(&store, 1);
+    let store = reopen(&folder, store);
+    age(&store, folder.path());
+    assert_eq!(collect(&store).objects, 1);
+    let packs = store.disk().unwrap().index().packs();
+    assert_eq!((packs.numbers(), packs.end().pack), (vec![], 1), "no number is used twice");
+    let handle = put(&store, 2);
+    // As a kill leaves it: the index is not told.
+    let copy = tempdir().unwrap();
+    let copied =
+        std::process::Command::new("cp").arg("-a").arg(folder.path().join(".")).arg(copy.path()).status();
+    assert!(copied.unwrap().success());
+    let store = open(copy.path());
+    assert!(is_there(&store, handle));
+}
+
+#[test]
+fn a_large_object_that_is_put_again_meanwhile_stays() {
+    let (folder, store) = new();
+    let (again, lost) = (put(&store, 13), put(&store, 23));
+    let store = reopen(&folder, store);
+    age(&store, folder.path());
+    let under_way = || {
+        put(&store, 13);
+        Vec::new()
+    };
+    // Only before the moment in which it is decided: who decides is alone.
+    let asked = std::cell::Cell::new(0);
+    let once = || {
+        asked.set(asked.get() + 1);
+        if asked.get() == 1 { under_way() } else { Vec::new() }
+    };
+    assert_eq!(store.collect(Collection { kept: HOUR, is_trial: false }, &once).unwrap().objects, 1);
+    let store = reopen(&folder, store);
+    assert!(is_there(&store, again) && !is_there(&store, lost));
 }
 
 #[test]

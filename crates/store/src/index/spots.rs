@@ -92,15 +92,25 @@ impl Index {
         })
     }
 
-    /// The bytes at the object's spot, not verified: none where something else is.
-    pub(crate) fn object(&self, key: Handle) -> Result<Option<Vec<u8>>, Error> {
-        for _ in 0..READS {
+    /// The bytes at the object's spot, not verified, and the spot: no bytes where
+    /// something else is.
+    pub(crate) fn object(&self, key: Handle) -> Result<Option<(Vec<u8>, Spot)>, Error> {
+        let mut tries = READS;
+        loop {
             let Some(spot) = self.spot(key)? else { return Ok(None) };
             if let Some(bytes) = self.packs.read(spot, key)? {
-                return Ok(Some(bytes));
+                return Ok(Some((bytes, spot)));
+            }
+            tries -= 1;
+            if tries == 0 {
+                let is_there = self.packs.contains(spot.pack);
+                return if is_there {
+                    Ok(Some((Vec::new(), spot)))
+                } else {
+                    Err(self.packs.missing(spot.pack))
+                };
             }
         }
-        Ok(Some(Vec::new()))
     }
 
     /// Remembers where objects are that were written, of so many bytes.
@@ -151,9 +161,6 @@ impl Index {
 
 /// Takes away what these batches say.
 pub(super) fn take_away(spots: &mut SpotsTable<'_>, batches: &[&Batch]) -> Result<(), redb::Error> {
-    for key in batches.iter().flat_map(|batch| &batch.removed) {
-        spots.remove(key.as_bytes())?;
-    }
     for (key, spot) in batches.iter().flat_map(|batch| &batch.dead) {
         if spots.get(key.as_bytes())?.is_some_and(|place| place.value() == spot.to_u64()) {
             spots.remove(key.as_bytes())?;

@@ -52,7 +52,7 @@ fn batch(number: u64) -> Batch {
 /// How much of `batch(number)` is there; what is there must be right.
 fn parts_present(index: &Index, number: u64) -> usize {
     let (key, object) = object(number);
-    let stored = index.object(key).unwrap();
+    let stored = index.object(key).unwrap().map(|(bytes, _)| bytes);
     assert!(stored.as_deref().is_none_or(|bytes| bytes == object.bytes()));
     let label = index.label(&format!("label-{number}")).unwrap();
     assert!(label.is_none_or(|label| label == key));
@@ -82,8 +82,11 @@ fn a_batch_is_written_as_a_whole_and_read_back() {
     assert_eq!(index.labels().unwrap(), [("label-1".into(), object(1).0), ("label-2".into(), object(2).0)]);
     let spots = index.spots([object(1).0, object(3).0].into_iter()).unwrap();
     assert!(spots[0].is_some() && spots[1].is_none());
-    let removal =
-        Batch { removed: vec![object(1).0], label: Some(("label-1".into(), None)), ..Batch::default() };
+    let removal = Batch {
+        dead: vec![(object(1).0, spots[0].unwrap())],
+        label: Some(("label-1".into(), None)),
+        ..Batch::default()
+    };
     assert!(index.commit(&[&removal]).unwrap()[0].label_existed);
     assert!(!index.commit(&[&removal]).unwrap()[0].label_existed);
     assert_eq!((index.object(object(1).0).unwrap(), index.label("label-1").unwrap()), (None, None));

@@ -112,5 +112,35 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
+/// The sound records of a pack from some byte on, also behind damaged ones.
+pub(crate) struct Sound<'a>(Records<'a>);
+
+impl<'a> Sound<'a> {
+    pub(crate) fn new(pack: &'a [u8], from: u64) -> Self {
+        Self(Records::new(pack, from))
+    }
+
+    /// Where the last one ends, in bytes.
+    pub(crate) fn at(&self) -> u64 {
+        self.0.at()
+    }
+}
+
+impl<'a> Iterator for Sound<'a> {
+    type Item = Found<'a>;
+
+    fn next(&mut self) -> Option<Found<'a>> {
+        loop {
+            let from = self.0.at();
+            if let Some(record) = self.0.next().filter(Found::is_sound) {
+                return Some(record);
+            }
+            if !self.0.resume(from) {
+                return None;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
