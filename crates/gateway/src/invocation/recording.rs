@@ -310,7 +310,8 @@ impl Drop for Recording {
             // Dropping it afterwards stops what still runs.
             let _ = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
             recording.report = report_of(&recording.shared, &running);
-            recording.is_untold = recording.report.is_none();
+            let told = recording.report.as_ref().and_then(|report| report.spent.as_ref());
+            recording.is_untold = told.is_none();
             recording.left();
             drop(running.permit);
         };
