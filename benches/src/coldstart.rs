@@ -122,6 +122,9 @@ impl Node {
         self.functions.kill(&[id]);
         self.functions.delete(&[id]);
         let result = outcome.result.map_err(|fault| anyhow::anyhow!("the function failed: {fault}"))?;
+        if let Some(bytes) = result.literal_bytes() {
+            return Ok(bytes.to_vec());
+        }
         Ok(self.store.local(result).context("no result")?.bytes().to_vec())
     }
 
