@@ -34,12 +34,8 @@ pub(crate) enum Errno {
     NotEmpty = 55,
     /// It is no socket.
     NotSocket = 57,
-    /// Nothing here does that.
-    NotSupported = 58,
     /// The path leads out of the directory, or the operation is for other kinds of files.
     NotPermitted = 63,
-    /// A number that does not fit.
-    Overflow = 61,
     /// The directory is read-only.
     ReadOnly = 69,
     /// It has no position.

@@ -152,10 +152,6 @@ impl Wish {
     fn is(&self, flag: i32) -> bool {
         self.how & flag != 0
     }
-
-    fn writes(&self) -> bool {
-        self.rights & (rights::FD_WRITE | rights::FD_ALLOCATE | rights::FD_FILESTAT_SET_SIZE) != 0
-    }
 }
 
 fn open(turn: &mut Turn<'_>, fd: i32, path: Text, wish: &Wish, at: i32) -> Result<()> {

@@ -26,16 +26,6 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
-    /// What is there.
-    pub(crate) fn node(&self) -> Option<NodeId> {
-        match self {
-            Self::Here(node) => Some(*node),
-            Self::Entry { node, .. } => *node,
-        }
-    }
-}
-
 /// What is left of a path, its next name last.
 struct Rest {
     names: Vec<Box<[u8]>>,

@@ -94,7 +94,9 @@ impl Files {
         }
         let mut tree = TreeBuilder::with_capacity(1 + handles.len());
         tree.push(means.store.keep_blob_vec(lines));
-        handles.iter().for_each(|handle| tree.push(*handle));
+        for handle in handles {
+            tree.push(*handle);
+        }
         means.store.keep_tree(tree.view())
     }
 }
