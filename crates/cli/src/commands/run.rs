@@ -103,7 +103,8 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     }
     let goal = application::build(arguments, &mounts, &given, &mut uplink).await?;
     let bundle = std::mem::take(&mut uplink.objects).with_goal(goal);
-    let deadline_ms = arguments.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
+    let deadline_ms =
+        arguments.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
     let wishes = Wishes { deadline_ms, priority: None };
     let answer = match ask(bundle, &wishes, node, output, arguments.progress).await {
         Ok(answer) => answer,

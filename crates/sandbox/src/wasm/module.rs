@@ -262,12 +262,14 @@ impl Scan {
     }
 
     fn finish(&self) -> Result<(), String> {
-        let type_of = |function: u32| {
-            self.functions.get(function as usize).and_then(|&ty| self.types.get(ty as usize))
-        };
+        let type_of =
+            |function: u32| self.functions.get(function as usize).and_then(|&ty| self.types.get(ty as usize));
         if let (None, Some(entry)) = (self.entry, self.program_entry) {
             if self.imports_of_codelets {
-                return Err(format!("it is a program, by its export {:?}, but imports {MODULE}", wasi::ENTRY));
+                return Err(format!(
+                    "it is a program, by its export {:?}, but imports {MODULE}",
+                    wasi::ENTRY
+                ));
             }
             let fits = |ty: &FuncType| ty.params().is_empty() && ty.results().is_empty();
             if !type_of(entry).is_some_and(fits) {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::commands::get::copy;
 use crate::exit::{Code, Exited, Stop};
 use crate::node_api::Node;
-use crate::output::{Output, printable};
+use crate::output::Output;
 use crate::quantity::{grouped, human_time};
 
 /// Entries of a result, at most: three, and the directories.
@@ -43,7 +43,8 @@ impl Ended {
         let [status, stdout, stderr, directories @ ..] = &entries[..] else {
             return Err(not_a_program().into());
         };
-        let status = status.literal_bytes().and_then(|bytes| bytes.first_chunk()).ok_or_else(not_a_program)?;
+        let status =
+            status.literal_bytes().and_then(|bytes| bytes.first_chunk()).ok_or_else(not_a_program)?;
         Ok(Self {
             result,
             status: u64::from_le_bytes(*status),

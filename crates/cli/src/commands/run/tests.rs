@@ -5,7 +5,10 @@ use super::*;
 
 #[test]
 fn directories_as_they_are_written() {
-    let parse = |text: &str| Mount::parse(text).map(|mount| (mount.host_path().map(PathBuf::from), mount.guest, mount.is_read_only));
+    let parse = |text: &str| {
+        Mount::parse(text)
+            .map(|mount| (mount.host_path().map(PathBuf::from), mount.guest, mount.is_read_only))
+    };
     let path = |text: &str| Some(PathBuf::from(text));
     assert_eq!(parse("data=/in").unwrap(), (path("data"), "/in".to_owned(), false));
     assert_eq!(parse(".").unwrap(), (path("."), ".".to_owned(), false));

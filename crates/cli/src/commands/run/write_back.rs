@@ -69,7 +69,9 @@ pub(super) async fn write(
             if kind == b'd' {
                 directory(&child)?;
                 waiting.push((child, same.map(|(_, tree)| tree), Some(handle)));
-            } else if same.is_none_or(|(old_kind, old)| old_kind != kind || old.definition() != handle.definition()) {
+            } else if same
+                .is_none_or(|(old_kind, old)| old_kind != kind || old.definition() != handle.definition())
+            {
                 file(&child, kind, handle, node).await.with_context(|| child.display().to_string())?;
                 tally.written += 1;
             }
@@ -164,3 +166,5 @@ fn partial(path: &Path) -> PathBuf {
     path.with_file_name(".sinew-partial")
 }
 
+#[cfg(test)]
+mod tests;

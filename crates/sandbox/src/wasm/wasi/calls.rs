@@ -154,11 +154,9 @@ pub(crate) fn define(linker: &mut Linker<CallState>) -> Defined {
             turn(guest, |turn| no_socket(turn, fd))
         },
     )?;
-    linker.func_wrap(
-        MODULE,
-        "sock_send",
-        |guest: Guest<'_>, fd: i32, _: i32, _: i32, _: i32, _: i32| turn(guest, |turn| no_socket(turn, fd)),
-    )?;
+    linker.func_wrap(MODULE, "sock_send", |guest: Guest<'_>, fd: i32, _: i32, _: i32, _: i32, _: i32| {
+        turn(guest, |turn| no_socket(turn, fd))
+    })?;
     linker.func_wrap(MODULE, "sock_shutdown", |guest: Guest<'_>, fd: i32, _: i32| {
         turn(guest, |turn| no_socket(turn, fd))
     })?;

@@ -16,10 +16,15 @@ pub(crate) const NONBLOCK: u16 = 1 << 2;
 #[derive(Debug)]
 pub(crate) enum Target {
     /// The bytes that the application gives; read up to here.
-    Input { at: u64 },
+    Input {
+        at: u64,
+    },
     Output,
     Errors,
-    File { node: NodeId, at: u64 },
+    File {
+        node: NodeId,
+        at: u64,
+    },
     Directory {
         node: NodeId,
         /// The path that the application gives it, if it does.
@@ -55,12 +60,7 @@ impl Descriptor {
     /// A directory of the application.
     pub(crate) fn preopened(node: NodeId, path: Box<[u8]>) -> Self {
         let target = Target::Directory { node, preopened: Some(path), listing: Listing::default() };
-        Self {
-            target,
-            rights: rights::DIRECTORY,
-            inheriting: rights::DIRECTORY | rights::FILE,
-            flags: 0,
-        }
+        Self { target, rights: rights::DIRECTORY, inheriting: rights::DIRECTORY | rights::FILE, flags: 0 }
     }
 
     /// The file or directory that it is open on.

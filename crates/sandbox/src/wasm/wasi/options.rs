@@ -68,7 +68,8 @@ impl Options {
         while let Some(word) = entries.next() {
             let word = word.literal_bytes().filter(|_| is_blob(word)).unwrap_or_default();
             let named = String::from_utf8_lossy(word).into_owned();
-            let mut next = || entries.next().ok_or_else(|| malformed(format_args!("{named:?} is the last entry")));
+            let mut next =
+                || entries.next().ok_or_else(|| malformed(format_args!("{named:?} is the last entry")));
             match word {
                 b"arg" => options.arguments.push(text("an argument", next()?, means)?),
                 b"env" => options.set(text("a variable", next()?, means)?)?,
@@ -80,7 +81,8 @@ impl Options {
                 b"seed" => options.seed = bytes("seed", next()?, SEED_BYTES_MAX, means)?,
                 b"time" => options.time = number(next()?)?,
                 _ => {
-                    let why = "where a word was expected, there is none of arg, env, dir, lib, stdin, seed, time";
+                    let why =
+                        "where a word was expected, there is none of arg, env, dir, lib, stdin, seed, time";
                     return Err(malformed(why));
                 }
             }

@@ -26,7 +26,8 @@ type Tree = BTreeMap<String, Option<Vec<u8>>>;
 /// All imports of programs, by the names that they have in preview 1.
 fn imports() -> String {
     let of = |import: &super::calls::Import| {
-        let types = |types: &[wasmparser::ValType]| types.iter().map(|ty| format!(" {ty}")).collect::<String>();
+        let types =
+            |types: &[wasmparser::ValType]| types.iter().map(|ty| format!(" {ty}")).collect::<String>();
         let (params, results) = (types(import.params), types(import.results));
         let results = if results.is_empty() { results } else { format!("(result{results})") };
         format!(
@@ -130,7 +131,8 @@ impl World {
         let entries = [limits.handle().unwrap(), procedure].into_iter().chain(words.iter().copied());
         let handle = self.tree(entries);
         let application = self.store.local(handle).unwrap();
-        let call = Call { application, handle, limits, procedure, deadline: None, callees: None, audience: None };
+        let call =
+            Call { application, handle, limits, procedure, deadline: None, callees: None, audience: None };
         self.invoker.invoke(call)
     }
 

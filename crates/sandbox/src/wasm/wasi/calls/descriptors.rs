@@ -70,9 +70,13 @@ fn define_states(linker: &mut Linker<CallState>) -> Defined {
     linker.func_wrap(MODULE, "fd_fdstat_set_flags", |guest: Guest<'_>, fd, flags| {
         turn(guest, |turn| set_flags(turn, fd, flags))
     })?;
-    linker.func_wrap(MODULE, "fd_fdstat_set_rights", |guest: Guest<'_>, fd, rights: i64, inheriting: i64| {
-        turn(guest, |turn| set_rights(turn, fd, rights as u64, inheriting as u64))
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "fd_fdstat_set_rights",
+        |guest: Guest<'_>, fd, rights: i64, inheriting: i64| {
+            turn(guest, |turn| set_rights(turn, fd, rights as u64, inheriting as u64))
+        },
+    )?;
     linker.func_wrap(MODULE, "fd_filestat_get", |guest: Guest<'_>, fd, at| {
         turn(guest, |turn| file_state(turn, fd, at))
     })?;
@@ -217,7 +221,8 @@ pub(super) fn encoded(status: &Status) -> [u8; FILESTAT_BYTES] {
     bytes[0] = 1;
     bytes[8..16].copy_from_slice(&status.number.to_le_bytes());
     bytes[16] = type_of(status.kind);
-    let words = [status.links, status.size, status.times.accessed, status.times.modified, status.times.changed];
+    let words =
+        [status.links, status.size, status.times.accessed, status.times.modified, status.times.changed];
     for (target, word) in bytes[24..].as_chunks_mut::<8>().0.iter_mut().zip(words) {
         *target = word.to_le_bytes();
     }

@@ -43,13 +43,17 @@ pub(super) fn define(linker: &mut Linker<CallState>) -> Defined {
             turn.process.files.unlink(base, &path, &mut turn.means)
         })
     })?;
-    linker.func_wrap(MODULE, "path_rename", |guest: Guest<'_>, fd, path, len, new_fd, new_path, new_len| {
-        turn(guest, |turn| {
-            let (base, path) = from(turn, fd, (path, len), rights::PATH_RENAME_SOURCE)?;
-            let (to, new_path) = from(turn, new_fd, (new_path, new_len), rights::PATH_RENAME_TARGET)?;
-            turn.process.files.rename((base, &path), (to, &new_path), &mut turn.means)
-        })
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "path_rename",
+        |guest: Guest<'_>, fd, path, len, new_fd, new_path, new_len| {
+            turn(guest, |turn| {
+                let (base, path) = from(turn, fd, (path, len), rights::PATH_RENAME_SOURCE)?;
+                let (to, new_path) = from(turn, new_fd, (new_path, new_len), rights::PATH_RENAME_TARGET)?;
+                turn.process.files.rename((base, &path), (to, &new_path), &mut turn.means)
+            })
+        },
+    )?;
     linker.func_wrap(MODULE, "path_symlink", |guest: Guest<'_>, target, target_len, fd, path, len| {
         turn(guest, |turn| {
             let target = turn.memory.path(target, target_len)?;
@@ -161,7 +165,8 @@ fn open(turn: &mut Turn<'_>, fd: i32, path: Text, wish: &Wish, at: i32) -> Resul
     let (base, path) = from(turn, fd, path, needed)?;
     turn.memory.check(at, size_of::<u32>())?;
     let known = CREATE | DIRECTORY | EXCLUSIVE | TRUNCATE;
-    if wish.how & !known != 0 || wish.flags & !FLAGS != 0 || wish.is(DIRECTORY) && wish.is(CREATE | TRUNCATE) {
+    if wish.how & !known != 0 || wish.flags & !FLAGS != 0 || wish.is(DIRECTORY) && wish.is(CREATE | TRUNCATE)
+    {
         return Err(Errno::Invalid.into());
     }
     let all = rights::FILE | rights::DIRECTORY;

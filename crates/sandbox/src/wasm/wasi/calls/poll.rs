@@ -34,7 +34,13 @@ struct Alarm {
 }
 
 /// `poll_oneoff`.
-pub(super) fn poll(turn: &mut Turn<'_>, subscriptions: i32, events: i32, count: i32, done: i32) -> Result<()> {
+pub(super) fn poll(
+    turn: &mut Turn<'_>,
+    subscriptions: i32,
+    events: i32,
+    count: i32,
+    done: i32,
+) -> Result<()> {
     let count = count as u32 as usize;
     if count == 0 || count > SUBSCRIPTIONS_MAX {
         return Err(Errno::Invalid.into());

@@ -44,7 +44,9 @@ pub(super) fn define(linker: &mut Linker<CallState>) -> Defined {
         turn(guest, |turn| random(turn, at, len))
     })?;
     linker.func_wrap(MODULE, "sched_yield", |guest: Guest<'_>| turn(guest, |_| Ok(())))?;
-    linker.func_wrap(MODULE, "proc_exit", |mut guest: Guest<'_>, status: i32| exit(&mut guest, status as u32))?;
+    linker.func_wrap(MODULE, "proc_exit", |mut guest: Guest<'_>, status: i32| {
+        exit(&mut guest, status as u32)
+    })?;
     linker.func_wrap(MODULE, "proc_raise", |mut guest: Guest<'_>, signal: i32| -> wasmtime::Result<i32> {
         // Signal 0 asks whether one could be sent.
         match signal {

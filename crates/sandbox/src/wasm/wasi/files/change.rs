@@ -79,7 +79,12 @@ impl Files {
     }
 
     /// Removes an empty directory.
-    pub(crate) fn remove_directory(&mut self, base: NodeId, path: &[u8], means: &mut Means<'_>) -> Result<()> {
+    pub(crate) fn remove_directory(
+        &mut self,
+        base: NodeId,
+        path: &[u8],
+        means: &mut Means<'_>,
+    ) -> Result<()> {
         let (parent, name, node, _) = self.taken_place(base, path, means)?;
         if self.kind(node) != Kind::Directory {
             return Err(Errno::NotDirectory.into());
@@ -96,7 +101,8 @@ impl Files {
         means: &mut Means<'_>,
     ) -> Result<()> {
         let (old_parent, old_name, node, old_slash) = self.taken_place(from.0, from.1, means)?;
-        let Place::Entry { parent, name, node: replaced, has_slash } = self.find_name(to.0, to.1, means)? else {
+        let Place::Entry { parent, name, node: replaced, has_slash } = self.find_name(to.0, to.1, means)?
+        else {
             return Err(Errno::Busy.into());
         };
         let is_directory = self.kind(node) == Kind::Directory;

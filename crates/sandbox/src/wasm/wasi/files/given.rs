@@ -45,7 +45,8 @@ impl Files {
                 return Err(wrong("a name is out of order, there twice, or none"));
             }
             last = name;
-            let child = self.child(kind, handle, means)?.ok_or_else(|| wrong("an entry is not of its kind"))?;
+            let child =
+                self.child(kind, handle, means)?.ok_or_else(|| wrong("an entry is not of its kind"))?;
             let (is_read_only, times) = (self.node(id).is_read_only, self.node(id).times);
             let node = self.node_mut(child);
             (node.links, node.parent, node.is_read_only, node.times) = (1, id, is_read_only, times);

@@ -59,7 +59,10 @@ pub(super) enum Body {
 #[derive(Debug)]
 pub(super) enum Stored {
     /// As the application has it; the data while it is open and was read.
-    Given { blob: Handle, object: Option<Object> },
+    Given {
+        blob: Handle,
+        object: Option<Object>,
+    },
     Written(Buffer),
 }
 

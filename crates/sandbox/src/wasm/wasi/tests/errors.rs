@@ -5,8 +5,7 @@ use super::*;
 use crate::wasm::wasi::errno::Errno;
 
 /// Names in memory, from 100 on: file, directory, link, loop, missing, and paths.
-const NAMES: [&str; 12] =
-    ["f", "d", "l", "loop", "none", "f/", "d/x", "../f", "/f", "f/x", "d/.", "a\\00b"];
+const NAMES: [&str; 12] = ["f", "d", "l", "loop", "none", "f/", "d/x", "../f", "/f", "f/x", "d/.", "a\\00b"];
 
 /// Address and length of a name, as WAT.
 fn name(text: &str) -> String {
@@ -58,9 +57,14 @@ fn check(cases: &[(String, String, Option<Errno>)]) {
 
 #[test]
 fn paths_that_are_wrong_are_told_so() {
-    let case = |call: &str, path: &str, errno| (String::new(), format!("(call ${call} (i32.const 3) {})", name(path)), errno);
+    let case = |call: &str, path: &str, errno| {
+        (String::new(), format!("(call ${call} (i32.const 3) {})", name(path)), errno)
+    };
     let stat = |path: &str, follow: u8, errno| {
-        let call = format!("(call $path_filestat_get (i32.const 3) (i32.const {follow}) {} (i32.const 300))", name(path));
+        let call = format!(
+            "(call $path_filestat_get (i32.const 3) (i32.const {follow}) {} (i32.const 300))",
+            name(path)
+        );
         (String::new(), call, errno)
     };
     let opens = |path: &str, how, errno| (String::new(), open(path, how, 2), errno);
@@ -108,14 +112,27 @@ fn paths_that_are_wrong_are_told_so() {
         twice("path_link", "d", "none", Some(Errno::NotPermitted)),
         twice("path_link", "f", "d/x", Some(Errno::Exists)),
         twice("path_link", "f", "none", None),
-        (String::new(), format!("(call $path_symlink {} (i32.const 3) {})", name("/f"), name("none")), Some(Errno::NotPermitted)),
-        (String::new(), format!("(call $path_readlink (i32.const 3) {} (i32.const 300) (i32.const 9) (i32.const 16))", name("f")), Some(Errno::Invalid)),
+        (
+            String::new(),
+            format!("(call $path_symlink {} (i32.const 3) {})", name("/f"), name("none")),
+            Some(Errno::NotPermitted),
+        ),
+        (
+            String::new(),
+            format!(
+                "(call $path_readlink (i32.const 3) {} (i32.const 300) (i32.const 9) (i32.const 16))",
+                name("f")
+            ),
+            Some(Errno::Invalid),
+        ),
     ]);
 }
 
 #[test]
 fn descriptors_that_are_wrong_are_told_so() {
-    let one = |call: &str, fd: i32, rest: &str, errno| (String::new(), format!("(call ${call} (i32.const {fd}) {rest})"), errno);
+    let one = |call: &str, fd: i32, rest: &str, errno| {
+        (String::new(), format!("(call ${call} (i32.const {fd}) {rest})"), errno)
+    };
     let bad = Some(Errno::BadDescriptor);
     let file = |call: &str, errno| (opened("f"), call.to_owned(), errno);
     let directory = |call: &str, errno| (opened("d"), call.to_owned(), errno);
@@ -136,26 +153,75 @@ fn descriptors_that_are_wrong_are_told_so() {
         one("fd_renumber", 3, "(i32.const 9)", bad),
         one("fd_renumber", 9, "(i32.const 3)", bad),
         one("fd_renumber", 3, "(i32.const 1)", None),
-        one("fd_readdir", 1, "(i32.const 300) (i32.const 9) (i64.const 0) (i32.const 16)", Some(Errno::NotDirectory)),
+        one(
+            "fd_readdir",
+            1,
+            "(i32.const 300) (i32.const 9) (i64.const 0) (i32.const 16)",
+            Some(Errno::NotDirectory),
+        ),
         one("sock_shutdown", 1, "(i32.const 0)", Some(Errno::NotSocket)),
         one("sock_shutdown", 7, "(i32.const 0)", bad),
-        file("(call $fd_seek (i32.const 4) (i64.const -1) (i32.const 0) (i32.const 16))", Some(Errno::Invalid)),
+        file(
+            "(call $fd_seek (i32.const 4) (i64.const -1) (i32.const 0) (i32.const 16))",
+            Some(Errno::Invalid),
+        ),
         file("(call $fd_seek (i32.const 4) (i64.const -4) (i32.const 2) (i32.const 16))", None),
-        file("(call $fd_seek (i32.const 4) (i64.const 0) (i32.const 3) (i32.const 16))", Some(Errno::Invalid)),
-        file("(call $fd_advise (i32.const 4) (i64.const 0) (i64.const 0) (i32.const 6))", Some(Errno::Invalid)),
-        file("(call $fd_write (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 16))", Some(Errno::NotCapable)),
+        file(
+            "(call $fd_seek (i32.const 4) (i64.const 0) (i32.const 3) (i32.const 16))",
+            Some(Errno::Invalid),
+        ),
+        file(
+            "(call $fd_advise (i32.const 4) (i64.const 0) (i64.const 0) (i32.const 6))",
+            Some(Errno::Invalid),
+        ),
+        file(
+            "(call $fd_write (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 16))",
+            Some(Errno::NotCapable),
+        ),
         file("(call $fd_fdstat_set_rights (i32.const 4) (i64.const 2) (i64.const 0))", None),
-        file("(call $fd_fdstat_set_rights (i32.const 4) (i64.const 64) (i64.const 0))", Some(Errno::NotCapable)),
+        file(
+            "(call $fd_fdstat_set_rights (i32.const 4) (i64.const 64) (i64.const 0))",
+            Some(Errno::NotCapable),
+        ),
         file("(call $fd_fdstat_set_flags (i32.const 4) (i32.const 2))", Some(Errno::Invalid)),
-        file("(call $fd_filestat_set_times (i32.const 4) (i64.const 1) (i64.const 1) (i32.const 3))", Some(Errno::Invalid)),
-        file("(call $path_create_directory (i32.const 4) (i32.const 100) (i32.const 1))", Some(Errno::NotDirectory)),
-        file("(call $fd_readdir (i32.const 4) (i32.const 300) (i32.const 9) (i64.const 0) (i32.const 16))", Some(Errno::NotDirectory)),
+        file(
+            "(call $fd_filestat_set_times (i32.const 4) (i64.const 1) (i64.const 1) (i32.const 3))",
+            Some(Errno::Invalid),
+        ),
+        file(
+            "(call $path_create_directory (i32.const 4) (i32.const 100) (i32.const 1))",
+            Some(Errno::NotDirectory),
+        ),
+        file(
+            "(call $fd_readdir (i32.const 4) (i32.const 300) (i32.const 9) (i64.const 0) (i32.const 16))",
+            Some(Errno::NotDirectory),
+        ),
         directory("(call $fd_filestat_set_size (i32.const 4) (i64.const 1))", bad),
-        (opened_for_writing("f"), "(call $fd_allocate (i32.const 4) (i64.const 0) (i64.const 0))".to_owned(), Some(Errno::Invalid)),
-        (opened_for_writing("f"), "(call $fd_allocate (i32.const 4) (i64.const 4) (i64.const 96))".to_owned(), None),
-        (opened_for_writing("f"), "(call $fd_filestat_set_size (i32.const 4) (i64.const -1))".to_owned(), Some(Errno::FileTooBig)),
-        (String::new(), "(call $clock_time_get (i32.const 4) (i64.const 0) (i32.const 16))".to_owned(), Some(Errno::Invalid)),
-        (String::new(), "(call $poll_oneoff (i32.const 0) (i32.const 300) (i32.const 0) (i32.const 16))".to_owned(), Some(Errno::Invalid)),
+        (
+            opened_for_writing("f"),
+            "(call $fd_allocate (i32.const 4) (i64.const 0) (i64.const 0))".to_owned(),
+            Some(Errno::Invalid),
+        ),
+        (
+            opened_for_writing("f"),
+            "(call $fd_allocate (i32.const 4) (i64.const 4) (i64.const 96))".to_owned(),
+            None,
+        ),
+        (
+            opened_for_writing("f"),
+            "(call $fd_filestat_set_size (i32.const 4) (i64.const -1))".to_owned(),
+            Some(Errno::FileTooBig),
+        ),
+        (
+            String::new(),
+            "(call $clock_time_get (i32.const 4) (i64.const 0) (i32.const 16))".to_owned(),
+            Some(Errno::Invalid),
+        ),
+        (
+            String::new(),
+            "(call $poll_oneoff (i32.const 0) (i32.const 300) (i32.const 0) (i32.const 16))".to_owned(),
+            Some(Errno::Invalid),
+        ),
     ]);
 }
 

@@ -52,7 +52,8 @@ fn addresses_out_of_memory_are_told() {
         assert_eq!((ended.status, &ended.directories[..]), (Errno::Fault as u64, &[root][..]), "{call}");
     }
     // Also of a program that has no memory at all.
-    let module = "(module (import \"wasi_snapshot_preview1\" \"random_get\" (func $r (param i32 i32) (result i32)))
+    let module =
+        "(module (import \"wasi_snapshot_preview1\" \"random_get\" (func $r (param i32 i32) (result i32)))
         (import \"wasi_snapshot_preview1\" \"proc_exit\" (func $e (param i32)))
         (func (export \"_start\") (call $e (call $r (i32.const 0) (i32.const 1)))))";
     assert_eq!(world.run(&wat::parse_str(module).unwrap(), &[]).unwrap().status, Errno::Fault as u64);
@@ -105,10 +106,13 @@ fn what_is_written_counts_as_memory() {
     let out = "(i32.store (i32.const 0) (i32.const 256)) (i32.store (i32.const 4) (i32.const 32768))";
     let name = "(i32.store (i32.const 100) (i32.add (i32.const 0x61616161) (local.get $i)))
         (local.set $i (i32.add (local.get $i) (i32.const 1)))";
-    let file = "(drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 100) (i32.const 4) (i32.const 1)
+    let file =
+        "(drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 100) (i32.const 4) (i32.const 1)
         (i64.const 0x44) (i64.const 0) (i32.const 0) (i32.const 16)))
         (i32.store (i32.const 0) (i32.const 256)) (i32.store (i32.const 4) (i32.const 32768))";
-    let write = |fd: &str| format!("(loop $l (drop (call $fd_write {fd} (i32.const 0) (i32.const 1) (i32.const 8))) (br $l))");
+    let write = |fd: &str| {
+        format!("(loop $l (drop (call $fd_write {fd} (i32.const 0) (i32.const 1) (i32.const 8))) (br $l))")
+    };
     let bodies = [
         format!("{out} {}", write("(i32.const 1)")),
         format!("(i32.store (i32.const 100) (i32.const 0x61616161)) {file} {}", write("(i32.load (i32.const 16))")),
@@ -120,7 +124,8 @@ fn what_is_written_counts_as_memory() {
     ];
     let words = [world.blob(b"dir"), world.blob(b"/"), world.directory(&[])];
     for body in bodies {
-        let outcome = world.apply(&program(&body), &words, Limits { memory_bytes: 1 << 20, ..Limits::default() });
+        let outcome =
+            world.apply(&program(&body), &words, Limits { memory_bytes: 1 << 20, ..Limits::default() });
         let fault = outcome.result.unwrap_err();
         assert_eq!(fault.code, FailureCode::Memory, "{fault}");
     }
@@ -133,7 +138,8 @@ fn what_is_written_counts_as_memory() {
            (drop (call $fd_close (i32.load (i32.const 16)))) {file}
            (br_if $l (i32.lt_u (local.tee $j (i32.add (local.get $j) (i32.const 1))) (i32.const 100))))"
     );
-    let outcome = world.apply(&program(&again), &words, Limits { memory_bytes: 1 << 20, ..Limits::default() });
+    let outcome =
+        world.apply(&program(&again), &words, Limits { memory_bytes: 1 << 20, ..Limits::default() });
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
 }
 

@@ -30,7 +30,10 @@ fn streams_and_status_are_the_result() {
     assert_eq!(ended, expected);
     // Who returns ends with 0; who raises a signal dies of it, with what was written.
     assert_eq!(world.run(&program("nop"), &[]).unwrap().status, 0);
-    let module = program_with(&data(100, "x"), &format!("{} (drop (call $proc_raise (i32.const 6)))", print(1, 100, 1)));
+    let module = program_with(
+        &data(100, "x"),
+        &format!("{} (drop (call $proc_raise (i32.const 6)))", print(1, 100, 1)),
+    );
     let ended = world.run(&module, &[]).unwrap();
     assert_eq!((ended.status, &*ended.stdout), (134, "x"));
 }
@@ -54,8 +57,9 @@ fn arguments_environment_and_stdin_arrive() {
            (if (i32.load (i32.const 8)) (then {} (br $more))))",
         print(1, 300, 1)
     );
-    let words: Vec<Handle> =
-        ["arg", "ls", "env", "A=1", "arg", "-l", "stdin", "some\nlines"].map(|word| world.blob(word.as_bytes())).into();
+    let words: Vec<Handle> = ["arg", "ls", "env", "A=1", "arg", "-l", "stdin", "some\nlines"]
+        .map(|word| world.blob(word.as_bytes()))
+        .into();
     let ended = world.run(&program(&body), &words).unwrap();
     assert_eq!(ended.stdout, "ls\0-l\0A=1\0some\nlines");
 }
@@ -88,7 +92,8 @@ fn what_is_not_written_keeps_its_handle_and_is_not_looked_at() {
     let ended = world.run(&program("nop"), &words).unwrap();
     assert_eq!(ended.directories, [root.lowered().unwrap()]);
     // Who reads what is nowhere fails, in passing.
-    let reads = WRITES.replace("(i32.const 9)\n", "(i32.const 0)\n").replace("(i32.const 101)", "(i32.const 200)");
+    let reads =
+        WRITES.replace("(i32.const 9)\n", "(i32.const 0)\n").replace("(i32.const 101)", "(i32.const 200)");
     let reads = reads.replace("$fd_write", "$fd_read");
     let words = [world.blob(b"dir"), world.blob(b"/"), world.tree([world.blob(b"f a\n"), absent])];
     let fault = world.run(&program_with(&data(100, "a"), &reads), &words).unwrap_err();
@@ -145,7 +150,8 @@ fn time_and_random_numbers_are_data() {
 #[test]
 fn failures_repeat_the_last_words() {
     let mut world = World::new();
-    let module = program_with(&data(100, "thread panicked: no"), &format!("{} unreachable", print(2, 100, 19)));
+    let module =
+        program_with(&data(100, "thread panicked: no"), &format!("{} unreachable", print(2, 100, 19)));
     let fault = world.run(&module, &[]).unwrap_err();
     assert_eq!(fault.code, FailureCode::Trap);
     assert!(fault.detail.ends_with("Its stderr ends with:\nthread panicked: no"), "{fault}");
@@ -159,7 +165,8 @@ fn failures_repeat_the_last_words() {
 fn what_a_program_imports_from_elsewhere_ends_it_when_called() {
     let mut world = World::new();
     let module = |body: &str| {
-        let fields = "(import \"env\" \"f\" (func $f (param i32) (result f64))) (memory (export \"memory\") 1)";
+        let fields =
+            "(import \"env\" \"f\" (func $f (param i32) (result f64))) (memory (export \"memory\") 1)";
         wat::parse_str(format!("(module {fields} (func (export \"_start\") {body}))")).unwrap()
     };
     assert_eq!(world.run(&module("nop"), &[]).unwrap().status, 0);
@@ -173,11 +180,23 @@ fn what_is_neither_program_nor_codelet_says_why() {
     let mut world = World::new();
     let cases = [
         ("(func (export \"_start\") (param i32))", "takes or returns something"),
-        ("(import \"sinew_v1\" \"kind\" (func (param i32) (result i32))) (func (export \"_start\"))", "imports sinew_v1"),
-        ("(import \"wasi_snapshot_preview1\" \"fd_close\" (func (param i64) (result i32))) (func (export \"_start\"))", "another type"),
-        ("(import \"wasi_snapshot_preview1\" \"fd_open\" (func)) (func (export \"_start\"))", "no function of wasi"),
+        (
+            "(import \"sinew_v1\" \"kind\" (func (param i32) (result i32))) (func (export \"_start\"))",
+            "imports sinew_v1",
+        ),
+        (
+            "(import \"wasi_snapshot_preview1\" \"fd_close\" (func (param i64) (result i32))) (func (export \"_start\"))",
+            "another type",
+        ),
+        (
+            "(import \"wasi_snapshot_preview1\" \"fd_open\" (func)) (func (export \"_start\"))",
+            "no function of wasi",
+        ),
         ("(import \"env\" \"memory\" (memory 1)) (func (export \"_start\"))", "which is no function"),
-        ("(import \"wasi_snapshot_preview1\" \"sched_yield\" (func (result i32))) (func (export \"apply\") (param i32) (result i32) (i32.const 0))", "no function of sinew_v1"),
+        (
+            "(import \"wasi_snapshot_preview1\" \"sched_yield\" (func (result i32))) (func (export \"apply\") (param i32) (result i32) (i32.const 0))",
+            "no function of sinew_v1",
+        ),
         ("(func (export \"main\"))", "as programs do"),
     ];
     for (fields, text) in cases {

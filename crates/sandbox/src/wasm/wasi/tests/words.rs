@@ -27,12 +27,24 @@ fn words_are_read_with_their_values() {
     let tree = world.directory(&[("a", "1")]);
     let long = world.blob(&[b'x'; 100]);
     let mut words = Vec::new();
-    for (word, value) in [("arg", long), ("env", world.blob(b"A=1")), ("env", world.blob(b"AB=2")), ("env", world.blob(b"A=3"))] {
+    for (word, value) in [
+        ("arg", long),
+        ("env", world.blob(b"A=1")),
+        ("env", world.blob(b"AB=2")),
+        ("env", world.blob(b"A=3")),
+    ] {
         words.extend([world.blob(word.as_bytes()), value]);
     }
     words.extend([world.blob(b"dir"), world.blob(b"/x"), tree]);
     words.extend([world.blob(b"lib"), world.blob(b"/y"), tree.lowered().unwrap()]);
-    words.extend([world.blob(b"stdin"), long, world.blob(b"time"), Handle::u64(7), world.blob(b"seed"), world.blob(b"s")]);
+    words.extend([
+        world.blob(b"stdin"),
+        long,
+        world.blob(b"time"),
+        Handle::u64(7),
+        world.blob(b"seed"),
+        world.blob(b"s"),
+    ]);
     let read = read(&world, &words, 1 << 20).unwrap();
     let expected = Words {
         arguments: vec![[b'x'; 100].into()],
