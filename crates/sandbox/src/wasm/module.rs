@@ -73,6 +73,8 @@ pub(crate) struct Scan {
     /// What a codelet imports was found, or what only a program may.
     imports_of_codelets: bool,
     imports_of_programs: Option<String>,
+    /// What is wrong with it if it is a program.
+    program_flaw: Option<String>,
     types: Vec<FuncType>,
     functions: Vec<u32>,
     entry: Option<u32>,
@@ -170,37 +172,46 @@ impl Scan {
     }
 
     fn import(&mut self, module: &str, name: &str, ty: TypeRef) -> Result<(), String> {
-        let TypeRef::Func(ty) = ty else {
-            return Err(format!("it imports {module:?} {name:?}, which is no function"));
-        };
-        self.functions.push(ty);
-        let signature = match module {
-            MODULE => IMPORTS.iter().find(|import| import.name == name).map(|import| {
-                self.uses_memory_imports |= import.needs_memory;
-                (import.params, import.results)
-            }),
-            wasi::MODULE => {
-                let known = wasi::calls::IMPORTS.iter().find(|import| import.name == name);
-                known.map(|import| (import.params, import.results))
-            }
-            _ => {
-                self.imports_of_programs.get_or_insert_with(|| format!("{module:?} {name:?}"));
-                return Ok(());
-            }
-        };
-        let Some((params, results)) = signature else {
-            return Err(format!("it imports {module:?} {name:?}, which is no function of {module}"));
-        };
-        let found = self.types.get(ty as usize);
-        if !found.is_some_and(|found| found.params() == params && found.results() == results) {
-            return Err(format!("it imports {name:?} with another type than {module} gives it"));
-        }
         if module == MODULE {
+            let known = IMPORTS.iter().find(|import| import.name == name);
+            let (Some(known), TypeRef::Func(ty)) = (known, ty) else {
+                return Err(format!("it imports {module:?} {name:?}, which is no function of {MODULE}"));
+            };
+            if !self.has_type(ty, known.params, known.results) {
+                return Err(format!("it imports {name:?} with another type than {MODULE} gives it"));
+            }
+            self.uses_memory_imports |= known.needs_memory;
             self.imports_of_codelets = true;
-        } else {
-            self.imports_of_programs.get_or_insert_with(|| format!("{module:?} {name:?}"));
+            self.functions.push(ty);
+            return Ok(());
         }
+        self.imports_of_programs.get_or_insert_with(|| format!("{module:?} {name:?}"));
+        let flaw = match ty {
+            TypeRef::Func(ty) => {
+                self.functions.push(ty);
+                self.flaw_of_import(module, name, ty)
+            }
+            _ => Some(format!("it imports {module:?} {name:?}, which is no function")),
+        };
+        self.program_flaw = self.program_flaw.take().or(flaw);
         Ok(())
+    }
+
+    /// Why a program cannot import a function like this; what nobody has, it may.
+    fn flaw_of_import(&self, module: &str, name: &str, ty: u32) -> Option<String> {
+        if module != wasi::MODULE {
+            return None;
+        }
+        match wasi::calls::IMPORTS.iter().find(|import| import.name == name) {
+            None => Some(format!("it imports {module:?} {name:?}, which is no function of {module}")),
+            Some(known) if self.has_type(ty, known.params, known.results) => None,
+            Some(_) => Some(format!("it imports {name:?} with another type than {module} gives it")),
+        }
+    }
+
+    fn has_type(&self, ty: u32, params: &[ValType], results: &[ValType]) -> bool {
+        let found = self.types.get(ty as usize);
+        found.is_some_and(|found| found.params() == params && found.results() == results)
     }
 
     /// Whether it is a whole program, not a codelet.
@@ -265,6 +276,9 @@ impl Scan {
         let type_of =
             |function: u32| self.functions.get(function as usize).and_then(|&ty| self.types.get(ty as usize));
         if let (None, Some(entry)) = (self.entry, self.program_entry) {
+            if let Some(flaw) = &self.program_flaw {
+                return Err(flaw.clone());
+            }
             if self.imports_of_codelets {
                 return Err(format!(
                     "it is a program, by its export {:?}, but imports {MODULE}",

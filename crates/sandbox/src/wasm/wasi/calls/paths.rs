@@ -206,9 +206,7 @@ fn opened(turn: &mut Turn<'_>, base: NodeId, path: &[u8], wish: &Wish) -> Result
     match files.kind(node) {
         Kind::Link => Err(Errno::Loop.into()),
         Kind::Directory if wish.is(CREATE | TRUNCATE) => Err(Errno::IsDirectory.into()),
-        Kind::Directory if wish.rights & rights::FD_WRITE != 0 && !wish.is(DIRECTORY) => {
-            Err(Errno::IsDirectory.into())
-        }
+        Kind::Directory if wish.rights & rights::FD_WRITE != 0 => Err(Errno::IsDirectory.into()),
         Kind::Directory => Ok(node),
         Kind::File if wish.is(DIRECTORY) || has_slash => Err(Errno::NotDirectory.into()),
         Kind::File => {

@@ -104,6 +104,7 @@ fn paths_that_are_wrong_are_told_so() {
         opens("loop", 0, Some(Errno::Loop)),
         opens("none", 0, Some(Errno::NoEntry)),
         (String::new(), open("d", 0, 1 << 6), Some(Errno::IsDirectory)),
+        (String::new(), open("d", 2, 1 << 6), Some(Errno::IsDirectory)),
         twice("path_rename", "d", "d/x", Some(Errno::Invalid)),
         twice("path_rename", "f", "d", Some(Errno::IsDirectory)),
         twice("path_rename", "d", "f", Some(Errno::NotDirectory)),

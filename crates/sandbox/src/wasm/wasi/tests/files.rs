@@ -202,11 +202,10 @@ fn walked(root: &Path) -> Tree {
 fn may_differ(deed: &Deed, ours: &Came, theirs: &Came) -> bool {
     let (Err(ours), Err(theirs)) = (ours, theirs) else { return false };
     match deed {
-        // A name with a slash after it that is not there, or no directory: Linux says one or the other,
-        // by the order of its checks.
-        Deed::Write { path, .. } | Deed::Symlink { path, .. } | Deed::Unlink { path } => {
-            path.ends_with('/') || ours == theirs
-        }
+        // A name with a slash after it that is not there, or no directory, also where a link leads to it:
+        // Linux says one or the other, by the order of its checks.
+        Deed::Write { path, .. } => path.ends_with('/') || *theirs == Errno::IsDirectory,
+        Deed::Symlink { path, .. } | Deed::Unlink { path } => path.ends_with('/'),
         // Both paths may be wrong, each in its own way; which of them is told is not laid down.
         Deed::Rename { .. } | Deed::Link { .. } => true,
         _ => false,
