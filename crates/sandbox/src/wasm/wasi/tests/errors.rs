@@ -67,12 +67,6 @@ fn paths_that_are_wrong_are_told_so() {
         );
         (String::new(), call, errno)
     };
-    let opens = |path: &str, how, errno| (String::new(), open(path, how, 2), errno);
-    let twice = |call: &str, from: &str, to: &str, errno| {
-        let flags = if call == "path_link" { "(i32.const 0)" } else { "" };
-        let text = format!("(call ${call} (i32.const 3) {flags} {} (i32.const 3) {})", name(from), name(to));
-        (String::new(), text, errno)
-    };
     check(&[
         stat("f", 0, None),
         stat("d", 0, None),
@@ -95,6 +89,18 @@ fn paths_that_are_wrong_are_told_so() {
         case("path_unlink_file", "f/", Some(Errno::NotDirectory)),
         case("path_unlink_file", "none", Some(Errno::NoEntry)),
         case("path_unlink_file", "loop", None),
+    ]);
+}
+
+#[test]
+fn two_paths_and_ways_of_opening_that_are_wrong_are_told_so() {
+    let opens = |path: &str, how, errno| (String::new(), open(path, how, 2), errno);
+    let twice = |call: &str, from: &str, to: &str, errno| {
+        let flags = if call == "path_link" { "(i32.const 0)" } else { "" };
+        let text = format!("(call ${call} (i32.const 3) {flags} {} (i32.const 3) {})", name(from), name(to));
+        (String::new(), text, errno)
+    };
+    check(&[
         opens("f", 0, None),
         opens("f", 2, Some(Errno::NotDirectory)),
         opens("f", 1 | 4, Some(Errno::Exists)),
@@ -135,8 +141,6 @@ fn descriptors_that_are_wrong_are_told_so() {
         (String::new(), format!("(call ${call} (i32.const {fd}) {rest})"), errno)
     };
     let bad = Some(Errno::BadDescriptor);
-    let file = |call: &str, errno| (opened("f"), call.to_owned(), errno);
-    let directory = |call: &str, errno| (opened("d"), call.to_owned(), errno);
     check(&[
         one("fd_close", 3, "", None),
         one("fd_close", 4, "", bad),
@@ -162,6 +166,15 @@ fn descriptors_that_are_wrong_are_told_so() {
         ),
         one("sock_shutdown", 1, "(i32.const 0)", Some(Errno::NotSocket)),
         one("sock_shutdown", 7, "(i32.const 0)", bad),
+    ]);
+}
+
+#[test]
+fn what_files_do_not_take_is_told() {
+    let bad = Some(Errno::BadDescriptor);
+    let file = |call: &str, errno| (opened("f"), call.to_owned(), errno);
+    let directory = |call: &str, errno| (opened("d"), call.to_owned(), errno);
+    check(&[
         file(
             "(call $fd_seek (i32.const 4) (i64.const -1) (i32.const 0) (i32.const 16))",
             Some(Errno::Invalid),
