@@ -200,7 +200,7 @@ fn walked(root: &Path) -> Tree {
 
 /// Where POSIX leaves open which of two things wrong is told, or Linux has its own view.
 fn may_differ(deed: &Deed, ours: &Came, theirs: &Came) -> bool {
-    let (Err(ours), Err(theirs)) = (ours, theirs) else { return false };
+    let (Err(_), Err(theirs)) = (ours, theirs) else { return false };
     match deed {
         // A name with a slash after it that is not there, or no directory, also where a link leads to it:
         // Linux says one or the other, by the order of its checks.
