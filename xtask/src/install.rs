@@ -48,6 +48,7 @@ const EMULATOR: &[Package] = &[
     Package { name: "busybox-static", program: "/bin/busybox" },
     Package { name: "cpio", program: "/usr/bin/cpio" },
     Package { name: "binutils", program: "/usr/bin/strip" },
+    Package { name: "e2fsprogs", program: "/sbin/mkfs.ext4" },
     Package { name: "python3", program: "/usr/bin/python3.11" },
     Package { name: "nodejs", program: "/usr/bin/node" },
 ];

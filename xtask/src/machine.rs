@@ -4,8 +4,8 @@
 //!
 //! Where those of version 1 are mounted, as on many build machines, version 2 has
 //! no controllers left, so that a kernel of its own has to run: Debian's, in an
-//! emulated machine without disk and network, whose files are the suites of
-//! sandboxes, the interpreters and what these load. Its first process runs the
+//! emulated machine without a network, whose files are the suites of sandboxes,
+//! the interpreters and what these load. Its first process runs the
 //! suites and switches the machine off; what they print comes over its serial line.
 
 mod image;
@@ -37,9 +37,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let kernel = kernel(&folder)?;
     let suites = step("building the suites", built_suites)?;
     let files = step("packing what the machine has", || image::pack(&folder, &suites))?;
+    let disk = image::disk(&folder)?;
     step("an emulated machine with control groups of version 2", || {
         let (mut has_passed, mut is_off) = (false, false);
-        let mut emulator = emulator(&kernel, &files);
+        let mut emulator = emulator(&kernel, &files, &disk);
         let has_ended = process::watch(&mut emulator, |line| {
             has_passed |= line.trim_end() == PASSED;
             is_off |= line.contains("reboot: Power down");
@@ -81,6 +82,7 @@ fn kernel(folder: &Path) -> anyhow::Result<PathBuf> {
 fn built_suites() -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     let mut cargo = process::cargo();
     cargo.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]);
+    cargo.args(SUITES.iter().flat_map(|suite| ["--test", suite]));
     let said = process::output(&mut cargo)?;
     let program = |suite: &'static str| {
         let named = format!("\"kind\":[\"test\"],\"crate_types\":[\"bin\"],\"name\":\"{suite}\"");
@@ -91,15 +93,16 @@ fn built_suites() -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     SUITES.into_iter().map(program).collect()
 }
 
-fn emulator(kernel: &Path, files: &Path) -> std::process::Command {
+fn emulator(kernel: &Path, files: &Path, disk: &Path) -> std::process::Command {
     let mut emulator = process::command("timeout");
     emulator.args(["--kill-after=10", SECONDS_MAX, "qemu-system-x86_64", "-machine", "q35", "-cpu", "max"]);
     emulator.args(["-smp", "2", "-m", MEMORY, "-nodefaults", "-no-user-config", "-display", "none"]);
     emulator.args(["-serial", "stdio", "-no-reboot", "-nic", "none", "-kernel"]).arg(kernel);
     emulator.arg("-initrd").arg(files);
+    let drive = format!("file={},if=none,id=disk,format=raw,cache=unsafe", disk.display());
+    emulator.args(["-drive", &drive, "-device", "nvme,drive=disk,serial=sinew"]);
     // A machine without control groups of version 1: none is left for it to mount.
-    emulator
-        .args(["-append", "console=ttyS0 quiet panic=-1 cgroup_no_v1=all lsm=landlock,yama rdinit=/first"]);
+    emulator.args(["-append", "console=ttyS0 quiet panic=-1 cgroup_no_v1=all lsm=landlock,yama"]);
     emulator.stdin(std::process::Stdio::null());
     emulator
 }

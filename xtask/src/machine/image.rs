@@ -11,12 +11,14 @@ use anyhow::Context as _;
 use crate::{corpus, process};
 
 /// Programs of this Debian that the suites run, and what these find beside them.
-const PROGRAMS: &[&str] = &["/usr/bin/python3.11", "/usr/bin/node"];
+const PROGRAMS: &[&str] = &["/usr/bin/python3.11", "/usr/bin/node", "/usr/bin/nice"];
 const FOLDERS: &[&str] = &["/usr/lib/python3.11", "/etc/ssl/certs"];
 const FILES: &[&str] = &["/etc/passwd", "/etc/group", "/etc/nsswitch.conf"];
 /// Of Python's own, what no suite runs.
 const LEFT_OUT: &[&str] =
     &["test", "idlelib", "ensurepip", "lib2to3", "tkinter", "__pycache__", "config-3.11-x86_64-linux-gnu"];
+/// Of the disk; what nobody writes takes no place.
+const DISK_BYTES: u64 = 512 << 20;
 /// Links that every Debian has in its root.
 const LINKS: &[(&str, &str)] =
     &[("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")];
@@ -24,6 +26,14 @@ const LINKS: &[(&str, &str)] =
 /// changed that is the kernel's own first one.
 const FIRST: &str = include_str!("first.sh");
 const SECOND: &str = include_str!("second.sh");
+
+/// Makes the machine's disk, an empty one.
+pub(super) fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
+    let disk = folder.join("disk");
+    fs::File::create(&disk)?.set_len(DISK_BYTES)?;
+    process::run(process::command("/sbin/mkfs.ext4").args(["-q", "-F"]).arg(&disk))?;
+    Ok(disk)
+}
 
 /// Packs all that the machine has into one file below `folder`.
 pub(super) fn pack(folder: &Path, suites: &[(&str, PathBuf)]) -> anyhow::Result<PathBuf> {
@@ -67,8 +77,11 @@ pub(super) fn pack(folder: &Path, suites: &[(&str, PathBuf)]) -> anyhow::Result<
         .map(Path::new)
         .chain(libraries.iter().map(PathBuf::as_path))
         .try_for_each(|file| put(file, &root))?;
+    // What only root may read.
+    fs::write(root.join("etc/shadow"), "root:*:20000:0:99999:7:::\n")?;
+    fs::set_permissions(root.join("etc/shadow"), fs::Permissions::from_mode(0o600))?;
     put_busybox(&root)?;
-    for (name, script) in [("first", FIRST), ("second", SECOND)] {
+    for (name, script) in [("init", FIRST), ("second", SECOND)] {
         fs::write(root.join(name), script)?;
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o755))?;
     }

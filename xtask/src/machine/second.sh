@@ -6,9 +6,11 @@ mount -t proc none /proc
 mount -t sysfs none /sys
 mount -t devtmpfs none /dev
 mount -t tmpfs -o mode=1777 none /tmp
-mount -t tmpfs -o mode=1777 none /var/tmp
+mount -t ext4 /dev/nvme0n1 /var/tmp && chmod 1777 /var/tmp
 mount -t cgroup2 none /sys/fs/cgroup
 ip link set lo up
+# As most kernels are set up, Debian's are not: else nobody's attack could be seen to succeed.
+echo 2 > /proc/sys/kernel/perf_event_paranoid
 cat /sys/fs/cgroup/cgroup.controllers
 
 failed=0
