@@ -39,7 +39,7 @@ const ATTACK: &str = "hostile::";
 /// So many there are at least.
 const ATTACKS_MIN: usize = 63;
 /// So many of them have a control.
-const CONTROLLED_MIN: usize = 40;
+const CONTROLLED_MIN: usize = 46;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));
