@@ -6,19 +6,20 @@
 //! then no two encodings have one meaning.
 
 use objects::{
-    Application, BundleReader, BundleRecord, BundleWriter, Failure, FailureCode, Handle, Limits, Selection,
-    TreeBuilder, TreeView,
+    Application, BundleReader, BundleRecord, BundleWriter, FETCH_PROCEDURE, Failure, FailureCode, Handle,
+    Limits, Selection, Source, TreeBuilder, TreeView,
 };
 
 /// One input.
 pub fn run(input: &[u8]) {
     let Some((decoder, data)) = input.split_first() else { return };
-    match decoder % 5 {
+    match decoder % 6 {
         0 => handles(data),
         1 => text(data),
         2 => tree(data),
         3 => bundle(data),
-        _ => composed(data),
+        4 => composed(data),
+        _ => source(data),
     }
 }
 
@@ -118,6 +119,23 @@ fn composed(data: &[u8]) {
         entries.push(tagged.unwrap_or(object));
     }
     tree(&entries.into_bytes());
+}
+
+/// The arguments of a source, a zero byte between two.
+fn source(data: &[u8]) {
+    let blobs: Vec<&[u8]> = data.split(|byte| *byte == 0).collect();
+    let head = [Handle::blob(b""), Handle::blob(FETCH_PROCEDURE)];
+    let arguments = blobs.iter().map(|blob| match blob.strip_prefix(b"ref ") {
+        Some(content) => Handle::blob(content).lowered().expect("a blob has a ref"),
+        None => Handle::blob(blob),
+    });
+    let tree: TreeBuilder = head.into_iter().chain(arguments).collect();
+    let application = Application::from_tree(tree.view()).expect("it has limits and procedure");
+    let known = |blob: Handle| blobs.iter().find(|known| Handle::blob(known) == blob);
+    if let Ok(source) = Source::of_application(&application, known) {
+        assert_eq!(source.to_tree().0.view(), tree.view());
+        assert_eq!(source.check(), Ok(()));
+    }
 }
 
 fn bundle(data: &[u8]) {

@@ -228,7 +228,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 self.end_application(host, job, outcome);
                 Turn::Continue
             }
-            Applied::Pending => {
+            pending @ (Applied::Pending | Applied::Coming) => {
+                if pending == Applied::Coming {
+                    self.ask_ahead(host, job);
+                }
                 self.hand_over(host, job);
                 if let Some(frame) = job.frames.last_mut() {
                     frame.state = State::Applying;

@@ -15,7 +15,7 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use objects::{FailureCode, Handle, Kind, Limits};
+use objects::{FailureCode, Handle, Kind, Limits, Part};
 
 use crate::admission::Reservation;
 use crate::host::{Fetch, Host};
@@ -24,7 +24,7 @@ use crate::job::{FRAMES_MAX, Frame, Job, JobId, State, is_counted};
 use crate::request::Request;
 use crate::rules;
 use crate::scheduler::{Event, Scheduler};
-use crate::steps::{advance, complete, deepen, forward, next_spark, remember_goal, resolve, selection};
+use crate::steps::{advance, complete, deepen, forward, next_spark, remember_goal, resolve, selection, take};
 
 /// Turns after which a job makes room for others of its priority.
 const SLICE_TURNS: u32 = 4096;
@@ -65,6 +65,8 @@ pub(crate) enum Wait {
     Busy(Handle),
     /// Objects that are not local.
     Data(Vec<Handle>),
+    /// A part of an object that is not local.
+    Part(Handle, Part),
     /// A procedure's code, which is being made.
     Code(Limits, Handle),
     /// Room for so many bytes of inputs, held by nobody so far.
@@ -213,6 +215,14 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             Some(Event::Applied(outcome)) if job.holds_claim() => {
                 self.end_application(host, job, outcome);
             }
+            Some(Event::Taken(part)) if !job.holds_claim() => {
+                if let Some(frame) = job.frames.last_mut()
+                    && matches!(frame.state, State::Forcing)
+                    && frame.at.kind() == Kind::Selection
+                {
+                    take(host, frame, part);
+                }
+            }
             Some(Event::Missing(object)) if !job.holds_claim() => {
                 let position = job.position();
                 let detail = format!("{object} is not on this node; store it with `sinew put` and ask again");
@@ -264,6 +274,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         job.walk.shrink(frame.state.bytes());
         job.offered = job.offered.min(job.frames.len().saturating_sub(1));
         let Some(below) = job.frames.last_mut() else {
+            if job.is_root && !frame.is_lasting {
+                job.request.note_passing();
+            }
             return Some(value);
         };
         below.is_lasting &= frame.is_lasting;
@@ -381,6 +394,14 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                         Fetch::Missing => self.scheduler.resume(id, Event::Missing(object)),
                         Fetch::Coming => {}
                     }
+                }
+            }
+            Wait::Part(object, part) => {
+                self.scheduler.expect(id, 1);
+                match host.fetch_part(object, part, id) {
+                    Fetch::Here => self.scheduler.resume(id, Event::Arrived),
+                    Fetch::Missing => self.scheduler.resume(id, Event::Missing(object)),
+                    Fetch::Coming => {}
                 }
             }
             Wait::Code(limits, procedure) => {

@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use objects::{Application, Handle, Limits, TreeView};
+use objects::{Application, Handle, Limits, Part, TreeView};
 
 use crate::job::JobId;
 use crate::request::Request;
@@ -58,6 +58,9 @@ pub enum Applied {
     Done(Outcome),
     /// It runs elsewhere; [`crate::Event::Applied`] will tell.
     Pending,
+    /// As [`Applied::Pending`]; and it only waits for something from outside, so that
+    /// whatever else has to be waited for had better be asked for now.
+    Coming,
 }
 
 /// The answer to a claim on a thunk's next step.
@@ -96,6 +99,16 @@ pub trait Host {
     /// if the answer is [`Fetch::Coming`].
     fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch;
 
+    /// Asks for what a selection of a part of an object leads to, where the object
+    /// is not local and the part lies within it. The rest of it need not become
+    /// local. `waiter` gets exactly one event if the answer is [`Fetch::Coming`]:
+    /// [`crate::Event::Taken`], or one that [`Host::fetch`] could send, after which
+    /// it looks again.
+    fn fetch_part(&mut self, object: Handle, part: Part, waiter: JobId) -> Fetch {
+        let _ = part;
+        self.fetch(object, waiter)
+    }
+
     /// Stores a derived tree.
     fn keep_tree(&mut self, tree: TreeView<'_>) -> Handle;
 
@@ -127,6 +140,13 @@ pub trait Host {
     #[inline]
     fn reservation_bytes(&self, application: &Application<'_>) -> u64 {
         application.limits.memory_bytes
+    }
+
+    /// Whether an application, whose arguments are there, only brings something from
+    /// outside, and the same whenever it does: walks ask for it ahead.
+    fn is_brought(&self, application: &Application<'_>) -> bool {
+        let _ = application;
+        false
     }
 
     /// Whether the procedure can begin at once: its code is compiled. On every

@@ -62,6 +62,8 @@ pub struct Request {
     remembered: AtomicI64,
     nanos: AtomicU64,
     fuel: AtomicU64,
+    /// Its result need not be the same another time.
+    passes: AtomicBool,
 }
 
 /// How far a request is, short of what walks that run now have not reported.
@@ -110,6 +112,7 @@ impl Request {
             remembered: AtomicI64::new(0),
             nanos: AtomicU64::new(0),
             fuel: AtomicU64::new(0),
+            passes: AtomicBool::new(false),
         }
     }
 
@@ -163,6 +166,16 @@ impl Request {
     /// known before.
     pub(crate) fn discount_spark(&self) {
         self.remembered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What its walk led to depends on something that need not come again.
+    pub(crate) fn note_passing(&self) {
+        self.passes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its result, once it has one, would be the same another time.
+    pub fn is_lasting(&self) -> bool {
+        !self.passes.load(Ordering::Relaxed)
     }
 
     /// Takes the request's place away. Whether it had one.

@@ -2,6 +2,8 @@
 //! The rules that need no stack: what is known already, what a selection
 //! takes, and how a failure is made.
 
+use std::ops::Range;
+
 use objects::{Failure, FailureCode, Handle, Kind, Part, TreeView};
 
 use crate::host::{Host, Rule};
@@ -58,35 +60,34 @@ pub(crate) fn lacks<H: Host>(host: &mut H, entry: Handle) -> Lacks {
     }
 }
 
-/// Takes a part of local data. The error is the detail of an `out-of-range` failure.
+/// Where a part of a target lies. The error is the detail of an `out-of-range` failure.
+pub(crate) fn within(target: Handle, part: Part) -> Result<Range<u64>, String> {
+    let size = target.size();
+    part.within(size).ok_or_else(|| match part {
+        Part::Element(index) => format!("index {index} of {target}, which has {size}"),
+        Part::Range { begin, end } => format!("range {begin}..{end} of {target}, which has {size}"),
+    })
+}
+
+/// Takes a part of local data, which lies within it.
 pub(crate) fn select<H: Host>(
     host: &mut H,
     target: Handle,
     data: &[u8],
     part: Part,
-) -> Result<Handle, String> {
-    let size = target.size();
-    let outside = || match part {
-        Part::Element(index) => format!("index {index} of {target}, which has {size}"),
-        Part::Range { begin, end } => format!("range {begin}..{end} of {target}, which has {size}"),
-    };
-    let (begin, end) = match part {
-        Part::Element(index) => (index, index.checked_add(1).ok_or_else(outside)?),
-        Part::Range { begin, end } => (begin, end),
-    };
-    if begin > end || end > size {
-        return Err(outside());
-    }
+    range: Range<u64>,
+) -> Handle {
     // Local data fits the address space, and so do indices within it.
-    let (begin, end) = (begin as usize, end as usize);
+    let (begin, end) = (range.start as usize, range.end as usize);
     if !target.names_tree() {
-        return Ok(host.keep_blob(&data[begin..end]));
+        return host.keep_blob(&data[begin..end]);
     }
     let tree = TreeView::from_checked(data);
-    match part {
-        Part::Element(_) => tree.get(begin).ok_or_else(outside),
-        Part::Range { .. } => Ok(host.keep_tree(tree.range(begin, end).ok_or_else(outside)?)),
-    }
+    let taken = match part {
+        Part::Element(_) => tree.get(begin),
+        Part::Range { .. } => tree.range(begin, end).map(|tree| host.keep_tree(tree)),
+    };
+    taken.unwrap_or_else(|| unreachable!("the part lies within the tree"))
 }
 
 /// Makes a failure value.

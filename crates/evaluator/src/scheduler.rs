@@ -29,8 +29,10 @@ pub enum Event {
     Look,
     /// An object that was asked for is local.
     Arrived,
-    /// An object that was asked for is nowhere.
+    /// An object that was asked for, or a part of it, is nowhere.
     Missing(Handle),
+    /// The part of an object that was asked for: what its selection leads to.
+    Taken(Handle),
     /// The application that was [`crate::Applied::Pending`] ended. Sent once:
     /// a second one would pass for the end of the job's next application.
     Applied(Outcome),

@@ -274,25 +274,36 @@ pub(crate) fn selection<H: Host>(host: &mut H, frame: &mut Frame) -> Turn {
         }
     };
     let object = target.plain_tree();
-    let taken = match object.literal_bytes() {
-        Some(bytes) => rules::select(host, object, bytes, selection.part),
+    // Its name says how much there is: no data is needed to tell what is not there.
+    let range = match rules::within(object, selection.part) {
+        Ok(range) => range,
+        Err(detail) if frame.is_lasting => {
+            let failure = rules::fail_lasting(host, FailureCode::OutOfRange, thunk, &detail);
+            return advance(frame, failure);
+        }
+        Err(detail) => {
+            let failure = rules::fail(host, FailureCode::OutOfRange, thunk, &detail);
+            return advance(frame, failure);
+        }
+    };
+    let part = selection.part;
+    let next = match object.literal_bytes() {
+        Some(bytes) => rules::select(host, object, bytes, part, range),
         None => match host.local(object) {
-            Some(bytes) => rules::select(host, object, &bytes, selection.part),
+            Some(bytes) => rules::select(host, object, &bytes, part, range),
             None => {
                 frame.selected = Some(target);
-                return Turn::Wait(Wait::Data(vec![object]));
+                return Turn::Wait(Wait::Part(object, part));
             }
         },
     };
-    let next = match taken {
-        Ok(next) => {
-            if frame.is_lasting {
-                host.remember(thunk, next, Rule::Select);
-            }
-            next
-        }
-        Err(detail) if frame.is_lasting => rules::fail_lasting(host, FailureCode::OutOfRange, thunk, &detail),
-        Err(detail) => rules::fail(host, FailureCode::OutOfRange, thunk, &detail),
-    };
+    take(host, frame, next)
+}
+
+/// A selection has led to this.
+pub(crate) fn take<H: Host>(host: &mut H, frame: &mut Frame, next: Handle) -> Turn {
+    if frame.is_lasting {
+        host.remember(frame.at, next, Rule::Select);
+    }
     advance(frame, next)
 }

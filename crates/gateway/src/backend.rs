@@ -5,6 +5,7 @@
 //! codes; it knows no evaluator, sandbox or disk. The node implements the
 //! trait; tests implement it with a few lines.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -208,6 +209,16 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// If the disk fails or the bytes are not what the handle says.
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error>;
+
+    /// These bytes of an object or ref, which lie within it, without reading more of a
+    /// large one than needed. `None`: not here.
+    ///
+    /// # Errors
+    /// As [`Backend::get`].
+    fn get_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, store::Error> {
+        let object = self.get(handle)?;
+        Ok(object.and_then(|object| Some(object.get(range.start as usize..range.end as usize)?.to_vec())))
+    }
 
     /// Whether an object is here, for somebody who will rely on it: it is kept as if
     /// it were put now.

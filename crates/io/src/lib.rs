@@ -4,12 +4,14 @@
 //!
 //! [`Egress`] carries connections of functions to the hosts that they may
 //! reach; [`Post`] sends results to where callers want them,
-//! which [`Signer`] signs. Nothing a function says is believed; every size, number and wait has
+//! which [`Signer`] signs; [`Downloads`] brings what computations name by URLs. Nothing a function says is believed; every size, number and wait has
 //! a limit. [`tls`] is here too, for all who speak it: the node's listeners,
 //! the command line, and what the node sends.
 
 mod address;
 mod allow;
+mod dial;
+mod download;
 mod egress;
 mod head;
 mod net;
@@ -20,6 +22,7 @@ pub mod tls;
 
 pub use address::is_public;
 pub use allow::{AllowList, Unreadable};
+pub use download::{Download, DownloadError, DownloadOptions, Downloaded, Downloads, Sink, Taking};
 pub use egress::{Egress, EgressOptions, Outlet, Traffic};
 pub use net::{Answer, Internet, Net};
 pub use post::{Post, PostError};

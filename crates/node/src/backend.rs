@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The node as the gateway sees it.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,6 +79,10 @@ impl Backend for NodeBackend {
 
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.0.store.get(handle)
+    }
+
+    fn get_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, store::Error> {
+        self.0.store.read_range(handle, range)
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
@@ -303,9 +308,10 @@ impl RunningEvaluation {
         while self.wait_for_some().await.is_some() {}
         let result = self.known.unwrap_or(self.goal);
         let tally = self.tally();
+        let is_lasting = self.submitted.as_ref().is_none_or(|(request, _)| request.is_lasting());
         self.submitted = None;
         self.known = Some(result);
-        self.conclude(result, tally)
+        self.conclude(result, tally, is_lasting)
     }
 
     /// What ran for this request; nothing where it was known.
@@ -313,11 +319,11 @@ impl RunningEvaluation {
         self.submitted.as_ref().map(|(request, _)| request.tally()).unwrap_or_default()
     }
 
-    fn conclude(&self, result: Handle, tally: Tally) -> Evaluated {
+    fn conclude(&self, result: Handle, tally: Tally, is_lasting: bool) -> Evaluated {
         let Tally { applied, nanos, fuel, .. } = tally;
         let wall = self.begun.elapsed();
         let is_worth_it = wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0;
-        if self.is_repeatable && is_worth_it && self.goal.is_encode() {
+        if self.is_repeatable && is_worth_it && is_lasting && self.goal.is_encode() {
             self.record(result, wall);
         }
         let tree = result.is_failure().then(|| self.node.store.get(result.plain_tree()));
@@ -398,6 +404,7 @@ impl Node {
 
     fn gauges(&self) -> Vec<Gauge> {
         let stats = self.store.stats();
+        let sources = self.sources.stats();
         let (parked, awaiting_memory) = self.scheduler.waiting();
         let gauge = |name, help, value| Gauge { name, help, is_counter: false, value };
         let counter = |name, help, value| Gauge { name, help, is_counter: true, value };
@@ -421,10 +428,26 @@ impl Node {
                 self.codelets.coming() as u64,
             ),
             gauge("fetches_pending", "Objects being read from the disk.", self.fetcher.pending() as u64),
+            gauge("sources_pending", "External data that is waited for.", sources.pending),
+            counter("sources_fetched", "External data that came.", sources.fetched),
+            counter("sources_fetched_bytes", "Bytes of it.", sources.bytes),
+            counter(
+                "sources_unchanged",
+                "External data that had not changed since it came.",
+                sources.unchanged,
+            ),
+            counter("sources_failed", "External data that did not come.", sources.failed),
             gauge("objects_memory", "Objects in memory.", stats.memory_objects),
             gauge("objects_memory_bytes", "Bytes of objects in memory.", stats.memory_bytes),
             gauge("objects_disk", "Objects on disk.", stats.disk_objects),
             gauge("objects_disk_bytes", "Bytes of objects on disk.", stats.disk_bytes),
+            counter("objects_disk_reads", "Objects, or parts of them, read from the disk.", stats.disk_reads),
+            counter(
+                "objects_disk_read_bytes",
+                "Bytes of them that were looked at; of a large object in part, no more than the groups that it is in.",
+                stats.disk_read_bytes,
+            ),
+            counter("store_corrupt", "Objects and relations that were found damaged.", stats.corrupt),
             counter("objects_collected", "Objects that nobody needed, taken from the disk.", stats.collected),
             counter("objects_evicted", "Objects dropped from memory.", stats.evictions),
             gauge("relations", "Remembered evaluation steps.", stats.relations),

@@ -35,6 +35,8 @@ pub struct Options {
     pub tls_names: Vec<String>,
     /// Private addresses (`10.0.0.5:8080`) that callbacks of calls may go to.
     pub callback_private: Vec<String>,
+    /// Private addresses that external data may be fetched from.
+    pub fetch_private: Vec<String>,
     /// What requests to functions cost.
     pub rates: gateway::Rates,
     /// Where spans of requests go; `None`: nowhere.
@@ -109,6 +111,11 @@ impl Options {
                 below.callback_private
             } else {
                 self.callback_private
+            },
+            fetch_private: if self.fetch_private.is_empty() {
+                below.fetch_private
+            } else {
+                self.fetch_private
             },
             rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
             traces: self.traces.or(below.traces),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
 use linux::Ticks;
-use objects::{Application, Failure, FailureCode, Handle, Limits, TreeView};
+use objects::{Application, Failure, FailureCode, Handle, Limits, Part, TreeView};
 use sandbox::wasm::{Awaiting, Codelets, Interrupt, Invoker};
 use sandbox::{Call, Fault};
 use store::{Object, Record, Store};
@@ -20,6 +20,7 @@ use crate::Scheduler;
 use crate::fetcher::Fetcher;
 use crate::processes::Processes;
 use crate::reclaimer::full_text;
+use crate::sources::Sources;
 
 /// What other threads may see of a worker.
 pub(crate) struct WorkerState {
@@ -55,6 +56,7 @@ pub struct Executor {
     scheduler: Arc<Scheduler>,
     fetcher: Arc<Fetcher>,
     processes: Arc<Processes>,
+    sources: Arc<Sources>,
     codelets: Arc<Codelets>,
     invoker: Invoker,
     state: Arc<WorkerState>,
@@ -69,6 +71,7 @@ impl Executor {
         fetcher: Arc<Fetcher>,
         codelets: Arc<Codelets>,
         processes: Arc<Processes>,
+        sources: Arc<Sources>,
     ) -> Self {
         let invoker = Invoker::new(Arc::clone(&codelets));
         let state = Arc::new(WorkerState {
@@ -77,7 +80,18 @@ impl Executor {
             applied: AtomicU64::new(0),
             interrupt: invoker.interrupt(),
         });
-        Self { store, scheduler, fetcher, processes, codelets, invoker, state, request: None, applied: 0 }
+        Self {
+            store,
+            scheduler,
+            fetcher,
+            processes,
+            sources,
+            codelets,
+            invoker,
+            state,
+            request: None,
+            applied: 0,
+        }
     }
 
     pub(crate) fn state(&self) -> Arc<WorkerState> {
@@ -147,6 +161,21 @@ impl Executor {
         outcome
     }
 
+    /// Hands an application to whoever runs what is no codelet.
+    fn hand_over(
+        &self,
+        job: JobId,
+        thunk: Handle,
+        application: &Application<'_>,
+        data: &Object,
+    ) -> Option<Applied> {
+        let request = self.request.as_ref();
+        if self.sources.take_over(job, thunk, application, request) {
+            return Some(Applied::Coming);
+        }
+        self.processes.take_over(job, thunk, application, data, request).then_some(Applied::Pending)
+    }
+
     fn failure(&self, thunk: Handle, fault: &Fault) -> Handle {
         let detail = self.store.keep_blob(fault.detail.as_bytes());
         let (failure, tree) = Failure { code: fault.code, application: thunk, detail }.to_tree();
@@ -165,6 +194,11 @@ impl Host for Executor {
 
     fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch {
         self.fetcher.fetch(object, waiter);
+        Fetch::Coming
+    }
+
+    fn fetch_part(&mut self, object: Handle, part: Part, waiter: JobId) -> Fetch {
+        self.fetcher.fetch_part(object, part, waiter);
         Fetch::Coming
     }
 
@@ -220,6 +254,10 @@ impl Host for Executor {
         if is_process { 0 } else { application.limits.memory_bytes }
     }
 
+    fn is_brought(&self, application: &Application<'_>) -> bool {
+        self.sources.is_bound(application)
+    }
+
     #[inline]
     fn is_prepared(&mut self, limits: &Limits, procedure: Handle) -> bool {
         self.invoker.is_ready(procedure, limits.fuel > 0) || procedure.literal_bytes().is_some()
@@ -250,11 +288,11 @@ impl Host for Executor {
         // A module is never a literal, so that this costs codelets nothing.
         if procedure.literal_bytes().is_some()
             && let Ok(application) = Application::from_tree(data.as_tree())
-            && self.processes.take_over(job, thunk, &application, &data, self.request.as_ref())
+            && let Some(taken) = self.hand_over(job, thunk, &application, &data)
         {
             self.applied += 1;
             self.state.applied.store(self.applied, Ordering::Relaxed);
-            return Applied::Pending;
+            return taken;
         }
         if self.store.is_full() {
             let fault = Fault { code: FailureCode::Resources, detail: full_text(&self.store) };

@@ -26,6 +26,7 @@ mod running;
 mod secrets;
 mod secured;
 mod server;
+mod sources;
 mod streams;
 mod traces;
 mod visitors;
@@ -92,6 +93,9 @@ pub enum Error {
     /// An address that no result can be sent to.
     #[error("callback_private: {0}")]
     Callbacks(#[from] io::Unreadable),
+    /// An address that nothing can be fetched from.
+    #[error("fetch_private: {0}")]
+    Sources(io::Unreadable),
     /// A collector that traces cannot be sent to.
     #[error("{0}")]
     Traces(String),

@@ -28,6 +28,7 @@ use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
 use crate::requests::{Requests, Told};
 use crate::secrets::Secrets;
+use crate::sources::Sources;
 use crate::traces::Collector;
 use crate::visitors::Visitors;
 use crate::{Error, Evaluator, Scheduler, workers};
@@ -43,6 +44,7 @@ pub struct Node {
     reclaimer: Arc<Reclaimer>,
     pub(crate) collecting: Arc<Collecting>,
     pub(crate) processes: Arc<Processes>,
+    pub(crate) sources: Arc<Sources>,
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) queue: Arc<Embedded>,
     pub(crate) keys: Keys,
@@ -93,6 +95,8 @@ impl Node {
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
         let process_options = process_options(options, &budgets, Arc::clone(&secrets));
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
+        let sources = Sources::new(&options.fetch_private, Arc::clone(&store), Arc::clone(&scheduler));
+        let sources = sources.map_err(Error::Sources)?;
         let deployments = Arc::new(Deployments::open(
             Arc::clone(&store),
             Arc::clone(&processes),
@@ -121,6 +125,7 @@ impl Node {
             reclaimer,
             collecting,
             processes,
+            sources,
             deployments,
             queue,
             keys: Keys::open(options.home.as_deref())?,
@@ -166,6 +171,7 @@ impl Node {
             Arc::clone(&self.fetcher),
             Arc::clone(&self.codelets),
             Arc::clone(&self.processes),
+            Arc::clone(&self.sources),
         )
     }
 
@@ -238,6 +244,7 @@ impl Node {
             state.interrupt(request.id(), code);
         }
         self.processes.stop(request.id());
+        self.sources.stop(request.id(), code);
     }
 
     /// Refuses further requests, ends those under way, and joins the threads.
@@ -250,6 +257,7 @@ impl Node {
         }
         // While there are workers to take what has ended.
         self.processes.close();
+        self.sources.close();
         self.scheduler.close();
         self.fetcher.close();
         self.reclaimer.close();

@@ -18,6 +18,7 @@ mod handle;
 mod limits;
 mod pairs;
 mod selection;
+mod source;
 mod suggest;
 mod text;
 mod tree;
@@ -29,8 +30,11 @@ pub use handle::{BLOB_SIZE_MAX, HASH_LEN, Handle, Kind, LITERAL_LEN_MAX, TREE_EN
 pub use limits::{LIMITS_LEN, Limits, MEMORY_DEFAULT_BYTES};
 pub use pairs::{PAIR_NAME_MAX, PAIR_VALUE_MAX, PAIRS_MAX, Pairs};
 pub use selection::{Part, Selection};
+pub use source::{
+    FETCH_PROCEDURE, SOURCE_ETAG_MAX, SOURCE_URL_MAX, SOURCE_URLS_MAX, Source, Validator, sha256,
+};
 pub use suggest::closest;
-pub use tree::{TreeBuilder, TreeView};
+pub use tree::{TreeBuilder, TreeView, tree_key};
 
 /// What is wrong with bytes or text that claim to be one of this crate's types.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +57,9 @@ pub enum Error {
     /// A failure tree of the wrong shape.
     #[error("not a failure: {0}")]
     BadFailure(&'static str),
+    /// Arguments that say of no external data where it is.
+    #[error("not a source: {0}")]
+    BadSource(&'static str),
     /// A tree of names and values that breaks their rules.
     #[error("not pairs: {0}")]
     BadPairs(&'static str),

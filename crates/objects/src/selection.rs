@@ -2,10 +2,12 @@
 //! The layout of a selection tree: `[target, index]` or `[target, begin, end]`,
 //! with eight-byte little-endian literals.
 
+use std::ops::Range;
+
 use crate::{Error, Handle, TreeBuilder, TreeView};
 
 /// What is taken of the target. Indices count bytes of a blob or entries of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// One entry of a tree, or one byte of a blob as a blob.
     Element(u64),
@@ -16,6 +18,19 @@ pub enum Part {
         /// The first one no longer taken.
         end: u64,
     },
+}
+
+impl Part {
+    /// From where up to where it goes in a target of `size` bytes or entries; `None`:
+    /// it is not within.
+    #[inline]
+    pub fn within(self, size: u64) -> Option<Range<u64>> {
+        let range = match self {
+            Self::Element(index) => index..index.checked_add(1)?,
+            Self::Range { begin, end } => begin..end,
+        };
+        (range.start <= range.end && range.end <= size).then_some(range)
+    }
 }
 
 /// A decoded selection.

@@ -16,6 +16,11 @@ const TREE_CONTEXT: &str = "sinew 2026-11-21 tree";
 
 static TREE_KEY: LazyLock<ContextKey> = LazyLock::new(|| hash_derive_key_context(TREE_CONTEXT));
 
+/// The key under which BLAKE3 hashes trees, for whoever verifies a part of one.
+pub fn tree_key() -> &'static [u8; 32] {
+    &TREE_KEY
+}
+
 fn hash_tree(entries: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_from_context_key(&TREE_KEY);
     hasher.update(entries);

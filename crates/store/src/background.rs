@@ -244,7 +244,7 @@ impl Work {
             return Ok(());
         }
         let _stays = self.disk.stay();
-        let mut closure = Closure::new(&self.memory, &self.disk);
+        let mut closure = Closure::brief(&self.memory, &self.disk);
         let mut write = || {
             let mut ready = Vec::with_capacity(pending.len());
             for (key, record) in &pending {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use objects::{BLOB_SIZE_MAX, Handle};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Growing};
 use crate::files::{LARGE_BYTES, TempFile};
 use crate::memory::{DURABLE, Memory};
 use crate::store::put_objects;
@@ -29,7 +29,7 @@ pub struct BlobWriter {
 }
 
 struct Stream {
-    hasher: blake3::Hasher,
+    growing: Growing,
     temp: TempFile,
 }
 
@@ -75,13 +75,13 @@ impl BlobWriter {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
-                let stream = Stream { hasher: blake3::Hasher::new(), temp: disk.temp_file()? };
+                let stream = Stream { growing: Growing::new(false), temp: disk.temp_file()? };
                 self.stream.insert(stream)
             }
         };
-        stream.write(&self.buffer)?;
+        stream.write(disk, &self.buffer)?;
         self.buffer.clear();
-        stream.write(bytes)
+        stream.write(disk, bytes)
     }
 
     /// Ends the blob and returns its handle. With a disk, the blob is synced.
@@ -98,11 +98,13 @@ impl BlobWriter {
             put_objects(&self.memory, self.disk.as_deref(), vec![(handle, object)])?;
             return Ok(handle);
         };
-        stream.write(&self.buffer)?;
-        let hash = stream.hasher.finalize();
+        stream.write(disk, &self.buffer)?;
+        let Stream { growing, temp } = stream;
+        let (hash, grown) = growing.finish();
         let handle = Handle::blob_from_hash(hash.as_bytes(), self.len).ok_or(Error::TooLarge)?;
+        let outboard = grown.complete(disk.files(), handle);
         let _stays = disk.stay();
-        if let Some(object) = disk.adopt(stream.temp, handle)? {
+        if let Some(object) = disk.adopt(temp, handle, outboard)? {
             self.memory.insert_with(handle, DURABLE, || object);
         }
         Ok(handle)
@@ -110,8 +112,8 @@ impl BlobWriter {
 }
 
 impl Stream {
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.hasher.update(bytes);
+    fn write(&mut self, disk: &Disk, bytes: &[u8]) -> Result<(), Error> {
+        self.growing.update(disk.files(), bytes);
         self.temp.write_all(bytes)
     }
 }

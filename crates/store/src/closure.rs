@@ -6,6 +6,11 @@
 //! as users like. Children are written before their parents. A tree whose
 //! closure was found complete is flagged in the memory tier, where the next
 //! walk stops.
+//!
+//! A *brief* walk, for relations, reads nothing that lies behind a ref, thunk or
+//! encode and is on the disk only: nobody has asked for it, and it may be all of a
+//! large structure of which a computation has touched one path. It is enough there
+//! that it is on the disk; no flag is given for that.
 
 use std::collections::HashMap;
 
@@ -25,11 +30,35 @@ const CHUNK_OBJECTS: usize = 16 << 10;
 pub(crate) struct Closure<'a> {
     memory: &'a Memory,
     disk: &'a Disk,
+    is_brief: bool,
     /// What was walked already, and whether its closure is local as a whole.
-    visited: HashMap<Handle, bool>,
+    visited: HashMap<Handle, Found>,
+    /// The same of what lies behind refs and computations, in a brief walk.
+    passed: HashMap<Handle, Found>,
     unwritten: Vec<(Handle, Object)>,
     unwritten_bytes: u64,
     complete_trees: Vec<Handle>,
+}
+
+/// What is known of a closure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Found {
+    /// It is local as a whole, as far as was looked.
+    is_complete: bool,
+    /// All of it was looked at.
+    is_sure: bool,
+}
+
+impl Found {
+    const ALL: Self = Self { is_complete: true, is_sure: true };
+
+    fn sure(is_complete: bool) -> Self {
+        Self { is_complete, is_sure: true }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { is_complete: self.is_complete && other.is_complete, is_sure: self.is_sure && other.is_sure }
+    }
 }
 
 /// A tree whose entries are being walked.
@@ -37,13 +66,15 @@ struct Frame {
     key: Handle,
     tree: Object,
     is_durable: bool,
+    /// It lies behind a ref or a computation.
+    is_behind: bool,
     next_entry: usize,
-    is_complete: bool,
+    found: Found,
 }
 
 enum Entered {
-    /// Nothing to descend into; whether the closure is local.
-    Leaf(bool),
+    /// Nothing to descend into.
+    Leaf(Found),
     Tree(Frame),
 }
 
@@ -52,55 +83,65 @@ impl<'a> Closure<'a> {
         Self {
             memory,
             disk,
+            is_brief: false,
             visited: HashMap::new(),
+            passed: HashMap::new(),
             unwritten: Vec::new(),
             unwritten_bytes: 0,
             complete_trees: Vec::new(),
         }
     }
 
+    /// One whose walks are brief.
+    pub(crate) fn brief(memory: &'a Memory, disk: &'a Disk) -> Self {
+        Self { is_brief: true, ..Self::new(memory, disk) }
+    }
+
     /// Collects what is reachable from `root`. False if part of it is not local.
     pub(crate) fn walk(&mut self, root: Handle) -> Result<bool, Error> {
-        let mut stack = match self.enter(root)? {
-            Entered::Leaf(is_complete) => return Ok(is_complete),
+        let mut stack = match self.enter(root, false)? {
+            Entered::Leaf(found) => return Ok(found.is_complete),
             Entered::Tree(frame) => vec![frame],
         };
         let mut is_complete = true;
         while let Some(frame) = stack.last_mut() {
             if let Some(entry) = frame.tree.as_tree().get(frame.next_entry) {
                 frame.next_entry += 1;
-                match self.enter(entry)? {
-                    Entered::Leaf(is_complete) => frame.is_complete &= is_complete,
+                let is_behind = frame.is_behind;
+                match self.enter(entry, is_behind)? {
+                    Entered::Leaf(found) => frame.found = frame.found.and(found),
                     Entered::Tree(child) => stack.push(child),
                 }
                 continue;
             }
             let Some(frame) = stack.pop() else { break };
-            is_complete = frame.is_complete;
+            is_complete = frame.found.is_complete;
             if let Some(parent) = stack.last_mut() {
-                parent.is_complete &= is_complete;
+                parent.found = parent.found.and(frame.found);
             }
             self.leave(frame)?;
         }
         Ok(is_complete)
     }
 
-    fn enter(&mut self, handle: Handle) -> Result<Entered, Error> {
+    /// `is_behind`: so is the tree that names it.
+    fn enter(&mut self, handle: Handle, is_behind: bool) -> Result<Entered, Error> {
         if handle.literal_bytes().is_some() {
-            return Ok(Entered::Leaf(true));
+            return Ok(Entered::Leaf(Found::ALL));
         }
         let key = handle.plain_tree();
-        if let Some(&is_complete) = self.visited.get(&key) {
-            return Ok(Entered::Leaf(is_complete));
+        let is_behind = self.is_brief && (is_behind || !handle.is_object());
+        if let Some(&found) = self.seen(is_behind).get(&key) {
+            return Ok(Entered::Leaf(found));
         }
         let (object, is_durable) = match self.memory.peek(key) {
-            Some((_, state)) if state & CLOSURE_DURABLE != 0 => return Ok(Entered::Leaf(true)),
+            Some((_, state)) if state & CLOSURE_DURABLE != 0 => return Ok(Entered::Leaf(Found::ALL)),
             Some((object, state)) => (object, state & DURABLE != 0),
             // A blob on disk has nothing behind it: no need to read it.
-            None if !key.names_tree() => {
-                let is_local = self.disk.contains(key)?;
-                self.visited.insert(key, is_local);
-                return Ok(Entered::Leaf(is_local));
+            None if is_behind || !key.names_tree() => {
+                let found = Found { is_complete: self.disk.contains(key)?, is_sure: !key.names_tree() };
+                self.seen(is_behind).insert(key, found);
+                return Ok(Entered::Leaf(found));
             }
             None => match self.disk.read(key)? {
                 Some(object) => {
@@ -108,24 +149,29 @@ impl<'a> Closure<'a> {
                     (object, true)
                 }
                 None => {
-                    self.visited.insert(key, false);
-                    return Ok(Entered::Leaf(false));
+                    self.visited.insert(key, Found::sure(false));
+                    return Ok(Entered::Leaf(Found::sure(false)));
                 }
             },
         };
         if !key.names_tree() {
-            self.visited.insert(key, true);
+            self.seen(is_behind).insert(key, Found::ALL);
             if !is_durable {
                 self.collect(key, object)?;
             }
-            return Ok(Entered::Leaf(true));
+            return Ok(Entered::Leaf(Found::ALL));
         }
-        Ok(Entered::Tree(Frame { key, tree: object, is_durable, next_entry: 0, is_complete: true }))
+        let found = Found::ALL;
+        Ok(Entered::Tree(Frame { key, tree: object, is_durable, is_behind, next_entry: 0, found }))
+    }
+
+    fn seen(&mut self, is_behind: bool) -> &mut HashMap<Handle, Found> {
+        if is_behind { &mut self.passed } else { &mut self.visited }
     }
 
     fn leave(&mut self, frame: Frame) -> Result<(), Error> {
-        self.visited.insert(frame.key, frame.is_complete);
-        if frame.is_complete {
+        self.seen(frame.is_behind).insert(frame.key, frame.found);
+        if frame.found == Found::ALL {
             self.complete_trees.push(frame.key);
         }
         if frame.is_durable { Ok(()) } else { self.collect(frame.key, frame.tree) }

@@ -2,6 +2,8 @@
 //! The disk tier: small objects in packs, large ones as files, behind one
 //! face. Whatever it holds is synced; whatever it gives was verified.
 
+mod parts;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
 use crate::packs::{FRESH, Folder, Packs, Spot, now};
 use crate::{Error, Object, Record};
+pub(crate) use parts::Growing;
 
 /// Large objects whose hash this process has checked; forgotten beyond this.
 const VERIFIED_MAX: usize = 1 << 16;
@@ -41,7 +44,10 @@ pub(crate) struct Disk {
     /// By both clocks.
     opened: (SystemTime, Instant),
     reads: AtomicU64,
+    read_bytes: AtomicU64,
     corrupt: AtomicU64,
+    /// Held by who makes an outboard, which reads all of an object: one at a time.
+    making: Mutex<()>,
     /// Objects that collections have taken away.
     pub(crate) collected: AtomicU64,
 }
@@ -53,6 +59,7 @@ pub(crate) struct DiskStats {
     pub(crate) bytes: u64,
     pub(crate) relations: u64,
     pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
     pub(crate) corrupt: u64,
 }
 
@@ -75,6 +82,8 @@ impl Disk {
             large: Mutex::new(large),
             opened: (now(), Instant::now()),
             reads: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            making: Mutex::default(),
             corrupt: AtomicU64::new(0),
             collected: AtomicU64::new(0),
         })
@@ -152,6 +161,7 @@ impl Disk {
         }
         if !is_large(key) {
             let Some((bytes, spot)) = self.index.object(key)? else { return Ok(None) };
+            self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             if hashes_to(&bytes, key) {
                 return Ok(Some(Object::from_vec(bytes)));
             }
@@ -166,15 +176,23 @@ impl Disk {
         if verified {
             return Ok(Some(object));
         }
+        self.read_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
         if !hashes_to(&object, key) {
-            self.corrupt.fetch_add(1, Ordering::Relaxed);
-            self.verified.lock().remove(&key);
-            let path = self.files.quarantine_file(key)?;
-            self.count_large(-1, key);
-            return Err(Error::Corrupt { handle: key, path });
+            return Err(self.condemn(key)?);
         }
         self.remember_verified(key);
         Ok(Some(object))
+    }
+
+    /// The bytes of a large object are not what its name says: they are moved aside.
+    /// What to say of it.
+    fn condemn(&self, key: Handle) -> Result<Error, Error> {
+        self.corrupt.fetch_add(1, Ordering::Relaxed);
+        self.verified.lock().remove(&key);
+        let path = self.files.quarantine_file(key)?;
+        self.count_large(-1, key);
+        self.drop_outboard(key)?;
+        Ok(Error::Corrupt { handle: key, path })
     }
 
     /// Writes what is not there yet, or not since a short while ago: who puts
@@ -193,7 +211,8 @@ impl Disk {
             } else {
                 let mut temp = self.files.temp_file()?;
                 temp.write_all(object)?;
-                self.publish(temp, *key)?;
+                let outboard = Growing::over(&self.files, *key, object);
+                self.publish(temp, *key, outboard)?;
             }
         }
         self.files.sync_names(large.iter().map(|(key, _)| *key))?;
@@ -222,17 +241,25 @@ impl Disk {
     }
 
     /// Gives a streamed file its name, synced, and maps it. For who stays.
-    pub(crate) fn adopt(&self, temp: TempFile, key: Handle) -> Result<Option<Object>, Error> {
-        self.publish(temp, key)?;
+    pub(crate) fn adopt(
+        &self,
+        temp: TempFile,
+        key: Handle,
+        outboard: Option<TempFile>,
+    ) -> Result<Option<Object>, Error> {
+        self.publish(temp, key, outboard)?;
         self.files.sync_names(std::iter::once(key))?;
         self.read(key)
     }
 
     /// The bytes were hashed on their way into the file: they count as verified.
-    fn publish(&self, temp: TempFile, key: Handle) -> Result<(), Error> {
+    fn publish(&self, temp: TempFile, key: Handle, outboard: Option<TempFile>) -> Result<(), Error> {
         if self.files.publish(temp, key)? {
             self.count_large(1, key);
             self.remember_verified(key);
+            if let Some(outboard) = outboard {
+                self.keep_outboard(outboard, key);
+            }
             return Ok(());
         }
         self.renew(key)
@@ -262,7 +289,7 @@ impl Disk {
         if self.files.remove(key)? {
             self.count_large(-1, key);
         }
-        Ok(())
+        self.drop_outboard(key)
     }
 
     fn count_large(&self, files: i64, key: Handle) {
@@ -282,6 +309,7 @@ impl Disk {
             bytes: large.bytes + index_bytes,
             relations: small.relations,
             reads: self.reads.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
             corrupt: self.corrupt.load(Ordering::Relaxed),
         })
     }

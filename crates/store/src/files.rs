@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use linux::Mapping;
 use objects::Handle;
 
+use crate::outboard::outboard_len;
 use crate::packs::now;
 use crate::{Error, Object};
 
@@ -27,6 +28,8 @@ const FORMAT_BEFORE: &str = "sinew-store 1";
 const FORMAT_LEN_MAX: u64 = 256;
 /// Objects from this length are files of their own.
 pub(crate) const LARGE_BYTES: u64 = 64 << 10;
+/// How the name of an object's outboard ends, which stands beside its file.
+const OUTBOARD: &str = "outboard";
 /// Beyond this many mappings in the process, files are read into memory: the
 /// kernel grants 65,530 and the sandboxes need many.
 const MAPPINGS_MAX: usize = 16 << 10;
@@ -154,7 +157,8 @@ impl Files {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn path(&self, key: Handle) -> PathBuf {
+    /// Of the object's own file.
+    pub(crate) fn path(&self, key: Handle) -> PathBuf {
         let first_byte = key.hash_bytes()[0];
         self.home.join("objects").join(format!("{first_byte:02x}")).join(key.to_string())
     }
@@ -162,7 +166,7 @@ impl Files {
     /// A new, empty file that disappears unless it is published.
     pub(crate) fn temp_file(&self) -> Result<TempFile, Error> {
         let path = self.temp_folder().join(format!("{}-{}", std::process::id(), self.number()));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = file.map_err(|source| Error::io(&path, source))?;
         Ok(TempFile { file, path, published: false })
     }
@@ -213,6 +217,36 @@ impl Files {
         Ok(Some(Object::mapped(Mapping::map(&file, 0, len as usize).map_err(fail)?)))
     }
 
+    /// The object's file, to be read in parts, and how long it is. What stays open
+    /// can be read also after it was removed.
+    pub(crate) fn open_object(&self, key: Handle) -> Result<Option<(File, u64)>, Error> {
+        open(&self.path(key))
+    }
+
+    /// What has the values of the object's groups, and how long it is.
+    pub(crate) fn open_outboard(&self, key: Handle) -> Result<Option<(File, u64)>, Error> {
+        open(&self.outboard_path(key))
+    }
+
+    fn outboard_path(&self, key: Handle) -> PathBuf {
+        self.path(key).with_added_extension(OUTBOARD)
+    }
+
+    /// Puts an outboard beside its object's file, in place of one that is there;
+    /// true if there was none. Not synced: it can be made again.
+    pub(crate) fn publish_outboard(&self, mut temp: TempFile, key: Handle) -> Result<bool, Error> {
+        let path = self.outboard_path(key);
+        let is_new = !path.exists();
+        fs::rename(&temp.path, &path).map_err(|source| Error::io(&path, source))?;
+        temp.published = true;
+        Ok(is_new)
+    }
+
+    /// Removes the object's outboard; false if there was none.
+    pub(crate) fn remove_outboard(&self, key: Handle) -> Result<bool, Error> {
+        remove(&self.outboard_path(key))
+    }
+
     /// Moves a large object's damaged file out of the way and says where to.
     pub(crate) fn quarantine_file(&self, key: Handle) -> Result<PathBuf, Error> {
         let target = self.quarantine_path(key);
@@ -249,24 +283,39 @@ impl Files {
         Ok(trees)
     }
 
-    /// Counts the files. Looks at every name, so once per process.
+    /// Counts the files. Looks at every name, so once per process. Outboards that
+    /// have lost their objects are removed.
     pub(crate) fn scan(&self) -> Result<FilesStats, Error> {
         let mut stats = FilesStats::default();
-        self.visit(|key, _| {
-            stats.objects += 1;
-            stats.bytes += object_len(key);
+        self.visit_names(|path| {
+            if let Some(key) = named(path) {
+                stats.objects += 1;
+                stats.bytes += object_len(key);
+            } else if path.extension().is_some_and(|extension| extension == OUTBOARD) {
+                match named(&path.with_extension("")).filter(|key| self.path(*key).exists()) {
+                    Some(key) => stats.bytes += outboard_len(object_len(key)),
+                    None => _ = remove(path)?,
+                }
+            }
+            Ok(())
         })?;
         Ok(stats)
     }
 
     /// Looks at every large object, and its file.
     pub(crate) fn visit(&self, mut visitor: impl FnMut(Handle, &Path)) -> Result<(), Error> {
+        self.visit_names(|path| {
+            if let Some(key) = named(path) {
+                visitor(key, path);
+            }
+            Ok(())
+        })
+    }
+
+    fn visit_names(&self, mut visitor: impl FnMut(&Path) -> Result<(), Error>) -> Result<(), Error> {
         for folder in list(&self.home.join("objects"))? {
             for path in list(&folder)? {
-                let name = path.file_name().and_then(|name| name.to_str());
-                if let Some(Ok(key)) = name.map(str::parse::<Handle>) {
-                    visitor(key, &path);
-                }
+                visitor(&path)?;
             }
         }
         Ok(())
@@ -281,18 +330,23 @@ impl Files {
 
     /// Removes the object's file; false if there was none.
     pub(crate) fn remove(&self, key: Handle) -> Result<bool, Error> {
-        let path = self.path(key);
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(Error::io(path, source)),
-        }
+        remove(&self.path(key))
     }
 }
 
 impl TempFile {
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.file.write_all(bytes).map_err(|source| Error::io(&self.path, source))
+    }
+
+    /// As [`TempFile::write_all`].
+    pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.file).write_all(bytes)
+    }
+
+    /// Fills a buffer with what was written from `offset` on.
+    pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
     }
 
     /// Waits until the bytes are on the disk, then names the file.
@@ -321,6 +375,29 @@ pub(crate) fn object_len(key: Handle) -> u64 {
 /// Whether the object has a file of its own.
 pub(crate) fn is_large(key: Handle) -> bool {
     object_len(key) >= LARGE_BYTES
+}
+
+/// The object that a file's name says.
+fn named(path: &Path) -> Option<Handle> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+fn open(path: &Path) -> Result<Option<(File, u64)>, Error> {
+    let opened = File::open(path).and_then(|file| file.metadata().map(|metadata| (file, metadata.len())));
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::io(path, source)),
+    }
+}
+
+/// False if there was none.
+fn remove(path: &Path) -> Result<bool, Error> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::io(path, source)),
+    }
 }
 
 fn make_folder(path: &Path) -> Result<(), Error> {

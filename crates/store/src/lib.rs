@@ -17,6 +17,7 @@
 //!             index.redb       where small objects are, labels, relations
 //!             packs/N.pack     objects under 64 KiB, one after another
 //!             objects/ab/NAME  objects from 64 KiB, by the text of their handle
+//!             objects/ab/NAME.outboard  of those from 1 MiB: hashes over parts
 //!             quarantine/NAME  bytes that did not hash to their handle
 //!             tmp/             files being written; emptied when opened
 //! ```
@@ -34,6 +35,7 @@ mod index;
 mod labels;
 mod memory;
 mod object;
+mod outboard;
 mod packs;
 mod reclaim;
 mod relations;

@@ -4,6 +4,7 @@
 //! `keep_*` and [`Store::local`] are the hot path and touch the memory tier
 //! only. Everything that returns a `Result` may block on the disk.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +15,10 @@ use parking_lot::Mutex;
 use crate::background::{Background, Signal, Work};
 use crate::closure::Closure;
 use crate::disk::Disk;
-use crate::files::is_large;
+use crate::files::{is_large, object_len};
 use crate::labels::{MemoryLabels, check_name};
 use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
+use crate::outboard::is_partial;
 use crate::{BlobWriter, Error, Object, Relations};
 
 /// Memory that the index may use for pages of its file.
@@ -64,6 +66,8 @@ pub struct Stats {
     pub disk_bytes: u64,
     /// Objects read from disk.
     pub disk_reads: u64,
+    /// Bytes of them, as far as they were looked at; of outboards too.
+    pub disk_read_bytes: u64,
     /// Objects that collections have taken from the disk.
     pub collected: u64,
     /// Objects and relations found damaged.
@@ -283,6 +287,31 @@ impl Store {
         Ok(object)
     }
 
+    /// Whether a part of the object can be read without the rest: it has 1 MiB or more.
+    pub fn is_partial(handle: Handle) -> bool {
+        is_partial(handle.plain_tree())
+    }
+
+    /// These bytes of an object; what is past its end is left out. Of a large object
+    /// on the disk, no more is read and verified than the groups of 16 KiB that they
+    /// are in; it does not come into memory.
+    ///
+    /// # Errors
+    /// As [`Store::get`]: damage is found in what is read.
+    pub fn read_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        let key = handle.plain_tree();
+        let end = range.end.min(object_len(key));
+        let range = range.start.min(end)..end;
+        if is_partial(key)
+            && let Some(disk) = self.disk()
+            && self.memory.state(key).is_none()
+        {
+            return disk.read_part(key, range);
+        }
+        let object = self.get(handle)?;
+        Ok(object.and_then(|object| Some(object.get(range.start as usize..range.end as usize)?.to_vec())))
+    }
+
     /// Whether [`Store::get`] would find the object; its bytes are not verified.
     ///
     /// # Errors
@@ -479,6 +508,7 @@ impl Store {
             stats.disk_objects = disk.objects;
             stats.disk_bytes = disk.bytes;
             stats.disk_reads = disk.reads;
+            stats.disk_read_bytes = disk.read_bytes;
             stats.disk_relations = disk.relations;
             stats.collected = tier.disk.collected.load(Ordering::Relaxed);
             stats.corrupt = disk.corrupt + tier.damaged_relations;

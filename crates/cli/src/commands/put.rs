@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew put`: files, stdin, directories, and files cut into shards.
+//! `sinew put`: files, stdin, directories, files cut into shards; and names of data
+//! that stays where it is.
+
+mod lazy;
 
 use std::fs::File;
 use std::io;
@@ -25,7 +28,8 @@ const SHARD_BYTES_MAX: u64 = 1 << 30;
 /// What to store, and how.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew put words.txt\n  echo hello | sinew put\n  \
-    sinew put --tree src --label source\n  sinew put --shards 4MiB corpus.txt --label corpus")]
+    sinew put --tree src --label source\n  sinew put --shards 4MiB corpus.txt --label corpus\n  \
+    sinew put --lazy https://example.com/words.txt --digest sha256:9f86…")]
 pub(crate) struct Arguments {
     /// Files; none, or -, is stdin
     #[arg(value_name = "FILE")]
@@ -36,6 +40,8 @@ pub(crate) struct Arguments {
     /// Cut a file at line ends into blobs of up to this size, and make a tree of them
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     shards: Option<u64>,
+    #[command(flatten)]
+    lazy: lazy::Lazy,
     /// Point this label at the (only) handle
     #[arg(long, value_name = "NAME")]
     label: Option<String>,
@@ -45,6 +51,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    if let Some(url) = arguments.lazy.urls.first() {
+        let handle = lazy::put(&arguments.lazy, node, output).await?;
+        if let Some(label) = &arguments.label {
+            node.set_label(label, handle).await?;
+        }
+        return match output.is_json() {
+            true => output.json(&json!({"url": url, "handle": handle.to_string()})),
+            false => output.line(&handle.to_string()),
+        };
+    }
     let stdin = [PathBuf::from("-")];
     let files = if arguments.files.is_empty() { &stdin[..] } else { &arguments.files[..] };
     if arguments.label.is_some() && files.len() > 1 {

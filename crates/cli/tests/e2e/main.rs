@@ -23,6 +23,7 @@ mod metering;
 mod programs;
 mod quotas;
 mod requirements;
+mod sources;
 mod storage;
 mod streams;
 mod tls;

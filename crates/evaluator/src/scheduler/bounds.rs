@@ -2,13 +2,22 @@
 //! What jobs take of the node, and the events that tell them of their turn:
 //! memory for guests, room for the inputs that they hold, stacks of walks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::{Event, Scheduler};
 use crate::admission::Reservation;
 use crate::job::JobId;
-use crate::request::Priority;
+use crate::request::{Priority, Request};
 use crate::walk::WalkPool;
 
 impl<D> Scheduler<D> {
+    /// Whether goals that only wait may be offered for this request: not while others are
+    /// queued. One worker is enough for any number of them.
+    pub(crate) fn takes_ahead(&self, request: &Request) -> bool {
+        let is_queued = |sparks: &AtomicUsize| sparks.load(Ordering::Relaxed) > self.options.workers;
+        !request.is_private() && !self.sparks.iter().any(is_queued)
+    }
+
     /// What an application may use without asking.
     pub fn allowance_bytes(&self) -> u64 {
         self.options.admission.allowance_bytes

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::api::{self, Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
-use objects::{Application, Failure, Handle, Limits, TreeBuilder, TreeView};
+use objects::{Application, Failure, Handle, Limits, Part, TreeBuilder, TreeView};
 
 use super::procedures::{self, Call};
 
@@ -58,6 +58,7 @@ enum Mail {
     Loss(Handle, JobId),
     Outcome(JobId, Outcome),
     Code(Handle, JobId),
+    Taken(Handle, JobId),
 }
 
 /// What happened so far.
@@ -71,6 +72,8 @@ pub(super) struct Counts {
     pub(super) loaded: HashSet<Handle>,
     /// Objects that were asked for, in order.
     pub(super) fetched: Vec<Handle>,
+    /// Objects of which only a part was asked for, and given.
+    pub(super) taken: Vec<Handle>,
     /// Claims that somebody else held.
     pub(super) busy: usize,
     /// Names of the procedures in the order in which they ran.
@@ -224,6 +227,11 @@ impl World {
         lock(&self.counts).clone()
     }
 
+    /// Events that are due.
+    pub(super) fn due(&self) -> usize {
+        lock(&self.mail).len()
+    }
+
     /// Sends the oldest event that is due. `false`: there is none.
     pub(super) fn deliver(&self, scheduler: &Scheduler) -> bool {
         let Some(mail) = lock(&self.mail).pop_front() else {
@@ -238,6 +246,7 @@ impl World {
                 drop(remote);
                 scheduler.resume(job, Event::Arrived);
             }
+            Mail::Taken(part, job) => scheduler.resume(job, Event::Taken(part)),
             Mail::Loss(object, job) => scheduler.resume(job, Event::Missing(object)),
             Mail::Outcome(job, outcome) => scheduler.resume(job, Event::Applied(outcome)),
             Mail::Code(procedure, job) => {
@@ -386,6 +395,26 @@ impl Host for FakeHost {
         }
     }
 
+    /// Of what is far only the part comes.
+    fn fetch_part(&mut self, object: Handle, part: Part, waiter: JobId) -> Fetch {
+        let range = part.within(object.size()).expect("the evaluator has looked");
+        let remote = lock(&self.world.remote);
+        let Some((bytes, Distance::Far)) = remote.get(&object) else {
+            drop(remote);
+            return self.fetch(object, waiter);
+        };
+        let (begin, end) = (range.start as usize, range.end as usize);
+        let entries = || TreeView::from_checked(bytes).iter().collect::<Vec<_>>();
+        let taken = match part {
+            _ if !object.names_tree() => self.world.blob(&bytes[begin..end]),
+            Part::Element(_) => entries()[begin],
+            Part::Range { .. } => self.world.tree(&entries()[begin..end]),
+        };
+        lock(&self.world.counts).taken.push(object);
+        lock(&self.world.mail).push_back(Mail::Taken(taken, waiter));
+        Fetch::Coming
+    }
+
     fn keep_tree(&mut self, tree: TreeView<'_>) -> Handle {
         self.world.tree(&tree.iter().collect::<Vec<_>>())
     }
@@ -446,6 +475,11 @@ impl Host for FakeHost {
         self.end_claim(thunk, None);
     }
 
+    fn is_brought(&self, application: &Application<'_>) -> bool {
+        let bytes = self.world.peek(application.procedure);
+        bytes.is_some_and(|name| name.starts_with(b"brought return"))
+    }
+
     fn is_prepared(&mut self, _limits: &Limits, procedure: Handle) -> bool {
         let name = procedures::name(&self.world, procedure);
         !name.starts_with("compiled ") || lock(&self.world.compiled).contains(&procedure)
@@ -487,9 +521,9 @@ impl Host for FakeHost {
             self.scheduler.resume(job, Event::Applied(outcome));
             return Applied::Pending;
         }
-        if name.starts_with("remote ") {
+        if name.starts_with("remote ") || name.starts_with("brought ") {
             lock(&self.world.mail).push_back(Mail::Outcome(job, outcome));
-            return Applied::Pending;
+            return if name.starts_with("remote ") { Applied::Pending } else { Applied::Coming };
         }
         Applied::Done(outcome)
     }

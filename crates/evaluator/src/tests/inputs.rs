@@ -302,3 +302,87 @@ fn who_waits_for_code_is_stopped_at_once_and_the_code_is_there_for_the_next() {
     assert_eq!(machine.work_off()[0].1, Handle::u64(7), "without waiting");
     assert!(!machine.world.deliver(&machine.scheduler));
 }
+
+#[test]
+fn of_a_target_that_is_far_only_the_part_comes() {
+    let mut machine = Machine::new();
+    let blob = machine.world.blob(&[7; 5000]);
+    let tree = machine.world.tree(&(0..100).map(|byte| machine.world.blob(&[byte; 40])).collect::<Vec<_>>());
+    let goals = [
+        (machine.world.range(blob, 1000, 1040), Handle::blob(&[7; 40])),
+        (machine.world.selection(blob.lowered().unwrap(), 4999), Handle::blob(&[7])),
+        (machine.world.selection(tree.lowered().unwrap(), 33), Handle::blob(&[33; 40])),
+    ];
+    let _ = [blob, tree].map(|object| machine.world.send_away(object, Distance::Far));
+    for (thunk, expected) in goals {
+        submit(&machine, thunk);
+        assert!(machine.work_off().is_empty());
+        assert!(machine.world.deliver(&machine.scheduler));
+        let results: Vec<Handle> = machine.work_off().into_iter().map(|(_, result)| result).collect();
+        assert_eq!(results, [expected]);
+        assert_eq!(
+            machine.world.relation(thunk).map(|(result, _)| result),
+            Some(expected),
+            "it is remembered"
+        );
+    }
+    let counts = machine.world.counts();
+    assert_eq!((counts.taken, counts.fetched), (vec![blob, blob, tree], vec![]));
+    assert!(machine.world.peek(blob).is_none() && machine.world.peek(tree).is_none());
+}
+
+#[test]
+fn what_lies_past_the_end_is_told_without_the_data() {
+    let mut machine = Machine::new();
+    let blob = Handle::blob(&[7; 5000]);
+    let thunk = machine.world.range(blob, 4999, 5001);
+    let result = machine.evaluate(thunk.strict().unwrap());
+    check_failed(&machine, result, FailureCode::OutOfRange, thunk);
+    assert!(machine.world.relation(thunk).is_some(), "it lasts");
+    let within = machine.world.range(blob, 4999, 5000);
+    let result = machine.evaluate(within.strict().unwrap());
+    check_failed(&machine, result, FailureCode::MissingData, within);
+    assert!(machine.world.relation(within).is_none());
+    assert_eq!(machine.world.blob(&[7; 5000]), blob);
+    assert_eq!(machine.evaluate(within.strict().unwrap()), Handle::blob(&[7]));
+}
+
+#[test]
+fn what_has_to_be_brought_is_asked_for_at_once_and_once() {
+    let mut machine = Machine::new();
+    let count = 300;
+    let sum = |number: u64| {
+        let world = &machine.world;
+        let brought = |half| world.application("brought return", &[Handle::u64(half)]).strict().unwrap();
+        world.application("add", &[brought(number), brought(number / 2)]).strict().unwrap()
+    };
+    let sums = machine.world.tree(&(1..=count).map(sum).collect::<Vec<_>>());
+    machine.submit(sums.identification().unwrap().strict().unwrap());
+    assert!(machine.work_off().is_empty());
+    assert_eq!(machine.world.due(), count as usize + 1, "each of 0 to 300, by one worker");
+    assert_eq!((machine.world.counts().runs("add"), free(&machine)), (0, POOL_BYTES));
+    let mut results = Vec::new();
+    while machine.world.deliver(&machine.scheduler) {
+        results.extend(machine.work_off().into_iter().map(|(_, result)| result));
+    }
+    let expected = (1..=count).map(|number| Handle::u64(number + number / 2)).collect::<Vec<_>>();
+    assert_eq!(results.len(), 1);
+    assert_eq!(machine.world.entries(results[0]), expected);
+    assert_eq!(machine.world.counts().runs("brought return"), count as usize + 1, "none twice");
+}
+
+#[test]
+fn what_another_run_need_not_bring_is_not_asked_for_ahead() {
+    let mut machine = Machine::new();
+    let world = &machine.world;
+    let brought = |number| world.application("brought unsteady", &[Handle::u64(number)]).strict().unwrap();
+    let tree = world.tree(&(0..9).map(brought).collect::<Vec<_>>());
+    let request = machine.submit(tree.identification().unwrap().strict().unwrap());
+    assert!(machine.work_off().is_empty());
+    assert_eq!(machine.world.due(), 1);
+    assert!(request.is_lasting(), "so far");
+    while machine.world.deliver(&machine.scheduler) {
+        machine.work_off();
+    }
+    assert!(!request.is_lasting(), "its result need not come again");
+}

@@ -3,7 +3,8 @@
 //! first line feed. The first five are the built-ins of the specification's
 //! test vectors; the others are the paper's examples and troublemakers.
 //! `remote` and `early` before a name make the application pending, and its
-//! end come after or before the evaluator has set the job aside. `compiled`
+//! end come after or before the evaluator has set the job aside; `brought` is as
+//! `remote`, for what only comes from outside. `compiled`
 //! before all of that makes the procedure one whose code has to be made first.
 
 use objects::{ARGUMENTS_START, FailureCode, Handle, PROCEDURE_INDEX, Part, Selection, TreeView};
@@ -39,7 +40,8 @@ pub(super) fn name(world: &World, procedure: Handle) -> String {
 pub(super) fn run(call: &mut Call<'_>) -> Ended {
     let name = name(call.world, call.entries[PROCEDURE_INDEX]);
     let name = name.strip_prefix("compiled ").unwrap_or(&name);
-    let name = name.strip_prefix("remote ").or(name.strip_prefix("early ")).unwrap_or(name);
+    let elsewhere = ["remote ", "early ", "brought "];
+    let name = elsewhere.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     match name {
         "return" => call.argument(0),
         "tree" => Ok(call.world.tree(&call.entries[ARGUMENTS_START..])),

@@ -131,7 +131,6 @@ impl<'a> Reference<'a> {
             value => value,
         };
         let object = target.plain_tree();
-        let data = self.data(object, thunk)?;
         let size = object.size();
         let (begin, end, detail) = match selection.part {
             Part::Element(index) => {
@@ -144,6 +143,7 @@ impl<'a> Reference<'a> {
         if begin > end || end > size || begin == u64::MAX {
             return Err(self.fail(FailureCode::OutOfRange, thunk, &detail));
         }
+        let data = self.data(object, thunk)?;
         let range = begin as usize..end as usize;
         if !object.names_tree() {
             return Ok(self.world.blob(&data[range]));

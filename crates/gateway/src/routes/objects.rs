@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use objects::Handle;
 use serde::Deserialize;
-use store::Object;
+use store::{Object, Store};
 
 use super::path_text;
 use crate::admission::Permit;
@@ -79,14 +79,13 @@ pub(crate) async fn get(
             }
         }
     }
-    let bytes = load(&shared, handle).await?.ok_or_else(|| Problem::object_not_found(handle))?;
     if !handle.names_tree() {
-        return octets(handle, bytes, &headers, permit);
+        return octets(&shared, handle, &headers, permit).await;
     }
     let mut response = if accepts(&headers, OCTETS) {
-        octets(handle, bytes, &headers, permit)?
+        octets(&shared, handle, &headers, permit).await?
     } else {
-        listing(handle, bytes, page, &headers, permit)?
+        listing(&shared, handle, page, &headers, permit).await?
     };
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     Ok(response)
@@ -132,26 +131,96 @@ fn cacheable(etag: &str, headers: &HeaderMap) -> (HeaderMap, bool) {
     (answer, known.is_some_and(|tags| range::none_match_names(tags, etag)))
 }
 
-fn octets(handle: Handle, bytes: Bytes, headers: &HeaderMap, permit: Permit) -> Result<Response, Problem> {
+async fn octets(
+    shared: &Arc<Shared>,
+    handle: Handle,
+    headers: &HeaderMap,
+    permit: Permit,
+) -> Result<Response, Problem> {
     let etag = format!("\"{handle}\"");
     let (mut answer, known) = cacheable(&etag, headers);
+    let len = bytes_len(handle);
+    let wanted = requested_range(headers, &etag, len);
+    let is_part = !known && wanted != Wanted::Whole;
+    let bytes = if is_part && lies_apart(shared, handle) { None } else { Some(whole(shared, handle).await?) };
     if known {
         return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
     }
-    let len = bytes.len() as u64;
     answer.insert(CONTENT_TYPE, HeaderValue::from_static(OCTETS));
     answer.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    let (status, part) = match requested_range(headers, &etag, len) {
+    let (status, part) = match wanted {
         Wanted::Whole => (StatusCode::OK, 0..len),
         Wanted::Part(part) => {
             let range = format!("bytes {}-{}/{len}", part.start, part.end - 1);
             answer.extend(HeaderValue::from_str(&range).ok().map(|value| (CONTENT_RANGE, value)));
             (StatusCode::PARTIAL_CONTENT, part)
         }
-        Wanted::Unsatisfiable => return Err(unsatisfiable(len)),
+        Wanted::Unsatisfiable => {
+            if bytes.is_none() {
+                // Whether it is here at all.
+                part_of(shared, handle, 0..0).await?;
+            }
+            return Err(unsatisfiable(len));
+        }
     };
     answer.insert(CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
-    Ok((status, answer, chunked(bytes, part, permit)).into_response())
+    let body = match bytes {
+        Some(bytes) => chunked(bytes, part, permit),
+        None => pieces(shared, handle, part, permit).await?,
+    };
+    Ok((status, answer, body).into_response())
+}
+
+/// Bytes of an object.
+fn bytes_len(handle: Handle) -> u64 {
+    if handle.names_tree() { handle.size() * Handle::LEN as u64 } else { handle.size() }
+}
+
+async fn whole(shared: &Arc<Shared>, handle: Handle) -> Result<Bytes, Problem> {
+    load(shared, handle).await?.ok_or_else(|| Problem::object_not_found(handle))
+}
+
+/// Whether parts of the object are read from the disk one by one.
+fn lies_apart(shared: &Shared, handle: Handle) -> bool {
+    Store::is_partial(handle) && shared.backend.local(handle.plain_tree()).is_none()
+}
+
+/// Bytes of an object that lies apart.
+async fn part_of(shared: &Arc<Shared>, handle: Handle, part: Range<u64>) -> Result<Bytes, Problem> {
+    let shared = shared.clone();
+    let read = blocking(move || shared.backend.get_range(handle.plain_tree(), part)).await?;
+    let read = read.map_err(|error| Problem::store(&error))?;
+    read.map(Bytes::from).ok_or_else(|| Problem::object_not_found(handle))
+}
+
+/// A part of an object that lies apart, each piece read and verified when the one
+/// before it was sent. Damage behind the first piece cuts the answer off.
+async fn pieces(
+    shared: &Arc<Shared>,
+    handle: Handle,
+    part: Range<u64>,
+    permit: Permit,
+) -> Result<Body, Problem> {
+    let until = |begin: u64| part.end.min(begin + CHUNK_BYTES);
+    let first = part_of(shared, handle, part.start..until(part.start)).await?;
+    if until(part.start) == part.end {
+        return Ok(Body::from(first));
+    }
+    let begin = (shared.clone(), Some(first), until(part.start)..part.end, permit);
+    let pieces = stream::try_unfold(begin, move |(shared, first, rest, permit)| async move {
+        if let Some(first) = first {
+            return Ok(Some((first, (shared, None, rest, permit))));
+        }
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let end = rest.end.min(rest.start + CHUNK_BYTES);
+        match part_of(&shared, handle, rest.start..end).await {
+            Ok(piece) => Ok(Some((piece, (shared, None, end..rest.end, permit)))),
+            Err(problem) => Err(std::io::Error::other(problem.detail().to_owned())),
+        }
+    });
+    Ok(Body::from_stream(pieces))
 }
 
 fn requested_range(headers: &HeaderMap, etag: &str, len: u64) -> Wanted {
@@ -194,38 +263,45 @@ fn chunked(bytes: Bytes, part: Range<u64>, permit: Permit) -> Body {
 }
 
 /// A tree as JSON, written while it is sent: a tree may have millions of entries.
-fn listing(
+async fn listing(
+    shared: &Arc<Shared>,
     handle: Handle,
-    bytes: Bytes,
     page: Page,
     headers: &HeaderMap,
     permit: Permit,
 ) -> Result<Response, Problem> {
     let (mut answer, known) = cacheable(&format!("\"{handle}-json\""), headers);
+    let size = handle.size();
+    let begin = page.offset.min(size);
+    let end = page.limit.unwrap_or(u64::MAX).saturating_add(page.offset).min(size);
+    let entry_bytes = Handle::LEN as u64;
+    let part = begin * entry_bytes..end * entry_bytes;
+    let bytes = if !known && part.end - part.start < bytes_len(handle) && lies_apart(shared, handle) {
+        part_of(shared, handle, part).await?
+    } else {
+        whole(shared, handle).await?.slice(part.start as usize..part.end as usize)
+    };
     if known {
         return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
     }
     answer.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let size = bytes.len() / Handle::LEN;
-    let clamp = |wanted: u64| usize::try_from(wanted).unwrap_or(size).min(size);
-    let begin = clamp(page.offset);
-    let end = clamp(page.limit.unwrap_or(u64::MAX).saturating_add(page.offset));
     let head = format!(
         "{{\"handle\":\"{handle}\",\"kind\":\"{}\",\"size\":{size},\"offset\":{begin},\"entries\":[",
         handle.kind().name()
     );
-    if end - begin <= CHUNK_ENTRIES {
-        let body = format!("{head}{}]}}", entries_json(&bytes, begin..end, true));
+    let count = bytes.len() / Handle::LEN;
+    if count <= CHUNK_ENTRIES {
+        let body = format!("{head}{}]}}", entries_json(&bytes, 0..count, true));
         return Ok((answer, body).into_response());
     }
-    let pieces = stream::unfold((Some(head), begin, permit), move |(head, next, permit)| {
+    let pieces = stream::unfold((Some(head), 0, permit), move |(head, next, permit)| {
         let piece = match head {
-            _ if next > end => None,
+            _ if next > count => None,
             Some(head) => Some((head, next)),
-            None if next == end => Some(("]}".to_owned(), end + 1)),
+            None if next == count => Some(("]}".to_owned(), count + 1)),
             None => {
-                let stop = end.min(next + CHUNK_ENTRIES);
-                Some((entries_json(&bytes, next..stop, next == begin), stop))
+                let stop = count.min(next + CHUNK_ENTRIES);
+                Some((entries_json(&bytes, next..stop, next == 0), stop))
             }
         };
         async move { piece.map(|(text, next)| (Ok::<_, Infallible>(text), (None, next, permit))) }

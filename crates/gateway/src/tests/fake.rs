@@ -51,6 +51,8 @@ pub(super) struct Fake {
     pub(super) callbacks: FakeCallbacks,
     /// What requests consisted of, once they had ended.
     pub(super) dropped: Mutex<Vec<Handle>>,
+    /// Parts of objects that were read.
+    pub(super) parts: Mutex<Vec<std::ops::Range<u64>>>,
     /// Collections that were asked for.
     pub(super) collections: Mutex<Vec<(Option<Duration>, bool)>>,
 }
@@ -70,6 +72,7 @@ impl Fake {
             queue: None,
             callbacks: FakeCallbacks::default(),
             dropped: Mutex::default(),
+            parts: Mutex::default(),
             collections: Mutex::default(),
         }
     }
@@ -173,6 +176,15 @@ impl Backend for Fake {
 
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.store.get(handle)
+    }
+
+    fn get_range(
+        &self,
+        handle: Handle,
+        range: std::ops::Range<u64>,
+    ) -> Result<Option<Vec<u8>>, store::Error> {
+        self.parts.lock().unwrap().push(range.clone());
+        self.store.read_range(handle, range)
     }
 
     fn renew(&self, handle: Handle) -> Result<bool, store::Error> {

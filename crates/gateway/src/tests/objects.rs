@@ -166,6 +166,49 @@ async fn ranges() {
 }
 
 #[tokio::test]
+async fn of_a_large_object_no_more_is_read_than_the_range_needs() {
+    let house = House::new();
+    let blob: Vec<u8> = (0..2_u32 << 20).map(|at| (at * 7 + at / 251) as u8).collect();
+    let handle = house.fake.store.put_blob(&blob).unwrap();
+    let path = format!("/v1/objects/{handle}");
+    let parts = || std::mem::take(&mut *house.fake.parts.lock().unwrap());
+    for (range, part) in [("bytes=1000000-1000999", 1_000_000..1_001_000), ("bytes=100-900000", 100..900_001)]
+    {
+        let got = house.get_with(&path, &[("range", range)]).await;
+        assert_eq!(got.status, 206);
+        assert_eq!(got.header("content-length"), part.len().to_string());
+        assert!(got.body == blob[part.clone()], "{range}");
+        let read = parts();
+        assert!(read.iter().all(|piece| piece.end - piece.start <= 256 << 10), "{read:?}");
+        let sum: u64 = read.iter().map(|piece| piece.end - piece.start).sum();
+        assert_eq!(sum, part.len() as u64);
+    }
+    let got = house.get_with(&path, &[("range", "bytes=2097152-")]).await;
+    assert_eq!(got.problem(416), "range-not-satisfiable");
+    assert_eq!(parts().iter().map(|piece| piece.end).max(), Some(0));
+    let absent = format!("/v1/objects/{}", Handle::blob(&blob[1..]));
+    for range in ["bytes=0-9", "bytes=9999999-"] {
+        let got = house.get_with(&absent, &[("range", range)]).await;
+        assert_eq!(got.problem(404), "object-not-found", "{range}");
+    }
+    // A page of a large tree.
+    parts();
+    let tree: TreeBuilder = (0..40_000).map(Handle::u64).collect();
+    let tree = house.fake.store.put_tree(tree.view()).unwrap();
+    for (offset, limit) in [(39_998_u64, 10_u64), (0, 2000), (40_001, 5)] {
+        let got = house.get(&format!("/v1/objects/{tree}?offset={offset}&limit={limit}")).await.json();
+        let entries = got["entries"].as_array().unwrap();
+        let expected: Vec<String> = (offset..offset + limit)
+            .filter(|at| *at < 40_000)
+            .map(|at| Handle::u64(at).to_string())
+            .collect();
+        assert!(entries.iter().map(|entry| entry.as_str().unwrap()).eq(expected.iter().map(String::as_str)));
+        assert_eq!((got["size"].as_u64(), got["offset"].as_u64()), (Some(40_000), Some(offset.min(40_000))));
+    }
+    assert_eq!(parts().iter().map(|piece| piece.end - piece.start).sum::<u64>(), 32 * 2002);
+}
+
+#[tokio::test]
 async fn a_client_that_has_the_object_gets_304_and_head_gets_no_body() {
     let house = House::new();
     let handle = house.fake.store.put_blob(&[9; 1_000_000]).unwrap();

@@ -2,13 +2,14 @@
 //! Requests to servers on this machine's loopback, in a network that is made up.
 #![allow(clippy::unwrap_used)]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::dial::URL_BYTES_MAX;
 use crate::net::Answer;
 
 /// Every name has these addresses; every connection leads to one server.

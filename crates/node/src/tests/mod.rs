@@ -12,6 +12,8 @@ use objects::{FailureCode, Handle, Limits, TreeBuilder};
 use crate::backend::NodeBackend;
 use crate::{Node, Options};
 
+mod partial;
+
 const ADD: &str = include_str!("../../../../guests/codelets/wat/add.wat");
 
 const LOOP: &str = r#"(module (func (export "apply") (param i32) (result i32) (loop (br 0)) (i32.const 0)))"#;

@@ -146,3 +146,37 @@ fn literals_and_absent_objects_persist_trivially() {
     fixture.store().persist(Handle::blob(&bytes(9))).unwrap();
     assert_eq!(fixture.store().stats().disk_objects, 0);
 }
+
+#[test]
+fn a_relation_is_written_without_reading_what_its_computation_did_not_touch() {
+    let mut fixture = Fixture::new();
+    let store = fixture.store();
+    let branch =
+        |number: u8| store.put_tree(tree(&[store.put_blob(&bytes(number)).unwrap()]).view()).unwrap();
+    let branches: Vec<Handle> = (0..20).map(branch).collect();
+    let root = store.put_tree(tree(&branches).view()).unwrap();
+    fixture.reopen();
+    let store = fixture.store();
+    // One path of the tree was looked at; and something was made beside it.
+    store.get(root).unwrap().unwrap();
+    store.get(branches[3]).unwrap().unwrap();
+    let made = store.keep_blob(&bytes(99));
+    let limits = Handle::literal(b"").unwrap();
+    let reference = root.lowered().unwrap();
+    let call = store.keep_tree(tree(&[limits, limits, reference, made.lowered().unwrap()]).view());
+    let result = store.keep_tree(tree(&[reference, made]).view());
+    let reads = store.stats().disk_reads;
+    let record = crate::Record { result, rule: crate::Rule::Apply, nanos: 1 << 30, fuel: 0 };
+    store.relations().insert(call.application().unwrap(), record);
+    store.flush_relations().unwrap();
+    assert_eq!(store.stats().disk_reads, reads);
+    assert!(fixture.is_durable(result) && fixture.is_durable(call) && fixture.is_durable(made));
+    assert_eq!(fixture.state(root) & CLOSURE_DURABLE, 0, "nobody has looked at all of it");
+    assert_eq!(fixture.state(result) & CLOSURE_DURABLE, 0);
+    // A label wants to know it all.
+    fixture.store().set_label("result", result).unwrap();
+    assert_ne!(fixture.state(result) & CLOSURE_DURABLE, 0);
+    fixture.reopen();
+    let known = fixture.store().relations().get(call.application().unwrap());
+    assert_eq!(known.map(|record| record.result), Some(result));
+}

@@ -522,3 +522,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_outboard_goes_with_its_object_and_stays_with_it() {
+    let (folder, store) = new();
+    let home = folder.path();
+    let [kept, lost] = [1, 2].map(|byte| store.put_blob(&vec![byte; 2 << 20]).unwrap());
+    store.set_label("kept", kept).unwrap();
+    let outboards = || {
+        let folders = fs::read_dir(home.join("objects")).unwrap().map(|entry| entry.unwrap().path());
+        let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
+        let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".outboard")).collect::<Vec<_>>()
+    };
+    assert_eq!(outboards().len(), 2);
+    let store = reopen(&folder, store);
+    let disk_bytes = store.stats().disk_bytes;
+    age(&store, home);
+    assert_eq!(collect(&store).objects, 1);
+    assert_eq!(outboards(), [format!("{kept}.outboard")]);
+    assert!(!is_there(&store, lost));
+    assert!(disk_bytes - store.stats().disk_bytes > 2 << 20);
+    let before = store.stats().disk_read_bytes;
+    assert_eq!(store.read_range(kept, 7..9).unwrap().unwrap(), [1, 1]);
+    assert!(store.stats().disk_read_bytes - before < 40_000);
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connections to URLs that somebody else has named.
+//!
+//! The node makes them from its own network, where whoever names a URL is not.
+//! So the rules of [`egress`](crate::Egress) hold: a name is resolved once, the
+//! address that was checked is the one that is connected to, and a private one
+//! has to be in the node's list itself.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::OnceLock;
+
+use hyper::header::HeaderValue;
+use hyper::http::Uri;
+use hyper::http::uri::Scheme;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use crate::address::is_public;
+use crate::allow::{AllowList, Host, Target};
+use crate::net::Net;
+use crate::tls;
+
+/// Bytes of a URL.
+pub(crate) const URL_BYTES_MAX: usize = 2048;
+/// Names that are looked up at once; each holds a thread.
+const LOOKUPS_MAX: usize = 16;
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Undialed {
+    /// It is not made, today or tomorrow.
+    Refused(String),
+    /// It may be made another time.
+    Failed(String),
+}
+
+/// Makes connections.
+pub(crate) struct Dialer {
+    net: Box<dyn Net>,
+    reach: Reach,
+    lookups: Semaphore,
+    tls: OnceLock<Result<tls::Client, String>>,
+}
+
+/// Which addresses may be named.
+pub(crate) enum Reach {
+    /// Public ones, and of private ones these, which the node's settings name under
+    /// this word.
+    Named(AllowList, &'static str),
+    /// Any: the owner of the node names them.
+    Any,
+}
+
+/// A URL that can be one.
+pub(crate) struct Place {
+    pub(crate) target: Target,
+    pub(crate) is_tls: bool,
+    pub(crate) authority: HeaderValue,
+    pub(crate) path: Uri,
+}
+
+/// A connection, with TLS or without.
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection for S {}
+
+impl Dialer {
+    pub(crate) fn new(reach: Reach, net: impl Net + 'static) -> Self {
+        Self { net: Box::new(net), reach, lookups: Semaphore::new(LOOKUPS_MAX), tls: OnceLock::new() }
+    }
+
+    /// Whether a URL can be one, as far as can be told without asking anybody.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub(crate) fn check(&self, url: &str) -> Result<(), String> {
+        let place = Place::read(url)?;
+        match place.target.host {
+            Host::Address(address) => self.may(SocketAddr::new(address, place.target.port)),
+            Host::Name(_) => Ok(()),
+        }
+    }
+
+    /// A connection to one of a host's addresses that may be named.
+    pub(crate) async fn connect(&self, place: &Place) -> Result<Box<dyn Connection>, Undialed> {
+        let stream = self.connect_to(&place.target).await?;
+        if !place.is_tls {
+            return Ok(Box::new(stream));
+        }
+        let host = match &place.target.host {
+            Host::Address(address) => address.to_string(),
+            Host::Name(name) => name.clone(),
+        };
+        let failed = |error: String| Undialed::Failed(format!("{}: {error}", place.target));
+        let client = self.tls().await.map_err(failed)?;
+        let stream = client.connect(&host, stream).await.map_err(|error| failed(error.to_string()))?;
+        Ok(Box::new(stream))
+    }
+
+    /// Whom the machine trusts; it is read once, when it is first needed.
+    async fn tls(&self) -> Result<&tls::Client, String> {
+        if self.tls.get().is_none() {
+            let read = tokio::task::spawn_blocking(tls::Client::of_machine).await;
+            let read = read.map_err(|error| error.to_string());
+            let read = read.and_then(|client| client.map_err(|error| error.to_string()));
+            // Somebody else may have been quicker, and has read the same.
+            _ = self.tls.set(read);
+        }
+        match self.tls.get() {
+            Some(Ok(client)) => Ok(client),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err("TLS is not set up".to_owned()),
+        }
+    }
+
+    async fn connect_to(&self, target: &Target) -> Result<TcpStream, Undialed> {
+        let found = match &target.host {
+            Host::Address(address) => vec![SocketAddr::new(*address, target.port)],
+            // Not every machine's resolver knows it.
+            Host::Name(name) if name == "localhost" && matches!(self.reach, Reach::Any) => {
+                let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+                loopback.map(|address| SocketAddr::new(address, target.port)).into()
+            }
+            Host::Name(name) => {
+                let _turn = self.lookups.acquire().await;
+                let found = self.net.resolve(name, target.port).await;
+                found.map_err(|error| Undialed::Failed(format!("{target} is not found: {error}")))?
+            }
+        };
+        let mut last = Undialed::Failed(format!("{target} has no address"));
+        for address in found {
+            // The port is the one that was asked for, whatever the resolver says.
+            let address = SocketAddr::new(address.ip(), target.port);
+            if let Err(refused) = self.may(address) {
+                last = Undialed::Refused(refused);
+                continue;
+            }
+            match self.net.connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Undialed::Failed(format!("{target} cannot be reached: {error}")),
+            }
+        }
+        Err(last)
+    }
+
+    fn may(&self, address: SocketAddr) -> Result<(), String> {
+        let Reach::Named(private, setting) = &self.reach else { return Ok(()) };
+        if is_public(address.ip()) || private.names(address.ip(), address.port()) {
+            return Ok(());
+        }
+        Err(format!("{address} is a private address; the node's `{setting}` has to name it"))
+    }
+}
+
+impl Place {
+    pub(crate) fn read(url: &str) -> Result<Self, String> {
+        if url.len() > URL_BYTES_MAX {
+            return Err(format!("a URL has at most {URL_BYTES_MAX} bytes"));
+        }
+        let wrong = || "it is no URL like https://example.com/path".to_owned();
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let parts = uri.into_parts();
+        let is_tls = match parts.scheme {
+            Some(scheme) if scheme == Scheme::HTTPS => true,
+            Some(scheme) if scheme == Scheme::HTTP => false,
+            _ => return Err("its scheme is neither https nor http".to_owned()),
+        };
+        let authority = parts.authority.ok_or_else(wrong)?;
+        if authority.as_str().contains('@') {
+            return Err("it has a user or a password".to_owned());
+        }
+        let usual_port = if is_tls { 443 } else { 80 };
+        let target = Target::read(authority.as_str(), Some(usual_port));
+        let target = target.ok_or("its host is neither a name nor an address")?;
+        let authority = HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?;
+        let path = parts.path_and_query.map_or_else(Uri::default, Uri::from);
+        Ok(Self { target, is_tls, authority, path })
+    }
+}
