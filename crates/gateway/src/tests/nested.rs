@@ -42,6 +42,8 @@ fn request(function: &str, head: &str) -> NestedRequest {
         body: b"[1]".to_vec(),
         caller_head: head.as_bytes().to_vec(),
         deadline: Instant::now() + Duration::from_secs(5),
+        on_line: None,
+        begun: None,
     }
 }
 

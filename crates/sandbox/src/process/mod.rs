@@ -38,6 +38,7 @@ mod pool;
 mod reactor;
 mod realm;
 mod recipe;
+mod report;
 mod rootfs;
 mod runtime;
 mod seat;
@@ -58,6 +59,8 @@ pub use linux::Exit;
 pub use options::{Brought, FunctionsOptions, Interpreter};
 pub use outbound::{Outbound, Outlet};
 pub use pool::Pool;
+#[doc(hidden)]
+pub use report::is_reports;
 pub use reactor::{Next, Reactor, Ready};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};

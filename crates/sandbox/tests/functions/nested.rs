@@ -43,7 +43,7 @@ impl Callees for Others {
             self.waiting.lock().unwrap().push((nested, answered));
         } else {
             let (status, content_type) = (200, nested.content_type.as_str());
-            answered(NestedAnswer { status, content_type, body: &nested.body });
+            answered(NestedAnswer { status, content_type, body: &nested.body }, None);
         }
         Box::new(Stop(self.stopped.clone()))
     }
@@ -207,7 +207,7 @@ fn an_answer_that_comes_after_the_call(language: Language) {
     let (nested, answered) = others.waiting.lock().unwrap().pop().expect("it asked");
     assert_eq!((nested.function.as_str(), nested.body.as_slice()), ("g", &b"x"[..]));
     assert_eq!(*others.stopped.lock().unwrap(), 1, "it is stopped with its caller");
-    answered(NestedAnswer { status: 200, content_type: "", body: b"late" });
+    answered(NestedAnswer { status: 200, content_type: "", body: b"late" }, None);
     // Nobody hears it, and the next calls go well.
     for _ in 0..3 {
         assert_eq!(world.invoke_with(id, &source, b"again", Some(others.clone())).unwrap(), b"ok");

@@ -212,7 +212,7 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
-            audience: None,
+            audience: None, line: None,
         }
     }
 

@@ -50,7 +50,7 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
-            audience: None,
+            audience: None, line: None,
         }
     }
 
