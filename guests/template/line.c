@@ -226,7 +226,8 @@ int64_t line_next(int index, void *into, size_t size, int64_t timeout_us) {
 int64_t line_ask(int index, const void *message, size_t length, void *into, size_t size) {
     int sent = line_send(index, message, length);
 
-    return sent < 0 ? sent : line_next(index, into, size, -1);
+    /* What was not sent was not begun. */
+    return sent < 0 ? -ESHUTDOWN : line_next(index, into, size, -1);
 }
 
 int line_is_taken(int index) {

@@ -116,7 +116,7 @@ EXPORTED int line_send(int line, const void *message, size_t length);
 /* Waits for the next message, for so long or (below 0) for ever; EINTR after a
  * signal, ETIMEDOUT. */
 EXPORTED int64_t line_next(int line, void *into, size_t size, int64_t timeout_us);
-/* Sends a message and waits for the next one. */
+/* Sends a message and waits for the next one; ESHUTDOWN if it was not sent. */
 EXPORTED int64_t line_ask(int line, const void *message, size_t length, void *into, size_t size);
 /* Whether the other end has taken all that was sent. */
 EXPORTED int line_is_taken(int line);

@@ -219,7 +219,9 @@ impl Line {
         let is_in_use = self.memory.serving() != 0 || self.memory.has_more();
         self.shut();
         if is_in_use && !self.is_over() {
-            self.cancel.get().map_or((), |cancel| cancel());
+            if let Some(cancel) = self.cancel.get() {
+                cancel();
+            }
         }
     }
 

@@ -30,8 +30,8 @@ use crate::usage::{Spent, Usage, micros};
 const SEAL_LEN: usize = 16;
 /// Lots of requests among versions, the first and the last.
 const LOTS: [u32; 2] = [0, 9_999];
-/// What is printed of one call is kept as far as this.
-const START: &str = "warm";
+/// How calls come to run that come over a line.
+const START: &str = "line";
 
 /// What seals are made with.
 pub(crate) struct Sealer(Vec<u8>);
