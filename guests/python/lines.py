@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both ends of lines, by which functions call each other without the node
+(`docs/spec/lines.md`).
+
+The node puts this text before that of `template.py`. What is native is in
+`guests/template/line.c`, which takes care of an other end that lies.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import struct
+import threading
+import time
+
+# Numbers of frames of the channel (template.py).
+SERVED = 20
+# Of lines (docs/spec/lines.md): bytes of a message; functions that may wait for one another.
+LINE_BYTES_MAX, DEPTH_MAX = (64 << 10) - 4, 16
+# Requests of a report, and how long the first of them may wait for others.
+REPORTS_MAX, REPORT_AFTER_NS = 32, 5_000_000
+# Before the request's id, type and body: number, deadline, depth, seal, trace, span, flags, both lengths.
+LINE_REQUEST = struct.Struct("<IQI16s16s8sBBH")
+# Before the request's id: times, bytes, status, both spans, trace, seal, flags, length.
+REPORT = struct.Struct("<IIIIIH8s8s16s16sBB")
+# Of a result's first word: the length of its head.
+HEAD_LENGTH = 0x3FFFFFFF
+
+
+class Line:
+    """One end of a line to another instance. Who has the lock uses it."""
+
+    def __init__(self, core, number, name):
+        self.core, self.number, self.name = core, number, name
+        self.lock = threading.Lock()
+        self.data = bytearray(LINE_BYTES_MAX)
+        self.buffer = (ctypes.c_char * LINE_BYTES_MAX).from_buffer(self.data)
+        self.place = ctypes.addressof(self.buffer)
+        self.end, self.last = -1, 0
+
+    def open(self, descriptors):
+        """Takes the end that these lead to; whether that went well."""
+        self.end = self.core.line_open(descriptors.popleft(), descriptors.popleft()) if len(descriptors) > 1 else -1
+        return self.end >= 0
+
+    def close(self):
+        if self.end >= 0:
+            self.core.line_close(self.end)
+            self.end = -1
+
+    def ask(self, message):
+        """The length of the answer, or an error below zero."""
+        got = self.core.waiting.line_ask(self.end, message, len(message), self.place, LINE_BYTES_MAX)
+        while got in (-errno.EINTR, -errno.ETIMEDOUT):
+            got = self.next(-1)
+        return got
+
+    def next(self, timeout_us):
+        return self.core.waiting.line_next(self.end, self.place, LINE_BYTES_MAX, timeout_us)
+
+    def message(self, size):
+        return bytes(memoryview(self.data)[:size])
+
+
+class Identity:
+    """For what a call runs, as calls on lines hand it down."""
+
+    __slots__ = ("deadline_ms", "depth", "flags", "request_id", "seal", "span", "trace")
+
+    def __init__(self, request_id, deadline_ms, depth, seal, trace, span, flags):
+        self.request_id, self.deadline_ms, self.depth = request_id, deadline_ms, depth
+        self.seal, self.trace, self.span, self.flags = seal, trace, span, flags
+
+    @staticmethod
+    def told(head):
+        """What the head of a request says; None: its calls take no lines."""
+        call, _, http = head.partition(b"\n")
+        call = json.loads(call) if call else {}
+        if "seal" not in call:
+            return None
+        parent = next(value for name, value in json.loads(http)["headers"] if name == "traceparent")
+        trace, span, flags = map(bytes.fromhex, parent.split("-")[1:4])
+        seal, depth = bytes.fromhex(call["seal"]), call.get("depth", 0)
+        return Identity(call["request_id"].encode(), call["deadline_ms"], depth, seal, trace, span, flags[0])
+
+
+class Heads:
+    """What was read of the heads of results: most functions have few."""
+
+    def __init__(self):
+        self.known = {}
+
+    def read(self, result):
+        """Status, type and where the body begins; None if it is no result."""
+        if len(result) < 4:
+            return None
+        begin = 4 + (int.from_bytes(result[:4], "little") & HEAD_LENGTH)
+        if begin > len(result):
+            return None
+        head = result[4:begin]
+        known = self.known.get(head)
+        if known is None:
+            try:
+                read = json.loads(head) if head else {}
+                status = read.get("status", 200)
+                kinds = (value for name, value in read.get("headers", ()) if name.lower() == "content-type")
+                known = (status, next(kinds, ""))
+            except (ValueError, AttributeError, TypeError):
+                return None
+            if type(status) is not int or not 200 <= status <= 599 or type(known[1]) is not str:
+                return None
+            if len(self.known) >= 64:
+                self.known.clear()
+            self.known[head] = known
+        return *known, begin
+
+
+class Served:
+    """The line that an instance serves, as a call of the node's, and what is to be told of it."""
+
+    def __init__(self, line, turn, timeout_ms, version, function, caller):
+        self.line, self.turn, self.timeout_ms = line, turn, timeout_ms
+        self.version, self.function, self.caller = version, json.dumps(function), json.dumps(caller)
+        # Reports without their first field but one: how long ago it was is known when they are sent.
+        self.reports, self.spans = [], b""
+
+    def span(self):
+        """A name for a call, that no other one has."""
+        if not self.spans:
+            self.spans = os.urandom(8 * REPORTS_MAX)
+        span, self.spans = self.spans[:8], self.spans[8:]
+        return span if any(span) else b"\1" * 8
+
+    def heads(self, number, identity, kind):
+        """Both lines of the head of a request, as the node would write them."""
+        text = kind and f',"content_type":{json.dumps(kind)}'
+        call = (
+            f'{{"request_id":{json.dumps(identity.request_id.decode())},"function":{self.function},'
+            f'"version":{self.version},"deadline_ms":{identity.deadline_ms},"source":"call","caller":{self.caller},'
+            f'"depth":{identity.depth},"seal":"{identity.seal.hex()}"{text}}}'
+        )
+        header = kind and f'["content-type",{json.dumps(kind)}],'
+        parent = f"00-{identity.trace.hex()}-{identity.span.hex()}-{identity.flags:02x}"
+        http = f'{{"method":"POST","path":"/","query":"","headers":[{header}["traceparent","{parent}"]]}}'
+        return f"{call}\n{http}".encode()
+
+    def took(self, begun_ns, ended_ns, waited_ns, received, sent, status, parent, identity):
+        """One request more has had its answer."""
+        times = (least((ended_ns - begun_ns) // 1000), least(waited_ns // 1000))
+        rest = (received, sent, status, parent, identity.span, identity.trace, identity.seal, identity.flags)
+        self.reports.append((ended_ns, times, rest, identity.request_id))
+
+    def is_due(self, now_ns):
+        return len(self.reports) >= REPORTS_MAX or (self.reports and now_ns - self.reports[0][0] >= REPORT_AFTER_NS)
+
+    def report(self, channel):
+        """Tells the node of those that it was not told of."""
+        if self.reports:
+            now = time.monotonic_ns()
+            parts = []
+            for ended_ns, times, rest, request_id in self.reports:
+                parts += (REPORT.pack(*times, least((now - ended_ns) // 1000), *rest, len(request_id)), request_id)
+            self.reports = []
+            channel.send(SERVED, self.turn, b"".join(parts))
+
+
+def least(number):
+    return min(number, 0xFFFFFFFF)
