@@ -197,6 +197,11 @@ impl Line {
         _ = self.cancel.set(cancel);
     }
 
+    /// Grows with each request on it, by the word of who asks.
+    pub fn asked(&self) -> u64 {
+        self.memory.asked()
+    }
+
     /// An instance serves it.
     pub(crate) fn bind(&self) {
         self.is_bound.store(true, Ordering::Release);
@@ -296,3 +301,6 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,6 +140,8 @@ impl Processes {
         if !fleet.has_idle(&function) {
             return None;
         }
+        // A line has no arguments.
+        let application = self.store.get(Handle::blob(b"")).ok()??;
         let terms = LineTerms {
             caller: offer.caller().to_owned(),
             function: served.name.clone(),
@@ -149,12 +151,12 @@ impl Processes {
         let offer = Arc::new(offer);
         let records: Arc<dyn LineRecords> = Arc::new(Records(Arc::clone(&offer)));
         let line = self.lines.add(procedure, |id| Line::new(id, terms, records).ok())?;
+        self.options.traffic.opens(Arc::clone(&line));
         // Whoever changes what serves takes the lines back that are known here, after it was changed.
         if !offer.is_whole() {
-            self.lines.remove(line.id());
+            self.line_is_over(line.id());
             return None;
         }
-        let application = self.store.get(Handle::blob(b"")).ok()??;
         let call = Call {
             application,
             handle: procedure,
@@ -168,7 +170,7 @@ impl Processes {
         let (processes, over) = (Arc::downgrade(self), Arc::clone(&line));
         let told = Box::new(move |ended: Result<(Outcome, Start), keep_alive::Error>| {
             if let Some(processes) = processes.upgrade() {
-                processes.lines.remove(over.id());
+                processes.line_is_over(over.id());
             }
             over.ended(end_of(ended));
         });
@@ -180,6 +182,11 @@ impl Processes {
             }
         }));
         line.is_open().then_some(line)
+    }
+
+    fn line_is_over(&self, id: u32) {
+        self.lines.remove(id);
+        self.options.traffic.is_over(id);
     }
 
     /// Takes lines back, if a call waits: to its function, or else all of them, for
