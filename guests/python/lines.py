@@ -56,6 +56,9 @@ class Line:
             got = self.next(-1)
         return got
 
+    def take(self, timeout_us):
+        return self.core.waiting.line_take(self.end, self.place, LINE_BYTES_MAX, timeout_us)
+
     def next(self, timeout_us):
         return self.core.waiting.line_next(self.end, self.place, LINE_BYTES_MAX, timeout_us)
 
@@ -121,7 +124,7 @@ class Served:
 
     def __init__(self, line, turn, timeout_ms, version, function, caller):
         self.line, self.turn, self.timeout_ms = line, turn, timeout_ms
-        self.version, self.function, self.caller = version, json.dumps(function), json.dumps(caller)
+        self.version, self.function, self.caller = version, function, caller
         # Reports without their first field but one: how long ago it was is known when they are sent.
         self.reports, self.spans = [], b""
 
@@ -132,18 +135,22 @@ class Served:
         span, self.spans = self.spans[:8], self.spans[8:]
         return span if any(span) else b"\1" * 8
 
-    def heads(self, number, identity, kind):
-        """Both lines of the head of a request, as the node would write them."""
-        text = kind and f',"content_type":{json.dumps(kind)}'
-        call = (
-            f'{{"request_id":{json.dumps(identity.request_id.decode())},"function":{self.function},'
-            f'"version":{self.version},"deadline_ms":{identity.deadline_ms},"source":"call","caller":{self.caller},'
-            f'"depth":{identity.depth},"seal":"{identity.seal.hex()}"{text}}}'
-        )
-        header = kind and f'["content-type",{json.dumps(kind)}],'
-        parent = f"00-{identity.trace.hex()}-{identity.span.hex()}-{identity.flags:02x}"
-        http = f'{{"method":"POST","path":"/","query":"","headers":[{header}["traceparent","{parent}"]]}}'
-        return f"{call}\n{http}".encode()
+    def heads(self, identity, kind):
+        """Both parts of the head of a request, as the node would write them; the second one when it is asked for."""
+        call = {
+            "request_id": identity.request_id.decode(), "function": self.function, "version": self.version,
+            "deadline_ms": identity.deadline_ms, "source": "call", "caller": self.caller, "depth": identity.depth,
+            "seal": identity.seal.hex(),
+        }  # fmt: skip
+        if kind:
+            call["content_type"] = kind
+
+        def http():
+            parent = f"00-{identity.trace.hex()}-{identity.span.hex()}-{identity.flags:02x}"
+            headers = [["content-type", kind]] if kind else []
+            return {"method": "POST", "path": "/", "query": "", "headers": [*headers, ["traceparent", parent]]}
+
+        return call, http
 
     def took(self, begun_ns, ended_ns, waited_ns, received, sent, status, parent, identity):
         """One request more has had its answer."""

@@ -110,13 +110,12 @@ def load_core(fd):
     core.template_confine.restype = None
     core.template_forked.restype = None
     core.line_close.restype = None
-    core.line_serves.restype = None
-    core.line_serves.argtypes = [ctypes.c_int, ctypes.c_uint32]
-    core.line_send.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+    core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
     # Whoever waits leaves the interpreter to others.
     waiting = ctypes.CDLL(None, handle=core._handle)
     place = [ctypes.c_void_p, ctypes.c_size_t]
-    waiting.line_next.argtypes, waiting.line_next.restype = [ctypes.c_int, *place, ctypes.c_int64], ctypes.c_int64
+    for wait in (waiting.line_next, waiting.line_take):
+        wait.argtypes, wait.restype = [ctypes.c_int, *place, ctypes.c_int64], ctypes.c_int64
     waiting.line_ask.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *place]
     waiting.line_ask.restype = ctypes.c_int64
     core.waiting = waiting
@@ -440,7 +439,7 @@ class Callees:
             self.bytes += len(body)
             head = struct.pack(f"<IH{len(name)}sH", number, len(name), name, len(kind))
             if self.untold is not None:
-                self.channel.send(SERVING, turn, self.untold)
+                self.channel.send(SERVING, turn, self.untold())
                 self.untold = None
             self.channel.send(ASK_AGAIN if again else ASK, turn, again, head, kind, body)
             try:
@@ -702,7 +701,7 @@ class Instance:
     def serve_line(self):
         """Waits for the next request on the line, and serves it."""
         served = self.served
-        got = served.line.next(REPORT_AFTER_NS // 1000 if served.reports else -1)
+        got = served.line.take(REPORT_AFTER_NS // 1000 if served.reports else -1)
         if got >= LINE_REQUEST.size:
             return self.call_on_line(served, served.line.message(got))
         if got == -errno.ETIMEDOUT:
@@ -728,11 +727,12 @@ class Instance:
         if not request_id.isascii() or number == 0:
             self.leave_line()
             return self.channel.send(RESULT, served.turn)
-        self.core.line_serves(served.line.end, number)
         identity = Identity(request_id, deadline, depth, seal, trace, served.span(), flags)
-        head = served.heads(number, identity, kind)
+        call, http = served.heads(identity, kind)
+        text = lambda: f"{json.dumps(call)}\n{json.dumps(http())}".encode()  # noqa: E731
+        head = (call, http) if self.is_adapted else text()
         self.log_left, self.turn = self.log_max, served.turn
-        self.callees.begin(served.turn, None, identity, head)
+        self.callees.begin(served.turn, None, identity, text)
         try:
             result = self.apply(b"" if self.is_adapted else os.urandom(16), head, body)
             if self.callees.kept:
@@ -746,10 +746,10 @@ class Instance:
             waited = self.callees.waited_ns
             self.callees.end()
             self.flush()
-            self.answer_on_line(served, number, result, (begun, waited, len(body), parent, identity))
+            self.answer_on_line(served, result, (begun, waited, len(body), parent, identity))
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
 
-    def answer_on_line(self, served, number, result, facts):
+    def answer_on_line(self, served, result, facts):
         """Answers there, or by the node what does not fit, which is the end of the line."""
         read = self.callees.heads.read(result) if isinstance(result, bytes) and len(result) <= LINE_BYTES_MAX else None
         if read is None or self.served is not served:
@@ -757,8 +757,7 @@ class Instance:
             return self.answer(result)
         begun, waited, received, parent, identity = facts
         ended = time.monotonic_ns()
-        self.core.line_serves(served.line.end, 0)
-        if self.core.line_send(served.line.end, result, len(result)) < 0:
+        if self.core.line_answer(served.line.end, result, len(result)) < 0:
             self.leave_line()
             return self.answer(result)
         served.took(begun, ended, waited, received, len(result) - read[2], read[0], parent, identity)

@@ -236,6 +236,18 @@ int line_is_taken(int index) {
     return atomic_load(word64(ring, HEAD_AT)) == ring->at;
 }
 
-void line_serves(int index, uint32_t number) {
-    atomic_store(word32(&lines[index].out, SERVING_AT), number);
+int64_t line_take(int index, void *into, size_t size, int64_t timeout_us) {
+    int64_t taken = line_next(index, into, size, timeout_us);
+    uint32_t number;
+
+    if (taken >= (int64_t)sizeof number) {
+        memcpy(&number, into, sizeof number);
+        atomic_store(word32(&lines[index].out, SERVING_AT), number);
+    }
+    return taken;
+}
+
+int line_answer(int index, const void *message, size_t length) {
+    atomic_store(word32(&lines[index].out, SERVING_AT), 0);
+    return line_send(index, message, length);
 }

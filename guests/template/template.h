@@ -120,7 +120,9 @@ EXPORTED int64_t line_next(int line, void *into, size_t size, int64_t timeout_us
 EXPORTED int64_t line_ask(int line, const void *message, size_t length, void *into, size_t size);
 /* Whether the other end has taken all that was sent. */
 EXPORTED int line_is_taken(int line);
-/* Says which request is served; 0: none. */
-EXPORTED void line_serves(int line, uint32_t number);
+/* The next request, which begins with its number; from then on it is served. */
+EXPORTED int64_t line_take(int line, void *into, size_t size, int64_t timeout_us);
+/* Sends the answer of the request that is served. */
+EXPORTED int line_answer(int line, const void *message, size_t length);
 
 #endif

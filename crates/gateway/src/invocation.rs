@@ -258,13 +258,7 @@ impl Invocation<'_> {
         Place { span: Span::of(traceparent), parent, is_nested, context, source: self.source }
     }
 
-    fn head(
-        &self,
-        traceparent: String,
-        time: Duration,
-        is_arriving: bool,
-        seal: Option<String>,
-    ) -> Vec<u8> {
+    fn head(&self, traceparent: String, time: Duration, is_arriving: bool, seal: Option<String>) -> Vec<u8> {
         let served = &self.served;
         let told = self.headers.iter();
         let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);

@@ -233,7 +233,8 @@ fn run_codelet() -> Result<(), String> {
         procedure,
         deadline: None,
         callees: None,
-        audience: None, line: None,
+        audience: None,
+        line: None,
     });
     outcome.result.map(|_| ()).map_err(|fault| format!("{}: {}", fault.code, fault.detail))
 }

@@ -122,7 +122,8 @@ impl Executor {
                     procedure,
                     deadline: None,
                     callees: None,
-                    audience: None, line: None,
+                    audience: None,
+                    line: None,
                 }),
                 _ => {
                     let detail = format!("{handle} was lost before its application began anew; ask again");
@@ -269,7 +270,8 @@ impl Host for Executor {
             procedure,
             deadline: None,
             callees: None,
-            audience: None, line: None,
+            audience: None,
+            line: None,
         });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);

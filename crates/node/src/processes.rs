@@ -480,7 +480,8 @@ impl Processes {
             procedure,
             deadline: Some(deadline),
             callees: caller.clone().map(|caller| caller as _),
-            audience: caller.map(|caller| caller as _), line: None,
+            audience: caller.map(|caller| caller as _),
+            line: None,
         };
         Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
     }

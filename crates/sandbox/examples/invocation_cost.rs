@@ -58,7 +58,8 @@ fn calls(store: &Store, module: &[u8], fuel: u64) -> Vec<Call> {
             procedure,
             deadline: None,
             callees: None,
-            audience: None, line: None,
+            audience: None,
+            line: None,
         }
     };
     (0..BATCH as u64).map(call).collect()

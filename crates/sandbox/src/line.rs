@@ -160,7 +160,11 @@ impl Line {
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub fn new(id: u32, terms: LineTerms, records: Arc<dyn LineRecords>) -> Result<Arc<Self>, xpu::fifo::Error> {
+    pub fn new(
+        id: u32,
+        terms: LineTerms,
+        records: Arc<dyn LineRecords>,
+    ) -> Result<Arc<Self>, xpu::fifo::Error> {
         let (memory, ends) = xpu::line::Line::create(CAPACITY)?;
         Ok(Arc::new(Self {
             id,

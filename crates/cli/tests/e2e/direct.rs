@@ -132,7 +132,8 @@ fn a_chain_of_calls_takes_lines_and_is_written_down_whole() {
     let home = home();
     let node = Node::start(home.path());
     deployed(&node, CHAIN);
-    let event = json!({"then": ["second", {"then": ["third", {"do": "print", "text": "grüße"}]}], "times": 40});
+    let event =
+        json!({"then": ["second", {"then": ["third", {"do": "print", "text": "grüße"}]}], "times": 40});
     let told = named(&node, "a-chain", "first", &event);
     assert_eq!((&told["id"], &told["function"]), (&json!("a-chain"), &json!("third")));
     assert_eq!(told["event"], event["then"][1]["then"][1]);
@@ -161,9 +162,9 @@ fn a_chain_of_calls_takes_lines_and_is_written_down_whole() {
     let described = node.ok(&["describe", "--request-id", "a-chain"]);
     assert!(described.contains("third") && described.contains("second"), "{described}");
     let metrics = node.http("GET /metrics", b"");
-    let counted = metrics.lines().find(|line| {
-        line.contains("requests_total") && line.contains("\"third\"") && line.ends_with(" 40")
-    });
+    let counted = metrics
+        .lines()
+        .find(|line| line.contains("requests_total") && line.contains("\"third\"") && line.ends_with(" 40"));
     assert!(counted.is_some(), "{metrics}");
 }
 

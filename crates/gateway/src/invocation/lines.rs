@@ -116,8 +116,7 @@ impl LineOffer {
             source: "call",
         };
         let ended_us = micros_now().saturating_sub(micros(call.ended_ago));
-        let usage =
-            Usage::of(spent, served.memory_bytes, (call.received, call.sent), &shared.options.rates);
+        let usage = Usage::of(spent, served.memory_bytes, (call.received, call.sent), &shared.options.rates);
         let record = Record {
             span: place.span,
             parent: place.parent,

@@ -243,13 +243,7 @@ impl Recording {
 }
 
 /// Counts and keeps what became of a request.
-pub(super) fn keep(
-    shared: &Shared,
-    served: &Served,
-    place: &Place,
-    record: Record,
-    cpu_between: Duration,
-) {
+pub(super) fn keep(shared: &Shared, served: &Served, place: &Place, record: Record, cpu_between: Duration) {
     served.ended(shared.started.elapsed(), &record, cpu_between);
     tell(&record);
     if let (Some(tracer), Some(context)) = (&shared.tracer, place.context) {

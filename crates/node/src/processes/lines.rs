@@ -14,9 +14,7 @@ use gateway::LineCall;
 use objects::{Handle, Limits};
 use parking_lot::Mutex;
 use sandbox::keep_alive::{self, Start};
-use sandbox::{
-    Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Spent,
-};
+use sandbox::{Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Spent};
 
 use super::{Processes, fault_of, reports};
 

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use gateway::{NestedCalls, NestedEnd, NestedRequest};
 use objects::{Handle, TreeView};
 use parking_lot::Mutex;
-use sandbox::{
-    Answered, Audience, Callees, Line, LineOffer, Listener, NestedAnswer, NestedCall, Source,
-};
+use sandbox::{Answered, Audience, Callees, Line, LineOffer, Listener, NestedAnswer, NestedCall, Source};
 use store::Store;
 
 use super::lines::Opening;

@@ -17,18 +17,16 @@ use crate::process::Language;
 const OTHER: &str = r#"
 import ctypes, errno, os, sys
 core = ctypes.CDLL(sys.argv[1])
-core.line_next.restype = core.line_ask.restype = ctypes.c_int64
-core.line_next.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+core.line_take.restype = core.line_ask.restype = ctypes.c_int64
+core.line_take.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
 core.line_ask.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
-core.line_send.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
 buffer = ctypes.create_string_buffer(65536)
 line, served = core.line_open(os.dup(0), os.dup(1)), 0
 if sys.argv[2] == "serve":
-    while (got := core.line_next(line, buffer, 65536, 20_000_000)) >= 0:
+    while (got := core.line_take(line, buffer, 65536, 20_000_000)) >= 0:
         served += 1
-        core.line_serves(line, served)
-        core.line_send(line, buffer.raw[:got][::-1], got)
-        core.line_serves(line, 0)
+        core.line_answer(line, buffer.raw[:got][::-1], got)
 else:
     for size in range(2000):
         sent = bytes(at * size % 251 for at in range(size))

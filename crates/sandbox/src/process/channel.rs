@@ -62,8 +62,8 @@
 //! arrives is taken with one system call for many frames, and what cannot be
 //! written at once is kept until the other end has read.
 
-use std::io::{self, Read as _, Write as _};
 use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -132,7 +132,9 @@ pub(crate) enum Answer {
 /// What an instance says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    Hello { version: u16 },
+    Hello {
+        version: u16,
+    },
     Loaded,
     Answer(Turn, Answer),
     Piece(Turn, Vec<u8>),
@@ -410,13 +412,7 @@ impl Channel {
     }
 
     /// Queues a frame that descriptors go with.
-    fn queue_with(
-        &mut self,
-        kind: u8,
-        turn: Turn,
-        parts: &[&[u8]],
-        fds: Vec<OwnedFd>,
-    ) -> Result<(), Broken> {
+    fn queue_with(&mut self, kind: u8, turn: Turn, parts: &[&[u8]], fds: Vec<OwnedFd>) -> Result<(), Broken> {
         self.make_space();
         self.attached.push_back((self.outgoing.len(), fds));
         self.queue(kind, turn, parts)

@@ -557,7 +557,8 @@ impl Sandbox for Functions {
             Ok(Err(fault)) => return then(Ok(Outcome::refused(fault))),
             Err(error) => return then(Err(error)),
         };
-        let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), call.line.is_some() || recipe::is_asked_once(&call));
+        let (store, told, is_asked_once) =
+            (self.store.clone(), seat.clone(), call.line.is_some() || recipe::is_asked_once(&call));
         let conclude = move |ended| match ended {
             Ok(CallEnd { has_begun: false, .. }) => {
                 told.leave(false, &[]);

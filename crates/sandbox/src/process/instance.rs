@@ -34,8 +34,8 @@ use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Spent};
 use fed::Fed;
-pub(crate) use meter::Counted;
 use lines::Lines;
+pub(crate) use meter::Counted;
 use meter::Meter;
 pub(crate) use nested::Asked;
 use nested::Pending;
@@ -390,7 +390,10 @@ impl Instance {
         if let Some(line) = &others.line {
             let taken = self.serve(turn, line, now);
             if taken.is_err() {
-                return Err((CallEnd::fault(Fault::new(FailureCode::Resources, "no descriptors"), true), done));
+                return Err((
+                    CallEnd::fault(Fault::new(FailureCode::Resources, "no descriptors"), true),
+                    done,
+                ));
             }
         } else if self.channel.call(turn, arguments).is_err() {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");

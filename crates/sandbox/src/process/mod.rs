@@ -59,9 +59,9 @@ pub use linux::Exit;
 pub use options::{Brought, FunctionsOptions, Interpreter};
 pub use outbound::{Outbound, Outlet};
 pub use pool::Pool;
+pub use reactor::{Next, Reactor, Ready};
 #[doc(hidden)]
 pub use report::is_reports;
-pub use reactor::{Next, Reactor, Ready};
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
 pub use secrets::SecretSource;

@@ -212,7 +212,8 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
-            audience: None, line: None,
+            audience: None,
+            line: None,
         }
     }
 

@@ -194,7 +194,8 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
-            audience: None, line: None,
+            audience: None,
+            line: None,
         };
         let (Invoked::Done(outcome), start) =
             self.fleet.invoke(&function, call, Instant::now() + wait, cancel)?;

@@ -109,9 +109,19 @@ fn ask(id: u32, name_len: u16, name: &[u8], type_len: u16, rest: &[u8]) -> Vec<u
 #[test]
 fn asks_are_taken_apart_and_their_lengths_are_believed_nowhere() {
     let channel_of = |words: Vec<u8>| heard(&words).swap_remove(0);
-    let nested = NestedCall { function: "g".into(), content_type: "t/p".into(), body: b"body".to_vec(), line: LineAsk::default() };
+    let nested = NestedCall {
+        function: "g".into(),
+        content_type: "t/p".into(),
+        body: b"body".to_vec(),
+        line: LineAsk::default(),
+    };
     assert_eq!(channel_of(ask(5, 1, b"g", 3, b"t/pbody")), Ok(Frame::Ask(7, 5, nested)));
-    let empty = NestedCall { function: String::new(), content_type: String::new(), body: Vec::new(), line: LineAsk::default() };
+    let empty = NestedCall {
+        function: String::new(),
+        content_type: String::new(),
+        body: Vec::new(),
+        line: LineAsk::default(),
+    };
     assert_eq!(channel_of(ask(0, 0, b"", 0, b"")), Ok(Frame::Ask(7, 0, empty)));
     for wrong in [
         ask(1, 2, b"g", 0, b""),

@@ -50,7 +50,8 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
-            audience: None, line: None,
+            audience: None,
+            line: None,
         }
     }
 

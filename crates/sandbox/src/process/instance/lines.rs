@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use adapter::frame::LINES_MAX;
 
 use super::{Broken, Instance, Reported, Turn};
+use crate::Spent;
 use crate::line::{Line, LineAsk, LineReport};
 use crate::nested::NestedCall;
 use crate::process::language::Language;
-use crate::Spent;
 
 /// After so many answers by the node there may be a line.
 const ANSWERS_MIN: u32 = 3;

@@ -62,7 +62,8 @@ impl Instance {
         let mut nested = nested;
         if call.others.line.is_some() {
             let head = call.line_head.clone();
-            nested.line.head = Some(head.ok_or(Broken::Lie("a call of another function outside of any call"))?);
+            nested.line.head =
+                Some(head.ok_or(Broken::Lie("a call of another function outside of any call"))?);
         }
         call.pending.push(Pending { id, bytes, stop: None });
         if let Some(served) = &mut call.served {

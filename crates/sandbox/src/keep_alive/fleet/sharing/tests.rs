@@ -135,7 +135,8 @@ impl World {
             procedure,
             deadline: None,
             callees: None,
-            audience: None, line: None,
+            audience: None,
+            line: None,
         };
         let function = Function::new(Spec { procedure, limits }, instances_max);
         let sandbox = Arc::new(Held::default());
