@@ -221,13 +221,11 @@ async fn invoke(
     if begun.is_none() && is_cyclic && !functions.has_place(&served) {
         return Err(waits_for_itself(caller, &served));
     }
-    if begun.is_none() && request.deadline <= Instant::now() + Duration::from_millis(1) {
+    let told = request.on_line.as_ref().and_then(|_| Instant::now().checked_add(caller.left()));
+    let deadline = told.map_or(request.deadline, |told| request.deadline.min(told));
+    if begun.is_none() && deadline <= Instant::now() + Duration::from_millis(1) {
         return Err(refused(StatusCode::GATEWAY_TIMEOUT, "caller-too-late", "the caller's time is over"));
     }
-    let deadline = match &request.on_line {
-        Some(_) => request.deadline.min(Instant::now() + caller.left()),
-        None => request.deadline,
-    };
     let nesting = Nesting { caller: caller.function.clone(), depth, deadline };
     // Who is on a line has no tenant, or there would be no seal.
     let span = caller.span().filter(|_| request.on_line.is_none());

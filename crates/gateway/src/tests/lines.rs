@@ -41,7 +41,11 @@ async fn a_call_on_a_line_is_written_down_for_its_request_if_its_seal_is_right()
     let seal = sealed(&calls).await;
     let offer = calls.made(request("resize", &head(0))).await.line.unwrap();
     assert_eq!((offer.served().name.as_str(), offer.caller(), offer.is_whole()), ("resize", "caller", true));
-    let spent = Spent { running: Duration::from_micros(70), cpu: Some(Duration::from_micros(50)), ..Spent::default() };
+    let spent = Spent {
+        running: Duration::from_micros(70),
+        cpu: Some(Duration::from_micros(50)),
+        ..Spent::default()
+    };
     offer.record(&call(seal), &spent, b"printed".to_vec());
     let of_another = LineCall { request_id: "r-2", ..call(seal) };
     offer.record(&of_another, &spent, Vec::new());
@@ -75,15 +79,19 @@ async fn who_serves_a_line_asks_for_the_request_that_it_was_told_and_no_other() 
         NestedRequest { on_line: Some("caller".to_owned()), ..request("resize", &head) }
     };
     assert_eq!(calls.made(asked("r-1", "caller", seal)).await.status, 201);
-    for forged in [asked("r-1", "caller", seal ^ 1), asked("r-2", "caller", seal), asked("r-1", "other", seal)] {
+    for forged in
+        [asked("r-1", "caller", seal ^ 1), asked("r-2", "caller", seal), asked("r-1", "other", seal)]
+    {
         assert_eq!(calls.refused(forged, 400).await.0, "bad-caller");
     }
     let late = NestedRequest {
         on_line: Some("caller".to_owned()),
-        ..request("resize", &String::from_utf8(asked("r-1", "caller", seal).caller_head).unwrap().replace(
-            &u64::MAX.to_string(),
-            "5",
-        ))
+        ..request(
+            "resize",
+            &String::from_utf8(asked("r-1", "caller", seal).caller_head)
+                .unwrap()
+                .replace(&u64::MAX.to_string(), "5"),
+        )
     };
     assert_eq!(calls.refused(late, 504).await.0, "caller-too-late");
 }
@@ -92,7 +100,8 @@ async fn who_serves_a_line_asks_for_the_request_that_it_was_told_and_no_other() 
 async fn the_end_of_a_line_is_the_end_of_the_call_that_was_begun_on_it() {
     let calls = calls();
     let ended = |function: &str, code| {
-        let end = LineEnd { result: Err((code, "it ended".to_owned())), log: b"last words".to_vec(), spent: None };
+        let end =
+            LineEnd { result: Err((code, "it ended".to_owned())), log: b"last words".to_vec(), spent: None };
         NestedRequest { begun: Some(end), ..request(function, &head(0)) }
     };
     let (kind, problem) = calls.refused(ended("resize", FailureCode::Trap), 500).await;
@@ -100,7 +109,11 @@ async fn the_end_of_a_line_is_the_end_of_the_call_that_was_begun_on_it() {
     assert_eq!(problem["detail"], "function resize, version 1: it ended");
     assert_eq!(calls.refused(ended("resize", FailureCode::Deadline), 504).await.0, "failure-deadline");
     let records = calls.records().await;
-    assert_eq!((&records[0]["log"], &records[0]["status"]), (&json!("last words"), &json!(500)), "{records:?}");
+    assert_eq!(
+        (&records[0]["log"], &records[0]["status"]),
+        (&json!("last words"), &json!(500)),
+        "{records:?}"
+    );
     // One that may be repeated is, as if it had been begun by the node.
     calls.fake.functions.add("again", 1, |served| served.is_idempotent = true);
     assert_eq!(calls.made(ended("again", FailureCode::Trap)).await.status, 201);
