@@ -351,7 +351,7 @@ class Callees:
             for number in self.answers:
                 self.answers[number] = ENDED
             self.changed.notify_all()
-            for line in self.lines.values():
+            for line in list(self.lines.values()):
                 if line.lock.locked():
                     self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
 
@@ -367,17 +367,27 @@ class Callees:
             before.close()
             before.lock.release()
 
+    def forget(self, line):
+        """Whoever has its lock uses it no more."""
+        if self.lines.get(line.name) is line:
+            self.lines.pop(line.name, None)
+        line.close()
+
     def on_line(self, line, kind, body):
         """The answer of a function that is called over a line: status, type and body; None if nothing was
         begun there, and the line's number if the node knows the end of it."""
-        if self.identity is None and self.request_head is not None:
-            self.identity, self.request_head = Identity.told(self.request_head), None
-        identity, turn = self.identity, self.turn
+        told, turn = self.request_head, self.turn
+        if told is not None:
+            # Threads may do so at the same time, and find the same.
+            identity = Identity.told(told)
+            if self.request_head is told:
+                self.identity, self.request_head = identity, None
+        identity = self.identity
         if identity is None or identity.depth >= DEPTH_MAX or len(body) + len(kind) > LINE_BYTES_MAX - 512:
             return None
         if not line.lock.acquire(False):
             return None
-        begun = time.monotonic_ns()
+        begun, got = time.monotonic_ns(), 0
         try:
             if line.end < 0:
                 return None
@@ -386,18 +396,21 @@ class Callees:
                 line.last, identity.deadline_ms, identity.depth + 1, identity.seal, identity.trace, identity.span,
                 identity.flags, len(identity.request_id), len(kind),
             )  # fmt: skip
-            got = line.ask(b"".join((head, identity.request_id, kind, body)))
+            message, got = b"".join((head, identity.request_id, kind, body)), None
+            got = line.ask(message)
             if got >= 0:
                 result = line.message(got)
                 read = self.heads.read(result)
                 if read:
                     return read[0], read[1], result[read[2] :]
             is_begun = got != -errno.ESHUTDOWN and (got >= 0 or self.core.line_is_taken(line.end) == 1)
-            if self.lines.get(line.name) is line:
-                del self.lines[line.name]
-            line.close()
+            self.forget(line)
             return (ENDED if self.turn != turn else line.number) if is_begun else None
         finally:
+            if got is None:
+                # A signal's handler raised: the answer would be taken for the next one's.
+                self.forget(line)
+                self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
             line.lock.release()
             took = time.monotonic_ns() - begun
             self.on_lines_ns += took

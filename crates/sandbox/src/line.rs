@@ -114,7 +114,8 @@ pub struct Line {
     id: u32,
     terms: LineTerms,
     memory: xpu::line::Line,
-    ends: Ends,
+    /// Until both sides have them.
+    ends: Mutex<Option<Ends>>,
     records: Arc<dyn LineRecords>,
     /// Ends the instance that serves.
     cancel: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -170,7 +171,7 @@ impl Line {
             id,
             terms,
             memory,
-            ends,
+            ends: Mutex::new(Some(ends)),
             records,
             cancel: OnceLock::new(),
             is_bound: AtomicBool::new(false),
@@ -268,8 +269,15 @@ impl Line {
 
     /// Its descriptors, as one side reads and writes.
     pub(crate) fn descriptors(&self, serves: bool) -> std::io::Result<Vec<OwnedFd>> {
-        let (requests, answers) = (self.ends.requests.try_clone()?, self.ends.answers.try_clone()?);
+        let ends = self.ends.lock();
+        let ends = ends.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        let (requests, answers) = (ends.requests.try_clone()?, ends.answers.try_clone()?);
         Ok(if serves { vec![requests, answers] } else { vec![answers, requests] })
+    }
+
+    /// Both sides have their descriptors.
+    pub(crate) fn is_handed_out(&self) {
+        drop(self.ends.lock().take());
     }
 
     /// It is over, and its last call ended so; `None` if that had its answer.

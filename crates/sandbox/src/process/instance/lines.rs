@@ -38,7 +38,7 @@ struct Answers {
 }
 
 impl Lines {
-    /// Nobody calls any more.
+    /// Nobody calls any more. What is under way ends, as it would by the node.
     pub(super) fn abandon(&mut self) {
         self.opened.drain(..).for_each(|line| line.abandon());
     }
@@ -94,6 +94,7 @@ impl Instance {
     /// Has it call a function over a line from now on.
     pub(crate) fn open_line(&mut self, line: Arc<Line>) {
         if self.channel.line(&line).is_ok() {
+            line.is_handed_out();
             self.lines.opened.push(line);
             self.flush();
         } else {
