@@ -180,6 +180,9 @@ fn what_does_not_go_by_line_is_told_as_by_the_node() {
         let event = json!({"then": [function, {"do": "none"}], "times": times, "last": last});
         let mut told = node.call("first", &event);
         // They differ from request to request.
+        if !told.1.is_object() {
+            return told;
+        }
         if let Some(failed) = told.1.get_mut("failed") {
             let text = failed.as_str().unwrap();
             let (before, after) = text.split_once("request ").unwrap_or((text, ")"));
@@ -199,7 +202,7 @@ fn what_does_not_go_by_line_is_told_as_by_the_node() {
         let (by_node, by_line) = (told("third", 0, &last), told("third", 30, &last));
         let shorter = |told: &(u16, Value)| {
             let mut told = told.clone();
-            told.1["left"] = Value::Null;
+            told.1.as_object_mut().map(|answer| answer.remove("left"));
             told
         };
         if last["do"] == "echo" || last["do"] == "long" {
@@ -227,11 +230,11 @@ fn a_line_is_taken_back_when_others_need_the_instance_or_another_version_serves(
     deployed(&node, CHAIN);
     let calls = json!({"then": ["third", {"do": "version"}], "times": 30});
     let before = named(&node, "before", "first", &calls);
-    assert!(on_line(&starts(&records(&node, "before", 32), "third")) >= 15);
+    assert!(on_line(&starts(&records(&node, "before", 31), "third")) >= 15);
     // Its only instance is at the end of a line.
     let direct = node.call("third", &json!({"do": "version"}));
     assert_eq!((direct.0, &direct.1["pid"]), (200, &before["pid"]));
     deployed(&node, &CHAIN.replace("VERSION = 1", "VERSION = 2"));
     assert_eq!(named(&node, "after", "first", &calls)["version"], 2);
-    assert!(on_line(&starts(&records(&node, "after", 32), "third")) >= 10);
+    assert!(on_line(&starts(&records(&node, "after", 31), "third")) >= 10);
 }

@@ -180,19 +180,17 @@ impl Seat {
             let function = nested.function.clone();
             let answered = Box::new(move |answer: NestedAnswer<'_>, offer: Option<Box<dyn LineOffer>>| {
                 let Some(seat) = seat.upgrade() else { return };
+                if let Some(offer) = offer {
+                    seat.offered(number, &function, offer);
+                }
                 let mut held = seat.instance.lock();
                 let Some(held_now) = held.as_mut().filter(|held| held.number == number) else { return };
-                let told = held_now.instance.tell(turn, id, answer);
-                let offer = offer.filter(|_| held_now.instance.wants_line(&function));
-                match told {
+                match held_now.instance.tell(turn, id, answer) {
                     Ok(()) => seat.send_rest(held),
                     Err(broken) => {
                         drop(held);
-                        return seat.give_up(number, broken);
+                        seat.give_up(number, broken);
                     }
-                }
-                if let Some(offer) = offer {
-                    offer.open(Box::new(move |line| seat.open_line(number, line)));
                 }
             });
             let stop = callees.call(nested, answered);
@@ -200,6 +198,20 @@ impl Seat {
             if let Some(held) = held.as_mut().filter(|held| held.number == number) {
                 held.instance.hold(turn, id, stop);
             }
+        }
+    }
+
+    /// There may be a line to a function that has answered. It comes before the answer:
+    /// the next call would wait for the instance at its end, and take it back.
+    fn offered(self: &Arc<Self>, number: u64, function: &str, offer: Box<dyn LineOffer>) {
+        let is_wanted = {
+            let mut held = self.instance.lock();
+            let held = held.as_mut().filter(|held| held.number == number);
+            held.is_some_and(|held| held.instance.wants_line(function))
+        };
+        if is_wanted {
+            let seat = Arc::clone(self);
+            offer.open(Box::new(move |line| seat.open_line(number, line)));
         }
     }
 

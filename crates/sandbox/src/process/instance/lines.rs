@@ -18,7 +18,7 @@ use crate::process::language::Language;
 
 /// After so many answers by the node there may be a line.
 const ANSWERS_MIN: u32 = 3;
-/// How long after a line there is no other one to the same function.
+/// How long after a line was opened there is no other one to the same function.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Names whose answers are counted.
 const NAMES_MAX: usize = 64;
@@ -87,13 +87,15 @@ impl Instance {
             opened.remove(over);
         }
         known.count = 0;
-        known.not_before = Some(Instant::now() + PAUSE);
         true
     }
 
     /// Has it call a function over a line from now on.
     pub(crate) fn open_line(&mut self, line: Arc<Line>) {
         if self.channel.line(&line).is_ok() {
+            if let Some(known) = self.lines.answers.get_mut(&line.terms().function) {
+                known.not_before = Some(Instant::now() + PAUSE);
+            }
             line.is_handed_out();
             self.lines.opened.push(line);
             self.flush();
