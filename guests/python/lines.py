@@ -14,8 +14,6 @@ import struct
 import threading
 import time
 
-# Numbers of frames of the channel (template.py).
-SERVED = 20
 # Of lines (docs/spec/lines.md): bytes of a message; functions that may wait for one another.
 LINE_BYTES_MAX, DEPTH_MAX = (64 << 10) - 4, 16
 # Requests of a report, and how long the first of them may wait for others.
@@ -174,3 +172,86 @@ class Served:
 
 def least(number):
     return min(number, 0xFFFFFFFF)
+
+
+class ServesLines:
+    """The part of an instance that has to do with lines. Names that are not defined here are those of `template.py`."""
+
+    def tell_waited(self):
+        """The node sees nothing of what is asked on lines."""
+        if self.callees.on_lines_ns:
+            self.channel.send(WAITED, self.turn, struct.pack("<Q", self.callees.on_lines_ns // 1000))
+
+    def open_line(self, turn, payload):
+        timeout_ms, version, length, rest = struct.unpack_from("<QQHH", payload)
+        names = payload[20:].decode()
+        line = Line(self.core, 0, "")
+        if not line.open(self.channel.descriptors):
+            return self.channel.send(RESULT, turn)
+        self.served = Served(line, turn, timeout_ms, version, names[:length], names[length : length + rest])
+
+    def serve_line(self):
+        """Waits for the next request on the line, and serves it."""
+        served = self.served
+        got = served.line.take(REPORT_AFTER_NS // 1000 if served.reports else -1)
+        if got >= LINE_REQUEST.size:
+            return self.call_on_line(served, served.line.message(got))
+        if got == -errno.ETIMEDOUT:
+            return served.report(self.channel)
+        if got != -errno.EINTR:
+            # It is shut, or who calls broke the rules.
+            self.leave_line()
+            self.channel.send(RESULT, served.turn)
+
+    def leave_line(self):
+        served, self.served = self.served, None
+        if served:
+            served.report(self.channel)
+            served.line.close()
+
+    def call_on_line(self, served, message):
+        begun = time.monotonic_ns()
+        number, deadline, depth, seal, trace, parent, flags, id_len, kind_len = LINE_REQUEST.unpack_from(message)
+        at = LINE_REQUEST.size
+        request_id, kind = message[at : at + id_len], message[at + id_len : at + id_len + kind_len].decode("latin-1")
+        body = message[at + id_len + kind_len :]
+        deadline = min(deadline, int(time.time() * 1000) + served.timeout_ms)
+        if not request_id.isascii() or number == 0:
+            self.leave_line()
+            return self.channel.send(RESULT, served.turn)
+        identity = Identity(request_id, deadline, depth, seal, trace, served.span(), flags)
+        call, http = served.heads(identity, kind)
+        text = lambda: f"{json.dumps(call)}\n{json.dumps(http())}".encode()  # noqa: E731
+        head = (call, http) if self.is_adapted else text()
+        self.log_left, self.turn = self.log_max, served.turn
+        self.callees.begin(served.turn, None, identity, text)
+        try:
+            result = self.apply(b"" if self.is_adapted else os.urandom(16), head, body)
+            if self.callees.kept:
+                result = b"".join((*self.callees.kept, result))
+        except BaseException as error:
+            self.callees.end()
+            self.flush()
+            self.leave_line()
+            self.raised(error)
+        else:
+            waited = self.callees.waited_ns
+            self.callees.end()
+            self.flush()
+            self.answer_on_line(served, result, (begun, waited, len(body), parent, identity))
+        self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
+
+    def answer_on_line(self, served, result, facts):
+        """Answers there, or by the node what does not fit, which is the end of the line."""
+        read = self.callees.heads.read(result) if isinstance(result, bytes) and len(result) <= LINE_BYTES_MAX else None
+        if read is None or self.served is not served:
+            self.leave_line()
+            return self.answer(result)
+        begun, waited, received, parent, identity = facts
+        ended = time.monotonic_ns()
+        if self.core.line_answer(served.line.end, result, len(result)) < 0:
+            self.leave_line()
+            return self.answer(result)
+        served.took(begun, ended, waited, received, len(result) - read[2], read[0], parent, identity)
+        if served.is_due(ended) or self.log_left < self.log_max:
+            served.report(self.channel)

@@ -228,10 +228,11 @@ impl Line {
     pub(crate) fn abandon(&self) {
         let is_in_use = self.memory.serving() != 0 || self.memory.has_more();
         self.shut();
-        if is_in_use && !self.is_over() {
-            if let Some(cancel) = self.cancel.get() {
-                cancel();
-            }
+        if is_in_use
+            && !self.is_over()
+            && let Some(cancel) = self.cancel.get()
+        {
+            cancel();
         }
     }
 

@@ -481,7 +481,8 @@ impl Channel {
             Some((at, _)) if *at > self.written => self.stream.write(&waiting[..*at - self.written]),
             Some((_, fds)) => {
                 let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-                let sent = linux::send_part(&self.stream, waiting, &fds)?;
+                let end = self.attached.get(1).map_or(waiting.len(), |(next, _)| *next - self.written);
+                let sent = linux::send_part(&self.stream, &waiting[..end], &fds)?;
                 self.attached.pop_front();
                 Ok(sent)
             }

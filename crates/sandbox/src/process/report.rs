@@ -13,8 +13,6 @@ const HEAD_LEN: usize = 72;
 const ID_LEN_MAX: usize = u8::MAX as usize;
 /// Bytes of a frame of reports.
 pub(super) const BYTES_MAX: usize = REPORTS_MAX * (HEAD_LEN + ID_LEN_MAX);
-/// What is said to have taken longer took so long.
-const LONGEST_US: u32 = u32::MAX;
 
 /// Reads a frame of reports, for whoever feeds it anything at all; whether it is one.
 #[doc(hidden)]
@@ -55,7 +53,7 @@ fn read_head(head: &[u8; HEAD_LEN]) -> Option<(LineReport, usize)> {
     let (parent, span) = (long()?, long()?);
     let (trace, seal) = (bytes(16)?.try_into().ok()?, bytes(16)?.try_into().ok()?);
     let [flags, id_len] = bytes(2)?.try_into().ok()?;
-    let micros = |us: u32| Duration::from_micros(us.min(LONGEST_US).into());
+    let micros = |us: u32| Duration::from_micros(us.into());
     let report = LineReport {
         running: micros(running),
         waiting: micros(waiting.min(running)),
