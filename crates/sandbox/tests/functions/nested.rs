@@ -13,6 +13,7 @@ use crate::world::World;
 
 pub(crate) const HOSTILE: &[Case] = &[
     ("lies_about_calls", lies_about_calls),
+    ("lies_about_lines", lies_about_lines),
     ("a_flood_of_calls", a_flood_of_calls),
     ("a_flood_of_bytes", a_flood_of_bytes),
     ("answers_that_nobody_reads", answers_that_nobody_reads),
@@ -140,6 +141,33 @@ fn lies_about_calls(language: Language) {
     assert_eq!((others.waiting.lock().unwrap().len(), *others.stopped.lock().unwrap()), (2, 2));
     let others = Arc::new(Others::default());
     let fault = ran(&world, &writing(language, &both([ask(1, 7), ask(1, 8)])), &others).unwrap_err();
+    look_alike(fault.code == FailureCode::Deadline, &fault);
+}
+
+fn lies_about_lines(language: Language) {
+    let world = World::new(language);
+    let frame = |kind: u8, turn: u8, len: u8| match language {
+        Language::Python => format!("struct.pack('<IBI', {len}, {kind}, {turn}) + bytes({len})"),
+        _ => {
+            format!(
+                "Buffer.concat([Buffer.from([{len}, 0, 0, 0, {kind}, {turn}, 0, 0, 0]), Buffer.alloc({len})])"
+            )
+        }
+    };
+    for (words, why) in [
+        (frame(20, 1, 72), "a report of a line that it does not serve"),
+        (frame(20, 1, 71), "half a report"),
+        (frame(21, 1, 5), "a request on a line that it does not serve"),
+        (frame(22, 9, 8), "a wait of no call"),
+        (frame(23, 1, 12), "a call on a line that it does not have"),
+        (frame(24, 0, 4), "the end of a line that it does not have"),
+    ] {
+        let fault = ran(&world, &writing(language, &words), &Arc::default()).unwrap_err();
+        assert!(fault.code == FailureCode::Trap && fault.detail.contains(why), "{words}: {fault}");
+        world.assert_others_are_served();
+    }
+    // The control: that a call has waited may be said of one that runs.
+    let fault = ran(&world, &writing(language, &frame(22, 1, 8)), &Arc::default()).unwrap_err();
     look_alike(fault.code == FailureCode::Deadline, &fault);
 }
 
