@@ -112,6 +112,11 @@ fn seeds_of_evaluator_steps() {
 }
 
 #[test]
+fn seeds_of_line_reports() {
+    replay("line_reports");
+}
+
+#[test]
 fn every_target_is_replayed_and_has_seeds() {
     let manifest: toml::Table = std::fs::read_to_string(fuzz().join("Cargo.toml")).unwrap().parse().unwrap();
     let bins = manifest["bin"].as_array().unwrap().iter();
