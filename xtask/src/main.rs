@@ -20,6 +20,7 @@ mod process;
 mod progress;
 mod suite;
 mod tidy;
+mod wasi_tests;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   bench NAME [--json] [--without-peers]
                          print a promised figure
   fuzz [NAME] [SECONDS]  run one fuzz target, or all, for a while
+  wasi-tests FOLDER      run built tests of WebAssembly/wasi-testsuite by `sinew run`
   build-times            print clean and one-line build times";
 
 fn main() -> ExitCode {
@@ -67,6 +69,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         ["fuzz"] => fuzz::run(None, fuzz::SMOKE_SECONDS).map(drop),
         ["fuzz", name] => fuzz::run(Some(name), fuzz::SMOKE_SECONDS).map(drop),
         ["fuzz", name, seconds] => fuzz::run(Some(name), seconds.parse()?).map(drop),
+        ["wasi-tests", folder] => wasi_tests::run(folder),
         ["build-times"] => build_times::run(),
         [] | ["help" | "-h" | "--help"] => {
             println!("{USAGE}");

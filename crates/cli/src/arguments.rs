@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Cat(commands::cat::Arguments),
     /// Evaluate an expression; print the result
     Eval(commands::eval::Arguments),
+    /// Run a whole program (WASI), as if it were one of this machine's
+    Run(commands::run::Arguments),
     /// List, read, set or delete labels
     Label(commands::label::Arguments),
     /// Tell where a handle comes from and what its evaluation took

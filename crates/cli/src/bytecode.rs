@@ -97,7 +97,7 @@ fn modules(plan: &Plan) -> Vec<Module> {
                     let name = found.len().to_string();
                     found.push(Module { folder: at, source: source.clone(), relative: path, name });
                 }
-                Child::File { .. } => {}
+                Child::File { .. } | Child::Link(_) => {}
             }
         }
     }

@@ -4,7 +4,8 @@
 //! A directory becomes a tree: entry 0 is a blob with one line per child,
 //! `f name` for a file, `x name` for one that its owner may execute, `d name`
 //! for a directory, sorted by name; the children follow in that order. Links to files count as files; links to
-//! directories and things that are neither are left out, and named. Of a
+//! directories and things that are neither are left out, and named. For a program links stay what they are: `l name`,
+//! and a blob with where it leads. Of a
 //! function's code, what looks like a secret is left out and named too, and a
 //! link that leaves the directory is an error.
 
@@ -31,6 +32,8 @@ pub(crate) enum Child {
     File { path: PathBuf, is_executable: bool },
     /// A directory, by its place in [`Plan::folders`].
     Folder(usize),
+    /// A link, and where it leads.
+    Link(OsString),
 }
 
 /// One directory and its children, sorted by name.
@@ -48,6 +51,7 @@ impl Folder {
                 Child::File { is_executable: false, .. } => b"f ",
                 Child::File { is_executable: true, .. } => b"x ",
                 Child::Folder(_) => b"d ",
+                Child::Link(_) => b"l ",
             });
             lines.extend_from_slice(name.as_bytes());
             lines.push(b'\n');
@@ -71,12 +75,23 @@ pub(crate) struct Plan {
     pub(crate) skipped: Vec<PathBuf>,
     /// What was left out because it looks like a secret.
     pub(crate) secrets: Vec<PathBuf>,
+    /// Links stay links.
+    keeps_links: bool,
 }
 
 /// Looks at everything under a directory, or at what is selected of it.
 /// Directories in which nothing is selected are left out.
 pub(crate) fn plan(root: &Path, selection: Option<&Selection>) -> anyhow::Result<Plan> {
-    let mut plan = Plan { folders: vec![Folder::default()], ..Plan::default() };
+    plan_into(Plan::default(), root, selection)
+}
+
+/// Looks at everything under a directory, whose links stay links.
+pub(crate) fn plan_with_links(root: &Path) -> anyhow::Result<Plan> {
+    plan_into(Plan { keeps_links: true, ..Plan::default() }, root, None)
+}
+
+fn plan_into(mut plan: Plan, root: &Path, selection: Option<&Selection>) -> anyhow::Result<Plan> {
+    plan.folders.push(Folder::default());
     let rules = match selection {
         Some(selection) => {
             Some(Rules { selection, root: root.canonicalize().map_err(|e| unreadable(root, e))? })
@@ -230,6 +245,10 @@ fn classify(
         let at = plan.folders.len() - 1;
         waiting.push(Waiting { at, path, relative: relative + "/", level: parent.level + 1 });
         return Ok(Some(Child::Folder(at)));
+    }
+    if plan.keeps_links && own.is_symlink() {
+        let target = std::fs::read_link(&path).map_err(|error| unreadable(&path, error))?;
+        return Ok(Some(Child::Link(target.into_os_string())));
     }
     // A link's target; a broken link has none.
     match std::fs::metadata(&path) {

@@ -27,7 +27,15 @@ pub(crate) enum Code {
     NotRunning = 7,
     /// Ctrl-C.
     Interrupted = 130,
+    /// A program that was run did something that ends it, as a signal would.
+    Aborted = 134,
 }
+
+/// A program that was run ended with this code, which is no success. It has said why
+/// itself.
+#[derive(Debug, thiserror::Error)]
+#[error("the program ended with exit code {0}")]
+pub(crate) struct Exited(pub(crate) u8);
 
 /// An error with an exit code and advice.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +126,15 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         // Whoever read our output has enough of it.
         return 0;
     }
+    if let Some(Exited(code)) = error.downcast_ref() {
+        return *code;
+    }
     error.downcast_ref::<Stop>().map_or(Code::Failed, |stop| stop.code) as u8
+}
+
+/// Whether there is nothing to say about it.
+pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
+    is_broken_pipe(error) || error.is::<Exited>()
 }
 
 /// The error for people: what, why, what next.

@@ -138,7 +138,7 @@ impl Inputs {
         let files = code.folders.iter().flat_map(|folder| &folder.children);
         for path in files.filter_map(|(_, child)| match child {
             Child::File { path, .. } => Some(path),
-            Child::Folder(_) => None,
+            Child::Folder(_) | Child::Link(_) => None,
         }) {
             let name = path.strip_prefix(source).unwrap_or(path).to_string_lossy().into_owned();
             match path.extension().and_then(|ending| ending.to_str()) {

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     match dispatch(&global, command, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !exit::is_broken_pipe(&error) {
+            if !exit::is_silent(&error) {
                 output.error(&error);
             }
             ExitCode::from(exit::code(&error))
@@ -111,6 +111,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Ls(arguments) => commands::ls::run(&arguments, node, output).await,
         Command::Cat(arguments) => commands::cat::run(&arguments, node, output).await,
         Command::Eval(arguments) => commands::eval::run(&arguments, node, output).await,
+        Command::Run(arguments) => commands::run::run(&arguments, node, output).await,
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
         Command::Gc(arguments) => commands::gc::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -272,6 +273,25 @@ impl<'a> Uplink<'a> {
         self.planned(&plan).await
     }
 
+    /// A planned tree, of which nothing is sent if the node has it.
+    pub(crate) async fn planned_once(&mut self, plan: &Plan) -> anyhow::Result<Handle> {
+        let mut made: HashMap<usize, Handle> = HashMap::new();
+        for (at, folder) in plan.folders.iter().enumerate().rev() {
+            let mut tree = TreeBuilder::with_capacity(1 + folder.children.len());
+            tree.push(Handle::blob(&folder.names()));
+            for (_, child) in &folder.children {
+                tree.push(match child {
+                    Child::File { path, .. } => named(path).await?,
+                    Child::Folder(at) => *made.get(at).context("a folder comes after its parent")?,
+                    Child::Link(target) => Handle::blob(target.as_bytes()),
+                });
+            }
+            made.insert(at, tree.view().handle());
+        }
+        let root = made.remove(&0).context("a directory has a root")?;
+        if self.has(root).await? { Ok(root) } else { self.planned(plan).await }
+    }
+
     /// A planned tree.
     pub(crate) async fn planned(&mut self, plan: &Plan) -> anyhow::Result<Handle> {
         for skipped in &plan.skipped {
@@ -301,11 +321,22 @@ impl<'a> Uplink<'a> {
             let handle = match child {
                 Child::File { path, .. } => self.file(path).await?,
                 Child::Folder(at) => *made.get(at).context("a folder comes after its parent")?,
+                Child::Link(target) => self.blob(target.as_bytes().to_vec()).await?,
             };
             tree.push(handle);
         }
         self.tree(&tree).await
     }
+}
+
+/// The handle of a file, which is not sent.
+async fn named(path: &Path) -> anyhow::Result<Handle> {
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+    if metadata.len() <= BUNDLED_BYTES_MAX {
+        return Ok(Handle::blob(&std::fs::read(path).map_err(|error| unreadable(path, error))?));
+    }
+    let file = tokio::fs::File::open(path).await.map_err(|error| unreadable(path, error))?;
+    hash(file, metadata.len()).await.with_context(|| path.display().to_string())
 }
 
 /// The handle of a file's contents, without holding them.

@@ -203,6 +203,7 @@ fn describe(compilation: Compilation) -> Vec<(String, String)> {
         Class::Stateless => "stateless: one serves all applications",
         Class::Restored => "restored to its first state after each application",
         Class::Fresh => "a new one for each application",
+        Class::Program => "a new one for each run of the program",
     };
     let lines = [
         ("code", format!("{} bytes, {origin}, {variant}", compilation.code_bytes)),

@@ -28,6 +28,7 @@ mod live;
 mod module;
 mod rewrite;
 mod table;
+mod wasi;
 
 pub use codelets::Codelets;
 pub use engine::{MEMORY_BYTES_MAX, MODULE_BYTES_MAX, Options, TABLE_ELEMENTS_MAX, TABLES_MAX};

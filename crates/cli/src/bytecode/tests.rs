@@ -33,7 +33,7 @@ fn bytes(plan: &Plan) -> Vec<(OsString, Vec<u8>)> {
     let files = plan.folders.iter().flat_map(|folder| &folder.children);
     let files = files.filter_map(|(name, child)| match child {
         Child::File { path, .. } => Some((name.clone(), fs::read(path).unwrap())),
-        Child::Folder(_) => None,
+        Child::Folder(_) | Child::Link(_) => None,
     });
     files.collect()
 }

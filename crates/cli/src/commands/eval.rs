@@ -184,7 +184,7 @@ fn near_file(name: &str) -> Option<String> {
 }
 
 /// Sends the bundle, shows progress if anybody looks, and waits for the end.
-async fn ask(
+pub(super) async fn ask(
     bundle: Vec<u8>,
     wishes: &Wishes,
     node: &mut Node,

@@ -25,6 +25,7 @@ pub(crate) mod new;
 pub(crate) mod oci;
 pub(crate) mod put;
 pub(crate) mod rollback;
+pub(crate) mod run;
 pub(crate) mod sandbox_init;
 pub(crate) mod secret;
 pub(crate) mod up;

@@ -21,6 +21,7 @@ mod lambda;
 mod later;
 mod line;
 mod metering;
+mod programs;
 mod quotas;
 mod requirements;
 mod storage;

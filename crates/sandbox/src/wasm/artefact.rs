@@ -101,6 +101,7 @@ impl Facts {
             Class::Stateless => 0u64,
             Class::Restored => 1,
             Class::Fresh => 2,
+            Class::Program => 3,
         };
         let words = [class, self.initial_bytes, self.memory_bytes.unwrap_or(NO_MEMORY)];
         let mut bytes = [0; CODE_AT - FACTS_AT];
@@ -117,6 +118,7 @@ impl Facts {
             0 => Class::Stateless,
             1 => Class::Restored,
             2 => Class::Fresh,
+            3 => Class::Program,
             _ => return None,
         };
         let initial_bytes = words.next()?;

@@ -15,6 +15,7 @@ use wasmtime::{Memory, ResourceLimiter};
 use super::engine::TABLE_ELEMENTS_MAX;
 use super::interrupt::{Flags, Ticket};
 use super::table::{Budget, HANDLE_BYTES, Table};
+use super::wasi::Process;
 use crate::{Call, Fault};
 
 /// What one table element costs of the memory limit, in bytes.
@@ -31,6 +32,28 @@ impl fmt::Display for Stopped {
 }
 
 impl std::error::Error for Stopped {}
+
+/// What unwinds the guest, once the reason was left.
+#[cold]
+pub(crate) fn stopped() -> wasmtime::Error {
+    wasmtime::Error::new(Stopped)
+}
+
+/// The data of a handle, wherever the store has it.
+pub(crate) fn load(store: &Store, handle: Handle) -> Result<Object, Fault> {
+    if let Some(object) = store.local(handle) {
+        return Ok(object);
+    }
+    match store.get(handle) {
+        Ok(Some(object)) => Ok(object),
+        Ok(None) => Err(Fault::new(FailureCode::MissingData, handle.to_string())),
+        // The store's own words name paths of this node.
+        Err(_) => {
+            let detail = format!("{handle}: its copy here is unreadable");
+            Err(Fault::new(FailureCode::MissingData, detail))
+        }
+    }
+}
 
 /// Blob bytes in a handle or an object.
 pub(crate) enum Bytes<'a> {
@@ -58,6 +81,8 @@ pub(crate) struct CallState {
     /// The memory that the guest exports, once it is known.
     pub(crate) memory: Option<Memory>,
     pub(crate) store: Arc<Store>,
+    /// What a whole program has besides, while it runs.
+    pub(crate) program: Option<Box<Process>>,
     /// Entries of the tree that is being made; kept for its allocation.
     pub(crate) entries: TreeBuilder,
     /// The last blob and the last tree read, so that reading one piece by
@@ -76,6 +101,7 @@ impl CallState {
             flags,
             memory: None,
             store,
+            program: None,
             entries: TreeBuilder::new(),
             blob: None,
             tree: None,
@@ -102,7 +128,7 @@ impl CallState {
     #[cold]
     pub(crate) fn stop(&mut self, fault: Fault) -> wasmtime::Error {
         self.fault = Some(fault);
-        wasmtime::Error::new(Stopped)
+        stopped()
     }
 
     /// Ends the call because of how `function` was called.
@@ -182,16 +208,7 @@ impl CallState {
     }
 
     fn load(&mut self, handle: Handle) -> wasmtime::Result<Object> {
-        if let Some(object) = self.store.local(handle) {
-            return Ok(object);
-        }
-        let fault = match self.store.get(handle) {
-            Ok(Some(object)) => return Ok(object),
-            Ok(None) => Fault::new(FailureCode::MissingData, handle.to_string()),
-            // The store's own words name paths of this node.
-            Err(_) => Fault::new(FailureCode::MissingData, format!("{handle}: its copy here is unreadable")),
-        };
-        Err(self.stop(fault))
+        load(&self.store, handle).map_err(|fault| self.stop(fault))
     }
 
     /// Ends the call because a handle is of a kind that `function` refuses.

@@ -12,6 +12,7 @@ use wasmtime::{Caller, Engine, Extern, Linker, Memory, Result};
 
 use super::call::CallState;
 use super::table::HANDLE_BYTES;
+use super::wasi;
 use crate::{DETAIL_LEN_MAX, Error, Fault};
 
 /// The only module that a codelet may import from.
@@ -61,10 +62,11 @@ pub(crate) const IMPORTS: [Import; 17] = [
 
 type Guest<'a> = Caller<'a, CallState>;
 
-/// The linker that offers [`IMPORTS`].
+/// The linker that offers [`IMPORTS`], and to programs theirs.
 pub(crate) fn linker(engine: &Engine) -> std::result::Result<Linker<CallState>, Error> {
     let mut linker = Linker::new(engine);
-    define(&mut linker).map_err(|error| Error::Engine(format!("{error:#}")))?;
+    let defined = define(&mut linker).and_then(|()| wasi::calls::define(&mut linker));
+    defined.map_err(|error| Error::Engine(format!("{error:#}")))?;
     Ok(linker)
 }
 
@@ -295,16 +297,21 @@ fn fail(mut guest: Guest<'_>, index: i32) -> Result<()> {
 /// The guest's memory. While a start function runs it is not known yet.
 #[inline]
 fn memory(guest: &mut Guest<'_>, function: &str) -> Result<Memory> {
+    match exported_memory(guest) {
+        Some(memory) => Ok(memory),
+        None => Err(guest.data_mut().misuse(FailureCode::Trap, function, "the module exports no memory")),
+    }
+}
+
+/// The memory that a guest exports.
+#[inline]
+pub(crate) fn exported_memory(guest: &mut Guest<'_>) -> Option<Memory> {
     if let Some(memory) = guest.data().memory {
-        return Ok(memory);
+        return Some(memory);
     }
-    match guest.get_export(MEMORY) {
-        Some(Extern::Memory(memory)) => {
-            guest.data_mut().memory = Some(memory);
-            Ok(memory)
-        }
-        _ => Err(guest.data_mut().misuse(FailureCode::Trap, function, "the module exports no memory")),
-    }
+    let memory = guest.get_export(MEMORY).and_then(Extern::into_memory)?;
+    guest.data_mut().memory = Some(memory);
+    Some(memory)
 }
 
 /// The range of a guest's memory that a pointer and a length name.

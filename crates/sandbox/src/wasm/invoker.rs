@@ -19,6 +19,8 @@ use super::compiler::Key;
 use super::interrupt::{Flags, Interrupt, Ticket};
 use super::library::{Library, Loaded};
 use super::live::Live;
+use super::module::Class;
+use super::wasi;
 use crate::{Call, Fault, Outcome};
 
 /// A module and, unless each application gets a new one, its instance.
@@ -140,6 +142,12 @@ impl Invoker {
             return refused(Fault::new(FailureCode::Memory, why));
         }
         let fuel = call.limits.fuel;
+        if slot.loaded.facts.class == Class::Program {
+            let loaded = Arc::clone(&slot.loaded);
+            let mut state = CallState::new(self.library.store.clone(), self.flags.clone());
+            state.begin(call, 0, ticket);
+            return wasi::run(&loaded, state, fuel);
+        }
         if slot.live.is_none() {
             match self.instantiate(call, ticket) {
                 Ok(()) => {}
@@ -233,7 +241,7 @@ fn no_such_result(index: i32) -> Fault {
 
 /// Why the guest was unwound. The text holds nothing that differs between runs.
 #[cold]
-fn fault_of(state: &mut CallState, error: &wasmtime::Error) -> Fault {
+pub(crate) fn fault_of(state: &mut CallState, error: &wasmtime::Error) -> Fault {
     if let Some(fault) = state.fault.take() {
         return fault;
     }

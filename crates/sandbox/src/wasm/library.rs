@@ -17,13 +17,14 @@ use store::Store;
 use wasmtime::{Engine, InstancePre, Linker, Module, ModuleExport};
 
 use super::artefact::{self, Artefacts, Facts};
-use super::call::CallState;
+use super::call::{CallState, load};
 use super::compiler::{Compiler, Key, Lane, is_large};
 use super::engine::{self, MODULE_BYTES_MAX, Options};
 use super::host;
 use super::interrupt::Pacemaker;
 use super::module::{Class, ENTRY, Scan};
 use super::rewrite;
+use super::wasi;
 use crate::{Error, Fault};
 
 /// Where compiled code came from.
@@ -126,6 +127,21 @@ impl Runtime {
         let engine = engine::engine(options, counted)?;
         let linker = host::linker(&engine)?;
         Ok(Self { engine, linker })
+    }
+
+    /// A program may import what nobody has, as long as it does not call it.
+    fn instantiate_program(&self, module: &Module) -> wasmtime::Result<InstancePre<CallState>> {
+        let foreign = module.imports().filter(|import| import.module() != wasi::MODULE);
+        let mut linker = None;
+        for import in foreign {
+            let (from, name) = (import.module().to_owned(), import.name().to_owned());
+            let Some(ty) = import.ty().func().cloned() else { continue };
+            let linker = linker.get_or_insert_with(|| self.linker.clone());
+            linker.func_new(import.module(), import.name(), ty, move |mut guest, _, _| {
+                Err(guest.data_mut().stop(wasi::calls::foreign(&from, &name)))
+            })?;
+        }
+        linker.as_ref().unwrap_or(&self.linker).instantiate_pre(module)
     }
 }
 
@@ -351,8 +367,13 @@ impl Library {
             origin,
             class: facts.class,
         };
-        let instance = self.runtime(counted).linker.instantiate_pre(module).map_err(unusable)?;
-        let entry = module.get_export_index(ENTRY).ok_or_else(|| bad_procedure("it has no entry"))?;
+        let runtime = self.runtime(counted);
+        let (instance, entry) = match facts.class {
+            Class::Program => (runtime.instantiate_program(module), wasi::ENTRY),
+            _ => (runtime.linker.instantiate_pre(module), ENTRY),
+        };
+        let instance = instance.map_err(unusable)?;
+        let entry = module.get_export_index(entry).ok_or_else(|| bad_procedure("it has no entry"))?;
         let memory = module.get_export_index(host::MEMORY);
         Ok(Arc::new(Loaded { instance, entry, memory, facts, compilation }))
     }
@@ -400,24 +421,14 @@ impl Library {
 
     fn class_of(&self, scan: &Scan) -> Class {
         #[cfg(test)]
-        if self.options.is_unsound {
+        if self.options.is_unsound && scan.class() != Class::Program {
             return Class::Stateless;
         }
         scan.class()
     }
 
     fn object(&self, procedure: Handle) -> Result<store::Object> {
-        if let Some(object) = self.store.local(procedure) {
-            return Ok(object);
-        }
-        match self.store.get(procedure) {
-            Ok(Some(object)) => Ok(object),
-            Ok(None) => Err(Fault::new(FailureCode::MissingData, procedure.to_string())),
-            Err(_) => {
-                let detail = format!("{procedure}: its copy here is unreadable");
-                Err(Fault::new(FailureCode::MissingData, detail))
-            }
-        }
+        load(&self.store, procedure)
     }
 }
 

@@ -57,20 +57,7 @@ impl Live {
         store: &mut Store<CallState>,
         fuel: u64,
     ) -> wasmtime::Result<(TypedFunc<i32, i32>, Reset)> {
-        store.limiter(|state| state);
-        // Set once: each increment of the epoch, by whoever wants to stop some
-        // application, makes every guest look once whether it is meant.
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|mut context| {
-            let state = context.data_mut();
-            match state.flags.demand(state.ticket) {
-                Some(fault) => Err(state.stop(fault)),
-                None => Ok(UpdateDeadline::Continue(1)),
-            }
-        });
-        if loaded.compilation.counted {
-            store.set_fuel(fuel)?;
-        }
+        prepare(loaded, store, fuel)?;
         let instance = loaded.instance.instantiate(&mut *store)?;
         let Some(Extern::Func(apply)) = instance.get_module_export(&mut *store, &loaded.entry) else {
             unreachable!("the scan found a function of that name");
@@ -80,7 +67,7 @@ impl Live {
         store.data_mut().memory = memory.and_then(Extern::into_memory);
         let reset = match loaded.facts.class {
             Class::Stateless => Reset::Nothing,
-            Class::Fresh => Reset::Impossible,
+            Class::Fresh | Class::Program => Reset::Impossible,
             Class::Restored => {
                 let memory = instance.get_memory(&mut *store, rewrite::MEMORY_NAME);
                 let memory = memory.map(|memory| (memory, Image::of(memory.data(&*store))));
@@ -115,6 +102,25 @@ impl Live {
             }
         }
     }
+}
+
+/// Sets limits: memory, time, and `fuel` if it is counted.
+pub(crate) fn prepare(loaded: &Loaded, store: &mut Store<CallState>, fuel: u64) -> wasmtime::Result<()> {
+    store.limiter(|state| state);
+    // Set once: each increment of the epoch, by whoever wants to stop some
+    // application, makes every guest look once whether it is meant.
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|mut context| {
+        let state = context.data_mut();
+        match state.flags.demand(state.ticket) {
+            Some(fault) => Err(state.stop(fault)),
+            None => Ok(UpdateDeadline::Continue(1)),
+        }
+    });
+    if loaded.compilation.counted {
+        store.set_fuel(fuel)?;
+    }
+    Ok(())
 }
 
 /// The globals that the rewriting exported.

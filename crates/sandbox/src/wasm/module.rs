@@ -14,6 +14,7 @@ use wasmparser::{
 use super::call::TABLE_ELEMENT_BYTES;
 use super::engine::{FEATURES, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::host::{IMPORTS, MEMORY, MODULE};
+use super::wasi;
 
 /// The function that a codelet exports.
 pub(crate) const ENTRY: &str = "apply";
@@ -37,6 +38,9 @@ pub enum Class {
     Restored,
     /// Anything else: a new instance for each application.
     Fresh,
+    /// No codelet but a whole program: a new instance for each application, with
+    /// files, arguments and streams.
+    Program,
 }
 
 impl Class {
@@ -46,6 +50,7 @@ impl Class {
             Self::Stateless => "stateless",
             Self::Restored => "restored",
             Self::Fresh => "fresh",
+            Self::Program => "program",
         }
     }
 }
@@ -65,9 +70,15 @@ pub(crate) struct Scan {
     /// A start function, or an operator that changes tables or drops segments.
     other_state: bool,
     uses_memory_imports: bool,
+    /// What a codelet imports was found, or what only a program may.
+    imports_of_codelets: bool,
+    imports_of_programs: Option<String>,
+    /// What is wrong with it if it is a program.
+    program_flaw: Option<String>,
     types: Vec<FuncType>,
     functions: Vec<u32>,
     entry: Option<u32>,
+    program_entry: Option<u32>,
     tables: u32,
 }
 
@@ -93,6 +104,9 @@ impl Scan {
 
     /// How instances of the module are to be treated.
     pub(crate) fn class(&self) -> Class {
+        if self.is_program() {
+            return Class::Program;
+        }
         if self.other_state || self.mutable_references || self.mutable_globals.len() > RESTORED_GLOBALS_MAX {
             return Class::Fresh;
         }
@@ -158,18 +172,51 @@ impl Scan {
     }
 
     fn import(&mut self, module: &str, name: &str, ty: TypeRef) -> Result<(), String> {
-        let known = IMPORTS.iter().find(|import| module == MODULE && import.name == name);
-        let (Some(known), TypeRef::Func(ty)) = (known, ty) else {
-            return Err(format!("it imports {module:?} {name:?}, which is no function of {MODULE}"));
-        };
-        let signature = self.types.get(ty as usize);
-        if !signature.is_some_and(|found| found.params() == known.params && found.results() == known.results)
-        {
-            return Err(format!("it imports {name:?} with another type than {MODULE} gives it"));
+        if module == MODULE {
+            let known = IMPORTS.iter().find(|import| import.name == name);
+            let (Some(known), TypeRef::Func(ty)) = (known, ty) else {
+                return Err(format!("it imports {module:?} {name:?}, which is no function of {MODULE}"));
+            };
+            if !self.has_type(ty, known.params, known.results) {
+                return Err(format!("it imports {name:?} with another type than {MODULE} gives it"));
+            }
+            self.uses_memory_imports |= known.needs_memory;
+            self.imports_of_codelets = true;
+            self.functions.push(ty);
+            return Ok(());
         }
-        self.uses_memory_imports |= known.needs_memory;
-        self.functions.push(ty);
+        self.imports_of_programs.get_or_insert_with(|| format!("{module:?} {name:?}"));
+        let flaw = match ty {
+            TypeRef::Func(ty) => {
+                self.functions.push(ty);
+                self.flaw_of_import(module, name, ty)
+            }
+            _ => Some(format!("it imports {module:?} {name:?}, which is no function")),
+        };
+        self.program_flaw = self.program_flaw.take().or(flaw);
         Ok(())
+    }
+
+    /// Why a program cannot import a function like this; what nobody has, it may.
+    fn flaw_of_import(&self, module: &str, name: &str, ty: u32) -> Option<String> {
+        if module != wasi::MODULE {
+            return None;
+        }
+        match wasi::calls::IMPORTS.iter().find(|import| import.name == name) {
+            None => Some(format!("it imports {module:?} {name:?}, which is no function of {module}")),
+            Some(known) if self.has_type(ty, known.params, known.results) => None,
+            Some(_) => Some(format!("it imports {name:?} with another type than {module} gives it")),
+        }
+    }
+
+    fn has_type(&self, ty: u32, params: &[ValType], results: &[ValType]) -> bool {
+        let found = self.types.get(ty as usize);
+        found.is_some_and(|found| found.params() == params && found.results() == results)
+    }
+
+    /// Whether it is a whole program, not a codelet.
+    fn is_program(&self) -> bool {
+        self.entry.is_none() && self.program_entry.is_some()
     }
 
     fn table(&mut self, elements: u64) -> Result<(), String> {
@@ -187,6 +234,7 @@ impl Scan {
     fn export(&mut self, name: &str, kind: ExternalKind, index: u32) -> Result<(), String> {
         match (name, kind) {
             (ENTRY, ExternalKind::Func) => self.entry = Some(index),
+            (wasi::ENTRY, ExternalKind::Func) => self.program_entry = Some(index),
             (ENTRY, _) => return Err(format!("its export {ENTRY:?} is no function")),
             (MEMORY, ExternalKind::Memory) => self.exports_memory = true,
             (MEMORY, _) => return Err(format!("its export {MEMORY:?} is no memory")),
@@ -225,10 +273,34 @@ impl Scan {
     }
 
     fn finish(&self) -> Result<(), String> {
+        let type_of =
+            |function: u32| self.functions.get(function as usize).and_then(|&ty| self.types.get(ty as usize));
+        if let (None, Some(entry)) = (self.entry, self.program_entry) {
+            if let Some(flaw) = &self.program_flaw {
+                return Err(flaw.clone());
+            }
+            if self.imports_of_codelets {
+                return Err(format!(
+                    "it is a program, by its export {:?}, but imports {MODULE}",
+                    wasi::ENTRY
+                ));
+            }
+            let fits = |ty: &FuncType| ty.params().is_empty() && ty.results().is_empty();
+            if !type_of(entry).is_some_and(fits) {
+                return Err(format!("its export {:?} takes or returns something", wasi::ENTRY));
+            }
+            return Ok(());
+        }
         let Some(entry) = self.entry else {
-            return Err(format!("it does not export a function {ENTRY:?}"));
+            return Err(format!(
+                "it does not export a function {ENTRY:?}, as codelets do, or {:?}, as programs do",
+                wasi::ENTRY
+            ));
         };
-        let ty = self.functions.get(entry as usize).and_then(|&ty| self.types.get(ty as usize));
+        if let Some(import) = &self.imports_of_programs {
+            return Err(format!("it imports {import}, which is no function of {MODULE}"));
+        }
+        let ty = type_of(entry);
         let fits = |ty: &FuncType| ty.params() == [ValType::I32] && ty.results() == [ValType::I32];
         if !ty.is_some_and(fits) {
             return Err(format!("its export {ENTRY:?} does not take and return one i32"));

@@ -65,6 +65,11 @@ impl Table {
         self.made.get(index - self.entries).copied()
     }
 
+    /// The application tree.
+    pub(crate) fn application(&self) -> Option<Object> {
+        self.application.as_ref().map(|(_, application)| application.clone())
+    }
+
     /// Entries of the application tree.
     #[inline]
     pub(crate) fn entries(&self) -> usize {
@@ -110,6 +115,17 @@ impl Budget {
                 false
             }
         }
+    }
+
+    /// Gives back what was charged.
+    pub(crate) fn refund(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.used, "more is given back than was charged");
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// Bytes that are not spent.
+    pub(crate) fn left(&self) -> u64 {
+        self.limit - self.used
     }
 
     /// Bytes allowed.
