@@ -97,9 +97,10 @@ impl Options {
         let end = variable.iter().position(|byte| *byte == b'=').filter(|end| *end > 0);
         let name = &variable[..end.ok_or_else(|| malformed("a variable is not like NAME=VALUE"))?];
         let is_same = |other: &[u8]| other.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
+        let is_full = self.environment.len() == VARIABLES_MAX;
         match self.environment.iter_mut().find(|other| is_same(other)) {
             Some(other) => *other = variable,
-            None if self.environment.len() == VARIABLES_MAX => {
+            None if is_full => {
                 return Err(malformed(format_args!("it has more than {VARIABLES_MAX} variables")));
             }
             None => self.environment.push(variable),
