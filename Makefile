@@ -7,12 +7,13 @@ TARGETS ?=
 SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bare check e2e bench fuzz guests bless deny clean prepare
+.PHONY: help demo test test-bare test-unified check e2e bench fuzz guests bless deny clean prepare
 
 help:
 	@echo "make demo            install what is missing, build, count words in a real corpus, twice"
 	@echo "make test            everything that CI runs"
 	@echo "make test-bare       the demo in a bare Debian 12 of its own (root, network, a quarter of an hour)"
+	@echo "make test-unified    the suites of containers in an emulated machine with control groups of version 2 (root)"
 	@echo "make check           format, lints, tidy, unit tests (below two minutes)"
 	@echo "make e2e             the end-to-end tests alone: a real node, the shown commands"
 	@echo "make bench NAME=x    print promised figures (invoke, chain, coldstart, loop …: docs/figures.md)"
@@ -35,6 +36,9 @@ test: prepare
 
 test-bare: prepare
 	@$(XTASK) test-bare $(TARGETS)
+
+test-unified: prepare
+	@$(XTASK) test-unified
 
 check: prepare
 	@$(XTASK) check

@@ -42,6 +42,17 @@ const BROWSER: &[Package] = &[Package { name: "chromium", program: "/usr/bin/chr
 /// What makes a Debian inside of this system.
 const DEBOOTSTRAP: &[Package] = &[Package { name: "debootstrap", program: "/usr/sbin/debootstrap" }];
 
+/// An emulated machine, and what its files are made of.
+const EMULATOR: &[Package] = &[
+    Package { name: "qemu-system-x86", program: "/usr/bin/qemu-system-x86_64" },
+    Package { name: "busybox-static", program: "/bin/busybox" },
+    Package { name: "cpio", program: "/usr/bin/cpio" },
+    Package { name: "binutils", program: "/usr/bin/strip" },
+    Package { name: "e2fsprogs", program: "/sbin/mkfs.ext4" },
+    Package { name: "python3", program: "/usr/bin/python3.11" },
+    Package { name: "nodejs", program: "/usr/bin/node" },
+];
+
 /// Everything that builds and tests need.
 pub(crate) fn all() -> anyhow::Result<()> {
     packages(HOST)?;
@@ -67,6 +78,11 @@ pub(crate) fn guest_target() -> anyhow::Result<()> {
 /// What `make test-bare` needs.
 pub(crate) fn debootstrap() -> anyhow::Result<()> {
     packages(DEBOOTSTRAP)
+}
+
+/// What `make test-unified` needs.
+pub(crate) fn emulator() -> anyhow::Result<()> {
+    packages(EMULATOR)
 }
 
 /// What a bench needs that installs a peer into a virtual environment.

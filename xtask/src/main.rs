@@ -15,6 +15,7 @@ mod guests;
 mod install;
 mod layout;
 mod licences;
+mod machine;
 mod node;
 mod process;
 mod progress;
@@ -36,6 +37,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   check                  format, lints, tidy, unit tests
   test                   everything that CI runs
   test-bare [TARGET...]  make demo, or other targets, in a bare Debian 12; needs root
+  test-unified           the suites of containers in an emulated machine with control groups of version 2
   bench NAME [--json] [--without-peers]
                          print a promised figure
   fuzz [NAME] [SECONDS]  run one fuzz target, or all, for a while
@@ -65,6 +67,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         ["check"] => suite::check(),
         ["test"] => suite::test(),
         ["test-bare", targets @ ..] => bare::run(targets),
+        ["test-unified"] => machine::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz"] => fuzz::run(None, fuzz::SMOKE_SECONDS).map(drop),
         ["fuzz", name] => fuzz::run(Some(name), fuzz::SMOKE_SECONDS).map(drop),

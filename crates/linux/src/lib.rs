@@ -55,8 +55,8 @@ pub use mounts::{
     propagate, restrict,
 };
 pub use namespaces::{
-    Namespaces, UserRange, attach_in, enter, enter_file, host_name, leave_session_keyring, map_own_user,
-    own_namespaces, own_user, set_host_name, unshare, unshare_users,
+    Namespaces, UserRange, attach_in, enter, enter_file, host_name, leave_session_keyring, limit_inotify,
+    map_own_user, own_namespaces, own_user, set_host_name, unshare, unshare_users,
 };
 pub use network::bring_up_loopback;
 pub use pidfd::{

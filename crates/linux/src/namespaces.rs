@@ -122,6 +122,15 @@ pub fn map_own_user(inside: u32, user: u32, group: u32) -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("{inside} {group} 1"))
 }
 
+/// Bounds what processes in this process's user namespace have of inotify.
+///
+/// # Errors
+/// What writing the settings says, as where `/proc/sys` is read-only.
+pub fn limit_inotify(instances: u32, watches: u32) -> io::Result<()> {
+    std::fs::write("/proc/sys/user/max_inotify_instances", instances.to_string())?;
+    std::fs::write("/proc/sys/user/max_inotify_watches", watches.to_string())
+}
+
 /// Numbers of users, and the same of groups, that a user namespace has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserRange {

@@ -111,6 +111,8 @@ impl Weakness {
     pub const SETUID: Self = Self(1 << 13);
     /// A template in a realm may become any user of it.
     pub const ANY_USER: Self = Self(1 << 14);
+    /// Who makes a container can be looked at by others of its user.
+    pub const SEEN: Self = Self(1 << 15);
 
     /// Both.
     #[must_use]

@@ -32,9 +32,10 @@ use super::debugger::Debuggee;
 use super::instance::{CallEnd, Instance, Others, Terms};
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
-use super::place::Places;
+use super::place::{Place, Places};
 use super::realm::Realm;
 use super::recipe::{self, Recipe};
+use super::rootfs::Bind;
 use super::runtime::Runtime;
 use super::seat::{Control, Deadlines, Seat};
 use super::starter::Starter;
@@ -66,13 +67,27 @@ struct Maker {
 }
 
 impl Maker {
-    /// A new instance, in a place that nobody was in before.
-    fn make(&self, room: Room) -> Result<Instance, Fault> {
+    /// A new instance without a function, in a place that nobody was in before.
+    fn make_blank(&self, room: Room) -> Result<Instance, Fault> {
+        self.begin(self.place(room)?, room.memory_bytes)
+    }
+
+    /// A new instance with these files. They are in their places before anybody
+    /// enters: until then the place may show the files of all functions.
+    fn make(&self, room: Room, files: &[Bind]) -> Result<Instance, Fault> {
+        let place = self.place(room)?;
+        place.attach(files).map_err(|reason| Instance::without_files(&reason))?;
+        self.begin(place, room.memory_bytes)
+    }
+
+    fn place(&self, room: Room) -> Result<Box<dyn Place>, Fault> {
+        let failed =
+            |reason| Fault::new(FailureCode::Resources, format!("no container can be made: {reason}"));
+        self.places.prepare(room).map_err(failed)
+    }
+
+    fn begin(&self, place: Box<dyn Place>, memory_bytes: u64) -> Result<Instance, Fault> {
         let options = &self.options;
-        let memory_bytes = room.memory_bytes;
-        let place = self.places.prepare(room).map_err(|reason| {
-            Fault::new(FailureCode::Resources, format!("no container can be made: {reason}"))
-        })?;
         let bounds = Bounds {
             result_bytes_max: options.result_bytes_max.min(u64::from(u32::MAX)),
             log_bytes_max: options.log_bytes_max,
@@ -104,6 +119,10 @@ impl Functions {
     pub fn new(options: FunctionsOptions, runtime: Arc<Runtime>, store: Arc<Store>) -> Result<Self, Error> {
         let (usual, ready) = (options.room(options.usual_memory_bytes), options.ready);
         let layers = options.layers.clone();
+        // What is brought enters no container before its function's files are there.
+        let is_shown_others = options.brought.is_some() && !runtime.abilities().is_root;
+        let options =
+            FunctionsOptions { blanks: if is_shown_others { 0 } else { options.blanks }, ..options };
         let (starter, realm) = Starter::new(&options, &runtime)?;
         Self::with_places(options, store, starter, realm.clone(), |prefixes| {
             let layers = layers.as_deref().map(Layers::root);
@@ -177,7 +196,7 @@ impl Functions {
         let maker = Arc::new(Maker { options: options.clone(), starter, places });
         let making = maker.clone();
         let usual = options.room(options.usual_memory_bytes);
-        let make = Box::new(move || making.make(usual));
+        let make = Box::new(move || making.make_blank(usual));
         let blanks = Blanks::new(most, make).map_err(failed)?;
         let deadlines = Deadlines::new().map_err(failed)?;
         Ok(Self { options, store, blanks, maker, realm, sandboxes: Mutex::default(), deadlines })
@@ -306,14 +325,17 @@ impl Functions {
         let is_usual = room == options.room(options.usual_memory_bytes);
         let blank = if is_usual { self.blanks.take() } else { None };
         let mut instance = match blank {
-            Some(blank) => blank,
-            None => self.maker.make(room)?,
+            Some(blank) => {
+                blank.attach(&recipe.binds)?;
+                blank
+            }
+            None => self.maker.make(room, &recipe.binds)?,
         };
         if let Some(timeout) = recipe.timeout() {
             instance.limit_calls(timeout);
         }
         let calls_at_once = recipe.calls_at_once();
-        instance.attach(&recipe.binds, recipe.layers)?;
+        instance.keep(recipe.layers);
         if let Some(image) = &recipe.image {
             let allowed = &image.settings.allow_hosts;
             instance.connect(options.outbound.as_deref(), seat.procedure, allowed)?;

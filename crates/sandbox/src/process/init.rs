@@ -72,6 +72,11 @@ const CAPABILITY_MOUNT: u64 = 1 << 21;
 pub(super) const CAPABILITIES_OF_TEMPLATE: u64 = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 18 | 1 << 21;
 /// How long a listener on the loopback may keep pid 1 waiting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+/// Inotify instances of a container whose user is the node's, who has 128 of his own
+/// where nobody changed that.
+const INOTIFY_INSTANCES: u32 = 16;
+/// Files and folders that they watch.
+const INOTIFY_WATCHES: u32 = 4096;
 /// Numbers of processes that are tried.
 const JOIN_TRIES: u32 = 4;
 /// How often pid 1 wakes although nothing happened.
@@ -119,17 +124,25 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
             let [users, numbers] = fds.as_slice() else { return Err(io::ErrorKind::InvalidData.into()) };
             linux::enter_file(users.as_fd(), Namespaces::USER).map_err(step("enter a realm"))?;
             linux::enter_file(numbers.as_fd(), Namespaces::PID).map_err(step("enter a realm"))?;
-            // Only who was born in the realm may have children in namespaces below.
-            if let Forked::Parent(maker) = linux::fork(true).map_err(step("fork in a realm"))? {
-                let maker = linux::open_process(maker)?;
-                return linux::send_message(control, &[MAKER], &[maker.as_fd()]);
-            }
+            // While it has no number there, and none of its template's can look at it.
             if let Users::OneWithin { inside } = plan.users {
                 become_only_user(inside, inside, inside)?;
             }
         }
     }
     drop(fds);
+    // Whoever comes of this one has the host's files until its own are made, and
+    // without root a template has its user, and rights over what it belongs to.
+    if !plan.weakness.has(Weakness::SEEN) {
+        linux::forbid_dumping()?;
+    }
+    if plan.users.is_within()
+        // Only who was born in the realm may have children in namespaces below.
+        && let Forked::Parent(maker) = linux::fork(true).map_err(step("fork in a realm"))?
+    {
+        let maker = linux::open_process(maker)?;
+        return linux::send_message(control, &[MAKER], &[maker.as_fd()]);
+    }
     linux::unshare(namespaces(plan.weakness)).map_err(step("make namespaces"))?;
     linux::make_mounts_private().map_err(step("make mounts private"))?;
     if !plan.weakness.has(Weakness::HOST_NETWORK) {
@@ -148,7 +161,10 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
 /// the only ones.
 fn become_only_user(inside: u32, user: u32, group: u32) -> io::Result<()> {
     linux::unshare(Namespaces::USER).map_err(step("make a user namespace"))?;
-    linux::map_own_user(inside, user, group).map_err(step("map the user"))
+    linux::map_own_user(inside, user, group).map_err(step("map the user"))?;
+    // Outside they count for the node's user. Where that cannot be set they are all there are.
+    _ = linux::limit_inotify(INOTIFY_INSTANCES, INOTIFY_WATCHES);
+    Ok(())
 }
 
 /// Those that the container gets, besides that of users.
@@ -182,7 +198,6 @@ fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
     rootfs::enter(&plan.rootfs, plan.weakness)?;
     linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
     linux::leave_session_keyring().map_err(step("leave the session's keyring"))?;
-    linux::forbid_dumping()?;
     // Whoever prepares in advance gives way to others; what runs here does not.
     if linux::niceness()? != plan.niceness {
         linux::set_niceness(plan.niceness).map_err(step("have the usual priority"))?;

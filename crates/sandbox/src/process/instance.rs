@@ -293,11 +293,19 @@ impl Instance {
         &self.life
     }
 
-    /// Has it see these folders, before a function is loaded; they are kept
-    /// until it has ended.
-    pub(crate) fn attach(&mut self, binds: &[Bind], layers: Vec<Arc<Layer>>) -> Result<(), Fault> {
+    /// Has it see these folders, before a function is loaded.
+    pub(crate) fn attach(&self, binds: &[Bind]) -> Result<(), Fault> {
+        self.life.place.attach(binds).map_err(|reason| Self::without_files(&reason))
+    }
+
+    /// What is said where its folders cannot be had.
+    pub(crate) fn without_files(reason: &str) -> Fault {
+        unavailable("its files", reason)
+    }
+
+    /// Keeps what it sees of folders until it has ended.
+    pub(crate) fn keep(&mut self, layers: Vec<Arc<Layer>>) {
         self.layers = layers;
-        self.life.place.attach(binds).map_err(|reason| unavailable("its files", &reason))
     }
 
     /// Has it reach these hosts, before a function is loaded.

@@ -6,9 +6,6 @@
 //! that *looks alike* and does no harm is served, which at least shows that the
 //! case tells the two apart. Those are:
 //!
-//! - what ends a container or an instance, which is the kernel's: the end of a pid
-//!   namespace and SIGKILL (`daemon`, `blocked_signals`, `output_flood`, `throttled_crowd`,
-//!   `kill_then_delete_leaves_nothing`); without it the test itself would leave processes;
 //! - that a crash is another process's: `ending_itself`; in the node's own it would end the test;
 //! - what the node reads of an instance's channel (`lies_on_the_channel`, `closing_the_channel`,
 //!   `a_child_holds_the_channel`, `exceptions_that_lie`, `exception_flood`, `lies_about_calls`,

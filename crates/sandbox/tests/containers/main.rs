@@ -29,7 +29,7 @@ const ATTACKS: [&str; 2] = ["reach::", "resources::"];
 /// So many there are at least; half of those of the two suites together.
 const ATTACKS_MIN: usize = 50;
 /// So many of them have a control, where the kernel has all that they need.
-const CONTROLLED_MIN: usize = 40;
+const CONTROLLED_MIN: usize = 46;
 
 /// A case, and what it needs of the machine.
 pub(crate) struct Case {

@@ -2,6 +2,7 @@
 //! Functions in Python, those that mean harm above all. Each is stopped; where it makes sense, the same
 //! function is shown to do its harm with the defence off.
 
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use objects::FailureCode;
@@ -511,11 +512,23 @@ fn kill_then_delete_leaves_nothing(language: Language) {
     let world = World::new(language);
     let source =
         apply("import subprocess\nfor i in range(5): subprocess.Popen(['/bin/sleep', '1000'])\nreturn b''");
+    world.assert_others_are_served();
     let before = Host::look();
     let id = world.created(&source);
     assert_eq!(world.invoke(id, &source, b"").unwrap(), b"");
-    // What would be left is seen while the instance lives.
-    let (before, now) = (before.processes.len(), Host::look().processes.len());
-    look_alike(now >= before + 6, format!("{before}, {now}"));
+    let now = Host::look().processes.len();
+    assert!(now >= before.processes.len() + 6, "{before:?}, {now}");
     world.end(id);
+    before.assert_unchanged();
+    drop(world);
+    // With process numbers of its own a container takes them with it.
+    let weak = World::with(options(language), Weakness::HOST_PROCESSES.and(Weakness::NO_GROUP));
+    let before = Host::look();
+    assert_eq!(weak.run(&source).unwrap(), b"");
+    let left: Vec<u32> = Host::look().processes.difference(&before.processes).copied().collect();
+    for process in left.iter().filter_map(|pid| linux::open_process(*pid).ok()) {
+        linux::kill_process(process.as_fd()).unwrap();
+    }
+    before.assert_unchanged();
+    control(left.len() >= 5, format!("{} are left", left.len()));
 }

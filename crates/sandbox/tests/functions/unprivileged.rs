@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The same without the rights of root: this program once more, as a user that no
-//! account has. What it makes is forked all the same, in realms of its own.
+//! account has. What it makes is forked all the same, in realms of its own, and
+//! what loads what functions bring has the user of who makes its containers.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,11 +9,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use sandbox::Error;
-use sandbox::process::{Language, Weakness};
+use sandbox::process::{FunctionsOptions, Language, Weakness};
 
-use crate::world::{Module, World, attempt, options};
-use crate::{Case, Named, named, ordinary};
+use crate::control::control;
+use crate::world::{Module, Packages, World, attempt, options};
+use crate::{ATTACK, Case, Named, brought, named, ordinary};
 
 /// As root: all of the following, in one.
 pub(crate) const CASES: &[Case] = &[("without_root", without_root)];
@@ -23,7 +24,12 @@ const OWN: &[Case] = &[
     ("users_without_root", users),
     ("layout_without_root", tells_layout),
     ("many_processes_without_root", many_processes),
-    ("nothing_brought_is_loaded_ahead_without_root", loads_nothing_ahead),
+];
+/// What comes of modules that are hostile, and are loaded by a template.
+const HOSTILE: &[Case] = &[
+    ("brought_module_looks_at_makers", looks_at_makers),
+    ("brought_module_sees_the_shelf", sees_the_shelf),
+    ("one_function_takes_all_inotify", takes_all_inotify),
 ];
 const USER: u32 = 64_242;
 /// Where interpreters are that everybody may run.
@@ -34,9 +40,12 @@ const LAYOUT: &str = "layout of ";
 /// What holds for such a node.
 pub(crate) fn own_cases() -> Vec<Named> {
     let all = Language::INTERPRETED.into_iter().flat_map(|language| {
-        [ordinary::CASES, OWN].into_iter().flat_map(move |cases| named(language, "", cases))
+        let own = [ordinary::CASES, OWN, brought::CASES];
+        own.into_iter().flat_map(move |cases| named(language, "", cases))
     });
-    all.collect()
+    let hostile = [brought::HOSTILE_WITHOUT_ROOT, HOSTILE];
+    let hostile = hostile.into_iter().flat_map(|cases| named(Language::Python, ATTACK, cases));
+    all.chain(hostile).collect()
 }
 
 /// Why there can be no such node here.
@@ -166,14 +175,87 @@ fn many_processes(language: Language) {
     ids.into_iter().for_each(|id| world.end(id));
 }
 
-/// A template that runs what functions bring would have the rights of its realm's one
-/// user over containers that are being made.
-fn loads_nothing_ahead(language: Language) {
-    let module = Module { name: "mine", source: "" };
-    let refused = World::bringing(options(language), module, Weakness::NONE).err();
-    assert!(
-        matches!(&refused, Some(Error::NotBrought(why)) if why.contains("not root")),
-        "{:?}",
-        refused.map(|error| error.to_string())
+/// So many containers are made while somebody looks.
+const LOOKS: usize = 40;
+
+/// Who makes a container is born in the realm with the host's files, and with the user
+/// that the template has.
+fn looks_at_makers(language: Language) {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::write(folder.path().join("secret"), "of the node").unwrap();
+    let secret = folder.path().join("secret").display().to_string();
+    let source = format!(
+        "import os, time\nfound = b''\nfork = os.fork\n\
+         def look():\n    \
+         until = time.monotonic() + 120\n    \
+         while time.monotonic() < until:\n        \
+         for name in filter(str.isdigit, os.listdir('/proc')):\n            \
+         try:\n                \
+         with open('/proc/' + name + '/root{secret}', 'rb') as file, open('/tmp/found', 'wb') as out: out.write(file.read())\n                \
+         return\n            \
+         except OSError: pass\n\
+         if fork() == 0:\n    \
+         look()\n    \
+         os._exit(0)\n\
+         def tell():\n    \
+         global found\n    \
+         try: found = open('/tmp/found', 'rb').read()\n    \
+         except OSError: pass\n    \
+         return fork()\n\
+         os.fork = tell\n"
     );
+    let found = |weakness| {
+        let module = Module { name: "mine", source: &source };
+        let world = World::bringing(options(language), module, weakness).unwrap();
+        (0..LOOKS).map(|_| world.says("import mine\nreturn mine.found")).find(|said| !said.is_empty())
+    };
+    assert_eq!(found(Weakness::NONE), None);
+    let found = found(Weakness::SEEN);
+    control(found.as_deref() == Some("of the node"), format!("{found:?}"));
+}
+
+/// Containers show the files of all functions until those of theirs are in place.
+fn sees_the_shelf(language: Language) {
+    let source = "import ctypes, os\nlibc = ctypes.CDLL(None)\nfork = os.fork\nseen = 99\n\
+         def link(number, of='self'):\n    \
+         try: return os.readlink(f'/proc/{of}/fd/{number}')\n    \
+         except OSError: return ''\n\
+         def tell():\n    \
+         global seen\n    \
+         pid = fork()\n    \
+         if pid == 0:\n        \
+         try:\n            \
+         doors = [(kind, number) for kind in ('user', 'mnt') for number in range(4, 64) \
+         if link(number).startswith(kind + ':[') and link(number) != os.readlink('/proc/self/ns/' + kind)]\n            \
+         entered = [libc.setns(number, 0) for kind, number in doors]\n            \
+         os._exit(len(os.listdir('/shelf')) if entered == [0, 0] else 97)\n        \
+         except OSError as error: os._exit(98)\n    \
+         seen = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n    \
+         return fork()\n\
+         os.fork = tell\n";
+    let tell = "import mine\nreturn str(mine.seen).encode()";
+    let brought =
+        World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE).unwrap();
+    assert_eq!(brought.says(tell), "0");
+    // The node's own template is trusted, and enters before it is known for whom.
+    let packages = Packages::new("imported.py", source);
+    let ahead = FunctionsOptions { blanks: 1, ..packages.imported(language) };
+    let trusted = World::shelved(ahead);
+    while trusted.functions.blanks() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let said = trusted.says("import imported\nreturn str(imported.seen).encode()");
+    control(said == "1", said);
+}
+
+/// What the kernel counts by user is shared with the node's.
+fn takes_all_inotify(language: Language) {
+    let take = "libc = ctypes.CDLL(None)\nmade = 0\nwhile made < 128 and libc.inotify_init1(0) != -1: made += 1\nreturn str(made).encode()";
+    let world = World::new(language);
+    assert_eq!(world.says(take), "16");
+    world.assert_others_are_served();
+    let outside = "import ctypes\nlibc = ctypes.CDLL(None)\nmade = 0\nwhile made < 128 and libc.inotify_init1(0) != -1: made += 1\nprint(made)";
+    let output = Command::new("/usr/bin/python3").args(["-c", outside]).output().unwrap();
+    let made: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    control(made > 16, format!("{made} outside"));
 }

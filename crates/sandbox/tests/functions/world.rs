@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use objects::{Handle, Limits, TreeBuilder};
 use sandbox::process::{
-    Brought, Functions, FunctionsOptions, Language, Layers, Runtime, RuntimeOptions, Weakness,
+    Brought, Functions, FunctionsOptions, Language, Layer, Layers, Runtime, RuntimeOptions, Weakness,
 };
 use sandbox::{Call, Callees, Fault, Invoked, Sandbox as _, SandboxId, Spec};
 use store::Store;
@@ -23,6 +23,8 @@ pub(crate) struct World {
     pub(crate) limits: Limits,
     /// Where layers are written out, if there are any.
     _layers: Option<tempfile::TempDir>,
+    /// One that is there for nobody.
+    _shelved: Option<Arc<Layer>>,
 }
 
 /// A module of this name in a layer that a function brings.
@@ -153,7 +155,7 @@ impl World {
         let store = new_store();
         let sources = sources(options.language);
         let functions = Functions::new(options, runtime(weakness).unwrap(), store.clone()).unwrap();
-        Self { functions, store, sources, limits: Limits::default(), _layers: None }
+        Self { functions, store, sources, limits: Limits::default(), _layers: None, _shelved: None }
     }
 
     /// Where a template loads a module that functions bring; or why there is none.
@@ -181,7 +183,27 @@ impl World {
         };
         let sources = sources(options.language);
         let functions = Functions::new(options, runtime, store.clone())?;
-        Ok(Self { functions, store, sources, limits: Limits::default(), _layers: Some(folder) })
+        Ok(Self {
+            functions,
+            store,
+            sources,
+            limits: Limits::default(),
+            _layers: Some(folder),
+            _shelved: None,
+        })
+    }
+
+    /// With a folder of files of functions, of which there is one's.
+    pub(crate) fn shelved(options: FunctionsOptions) -> Self {
+        let (store, folder) = (new_store(), tempfile::tempdir_in("/var/tmp").unwrap());
+        let layers = Layers::open(folder.path().join("layers"), store.clone(), 1 << 20).unwrap();
+        let tree = Module { name: "others", source: "" }.layer(options.language, &store);
+        let shelved = layers.get(tree).unwrap();
+        let sources = sources(options.language);
+        let options = FunctionsOptions { layers: Some(Arc::new(layers)), ..options };
+        let functions = Functions::new(options, runtime(Weakness::NONE).unwrap(), store.clone()).unwrap();
+        let limits = Limits::default();
+        Self { functions, store, sources, limits, _layers: Some(folder), _shelved: Some(shelved) }
     }
 
     /// With so much memory for each function.
