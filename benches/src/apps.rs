@@ -133,7 +133,16 @@ impl Node {
         let application = self.store.local(handle).context("a tree was not kept")?;
         Ok((
             Spec { procedure, limits },
-            Call { application, handle, limits, procedure, deadline: None, callees: None, audience: None },
+            Call {
+                application,
+                handle,
+                limits,
+                procedure,
+                deadline: None,
+                callees: None,
+                audience: None,
+                line: None,
+            },
         ))
     }
 

@@ -275,6 +275,7 @@ fn runner_only(bench: &mut Bench, codelet: Handle) -> anyhow::Result<Vec<Sample>
                     deadline: None,
                     callees: None,
                     audience: None,
+                    line: None,
                 })
             })
             .collect::<anyhow::Result<_>>()?;

@@ -18,7 +18,7 @@ const FLAGS: [&str; 9] = [
     "-fvisibility=hidden",
     "-Wl,-z,relro,-z,now",
 ];
-const CORE: [&str; 3] = ["orders.c", "confine.c", "pages.c"];
+const CORE: [&str; 4] = ["orders.c", "confine.c", "line.c", "pages.c"];
 const NODE: [&str; 1] = ["node.c"];
 
 fn main() {

@@ -4,4 +4,5 @@
 //! the seeds with the stable compiler.
 
 pub mod evaluator_steps;
+pub mod line_reports;
 pub mod object_decode;

@@ -29,7 +29,7 @@
   const { Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
 
-  const VERSION = 7;
+  const VERSION = 8;
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;

@@ -51,8 +51,29 @@ memory_mb = int(SETTINGS.get("memory-bytes", "0")) >> 20  # noqa: F821
 
 # ------------------------------------------------------------------ results
 
-encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-decode_json = json.JSONDecoder().decode
+def json_encoder():
+    """What writes JSON. That of the library is made anew for each value, which takes longer than most values."""
+    usual = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = json.encoder.encode_basestring
+        native = json.encoder.c_make_encoder(None, usual.default, text, None, ":", ",", False, False, False)
+        "".join(native([], 0))
+    except (AttributeError, TypeError):
+        return usual.encode
+    return lambda value: "".join(native(value, 0))
+
+
+encode_json = json_encoder()
+decode_any_json, scan_json = json.JSONDecoder().decode, json.JSONDecoder().scan_once
+
+
+def decode_json(text):
+    """A value from JSON; the usual way where something stands before or behind it."""
+    try:
+        value, end = scan_json(text, 0)
+    except (StopIteration, ValueError):
+        return decode_any_json(text)
+    return value if end == len(text) else decode_any_json(text)
 
 
 def framed(status, headers):
@@ -207,6 +228,10 @@ class Head:
     __slots__ = ("_http", "call")
 
     def __init__(self, head):
+        # Whoever was called on a line gets the first part as it is, and what makes the second one.
+        if type(head) is tuple:
+            self.call, self._http = head
+            return
         call, _, self._http = head.partition(b"\n")
         self.call = decode_json(call.decode()) if call else {}
 
@@ -214,6 +239,8 @@ class Head:
     def http(self):
         if isinstance(self._http, bytes):
             self._http = decode_json(self._http.decode()) if self._http else {}
+        elif callable(self._http):
+            self._http = self._http()
         return self._http
 
     @property
@@ -231,7 +258,7 @@ def event_of(body, declared):
     # What `curl -d` sends says that it is a form, whatever it is.
     if is_json or (kind == FORM and body[:1] in (b"{", b"[")):
         try:
-            return decode_json(body.decode("utf-8-sig"))
+            return decode_json(body.decode("utf-8-sig" if body[:1] == b"\xef" else "utf-8"))
         except (ValueError, RecursionError):
             pass
     if is_json or kind.startswith("text/") or kind in TEXT_TYPES or kind.endswith("+xml"):

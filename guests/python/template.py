@@ -6,7 +6,8 @@ that are the same every time. It imports what it is told, settles its memory,
 says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
-instance is described in `process/channel.rs`.
+instance is described in `process/channel.rs`. The node puts the text of
+`lines.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -16,10 +17,11 @@ function.
 
 import collections
 import ctypes
+import errno
 import gc
 import hashlib
 import io
-import json  # noqa: F401 - functions find it loaded
+import json
 import linecache
 import os
 import random
@@ -28,10 +30,11 @@ import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 import types
 
-VERSION = 7
+VERSION = 8
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
@@ -48,6 +51,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED = range(18, 25)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -55,6 +59,8 @@ ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
 STREAM_WINDOW = 256 << 10
 # Bytes of the bodies of all of them.
 ASKS_BYTES_MAX = 32 << 20
+# Room for descriptors that come with a frame.
+RIGHTS_BYTES = socket.CMSG_SPACE(8 * 4)
 
 
 # ---------------------------------------------------------------- template
@@ -103,6 +109,16 @@ def load_core(fd):
     core.template_confine.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     core.template_confine.restype = None
     core.template_forked.restype = None
+    core.line_close.restype = None
+    core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
+    # Whoever waits leaves the interpreter to others.
+    waiting = ctypes.CDLL(None, handle=core._handle)
+    place = [ctypes.c_void_p, ctypes.c_size_t]
+    for wait in (waiting.line_next, waiting.line_take):
+        wait.argtypes, wait.restype = [ctypes.c_int, *place, ctypes.c_int64], ctypes.c_int64
+    waiting.line_ask.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, *place]
+    waiting.line_ask.restype = ctypes.c_int64
+    core.waiting = waiting
     return core
 
 
@@ -169,7 +185,7 @@ def become_instance(core):
         channel = Channel(socket.socket(fileno=CHANNEL))
         forget_the_template()
         status = 0
-        Instance(channel).serve()
+        Instance(channel, core).serve()
     except BaseException:
         pass
     finally:
@@ -186,7 +202,7 @@ def start_instance(core, imports):
     if why:
         return channel.send(UNCONFINED, OUTSIDE, why)
     settle()
-    Instance(channel).serve()
+    Instance(channel, core).serve()
 
 
 def forget_the_template():
@@ -212,6 +228,8 @@ class Channel:
         self.lock = threading.Lock()
         # What was received, and how much of it is used.
         self.data, self.at = b"", 0
+        # Descriptors that came with it, in the order of their frames.
+        self.descriptors = collections.deque()
 
     def receive(self, size):
         """Exactly `size` bytes, in one object."""
@@ -228,7 +246,7 @@ class Channel:
             while have < size:
                 # Of what is long no more than that, so that it need not be copied.
                 most, flags = (BUFFER_BYTES, 0) if size - have < BUFFER_BYTES else (size - have, socket.MSG_WAITALL)
-                pieces.append(self.stream.recv(most, flags))
+                pieces.append(self.take(most, flags))
                 if not pieces[-1]:
                     os._exit(0)
                 have += len(pieces[-1])
@@ -236,12 +254,20 @@ class Channel:
             # A signal's handler may raise: what has come is kept for whoever reads next.
             self.data, self.at = b"".join(filter(None, pieces)), 0
 
+    def take(self, most, flags):
+        """What is there, with the descriptors that come with it."""
+        data, rights, _, _ = self.stream.recvmsg(most, RIGHTS_BYTES, flags | socket.MSG_CMSG_CLOEXEC)
+        for level, kind, brought in rights:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.descriptors.extend(struct.unpack(f"<{len(brought) // 4}i", brought[: len(brought) // 4 * 4]))
+        return data
+
     def has_more(self):
         """Whether something has come; without waiting."""
         if self.at < len(self.data):
             return True
         try:
-            data = self.stream.recv(BUFFER_BYTES, socket.MSG_DONTWAIT)
+            data = self.take(BUFFER_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         if not data:
@@ -280,8 +306,17 @@ class Callees:
     and its result in pieces. Threads may do so at the same time: one of those that
     wait reads the channel, and hands the others what is theirs."""
 
-    def __init__(self, channel):
-        self.channel = channel
+    def __init__(self, channel, core):
+        self.channel, self.core = channel, core
+        # By name, and what the call that runs is known by: its head until that is read.
+        self.lines, self.heads = {}, Heads()
+        self.request_head, self.identity = None, None
+        # Waiting for lines, and for all that was asked.
+        self.on_lines_ns, self.waited_ns = 0, 0
+        # Of a result that came over a line: its pieces, put together.
+        self.kept = None
+        # What the node is to be told before anything is asked of it.
+        self.untold = None
         self.changed = threading.Condition(threading.Lock())
         self.turn = OUTSIDE
         self.last = 0
@@ -301,25 +336,108 @@ class Callees:
         # The head of a frame of which the rest is still to be received.
         self.head = None
 
-    def begin(self, turn):
+    def begin(self, turn, head=None, identity=None, untold=None):
         self.turn, self.room, self.has_left = turn, STREAM_WINDOW, False
         self.body, self.body_end = [], None
+        self.request_head, self.identity, self.untold = head, identity, untold
+        self.on_lines_ns, self.waited_ns = 0, 0
+        self.kept = None if untold is None else []
 
     def end(self):
         """The call that runs is over, and with it those that it made."""
         with self.changed:
             self.turn = OUTSIDE
+            self.request_head, self.identity, self.untold = None, None, None
             for number in self.answers:
                 self.answers[number] = ENDED
             self.changed.notify_all()
+            for line in list(self.lines.values()):
+                if line.lock.locked():
+                    self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
 
-    def ask(self, name, kind, body):
+    def add_line(self, payload):
+        """There is a line to a function."""
+        (number,) = struct.unpack_from("<I", payload)
+        line = Line(self.core, number, payload[4:].decode())
+        if not line.open(self.channel.descriptors):
+            return self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", number))
+        before = self.lines.get(line.name)
+        self.lines[line.name] = line
+        if before and before.lock.acquire(False):
+            before.close()
+            before.lock.release()
+
+    def forget(self, line):
+        """Whoever has its lock uses it no more."""
+        if self.lines.get(line.name) is line:
+            self.lines.pop(line.name, None)
+        line.close()
+
+    def on_line(self, line, kind, body):
+        """The answer of a function that is called over a line: status, type and body; None if nothing was
+        begun there, and the line's number if the node knows the end of it."""
+        told, turn = self.request_head, self.turn
+        if told is not None:
+            # Threads may do so at the same time, and find the same.
+            identity = Identity.told(told)
+            if self.request_head is told:
+                self.identity, self.request_head = identity, None
+        identity = self.identity
+        if identity is None or identity.depth >= DEPTH_MAX or len(body) + len(kind) > LINE_BYTES_MAX - 512:
+            return None
+        if not line.lock.acquire(False):
+            return None
+        begun, got = time.monotonic_ns(), 0
+        try:
+            if line.end < 0:
+                return None
+            line.last = line.last % 0xFFFFFFFF + 1
+            head = LINE_REQUEST.pack(
+                line.last, identity.deadline_ms, identity.depth + 1, identity.seal, identity.trace, identity.span,
+                identity.flags, len(identity.request_id), len(kind),
+            )  # fmt: skip
+            message, got = b"".join((head, identity.request_id, kind, body)), None
+            got = line.ask(message)
+            if got >= 0:
+                result = line.message(got)
+                read = self.heads.read(result)
+                if read:
+                    return read[0], read[1], result[read[2] :]
+            is_begun = got != -errno.ESHUTDOWN and (got >= 0 or self.core.line_is_taken(line.end) == 1)
+            self.forget(line)
+            return (ENDED if self.turn != turn else line.number) if is_begun else None
+        finally:
+            if got is None:
+                # A signal's handler raised: the answer would be taken for the next one's.
+                self.forget(line)
+                self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
+            line.lock.release()
+            took = time.monotonic_ns() - begun
+            self.on_lines_ns += took
+            self.waited_ns += took
+
+    def ask(self, target, kind, body):
         """Calls the function of a name: status, type and body of the answer."""
-        name, kind = name.encode(), kind.encode()
+        name, kind = target.encode(), kind.encode()
         if len(name) > ASK_NAME_MAX or len(kind) > ASK_TYPE_MAX:
             raise ValueError(f"a function's name has at most {ASK_NAME_MAX} bytes, a content type {ASK_TYPE_MAX}")
         if len(body) > ASK_BODY_MAX:
             raise ValueError(f"the payload has {len(body)} bytes; a call of a function takes {ASK_BODY_MAX}")
+        again = b""
+        line = self.lines.get(target)
+        if line:
+            told = self.on_line(line, kind, body)
+            if type(told) is tuple:
+                return told
+            again = b"" if told is None else struct.pack("<I", told)
+        begun = time.monotonic_ns()
+        try:
+            return self.ask_node(name, kind, body, again)
+        finally:
+            self.waited_ns += time.monotonic_ns() - begun
+
+    def ask_node(self, name, kind, body, again):
+        """The same by the node, which knows how it ended if it was begun on a line."""
         with self.changed:
             if self.turn == OUTSIDE:
                 raise RuntimeError("functions are called while a request is handled, not before or after it")
@@ -333,7 +451,10 @@ class Callees:
             self.answers[number] = None
             self.bytes += len(body)
             head = struct.pack(f"<IH{len(name)}sH", number, len(name), name, len(kind))
-            self.channel.send(ASK, turn, head, kind, body)
+            if self.untold is not None:
+                self.channel.send(SERVING, turn, self.untold())
+                self.untold = None
+            self.channel.send(ASK_AGAIN if again else ASK, turn, again, head, kind, body)
             try:
                 return self.wait(lambda: self.answers[number] is not None, lambda: self.answers[number])
             finally:
@@ -343,6 +464,10 @@ class Callees:
     def stream(self, piece):
         """Sends the next bytes of the result; false if there is no room for them now.
         The first ones have the result's head, whole."""
+        if self.kept is not None:
+            # It is not sent before it is whole.
+            self.kept.append(bytes(piece))
+            return True
         with self.changed:
             while not self.is_reading and self.channel.has_more():
                 self.read()
@@ -417,6 +542,8 @@ class Callees:
             number, status, size = struct.unpack_from("<IHH", payload)
             if number in self.answers and self.answers[number] is None:
                 self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
+        elif kind == LINE:
+            self.add_line(payload)
         elif kind in (BODY, BODY_LOST):
             if turn == self.turn:
                 self.body += [payload] if payload else []
@@ -452,16 +579,18 @@ class Log(io.RawIOBase):
         return len(data)
 
 
-class Instance:
-    def __init__(self, channel):
-        self.channel = channel
+class Instance(ServesLines):  # noqa: F821 - of lines.py
+    def __init__(self, channel, core):
+        self.channel, self.core = channel, core
+        # The line that is served, and whether it is the usual adapter that serves.
+        self.served, self.is_adapted = None, False
         self.log_left = 0
         self.log_max = 0
         self.apply = None
         self.result_max = 0
         # Of the call that runs.
         self.turn = OUTSIDE
-        self.callees = Callees(channel)
+        self.callees = Callees(channel, core)
         sys.stdout, sys.stderr = (
             io.TextIOWrapper(
                 io.BufferedWriter(Log(self, number), 8192), "utf-8", "backslashreplace", line_buffering=True
@@ -474,7 +603,8 @@ class Instance:
     def left_behind(self):
         """A process that the function forks is no instance: it has no channel."""
         self.channel.lock = threading.Lock()
-        self.callees = Callees(self.channel)
+        self.callees = Callees(self.channel, self.core)
+        self.served = None
         self.log_left = -1
         try:
             os.close(CHANNEL)
@@ -494,11 +624,18 @@ class Instance:
     def serve(self):
         self.channel.send(HELLO, OUTSIDE, struct.pack("<4sHI", b"SNWP", VERSION, os.getpid()))
         while True:
+            if self.served:
+                self.serve_line()
+                continue
             length, kind, turn, rest = self.callees.next_order()
             if kind == LOAD:
                 self.load(rest.receive(length))
             elif kind == CALL:
                 self.call(turn, rest)
+            elif kind == SERVE:
+                self.open_line(turn, rest.receive(length))
+            elif kind == LINE:
+                self.callees.add_line(rest.receive(length))
             elif kind in (TOLD, ROOM, LEFT, BODY, BODY_LOST):
                 # The call that it was for is over.
                 rest.receive(length)
@@ -526,6 +663,7 @@ class Instance:
             linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             settings, _, adapter = text.partition("\n")
             if adapter == ADAPTER:  # noqa: F821
+                self.is_adapted = True
                 exec(settings, module.__dict__)
                 exec(ADAPTER_CODE, module.__dict__)
             else:
@@ -544,16 +682,18 @@ class Instance:
         sizes = struct.unpack(f"<{count}I", rest.receive(4 * count))
         arguments = [rest.receive(size) for size in sizes]
         self.log_left, self.turn = self.log_max, turn
-        self.callees.begin(turn)
+        self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
             result = self.apply(*arguments)
         except BaseException as error:
             self.callees.end()
             self.flush()
+            self.tell_waited()
             self.raised(error)
         else:
             self.callees.end()
             self.flush()
+            self.tell_waited()
             self.answer(result)
         # What threads print between two calls is of no call.
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE

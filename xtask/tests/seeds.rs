@@ -8,13 +8,18 @@ use std::path::{Path, PathBuf};
 
 #[path = "../../fuzz/src/evaluator_steps.rs"]
 mod evaluator_steps;
+#[path = "../../fuzz/src/line_reports.rs"]
+mod line_reports;
 #[path = "../../fuzz/src/object_decode.rs"]
 mod object_decode;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 2] =
-    [("object_decode", object_decode::run), ("evaluator_steps", evaluator_steps::run)];
+const TARGETS: [Target; 3] = [
+    ("object_decode", object_decode::run),
+    ("evaluator_steps", evaluator_steps::run),
+    ("line_reports", line_reports::run),
+];
 /// Variants of one seed.
 const VARIANTS: u64 = 400;
 const LEN_MAX: usize = 4096;
@@ -104,6 +109,11 @@ fn seeds_of_object_decode() {
 #[test]
 fn seeds_of_evaluator_steps() {
     replay("evaluator_steps");
+}
+
+#[test]
+fn seeds_of_line_reports() {
+    replay("line_reports");
 }
 
 #[test]

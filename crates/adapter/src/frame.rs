@@ -4,7 +4,7 @@
 //! (`sandbox/src/process/channel.rs`).
 
 /// Of the wire; the templates say the same number.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Instance to node, the first frame.
 pub const HELLO: u8 = 1;
 /// Node to instance: the function.
@@ -39,6 +39,20 @@ pub const BODY: u8 = 15;
 pub const BODY_LOST: u8 = 16;
 /// Instance to node: how many more bytes of the body may come.
 pub const WANTS: u8 = 17;
+/// Node to instance: serve what comes over a line, until that is closed.
+pub const SERVE: u8 = 18;
+/// Node to instance: a line to a function.
+pub const LINE: u8 = 19;
+/// Instance to node: requests that were served over a line.
+pub const SERVED: u8 = 20;
+/// Instance to node: what the request was told that is being served over a line.
+pub const SERVING: u8 = 21;
+/// Instance to node: how long a call has waited for answers on lines.
+pub const WAITED: u8 = 22;
+/// Instance to node: a call of another function that was begun on a line, and has no answer there.
+pub const ASK_AGAIN: u8 = 23;
+/// Instance to node: nobody waits any more for what is under way on a line.
+pub const DROPPED: u8 = 24;
 
 /// Names a call on its instance.
 pub type Turn = u32;
@@ -49,6 +63,12 @@ pub const OUTSIDE: Turn = 0;
 pub type AskId = u32;
 /// Nested calls of one instance that have no answer yet.
 pub const ASKS_MAX: usize = 64;
+/// Lines of one instance to functions.
+pub const LINES_MAX: usize = 16;
+/// Bytes of what a request on a line was told.
+pub const LINE_HEAD_MAX: usize = 8 << 10;
+/// Requests of one report.
+pub const REPORTS_MAX: usize = 32;
 /// Bytes of the name that is called.
 pub const ASK_NAME_MAX: usize = 128;
 /// Bytes of what the body of a nested call is said to be.

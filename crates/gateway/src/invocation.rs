@@ -4,6 +4,7 @@
 //! (`docs/spec/functions.md`, sections 5 and 6).
 
 mod answer;
+mod lines;
 mod passing;
 mod recording;
 mod streamed;
@@ -22,6 +23,8 @@ use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
 use serde::Serialize;
 
 pub(crate) use answer::Answer;
+pub(crate) use lines::Sealer;
+pub use lines::{LineCall, LineEnd, LineOffer};
 use passing::Passing;
 use recording::{Place, Recording, Running, SERVER_TIMING};
 pub(crate) use trace::{Context, Span, TRACEPARENT};
@@ -127,6 +130,9 @@ struct CallLine<'a> {
     caller: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<u32>,
+    /// With this its calls may take lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seal: Option<String>,
     /// `stream`: it comes while the function runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<&'static str>,
@@ -212,7 +218,9 @@ impl Invocation<'_> {
             recording.holds(holding);
         }
         let time = self.time();
-        let head = if has_head { self.head(traceparent, time, arriving.is_some()) } else { Vec::new() };
+        let may_call = has_head && self.tenancy.is_none();
+        let seal = if may_call { shared.sealer.text(&self.id.0, &traceparent) } else { None };
+        let head = if has_head { self.head(traceparent, time, arriving.is_some(), seal) } else { Vec::new() };
         let latest = self.latest();
         let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams };
         let given = answer(shared, &self.served, asked, &mut recording).await;
@@ -250,7 +258,7 @@ impl Invocation<'_> {
         Place { span: Span::of(traceparent), parent, is_nested, context, source: self.source }
     }
 
-    fn head(&self, traceparent: String, time: Duration, is_arriving: bool) -> Vec<u8> {
+    fn head(&self, traceparent: String, time: Duration, is_arriving: bool, seal: Option<String>) -> Vec<u8> {
         let served = &self.served;
         let told = self.headers.iter();
         let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);
@@ -265,6 +273,7 @@ impl Invocation<'_> {
             source: self.source,
             caller: self.nesting.as_ref().map(|nesting| nesting.caller.as_str()),
             depth: self.nesting.as_ref().map(|nesting| nesting.depth),
+            seal,
             body: is_arriving.then_some("stream"),
             content_type: self.headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes())),
         };
@@ -288,6 +297,11 @@ impl Invocation<'_> {
 #[expect(clippy::disallowed_methods, reason = "people and functions are told the time of day")]
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Microseconds since 1970.
+fn micros_now() -> u64 {
+    u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn millis(time: Duration) -> u64 {

@@ -57,6 +57,7 @@ pub use functions::{
     CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, RouteError,
     Routed, Served, VersionCounts,
 };
+pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};
 pub use nested::{NestedCall, NestedCalls, NestedEnd, NestedRequest};
 pub use options::Options;

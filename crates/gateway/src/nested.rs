@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 use crate::admission::permit;
 use crate::body::held;
 use crate::functions::{Functions, Served};
-use crate::invocation::{Answer, Invocation, Nesting, Span, TRACEPARENT};
+use crate::invocation::{Answer, Invocation, LineEnd, LineOffer, Nesting, Span, TRACEPARENT, since_1970};
 use crate::problem::{PROBLEM_MEDIA_TYPE, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -50,6 +50,11 @@ pub struct NestedRequest {
     pub caller_head: Vec<u8>,
     /// When the caller must have ended.
     pub deadline: Instant,
+    /// The caller serves a request on a line: this is the function, and the head is what its
+    /// own caller says.
+    pub on_line: Option<String>,
+    /// It was begun on a line, and ended so.
+    pub begun: Option<LineEnd>,
 }
 
 /// What came of it.
@@ -61,6 +66,8 @@ pub struct NestedEnd {
     pub content_type: String,
     /// The answer, or the problem that there is instead.
     pub body: Bytes,
+    /// Further calls may take a line.
+    pub line: Option<LineOffer>,
 }
 
 /// Makes calls of functions by functions.
@@ -99,13 +106,13 @@ impl NestedCalls {
 impl NestedEnd {
     fn refused(problem: &Problem, request_id: &str) -> Self {
         let (status, body) = (problem.status().as_u16(), problem.to_json(request_id).into());
-        Self { status, content_type: PROBLEM_MEDIA_TYPE.to_owned(), body }
+        Self { status, content_type: PROBLEM_MEDIA_TYPE.to_owned(), body, line: None }
     }
 
-    fn of(answer: Answer) -> Self {
+    fn of((answer, line): (Answer, Option<LineOffer>)) -> Self {
         let kind = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let content_type = kind.unwrap_or_default().to_owned();
-        Self { status: answer.status.as_u16(), content_type, body: answer.body }
+        Self { status: answer.status.as_u16(), content_type, body: answer.body, line }
     }
 }
 
@@ -116,6 +123,9 @@ struct Caller {
     request_id: String,
     function: String,
     depth: u32,
+    /// In milliseconds since 1970.
+    deadline_ms: u64,
+    seal: String,
     /// From the head's second line.
     #[serde(skip)]
     traceparent: Option<String>,
@@ -147,9 +157,19 @@ impl Caller {
                 headers.find(|(name, _)| *name == TRACEPARENT.as_str()).map(|(_, value)| value);
             Some(caller)
         };
-        read(head).ok_or_else(|| {
-            refused(StatusCode::BAD_REQUEST, "bad-caller", "the caller was not called by this gateway")
-        })
+        read(head).ok_or_else(foreign)
+    }
+
+    /// Whether a function that serves a line can be what it says of itself.
+    fn is_on_line(&self, shared: &Shared, function: &str) -> bool {
+        let traceparent = self.traceparent.as_deref().unwrap_or_default();
+        let seal = shared.sealer.text(&self.request_id, traceparent);
+        self.function == function && seal.is_some_and(|seal| seal == self.seal)
+    }
+
+    /// The time that it has, by its own word.
+    fn left(&self) -> Duration {
+        Duration::from_millis(self.deadline_ms).saturating_sub(since_1970())
     }
 
     fn id(&self) -> RequestId {
@@ -183,7 +203,10 @@ async fn invoke(
     caller: &Caller,
     id: &RequestId,
     request: NestedRequest,
-) -> Result<Answer, Problem> {
+) -> Result<(Answer, Option<LineOffer>), Problem> {
+    if request.on_line.as_ref().is_some_and(|function| !caller.is_on_line(shared, function)) {
+        return Err(foreign());
+    }
     let functions = shared.backend.functions().ok_or_else(no_functions)?;
     let headers = headers(caller, &request.content_type)?;
     let served = callee(shared, functions, &request.function, &headers)?;
@@ -193,14 +216,22 @@ async fn invoke(
         let problem = refused(StatusCode::LOOP_DETECTED, "calls-too-deep", &why);
         return Err(problem.suggest("does the function call itself, by way of others, without an end?"));
     }
-    if shared.calls.could_wait_for_itself(&caller.function, &served.name) && !functions.has_place(&served) {
+    let begun = request.begun.filter(|end| !(served.is_idempotent && end.is_trap()));
+    let is_cyclic = shared.calls.could_wait_for_itself(&caller.function, &served.name);
+    if begun.is_none() && is_cyclic && !functions.has_place(&served) {
         return Err(waits_for_itself(caller, &served));
     }
-    if request.deadline <= Instant::now() + Duration::from_millis(1) {
+    let told = request.on_line.as_ref().and_then(|_| Instant::now().checked_add(caller.left()));
+    let deadline = told.map_or(request.deadline, |told| request.deadline.min(told));
+    if begun.is_none() && deadline <= Instant::now() + Duration::from_millis(1) {
         return Err(refused(StatusCode::GATEWAY_TIMEOUT, "caller-too-late", "the caller's time is over"));
     }
-    let (permit, body) = (permit(shared)?, held(shared, request.body)?);
-    let nesting = Nesting { caller: caller.function.clone(), depth, deadline: request.deadline };
+    let nesting = Nesting { caller: caller.function.clone(), depth, deadline };
+    // Who is on a line has no tenant, or there would be no seal.
+    let span = caller.span().filter(|_| request.on_line.is_none());
+    let tenancy = span.and_then(|span| shared.tenants.of_caller(span));
+    let has_line = !is_cyclic && tenancy.is_none() && !request.function.contains(':');
+    let line = if has_line { LineOffer::of(shared, &served, &caller.function) } else { None };
     let invocation = Invocation {
         served,
         id,
@@ -211,9 +242,14 @@ async fn invoke(
         routed: None,
         source: "call",
         nesting: Some(nesting),
-        tenancy: caller.span().and_then(|span| shared.tenants.of_caller(span)),
+        tenancy,
     };
-    invocation.run(shared, permit, body).await.answer
+    if let Some(end) = begun {
+        let answer = invocation.conclude(shared, request.body.len(), end).await.answer;
+        return answer.map(|answer| (answer, line));
+    }
+    let (permit, body) = (permit(shared)?, held(shared, request.body)?);
+    Ok((invocation.run(shared, permit, body).await.answer?, line))
 }
 
 /// What the function that is called hears besides the body.
@@ -250,6 +286,10 @@ fn callee(
             None => problem,
         }
     })
+}
+
+fn foreign() -> Problem {
+    refused(StatusCode::BAD_REQUEST, "bad-caller", "the caller was not called by this gateway")
 }
 
 fn waits_for_itself(caller: &Caller, served: &Served) -> Problem {

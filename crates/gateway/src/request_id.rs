@@ -35,7 +35,8 @@ impl RequestId {
         if is_sane(text) { Self(text.into()) } else { Self::new() }
     }
 
-    fn new() -> Self {
+    /// A new one.
+    pub(crate) fn new() -> Self {
         let mut text = [0; Hyphenated::LENGTH];
         Self(Arc::from(&*unique::uuid().hyphenated().encode_lower(&mut text)))
     }

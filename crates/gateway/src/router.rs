@@ -24,6 +24,7 @@ use crate::connections::Connections;
 use crate::deferred::{Dispatcher, Wake};
 use crate::door::Door;
 use crate::front::{Checks, Front};
+use crate::invocation::Sealer;
 use crate::journal::Journal;
 use crate::keys::Access;
 use crate::metrics::Metrics;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Wake,
     /// Which functions have called which.
     pub(crate) calls: CallGraph,
+    /// What is told of requests whose calls may take lines.
+    pub(crate) sealer: Sealer,
     /// How many keys are checked at a time.
     pub(crate) guard: keys::Guard,
     /// Whose requests are counted together.
@@ -204,6 +207,7 @@ impl Gateway {
             lots: AtomicU64::new(0),
             wake: Wake::default(),
             calls: CallGraph::default(),
+            sealer: Sealer::new(),
             guard: keys::Guard::default(),
             tenants,
             tracer,

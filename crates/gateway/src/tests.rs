@@ -15,6 +15,7 @@ mod functions;
 mod keys;
 mod labels;
 mod limits;
+mod lines;
 mod nested;
 mod objects;
 mod operations;

@@ -49,6 +49,21 @@ pub fn send_message(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> 
     }
 }
 
+/// Sends as many of these bytes as the other end of a stream has room for, with
+/// copies of the descriptors at the first of them.
+///
+/// # Errors
+/// `WouldBlock` if there is no room now, `BrokenPipe` if the other end is closed.
+pub fn send_part(stream: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOBIG.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(rustix::net::sendmsg(&stream, &[IoSlice::new(bytes)], &mut control, flags)?)
+}
+
 /// How long [`send_message`] may wait on this socket for a peer that reads
 /// nothing; it fails with `WouldBlock` then.
 ///

@@ -234,6 +234,7 @@ fn run_codelet() -> Result<(), String> {
         deadline: None,
         callees: None,
         audience: None,
+        line: None,
     });
     outcome.result.map(|_| ()).map_err(|fault| format!("{}: {}", fault.code, fault.detail))
 }

@@ -137,6 +137,7 @@ impl Executor {
                     deadline: None,
                     callees: None,
                     audience: None,
+                    line: None,
                 }),
                 _ => {
                     let detail = format!("{handle} was lost before its application began anew; ask again");
@@ -308,6 +309,7 @@ impl Host for Executor {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         });
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);

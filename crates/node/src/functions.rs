@@ -185,6 +185,7 @@ impl Deployments {
     /// Tells which procedures are expected to run, and which no more; of one
     /// function, or of all.
     fn expect_again(&self, only: Option<&str>) {
+        self.processes.recall_lines(only);
         let serving = self.serving.read();
         let reached = serving.functions.values().flat_map(Function::reached);
         let reached: HashSet<Handle> = reached.map(|version| version.served.procedure).collect();

@@ -6,6 +6,7 @@
 //! the thread that reads the instance's answer. One fleet has the instances of
 //! all runtimes; it is begun when it is first needed.
 
+mod lines;
 mod nested;
 mod reports;
 mod runtimes;
@@ -27,6 +28,7 @@ use crate::Scheduler;
 use crate::feeds::{Feeds, Intake};
 use crate::reactor::Traffic;
 use crate::visitors::{Visiting, Visitors};
+use lines::Lines;
 use nested::Nested;
 use reports::Reports;
 use runtimes::Runtimes;
@@ -72,6 +74,7 @@ pub(crate) struct Processes {
     under_way: Mutex<UnderWay>,
     visiting: Visiting,
     nested: Nested,
+    lines: Lines,
     feeds: Arc<Feeds>,
 }
 
@@ -187,6 +190,7 @@ impl Processes {
             under_way: Mutex::default(),
             visiting: Visiting::default(),
             nested: Nested::default(),
+            lines: Lines::default(),
             feeds: Arc::default(),
         })
     }
@@ -233,6 +237,7 @@ impl Processes {
             by_procedure.remove(&oldest);
         }
         drop(expectations);
+        self.lines.recall(procedure);
         if let Some(fleet) = self.known_fleet() {
             fleet.retire(procedure);
         }
@@ -240,6 +245,7 @@ impl Processes {
 
     /// What a procedure's instances were made with has changed.
     pub(crate) fn renew(&self, procedure: Handle) {
+        self.lines.recall(procedure);
         if let Some(fleet) = self.known_fleet() {
             fleet.renew(procedure);
         }
@@ -383,7 +389,7 @@ impl Processes {
             Ok(prepared) => prepared,
             Err(fault) => return self.leave(&application, Err(fault)),
         };
-        let (processes, job) = (Arc::clone(self), application.job);
+        let (processes, job, procedure) = (Arc::clone(self), application.job, application.procedure);
         let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
             let result = match ended {
                 Ok((outcome, start)) => {
@@ -395,6 +401,9 @@ impl Processes {
             processes.leave(&application, result);
         });
         let ticket = fleet.begin(&function, call, deadline, told);
+        if self.lines.are_any() && fleet.waits(ticket) {
+            self.make_way(procedure);
+        }
         let mut under_way = self.under_way.lock();
         // It may have ended, or been stopped, by now.
         let Some(taken) = under_way.by_job.get_mut(&job) else { return };
@@ -472,6 +481,7 @@ impl Processes {
             deadline: Some(deadline),
             callees: caller.clone().map(|caller| caller as _),
             audience: caller.map(|caller| caller as _),
+            line: None,
         };
         Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
     }
@@ -504,6 +514,7 @@ impl Processes {
     pub(crate) fn load(&self, procedure: Handle, limits: Limits, expected: &Expected) -> Result<(), Fault> {
         let function = Function::new(Spec { procedure, limits }, expected.concurrency);
         let function = Function { idle_max: expected.idle, ..function };
+        self.lines.recall_named(None);
         self.fleet()?.load(&function, Instant::now() + LOAD_MAX).map_err(|error| match error {
             keep_alive::Error::Late => {
                 let why =
@@ -544,6 +555,7 @@ impl Processes {
     /// Takes no more applications, ends those that wait, and all instances.
     pub(crate) fn close(&self) {
         self.under_way.lock().is_over = true;
+        self.lines.close();
         let fleet = std::mem::replace(&mut *self.fleet.lock(), Begun::Over);
         if let Begun::Yes(fleet) = fleet
             && !fleet.drain(DRAIN_PATIENCE)

@@ -59,6 +59,7 @@ fn calls(store: &Store, module: &[u8], fuel: u64) -> Vec<Call> {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         }
     };
     (0..BATCH as u64).map(call).collect()

@@ -14,6 +14,7 @@
 pub mod contract;
 mod fed;
 pub mod keep_alive;
+mod line;
 mod nested;
 pub mod process;
 mod sandbox;
@@ -22,6 +23,7 @@ mod streamed;
 pub mod wasm;
 
 pub use fed::{Feed, Intake};
+pub use line::{Line, LineAsk, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold};
 pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
 pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,

@@ -4,6 +4,8 @@
 //! The sandbox knows neither functions' names nor who may call whom: it hands
 //! on what the application asks for, and back what came of it.
 
+use crate::line::{LineAsk, LineOffer};
+
 /// A call of another function, as the application asks for it. Nothing of it
 /// is checked but its lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct NestedCall {
     pub content_type: String,
     /// What the function gets.
     pub body: Vec<u8>,
+    /// What it has to do with lines.
+    pub line: LineAsk,
 }
 
 /// What came of a nested call. It has the status of an answer by HTTP: below
@@ -28,8 +32,8 @@ pub struct NestedAnswer<'a> {
     pub body: &'a [u8],
 }
 
-/// Hears what came of a nested call.
-pub type Answered = Box<dyn for<'a> FnOnce(NestedAnswer<'a>) + Send>;
+/// Hears what came of a nested call, and whether there may be a line to the function.
+pub type Answered = Box<dyn for<'a> FnOnce(NestedAnswer<'a>, Option<Box<dyn LineOffer>>) + Send>;
 
 /// Whoever makes the nested calls of one application.
 pub trait Callees: Send + Sync {

@@ -15,6 +15,7 @@ use std::time::Instant;
 use objects::{FailureCode, Handle, Limits};
 use store::Object;
 
+use crate::line::Line;
 use crate::nested::Callees;
 use crate::spent::Spent;
 use crate::streamed::Audience;
@@ -101,6 +102,8 @@ pub struct Call {
     /// Who may want to hear the result before it is whole. `None`: nobody. A
     /// codelet's comes at once.
     pub audience: Option<Arc<dyn Audience>>,
+    /// It is no call, but an instance is to serve this line until that is over.
+    pub line: Option<Arc<Line>>,
 }
 
 /// How far an invocation got.

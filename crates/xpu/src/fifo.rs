@@ -106,10 +106,7 @@ pub fn create_reader(capacity: usize) -> Result<(Reader, OwnedFd), Error> {
 
 impl End {
     fn create(capacity: usize) -> Result<(Self, OwnedFd), Error> {
-        if !is_capacity(capacity) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "its capacity is out of bounds").into());
-        }
-        let (memory, fd) = SharedMemory::create("sinew-fifo", RING_AT + capacity)?;
+        let (memory, fd) = memory(capacity)?;
         Ok((Self::new(memory), fd))
     }
 
@@ -144,11 +141,7 @@ impl End {
 
     /// Nothing more comes from this side.
     fn close(&self) {
-        self.memory.word32(CLOSED_AT).store(1, Ordering::Release);
-        for at in [READER_SLEEPS_AT, WRITER_SLEEPS_AT] {
-            self.memory.word32(at).store(0, Ordering::SeqCst);
-            linux::wake_one(self.memory.word32(at));
-        }
+        close(&self.memory);
     }
 
     /// Wakes the other side if it sleeps. What it sleeps for was told before.
@@ -200,6 +193,34 @@ impl End {
         self.memory.write(RING_AT + at, before);
         self.memory.write(RING_AT, after);
     }
+}
+
+/// The memory of a fifo that nobody has opened yet.
+pub(crate) fn memory(capacity: usize) -> Result<(SharedMemory, OwnedFd), Error> {
+    if !is_capacity(capacity) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "its capacity is out of bounds").into());
+    }
+    Ok(SharedMemory::create("sinew-fifo", RING_AT + capacity)?)
+}
+
+/// Closes a fifo for both of its sides.
+pub(crate) fn close(memory: &SharedMemory) {
+    memory.word32(CLOSED_AT).store(1, Ordering::Release);
+    for at in [READER_SLEEPS_AT, WRITER_SLEEPS_AT] {
+        memory.word32(at).store(0, Ordering::SeqCst);
+        linux::wake_one(memory.word32(at));
+    }
+}
+
+/// Bytes that were ever written, by the word of who writes.
+pub(crate) fn written(memory: &SharedMemory) -> u64 {
+    memory.word64(TAIL_AT).load(Ordering::Acquire)
+}
+
+/// Whether something was written that was not read, by the word of both sides.
+pub(crate) fn has_more(memory: &SharedMemory) -> bool {
+    let position = |at| memory.word64(at).load(Ordering::Acquire);
+    position(TAIL_AT) != position(HEAD_AT)
 }
 
 fn is_capacity(bytes: usize) -> bool {

@@ -2,9 +2,10 @@
 //! Communication between processes and processing units.
 //!
 //! [`fifo`] carries messages between two processes of one machine through
-//! memory that they share.
+//! memory that they share, and [`line`] requests and their answers.
 //!
 //! Invariant: nothing that the other side does can make this one read or write
 //! out of bounds, panic, or wait beyond its deadline.
 
 pub mod fifo;
+pub mod line;

@@ -29,7 +29,7 @@ const MEMORY: &str = "256MiB";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     sinew run hello.wasm\n  \
-    sinew run greet.wasm --env LANG=de -- Ada\n  \
+    sinew run micropython.wasm -- -c 'print(6 * 7)'\n  \
     sinew run jq.wasm --stdin data.json -- .items\n  \
     sinew run convert.wasm --dir photos=/in:ro --dir out=/out --write-back -- /in/a.png /out/a.jpg\n\
     The program is a WebAssembly module for WASI preview 1, which sees its arguments, --env, --dir, --stdin,\n\

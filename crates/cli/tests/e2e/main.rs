@@ -9,6 +9,7 @@ mod commands;
 mod dashboard;
 mod debugging;
 mod dev;
+mod direct;
 mod draining;
 mod egress;
 mod executables;

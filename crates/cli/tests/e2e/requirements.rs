@@ -11,7 +11,7 @@ use super::functions::is_root;
 use super::{Node, home};
 
 /// Whether packages can be fetched: their own clients are asked.
-fn reaches(program: &str, arguments: &[&str]) -> bool {
+pub(super) fn reaches(program: &str, arguments: &[&str]) -> bool {
     let reached = Command::new(program).args(arguments).output().is_ok_and(|asked| asked.status.success());
     if !reached {
         eprintln!("skipped: {program} reaches no registry");

@@ -139,6 +139,11 @@ impl Recording {
         self.body_problem.take()
     }
 
+    /// It ran elsewhere.
+    pub(super) fn told(&mut self, report: CallReport) {
+        self.report = Some(report);
+    }
+
     /// It has ended.
     pub(super) fn ended(&mut self, end: &Evaluated) {
         self.evaluated = Some(*end);
@@ -227,13 +232,7 @@ impl Recording {
     }
 
     fn keep(&self, record: Record) {
-        let now = self.shared.started.elapsed();
-        self.served.ended(now, &record, self.cpu_between);
-        tell(&record);
-        if let (Some(tracer), Some(context)) = (&self.shared.tracer, self.place.context) {
-            tracer.ended(context, self.place.source, &record);
-        }
-        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
+        keep(&self.shared, &self.served, &self.place, record, self.cpu_between);
     }
 
     fn left(&mut self) {
@@ -241,6 +240,16 @@ impl Recording {
         let record = self.record(CLIENT_CLOSED, Some(format!("{who} before the answer")));
         self.keep(record);
     }
+}
+
+/// Counts and keeps what became of a request.
+pub(super) fn keep(shared: &Shared, served: &Served, place: &Place, record: Record, cpu_between: Duration) {
+    served.ended(shared.started.elapsed(), &record, cpu_between);
+    tell(&record);
+    if let (Some(tracer), Some(context)) = (&shared.tracer, place.context) {
+        tracer.ended(context, place.source, &record);
+    }
+    shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
 }
 
 /// The line of those who follow the node's own log.
@@ -268,7 +277,7 @@ fn tell(record: &Record) {
 }
 
 /// What was printed, as a text: what is no UTF-8 is replaced.
-fn text_of(log: Vec<u8>) -> String {
+pub(super) fn text_of(log: Vec<u8>) -> String {
     String::from_utf8(log).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 

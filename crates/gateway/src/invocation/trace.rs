@@ -40,6 +40,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// That of a call that was told afterwards. `None`: it is not to be told on.
+    pub(super) fn told(trace: [u8; 16], span: u64, parent: u64, flags: u8) -> Option<Self> {
+        let trace = u128::from_be_bytes(trace);
+        (flags & SAMPLED != 0).then_some(Self { trace, span, parent: Some(parent), is_nested: true })
+    }
+
     #[cfg(test)]
     pub(crate) fn new(trace: u128, span: u64, parent: Option<u64>, is_nested: bool) -> Self {
         Self { trace, span, parent, is_nested }
@@ -82,6 +88,11 @@ impl Context {
 pub(crate) struct Span(u64);
 
 impl Span {
+    /// The span of a number.
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// The span that a `traceparent` ends with.
     pub(crate) fn of(traceparent: &str) -> Option<Self> {
         parts(traceparent)?;
@@ -99,6 +110,12 @@ impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
+}
+
+/// Trace and flags of a header that is one, as numbers.
+pub(super) fn of(text: &str) -> Option<(u128, u8)> {
+    let (trace, flags) = parts(text)?;
+    Some((u128::from_str_radix(trace, 16).ok()?, u8::from_str_radix(flags, 16).ok()?))
 }
 
 /// Trace and flags of a header that is one.

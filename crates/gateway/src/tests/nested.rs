@@ -13,15 +13,15 @@ use super::fake::{Fake, Script};
 use super::{Arc, House, Options};
 use crate::{Access, Door, Gateway, NestedCall, NestedCalls, NestedEnd, NestedRequest};
 
-const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+pub(super) const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-struct Calls {
-    fake: Arc<Fake>,
+pub(super) struct Calls {
+    pub(super) fake: Arc<Fake>,
     gateway: Gateway,
     calls: NestedCalls,
 }
 
-fn calls() -> Calls {
+pub(super) fn calls() -> Calls {
     let fake = Arc::new(Fake::new());
     let gateway = Gateway::new(fake.clone(), Options::default());
     let calls = gateway.nested_calls();
@@ -30,18 +30,20 @@ fn calls() -> Calls {
     Calls { fake, gateway, calls }
 }
 
-fn head(depth: u32) -> String {
+pub(super) fn head(depth: u32) -> String {
     let call = json!({"request_id": "r-1", "function": "caller", "depth": depth});
     format!("{call}\n{}", json!({"headers": [["traceparent", PARENT]]}))
 }
 
-fn request(function: &str, head: &str) -> NestedRequest {
+pub(super) fn request(function: &str, head: &str) -> NestedRequest {
     NestedRequest {
         function: function.to_owned(),
         content_type: "application/json".to_owned(),
         body: b"[1]".to_vec(),
         caller_head: head.as_bytes().to_vec(),
         deadline: Instant::now() + Duration::from_secs(5),
+        on_line: None,
+        begun: None,
     }
 }
 
@@ -51,13 +53,13 @@ impl Calls {
         (self.calls.begin(request, |end| drop(sender.send(end))), receiver)
     }
 
-    async fn made(&self, request: NestedRequest) -> NestedEnd {
+    pub(super) async fn made(&self, request: NestedRequest) -> NestedEnd {
         let (_call, end) = self.begin(request);
         end.await.unwrap()
     }
 
     /// The kind of the problem, and the problem.
-    async fn refused(&self, request: NestedRequest, status: u16) -> (String, Value) {
+    pub(super) async fn refused(&self, request: NestedRequest, status: u16) -> (String, Value) {
         let end = self.made(request).await;
         let problem: Value = serde_json::from_slice(&end.body).unwrap();
         assert_eq!(
@@ -69,7 +71,7 @@ impl Calls {
         (kind, problem)
     }
 
-    async fn records(&self) -> Vec<Value> {
+    pub(super) async fn records(&self) -> Vec<Value> {
         let router = self.gateway.router(Door::Private, Access::Owner);
         let house = House { fake: self.fake.clone(), router };
         house.get("/v1/logs").await.json()["records"].as_array().unwrap().clone()

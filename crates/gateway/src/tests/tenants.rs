@@ -174,6 +174,8 @@ async fn nested(tenanted: &Tenanted) -> NestedEnd {
         body: Vec::new(),
         caller_head,
         deadline: Instant::now() + Duration::from_secs(5),
+        on_line: None,
+        begun: None,
     };
     let _call = tenanted.gateway.nested_calls().begin(request, |end| drop(sender.send(end)));
     receiver.await.unwrap()

@@ -3,14 +3,16 @@
 //! gateway, which makes a request of it as of any other.
 
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gateway::{NestedCalls, NestedEnd, NestedRequest};
 use objects::{Handle, TreeView};
-use sandbox::{Answered, Audience, Callees, Listener, NestedAnswer, NestedCall, Source};
+use parking_lot::Mutex;
+use sandbox::{Answered, Audience, Callees, Line, LineOffer, Listener, NestedAnswer, NestedCall, Source};
 use store::Store;
 
-use super::{Application, Processes};
+use super::lines::Opening;
+use super::{Application, Processes, reports};
 use crate::feeds::Feed;
 use crate::reactor::Traffic;
 
@@ -57,6 +59,20 @@ impl Nested {
     }
 }
 
+impl Nested {
+    /// Who makes the calls of an instance that serves a line.
+    pub(super) fn callees_of_line(
+        &self,
+        processes: &Arc<Processes>,
+        line: &Line,
+        procedure: Handle,
+    ) -> Option<Arc<dyn Callees>> {
+        let (calls, processes) = (self.0.get()?.clone(), Arc::downgrade(processes));
+        let (function, timeout) = (line.terms().function.clone(), line.terms().timeout);
+        Some(Arc::new(OnLine { calls, processes, procedure, function, timeout }))
+    }
+}
+
 impl Caller {
     /// What the caller was told of its own request: here for as long as it runs.
     fn head(&self) -> Vec<u8> {
@@ -96,18 +112,100 @@ impl Audience for Caller {
 
 impl Callees for Caller {
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send> {
-        let processes = self.processes.upgrade();
-        let counted = processes.map(|processes| {
+        let (caller_head, deadline) = (self.head(), self.deadline);
+        let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
+        asks.begin(nested, caller_head, deadline, None, answered)
+    }
+}
+
+/// An instance that serves a line, and may call others meanwhile.
+struct OnLine {
+    calls: NestedCalls,
+    processes: Weak<Processes>,
+    procedure: Handle,
+    function: String,
+    timeout: Duration,
+}
+
+impl Callees for OnLine {
+    fn call(&self, mut nested: NestedCall, answered: Answered) -> Box<dyn Send> {
+        let head = nested.line.head.take().unwrap_or_default();
+        let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
+        let (deadline, function) = (Instant::now() + self.timeout, Some(self.function.clone()));
+        asks.begin(nested, head, deadline, function, answered)
+    }
+}
+
+/// What makes calls for one application, or one line.
+struct Asks<'a> {
+    calls: &'a NestedCalls,
+    processes: &'a Weak<Processes>,
+    procedure: Handle,
+}
+
+impl Asks<'_> {
+    fn begin(
+        self,
+        nested: NestedCall,
+        caller_head: Vec<u8>,
+        deadline: Instant,
+        on_line: Option<String>,
+        answered: Answered,
+    ) -> Box<dyn Send> {
+        let counted = self.processes.upgrade().map(|processes| {
             processes.waits_for_others(self.procedure);
             Asking::begin(Arc::clone(&processes.options.traffic))
         });
-        let NestedCall { function, content_type, body } = nested;
-        let (caller_head, deadline) = (self.head(), self.deadline);
-        let request = NestedRequest { function, content_type, body, caller_head, deadline };
-        let then = |end: NestedEnd| {
-            let NestedEnd { status, content_type, body } = end;
-            answered(NestedAnswer { status, content_type: &content_type, body: &body });
+        let NestedCall { function, content_type, body, line } = nested;
+        let request =
+            NestedRequest { function, content_type, body, caller_head, deadline, on_line, begun: None };
+        let (processes, calls) = (self.processes.clone(), self.calls.clone());
+        let then = move |end: NestedEnd| {
+            let NestedEnd { status, content_type, body, line } = end;
+            let line = line.map(|offer| Box::new(Opening { processes, offer }) as Box<dyn LineOffer>);
+            answered(NestedAnswer { status, content_type: &content_type, body: &body }, line);
         };
-        Box::new((self.calls.begin(request, then), counted))
+        let Some(line) = line.again else {
+            return Box::new((calls.begin(request, then), counted));
+        };
+        let (later, loops) = (Later::default(), tokio::runtime::Handle::try_current());
+        let begun = Arc::clone(&later.0);
+        line.when_over(move |end| {
+            // Whoever tells is not on the event loop, maybe.
+            let _entered = loops.as_ref().map(tokio::runtime::Handle::enter);
+            let begin = || calls.begin(NestedRequest { begun: end.map(told), ..request }, then);
+            let is_wanted = !begun.lock().is_stopped;
+            if is_wanted {
+                let call = begin();
+                let mut begun = begun.lock();
+                begun.call = (!begun.is_stopped).then_some(call);
+            }
+        });
+        Box::new((later, counted))
     }
+}
+
+/// A call that begins later, unless it is not wanted any more.
+#[derive(Default)]
+struct Later(Arc<Mutex<Beginning>>);
+
+#[derive(Default)]
+struct Beginning {
+    is_stopped: bool,
+    call: Option<gateway::NestedCall>,
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        let mut beginning = self.0.lock();
+        beginning.is_stopped = true;
+        drop(beginning.call.take());
+    }
+}
+
+/// The end of a line, in words of the gateway.
+fn told(end: sandbox::LineEnd) -> gateway::LineEnd {
+    let sandbox::LineEnd { result, log, spent } = end;
+    let spent = spent.as_deref().map(reports::told);
+    gateway::LineEnd { result: result.map_err(|fault| (fault.code, fault.detail)), log, spent }
 }

@@ -8,11 +8,20 @@
 //! ([`Traffic::is_one_chain`]), and events follow each other quickly, the loop
 //! stays awake for [`PATIENCE_NS`] after each.
 //!
+//! The same goes for calls on lines, of which it only sees that there are some. It is on no
+//! such call's way; but on the processor on which it stays awake no instance is woken
+//! then, which takes five times as long as to switch to it on that of who wakes it
+//! (decision 0051).
+//!
 //! It is to cost nobody anything: other requests find the loop as it is
 //! without, and where somebody else wants the processor it is left to them for
 //! [`RESPITE_NS`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use sandbox::Line;
 
 /// It looks for so long after an event.
 const PATIENCE_NS: u64 = 200_000;
@@ -25,6 +34,8 @@ const QUICK_NS: u64 = 2 * PATIENCE_NS;
 const TAKEN_NS: u64 = 300_000;
 /// How long it does not look then.
 const RESPITE_NS: u64 = 10_000_000;
+/// Where there are more lines than this they are not looked at.
+const LINES_MAX: usize = 16;
 
 /// What is under way.
 #[derive(Debug, Default)]
@@ -33,6 +44,9 @@ pub(crate) struct Traffic {
     applications: AtomicUsize,
     /// Calls of functions by functions; most are among the applications.
     nested: AtomicUsize,
+    /// How many lines there are, and which.
+    lines_count: AtomicUsize,
+    lines: Mutex<Vec<Arc<Line>>>,
 }
 
 impl Traffic {
@@ -52,11 +66,35 @@ impl Traffic {
         self.nested.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// There is a line more.
+    pub(crate) fn opens(&self, line: Arc<Line>) {
+        let mut lines = self.lines.lock();
+        lines.push(line);
+        self.lines_count.store(lines.len(), Ordering::Relaxed);
+    }
+
+    /// A line is over.
+    pub(crate) fn is_over(&self, id: u32) {
+        let mut lines = self.lines.lock();
+        lines.retain(|line| line.id() != id);
+        self.lines_count.store(lines.len(), Ordering::Relaxed);
+    }
+
+    /// Changes with each call on a line.
+    fn pulse(&self) -> u64 {
+        if !(1..=LINES_MAX).contains(&self.lines_count.load(Ordering::Relaxed)) {
+            return 0;
+        }
+        self.lines.lock().iter().fold(0, |sum, line| sum.wrapping_add(line.asked()))
+    }
+
     /// Whether all that is under way are calls that one request has led to, and
     /// there are any.
     pub(super) fn is_one_chain(&self) -> bool {
         let nested = self.nested.load(Ordering::Relaxed);
-        nested > 0 && self.applications.load(Ordering::Relaxed) <= nested + 1
+        let (applications, lines) =
+            (self.applications.load(Ordering::Relaxed), self.lines_count.load(Ordering::Relaxed));
+        nested + lines > 0 && applications > 0 && applications <= nested + 1
     }
 }
 
@@ -79,6 +117,8 @@ pub(super) struct Vigil {
     is_awake: bool,
     /// When an instance last said something.
     event_ns: u64,
+    /// What lines had been asked then.
+    pulse: u64,
     looked: Moment,
     not_before_ns: u64,
 }
@@ -86,8 +126,9 @@ pub(super) struct Vigil {
 impl Vigil {
     /// An instance has said something. Whether the loop is to begin to look.
     pub(super) fn event(&mut self, now: Moment, traffic: &Traffic) -> bool {
-        let is_quick = now.ns - self.event_ns < QUICK_NS;
-        self.event_ns = now.ns;
+        let pulse = traffic.pulse();
+        let is_quick = now.ns - self.event_ns < QUICK_NS || pulse != self.pulse;
+        (self.event_ns, self.pulse) = (now.ns, pulse);
         if self.is_awake || !is_quick || now.ns < self.not_before_ns || !traffic.is_one_chain() {
             return false;
         }
@@ -104,6 +145,10 @@ impl Vigil {
             self.not_before_ns = now.ns + RESPITE_NS;
         }
         self.looked = now;
+        let pulse = traffic.pulse();
+        if pulse != self.pulse {
+            (self.event_ns, self.pulse) = (now.ns, pulse);
+        }
         self.is_awake = !is_taken && now.ns - self.event_ns < PATIENCE_NS && traffic.is_one_chain();
         self.is_awake
     }

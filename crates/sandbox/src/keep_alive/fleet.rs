@@ -327,6 +327,19 @@ impl Fleet {
         self.shared.arrive(function, Bringer::Nobody(Some((call, told)), deadline))
     }
 
+    /// Whether a call of this function would begin now, in an instance that has nothing
+    /// to do.
+    pub fn has_idle(&self, function: &Function) -> bool {
+        let state = self.shared.state.lock();
+        state.ids.get(&function.spec).is_some_and(|id| state.policy.has_idle(*id))
+    }
+
+    /// Whether a call that was begun waits for an instance.
+    pub fn waits(&self, ticket: Ticket) -> bool {
+        let state = self.shared.state.lock();
+        state.turns.get(&ticket).is_some_and(|turn| matches!(turn.said, Said::Nothing))
+    }
+
     /// Ends a call that was begun, whether it waits or runs. One that runs with
     /// others in its instance runs on, for their sake.
     pub fn cancel(&self, ticket: Ticket) {
@@ -671,6 +684,7 @@ impl State {
         let (Some(turn), Some(&live)) = (self.turns.get_mut(&ticket), self.live.get(&instance)) else {
             return;
         };
+        let is_line = matches!(&turn.bringer, Bringer::Nobody(Some((call, _)), _) if call.line.is_some());
         let waited = now.saturating_sub(turn.arrived);
         let (kind, start_ns) = match (found, live.origin) {
             (Found::Warm, _) => (StartKind::Warm, 0),
@@ -682,6 +696,9 @@ impl State {
         self.grant(ticket, instance, live, start);
         if let Some(function) = self.policy.function_of(instance) {
             self.sharing.begin(now, function, instance);
+            if is_line {
+                self.sharing.is_alone(instance);
+            }
             self.fill(now, instance);
             // It may be the one that the others had waited for.
             self.line_up(now, function);

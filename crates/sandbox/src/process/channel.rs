@@ -28,7 +28,20 @@
 //! 15 body        →  the next bytes of the call's body; none: that was all
 //! 16 body lost   →  nothing: no more of the body will come, though that was not all
 //! 17 wants       ←  bytes u32 of the body that were taken: as many more may come
+//! 18 serve       →  timeout in ms u64, version u64, length u16 of each of both
+//!                   names, the function's own name and the caller's; with the
+//!                   descriptors to read from and to write to: a call whose
+//!                   requests come over a line
+//! 19 line        →  id u32, name: a line to the function of this name; with
+//!                   the same descriptors
+//! 20 served      ←  reports of requests that came over the call's line
+//! 21 serving     ←  what the request was told that is being served there
+//! 22 waited      ←  µs u64 in which the call waited for answers on lines
+//! 23 ask again   ←  id u32 of a line, and an ask that was begun on it
+//! 24 dropped     ←  id u32 of a line: nobody waits for what is under way on it
 //! ```
+//!
+//! Lines, and what a report is, are described in `docs/spec/lines.md`.
 //!
 //! A *turn* names a call from its beginning to its answer. Turns are given out
 //! by the node, never twice; turn 0 is whatever happens outside of calls. The
@@ -49,17 +62,21 @@
 //! arrives is taken with one system call for many frames, and what cannot be
 //! written at once is kept until the other end has read.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use adapter::frame::{
-    ASK, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, HELLO, LEFT, LOAD,
-    LOADED, LOG, PIECE, PIECE_MAX, RAISED, RESULT, ROOM, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WANTS,
+    ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
+    HELLO, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, PIECE, PIECE_MAX, RAISED, RESULT, ROOM, SERVE,
+    SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 
+use super::report;
+use crate::line::{Line, LineAsk, LineReport, LineTerms};
 use crate::nested::{NestedAnswer, NestedCall};
 
 /// The longest source of a function.
@@ -115,13 +132,21 @@ pub(crate) enum Answer {
 /// What an instance says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    Hello { version: u16 },
+    Hello {
+        version: u16,
+    },
     Loaded,
     Answer(Turn, Answer),
     Piece(Turn, Vec<u8>),
     Wants(Turn, u32),
     Log(Turn, Vec<u8>),
     Ask(Turn, AskId, NestedCall),
+    /// The same, of one that was begun on the line of this number.
+    AskAgain(Turn, u32, AskId, NestedCall),
+    Served(Turn, Vec<LineReport>),
+    Serving(Turn, Vec<u8>),
+    Waited(Turn, Duration),
+    Dropped(u32),
     Unconfined(String),
 }
 
@@ -149,6 +174,8 @@ pub(crate) struct Channel {
     /// What waits until it can be written, from `written` on.
     outgoing: Vec<u8>,
     written: usize,
+    /// Descriptors that go with it: with the byte at this place of it.
+    attached: VecDeque<(usize, Vec<OwnedFd>)>,
     /// What was logged while no call ran, and not taken.
     log: Vec<u8>,
     /// Bytes that may still be taken before others are looked after.
@@ -171,7 +198,8 @@ impl Channel {
     pub(crate) fn new(stream: UnixStream, bounds: Bounds) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (incoming, outgoing, log) = (Incoming::default(), Vec::new(), Vec::new());
-        Ok(Self { stream, bounds, incoming, outgoing, written: 0, log, may_take: TAKEN_AT_ONCE })
+        let attached = VecDeque::new();
+        Ok(Self { stream, bounds, incoming, outgoing, written: 0, attached, log, may_take: TAKEN_AT_ONCE })
     }
 
     /// The descriptor, to be watched.
@@ -265,6 +293,27 @@ impl Channel {
     /// Queues that a body has ended, as it should or not; [`Channel::flush`] sends it.
     pub(crate) fn end_body(&mut self, turn: Turn, is_whole: bool) -> Result<(), Broken> {
         self.queue(if is_whole { BODY } else { BODY_LOST }, turn, &[])
+    }
+
+    /// Queues a call whose requests come over a line; [`Channel::flush`] sends it.
+    pub(crate) fn serve(&mut self, turn: Turn, line: &Line) -> Result<(), Broken> {
+        let fds = line.descriptors(true).map_err(|_| Broken::Closed)?;
+        let LineTerms { caller, function, version, timeout } = line.terms();
+        let mut head = Vec::with_capacity(20 + function.len() + caller.len());
+        head.extend((timeout.as_millis() as u64).to_le_bytes());
+        head.extend(version.to_le_bytes());
+        head.extend((function.len() as u16).to_le_bytes());
+        head.extend((caller.len() as u16).to_le_bytes());
+        head.extend(function.as_bytes());
+        head.extend(caller.as_bytes());
+        self.queue_with(SERVE, turn, &[&head], fds)
+    }
+
+    /// Queues that there is a line to a function; [`Channel::flush`] sends it.
+    pub(crate) fn line(&mut self, line: &Line) -> Result<(), Broken> {
+        let fds = line.descriptors(false).map_err(|_| Broken::Closed)?;
+        let (id, name) = (line.id().to_le_bytes(), line.terms().function.as_bytes());
+        self.queue_with(LINE, OUTSIDE, &[&id, name], fds)
     }
 
     /// What was logged while no call ran.
@@ -362,19 +411,31 @@ impl Channel {
         }
     }
 
+    /// Queues a frame that descriptors go with.
+    fn queue_with(&mut self, kind: u8, turn: Turn, parts: &[&[u8]], fds: Vec<OwnedFd>) -> Result<(), Broken> {
+        self.make_space();
+        self.attached.push_back((self.outgoing.len(), fds));
+        self.queue(kind, turn, parts)
+    }
+
     fn queue(&mut self, kind: u8, turn: Turn, parts: &[&[u8]]) -> Result<(), Broken> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let Ok(len) = u32::try_from(len) else { return Err(Broken::Lie("our own frame is too long")) };
-        // Who reads on and on, but never all, keeps no more than twice what is unread.
-        if self.written > self.outgoing.len() / 2 {
-            self.outgoing.drain(..self.written);
-            self.written = 0;
-        }
+        self.make_space();
         self.outgoing.extend(len.to_le_bytes());
         self.outgoing.push(kind);
         self.outgoing.extend(turn.to_le_bytes());
         parts.iter().for_each(|part| self.outgoing.extend_from_slice(part));
         Ok(())
+    }
+
+    /// Who reads on and on, but never all, keeps no more than twice what is unread.
+    fn make_space(&mut self) {
+        if self.written > self.outgoing.len() / 2 {
+            self.outgoing.drain(..self.written);
+            self.attached.iter_mut().for_each(|(at, _)| *at -= self.written);
+            self.written = 0;
+        }
     }
 
     /// Whether something that is queued could not be written yet.
@@ -391,7 +452,7 @@ impl Channel {
     /// was all of it.
     pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
         while self.written < self.outgoing.len() {
-            match self.stream.write(&self.outgoing[self.written..]) {
+            match self.write() {
                 Ok(written) => self.written += written,
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
@@ -401,12 +462,31 @@ impl Channel {
             }
         }
         self.written = 0;
+        self.attached.clear();
         if self.outgoing.capacity() > BUFFER_LEN {
             self.outgoing = Vec::new();
         } else {
             self.outgoing.clear();
         }
         Ok(true)
+    }
+}
+
+impl Channel {
+    /// Writes what is next: as far as the next descriptors, or with them.
+    fn write(&mut self) -> io::Result<usize> {
+        let waiting = &self.outgoing[self.written..];
+        match self.attached.front() {
+            None => self.stream.write(waiting),
+            Some((at, _)) if *at > self.written => self.stream.write(&waiting[..*at - self.written]),
+            Some((_, fds)) => {
+                let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+                let end = self.attached.get(1).map_or(waiting.len(), |(next, _)| *next - self.written);
+                let sent = linux::send_part(&self.stream, &waiting[..end], &fds)?;
+                self.attached.pop_front();
+                Ok(sent)
+            }
+        }
     }
 }
 
@@ -482,6 +562,11 @@ impl Head {
             BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
             LOG => (1..=LOG_PIECE_MAX).contains(&len),
             ASK => (ASK_HEAD_LEN..=ASK_LEN_MAX).contains(&len),
+            ASK_AGAIN => (ASK_HEAD_LEN + 4..=ASK_LEN_MAX + 4).contains(&len),
+            SERVED => (1..=report::BYTES_MAX).contains(&len),
+            SERVING => (1..=LINE_HEAD_MAX).contains(&len),
+            WAITED => len == 8,
+            DROPPED => len == 4,
             _ => return Err(Broken::Lie("a frame of no known kind")),
         };
         let head = Self { kind, turn: Turn::from_le_bytes(turn), len };
@@ -516,6 +601,22 @@ impl Head {
                 let (id, nested) = asked(&payload).ok_or(Broken::Lie("half an ask"))?;
                 Ok(Frame::Ask(self.turn, id, nested))
             }
+            ASK_AGAIN => {
+                let half = Broken::Lie("half an ask");
+                let Some((line, ask)) = payload.split_first_chunk() else { return Err(half) };
+                let (id, nested) = asked(ask).ok_or(half)?;
+                Ok(Frame::AskAgain(self.turn, u32::from_le_bytes(*line), id, nested))
+            }
+            SERVED => {
+                let reports = report::read(&payload).ok_or(Broken::Lie("half a report"))?;
+                Ok(Frame::Served(self.turn, reports))
+            }
+            SERVING => Ok(Frame::Serving(self.turn, payload)),
+            WAITED => {
+                let us = payload.first_chunk().map_or(0, |us| u64::from_le_bytes(*us));
+                Ok(Frame::Waited(self.turn, Duration::from_micros(us)))
+            }
+            DROPPED => Ok(Frame::Dropped(payload.first_chunk().map_or(0, |id| u32::from_le_bytes(*id)))),
             _ => Err(Broken::Lie("a frame of no known kind")),
         }
     }
@@ -545,7 +646,9 @@ fn asked(payload: &[u8]) -> Option<(AskId, NestedCall)> {
     let (function, rest) = text(rest, ASK_NAME_MAX)?;
     let (content_type, body) = text(rest, ASK_TYPE_MAX)?;
     let is_short = body.len() <= ASK_BODY_MAX;
-    is_short.then(|| (AskId::from_le_bytes(*id), NestedCall { function, content_type, body: body.to_vec() }))
+    let line = LineAsk::default();
+    let nested = || NestedCall { function, content_type, body: body.to_vec(), line };
+    is_short.then(|| (AskId::from_le_bytes(*id), nested()))
 }
 
 #[cfg(test)]

@@ -579,7 +579,8 @@ impl Sandbox for Functions {
             Ok(Err(fault)) => return then(Ok(Outcome::refused(fault))),
             Err(error) => return then(Err(error)),
         };
-        let (store, told, is_asked_once) = (self.store.clone(), seat.clone(), recipe::is_asked_once(&call));
+        let (store, told, is_asked_once) =
+            (self.store.clone(), seat.clone(), call.line.is_some() || recipe::is_asked_once(&call));
         let conclude = move |ended| match ended {
             Ok(CallEnd { has_begun: false, .. }) => {
                 told.leave(false, &[]);
@@ -587,7 +588,8 @@ impl Sandbox for Functions {
             }
             ended => then(Ok(Self::concluded(&store, &told, ended, is_asked_once))),
         };
-        let arguments = match self.arguments(&call) {
+        let arguments = if call.line.is_some() { Ok(Vec::new()) } else { self.arguments(&call) };
+        let arguments = match arguments {
             Ok(arguments) => arguments,
             Err(fault) => return conclude(Err(fault)),
         };

@@ -29,10 +29,12 @@ use super::outbound::{Outbound, Outlet, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
 use super::template::{Ended, NotForked, Nursery, Template, Watch};
+use crate::line::{Line, LineReport};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Spent};
 use fed::Fed;
+use lines::Lines;
 pub(crate) use meter::Counted;
 use meter::Meter;
 pub(crate) use nested::Asked;
@@ -40,6 +42,7 @@ use nested::Pending;
 use streamed::Streamed;
 
 mod fed;
+mod lines;
 mod meter;
 mod nested;
 mod streamed;
@@ -151,11 +154,13 @@ impl CallEnd {
 pub(crate) struct Others {
     pub(crate) callees: Option<Arc<dyn Callees>>,
     pub(crate) audience: Option<Arc<dyn Audience>>,
+    /// It is no call, but a line that is to be served.
+    pub(crate) line: Option<Arc<Line>>,
 }
 
 impl Others {
     pub(crate) fn of(call: &Call) -> Self {
-        Self { callees: call.callees.clone(), audience: call.audience.clone() }
+        Self { callees: call.callees.clone(), audience: call.audience.clone(), line: call.line.clone() }
     }
 }
 
@@ -177,6 +182,8 @@ struct UnderWay {
     streamed: Option<Streamed>,
     /// Where its body comes from, if that comes while it runs.
     fed: Option<Box<Fed>>,
+    /// What the request was told that is served on its line.
+    line_head: Option<Vec<u8>>,
 }
 
 /// What came of looking at an instance.
@@ -186,6 +193,22 @@ pub(crate) struct Acted {
     pub(crate) ended: Vec<(Done, CallEnd)>,
     /// Calls of other functions that are to be begun.
     pub(crate) asked: Vec<Asked>,
+    /// Requests that came over a line and were served, with what the last one printed.
+    pub(crate) served: Vec<Reported>,
+}
+
+/// Requests that were served over a line.
+pub(crate) struct Reported {
+    line: Arc<Line>,
+    calls: Vec<(LineReport, Spent)>,
+    log: Vec<u8>,
+}
+
+impl Reported {
+    /// Has them written down.
+    pub(crate) fn tell(self) {
+        self.line.records().served(self.calls, self.log);
+    }
 }
 
 /// A loaded function that can be called.
@@ -208,6 +231,8 @@ pub(crate) struct Instance {
     prefixes: Vec<String>,
     /// What it sees of the functions' files.
     layers: Vec<Arc<Layer>>,
+    /// To functions that it calls.
+    lines: Lines,
 }
 
 impl Instance {
@@ -282,6 +307,7 @@ impl Instance {
             oom_kills,
             prefixes,
             layers: Vec::new(),
+            lines: Lines::default(),
         };
         let greeted = instance.channel.greet(deadline);
         greeted.map_err(|broken| instance.unconfined(&broken))?;
@@ -369,7 +395,15 @@ impl Instance {
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
         let turn = self.last_turn;
-        if self.channel.call(turn, arguments).is_err() {
+        if let Some(line) = &others.line {
+            let taken = self.serve(turn, line, now);
+            if taken.is_err() {
+                return Err((
+                    CallEnd::fault(Fault::new(FailureCode::Resources, "no descriptors"), true),
+                    done,
+                ));
+            }
+        } else if self.channel.call(turn, arguments).is_err() {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
             return Err((CallEnd::fault(fault, true), done));
         }
@@ -386,6 +420,7 @@ impl Instance {
             pending: Vec::new(),
             streamed: None,
             fed,
+            line_head: None,
         });
         self.comes_to(self.under_way.len() - 1, now);
         Ok(())
@@ -395,7 +430,7 @@ impl Instance {
     fn comes_to(&mut self, place: usize, now: Instant) {
         if place == 0 || !self.is_serial {
             let Self { under_way, meter, life, .. } = self;
-            if let Some(call) = under_way.get_mut(place) {
+            if let Some(call) = under_way.get_mut(place).filter(|call| call.others.line.is_none()) {
                 call.served = Some(meter.begin(now, &*life.place));
             }
         }
@@ -425,6 +460,14 @@ impl Instance {
                 Some(Frame::Wants(turn, bytes)) => self.wanted(turn, bytes)?,
                 Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
                 Some(Frame::Ask(turn, id, nested)) => acted.asked.push(self.asked(turn, id, nested)?),
+                Some(Frame::AskAgain(turn, line, id, nested)) => {
+                    let nested = self.asked_again(line, nested)?;
+                    acted.asked.push(self.asked(turn, id, nested)?);
+                }
+                Some(Frame::Served(turn, reports)) => acted.served.push(self.reported(turn, reports)?),
+                Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,
+                Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
+                Some(Frame::Dropped(line)) => self.dropped(line)?,
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
                 None => return sent.map(drop),
             }
@@ -440,7 +483,10 @@ impl Instance {
         let place = self.under_way.iter().position(|call| call.turn == turn);
         let place = place.ok_or(Broken::Lie("an answer to no call"))?;
         let (call, now) = (self.under_way.remove(place), Instant::now());
-        let spent = self.spent(call.served, now);
+        let spent = match &call.others.line {
+            Some(line) => self.spent_on(&Arc::clone(line), now),
+            None => self.spent(call.served, now),
+        };
         if self.is_serial {
             self.comes_to(0, now);
         }
@@ -476,6 +522,7 @@ impl Instance {
     /// been seen to end.
     pub(crate) fn give_up(&mut self, broken: &Broken) -> Vec<(Done, CallEnd)> {
         self.is_over = true;
+        self.lines.abandon();
         let now = Instant::now();
         let fault = self.broken(broken, "the call");
         let is_shared = self.under_way.len() > 1;
@@ -484,7 +531,10 @@ impl Instance {
             let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
             let has_begun = place == 0 || !self.is_serial;
-            let spent = self.spent(call.served, now);
+            let spent = match &call.others.line {
+                Some(line) => self.spent_on(&Arc::clone(line), now),
+                None => self.spent(call.served, now),
+            };
             (call.done, CallEnd { result: Err(fault), log: call.log, has_begun, spent })
         });
         calls.collect()
@@ -492,7 +542,10 @@ impl Instance {
 
     /// Whether a call in it has used up its time.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
-        self.served().any(|call| call.deadline <= now)
+        let is_late = |call: &UnderWay| {
+            call.deadline <= now || call.others.line.as_ref().is_some_and(|line| line.is_late(now))
+        };
+        self.served().any(is_late)
     }
 
     /// The calls that have begun there: of those that it serves one by one, the

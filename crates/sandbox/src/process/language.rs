@@ -72,6 +72,7 @@ const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
     include_str!("../../../../guests/python/function.py"),
     "'''\n",
+    include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/template.py")
 );
 const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");

@@ -38,6 +38,7 @@ mod pool;
 mod reactor;
 mod realm;
 mod recipe;
+mod report;
 mod rootfs;
 mod runtime;
 mod seat;
@@ -59,6 +60,8 @@ pub use options::{Brought, FunctionsOptions, Interpreter};
 pub use outbound::{Outbound, Outlet};
 pub use pool::Pool;
 pub use reactor::{Next, Reactor, Ready};
+#[doc(hidden)]
+pub use report::is_reports;
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
 pub use secrets::SecretSource;

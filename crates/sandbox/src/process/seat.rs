@@ -14,9 +14,10 @@ use objects::{FailureCode, Handle, Limits};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::{Broken, Turn};
-use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others};
+use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others, Reported};
 use super::reactor::{Next, Reactor, Ready};
 use crate::fed::Intake;
+use crate::line::{Line, LineOffer};
 use crate::nested::NestedAnswer;
 use crate::streamed::Source;
 use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
@@ -176,8 +177,12 @@ impl Seat {
     fn ask(self: &Arc<Self>, number: u64, asked: Vec<Asked>) {
         for Asked { turn, id, nested, callees } in asked {
             let seat = Arc::downgrade(self);
-            let answered = Box::new(move |answer: NestedAnswer<'_>| {
+            let function = nested.function.clone();
+            let answered = Box::new(move |answer: NestedAnswer<'_>, offer: Option<Box<dyn LineOffer>>| {
                 let Some(seat) = seat.upgrade() else { return };
+                if let Some(offer) = offer {
+                    seat.offered(number, &function, offer);
+                }
                 let mut held = seat.instance.lock();
                 let Some(held_now) = held.as_mut().filter(|held| held.number == number) else { return };
                 match held_now.instance.tell(turn, id, answer) {
@@ -196,6 +201,30 @@ impl Seat {
         }
     }
 
+    /// There may be a line to a function that has answered. It comes before the answer:
+    /// the next call would wait for the instance at its end, and take it back.
+    fn offered(self: &Arc<Self>, number: u64, function: &str, offer: Box<dyn LineOffer>) {
+        let is_wanted = {
+            let mut held = self.instance.lock();
+            let held = held.as_mut().filter(|held| held.number == number);
+            held.is_some_and(|held| held.instance.wants_line(function))
+        };
+        if is_wanted {
+            let seat = Arc::clone(self);
+            offer.open(Box::new(move |line| seat.open_line(number, line)));
+        }
+    }
+
+    /// Has this instance call a function over a line.
+    fn open_line(self: &Arc<Self>, number: u64, line: Arc<Line>) {
+        let mut held = self.instance.lock();
+        match held.as_mut().filter(|held| held.number == number) {
+            Some(now) => now.instance.open_line(line),
+            None => line.shut(),
+        }
+        self.send_rest(held);
+    }
+
     /// Where a result comes from, for whoever hears it.
     fn source(self: &Arc<Self>, number: u64, turn: Turn) -> Box<dyn Source> {
         Box::new(Spring { seat: Arc::downgrade(self), number, turn })
@@ -210,8 +239,8 @@ impl Seat {
             let Some(Held { instance, number, .. }) = &mut *held else { return };
             let number = *number;
             let outcome = instance.act(&mut acted, &|turn| self.source(number, turn));
-            let Acted { mut ended, asked } = acted;
-            let is_idle = ended.is_empty() && asked.is_empty();
+            let Acted { mut ended, asked, served } = acted;
+            let is_idle = ended.is_empty() && asked.is_empty() && served.is_empty();
             let waited = outcome.and_then(|()| if is_idle { instance.wait() } else { Ok(()) });
             if let Err(broken) = waited {
                 ended.extend(instance.give_up(&broken));
@@ -222,6 +251,7 @@ impl Seat {
                 drop(held);
                 self.ask(number, asked);
             }
+            served.into_iter().for_each(Reported::tell);
             let is_over = !ended.is_empty();
             tell(ended);
             if is_over {
@@ -244,6 +274,7 @@ impl Seat {
             self.send_rest(held);
             outcome
         };
+        acted.served.into_iter().for_each(Reported::tell);
         tell(acted.ended);
         match outcome {
             Ok(has_more) => {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two wasmtime engines: one that counts fuel, one that does not.
+//! The wasmtime engines: for codelets and for programs, one each that counts fuel and
+//! one that does not.
 //!
 //! Everything that could make two runs of one application differ is off here:
 //! threads, relaxed SIMD, the bits of NaNs. Interruption by epochs is on in
@@ -39,6 +40,20 @@ pub(crate) const FEATURES: WasmFeatures = WasmFeatures::WASM2
     .union(WasmFeatures::EXTENDED_CONST)
     .union(WasmFeatures::CUSTOM_PAGE_SIZES)
     .difference(WasmFeatures::GC_TYPES);
+
+/// The WebAssembly that programs may use: exceptions too, which compilers make of
+/// `setjmp` and of C++'s, with the types that those need.
+pub(crate) const PROGRAM_FEATURES: WasmFeatures =
+    FEATURES.union(WasmFeatures::EXCEPTIONS).union(WasmFeatures::GC_TYPES);
+
+/// Whom an engine is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guests {
+    /// Instances come and go within microseconds, in a pool.
+    Codelets,
+    /// Each run has an instance of its own, with a heap for exceptions that it throws.
+    Programs,
+}
 
 /// How codelets are run. Every number is a bound.
 #[derive(Debug, Clone)]
@@ -103,14 +118,18 @@ impl Options {
 }
 
 /// Makes the engine that counts fuel or the one that does not.
-pub(crate) fn engine(options: &Options, counted: bool) -> Result<Engine, Error> {
+pub(crate) fn engine(options: &Options, guests: Guests, counted: bool) -> Result<Engine, Error> {
+    let (features, allocation) = match guests {
+        Guests::Codelets => (FEATURES, InstanceAllocationStrategy::Pooling(pool(options))),
+        Guests::Programs => (PROGRAM_FEATURES, InstanceAllocationStrategy::OnDemand),
+    };
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .cranelift_opt_level(OptLevel::Speed)
         .cranelift_nan_canonicalization(true)
         .wasm_features(WasmFeatures::all(), false)
-        .wasm_features(FEATURES, true)
+        .wasm_features(features, true)
         .consume_fuel(counted)
         .epoch_interruption(true)
         .max_wasm_stack(options.stack_bytes)
@@ -119,7 +138,7 @@ pub(crate) fn engine(options: &Options, counted: bool) -> Result<Engine, Error> 
         .native_unwind_info(false)
         .generate_address_map(false)
         .memory_reservation(MEMORY_BYTES_MAX)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(options)));
+        .allocation_strategy(allocation);
     Engine::new(&config).map_err(|error| Error::Engine(format!("{error:#}")))
 }
 

@@ -129,7 +129,7 @@ impl Interrupt {
 
 /// The epochs, and who waits for an application to notice.
 struct Pulse {
-    engines: [Engine; 2],
+    engines: Vec<Engine>,
     watched: Mutex<Watched>,
     changed: Condvar,
 }
@@ -174,7 +174,7 @@ pub(crate) struct Pacemaker {
 
 impl Pacemaker {
     /// Starts the thread. It ends when the pacemaker is dropped.
-    pub(crate) fn start(engines: [Engine; 2]) -> Result<Self, Error> {
+    pub(crate) fn start(engines: Vec<Engine>) -> Result<Self, Error> {
         let pulse = Arc::new(Pulse { engines, watched: Mutex::default(), changed: Condvar::new() });
         let thread = std::thread::Builder::new().name("sandbox-epoch".to_owned());
         let theirs = pulse.clone();

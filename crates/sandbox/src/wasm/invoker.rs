@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use objects::{FailureCode, Handle};
-use wasmtime::Trap;
+use wasmtime::{ThrownException, Trap};
 
 use super::call::CallState;
 use super::codelets::Codelets;
@@ -245,7 +245,13 @@ pub(crate) fn fault_of(state: &mut CallState, error: &wasmtime::Error) -> Fault 
     if let Some(fault) = state.fault.take() {
         return fault;
     }
+    if error.is::<ThrownException>() {
+        return Fault::new(FailureCode::Trap, "an exception that nobody caught");
+    }
     let Some(trap) = error.downcast_ref::<Trap>() else {
+        if state.budget.denied {
+            return Fault::new(FailureCode::Memory, "more memory was refused, for exceptions that it throws");
+        }
         return Fault::new(FailureCode::Resources, format!("no instance can be made: {error:#}"));
     };
     let name = trap.to_string();

@@ -19,7 +19,7 @@ use wasmtime::{Engine, InstancePre, Linker, Module, ModuleExport};
 use super::artefact::{self, Artefacts, Facts};
 use super::call::{CallState, load};
 use super::compiler::{Compiler, Key, Lane, is_large};
-use super::engine::{self, MODULE_BYTES_MAX, Options};
+use super::engine::{self, Guests, MODULE_BYTES_MAX, Options};
 use super::host;
 use super::interrupt::Pacemaker;
 use super::module::{Class, ENTRY, Scan};
@@ -123,8 +123,8 @@ struct Runtime {
 }
 
 impl Runtime {
-    fn new(options: &Options, counted: bool) -> std::result::Result<Self, Error> {
-        let engine = engine::engine(options, counted)?;
+    fn new(options: &Options, guests: Guests, counted: bool) -> std::result::Result<Self, Error> {
+        let engine = engine::engine(options, guests, counted)?;
         let linker = host::linker(&engine)?;
         Ok(Self { engine, linker })
     }
@@ -145,12 +145,33 @@ impl Runtime {
     }
 }
 
+/// The two variants of what runs guests of one kind.
+struct Runtimes {
+    plain: Runtime,
+    counting: Runtime,
+}
+
+impl Runtimes {
+    fn new(options: &Options, guests: Guests) -> std::result::Result<Self, Error> {
+        let plain = Runtime::new(options, guests, false)?;
+        Ok(Self { plain, counting: Runtime::new(options, guests, true)? })
+    }
+
+    fn of(&self, counted: bool) -> &Runtime {
+        if counted { &self.counting } else { &self.plain }
+    }
+
+    fn engines(&self) -> [Engine; 2] {
+        [self.plain.engine.clone(), self.counting.engine.clone()]
+    }
+}
+
 /// What all threads share.
 pub(crate) struct Library {
     pub(crate) options: Options,
     pub(crate) store: Arc<Store>,
-    plain: Runtime,
-    counting: Runtime,
+    codelets: Runtimes,
+    programs: Runtimes,
     artefacts: Option<Artefacts>,
     modules: Mutex<Modules>,
     compiler: Compiler,
@@ -163,12 +184,12 @@ impl Library {
             Some(dir) => Some(Artefacts::open(dir, options.cache_bytes_max)?),
             None => None,
         };
-        let plain = Runtime::new(&options, false)?;
-        let counting = Runtime::new(&options, true)?;
-        let pacemaker = Pacemaker::start([plain.engine.clone(), counting.engine.clone()])?;
+        let codelets = Runtimes::new(&options, Guests::Codelets)?;
+        let programs = Runtimes::new(&options, Guests::Programs)?;
+        let pacemaker = Pacemaker::start([codelets.engines(), programs.engines()].concat())?;
         Ok(Self {
-            plain,
-            counting,
+            codelets,
+            programs,
             pacemaker: Arc::new(pacemaker),
             artefacts,
             modules: Mutex::default(),
@@ -178,8 +199,11 @@ impl Library {
         })
     }
 
-    fn runtime(&self, counted: bool) -> &Runtime {
-        if counted { &self.counting } else { &self.plain }
+    fn runtime(&self, class: Class, counted: bool) -> &Runtime {
+        match class {
+            Class::Program => self.programs.of(counted),
+            Class::Stateless | Class::Restored | Class::Fresh => self.codelets.of(counted),
+        }
     }
 
     /// The compiled module; blocks until it is ready.
@@ -329,11 +353,15 @@ impl Library {
     /// The module as it was compiled before, from the disk.
     fn read(&self, (procedure, counted): Key) -> Option<Result<Arc<Loaded>>> {
         let started = Instant::now();
-        let runtime = self.runtime(counted);
-        let key = artefact::Key::new(procedure, &runtime.engine, counted);
-        let artefact = self.artefacts.as_ref()?.read(&key)?;
-        let module = deserialize(&runtime.engine, artefact.code())?;
-        Some(self.loaded((procedure, counted), &module, artefact.facts, Origin::Disk, started))
+        let artefacts = self.artefacts.as_ref()?;
+        // What the module is, is known once it was looked at: each engine has names of its own.
+        let read = |runtime: &Runtime| {
+            let key = artefact::Key::new(procedure, &runtime.engine, counted);
+            let artefact = artefacts.read(&key)?;
+            Some((deserialize(&runtime.engine, artefact.code())?, artefact.facts))
+        };
+        let (module, facts) = read(self.codelets.of(counted)).or_else(|| read(self.programs.of(counted)))?;
+        Some(self.loaded((procedure, counted), &module, facts, Origin::Disk, started))
     }
 
     fn compile(&self, (procedure, counted): Key) -> Result<Arc<Loaded>> {
@@ -344,9 +372,7 @@ impl Library {
         if procedure.size() > MODULE_BYTES_MAX {
             return Err(bad_procedure(format_args!("it has more than {MODULE_BYTES_MAX} bytes")));
         }
-        let runtime = self.runtime(counted);
-        let key = artefact::Key::new(procedure, &runtime.engine, counted);
-        let (module, facts) = self.translate(runtime, &key, procedure)?;
+        let (module, facts) = self.translate(procedure, counted)?;
         self.loaded((procedure, counted), &module, facts, Origin::Compiled, started)
     }
 
@@ -367,7 +393,7 @@ impl Library {
             origin,
             class: facts.class,
         };
-        let runtime = self.runtime(counted);
+        let runtime = self.runtime(facts.class, counted);
         let (instance, entry) = match facts.class {
             Class::Program => (runtime.instantiate_program(module), wasi::ENTRY),
             _ => (runtime.linker.instantiate_pre(module), ENTRY),
@@ -378,12 +404,7 @@ impl Library {
         Ok(Arc::new(Loaded { instance, entry, memory, facts, compilation }))
     }
 
-    fn translate(
-        &self,
-        runtime: &Runtime,
-        key: &artefact::Key,
-        procedure: Handle,
-    ) -> Result<(Module, Facts)> {
+    fn translate(&self, procedure: Handle, counted: bool) -> Result<(Module, Facts)> {
         let object;
         let bytes = match procedure.literal_bytes() {
             Some(bytes) => bytes,
@@ -405,6 +426,7 @@ impl Library {
         } else {
             bytes
         };
+        let runtime = self.runtime(facts.class, counted);
         // A bug of the compiler must cost a guest its result, not the node its life.
         let compiled = catch_unwind(AssertUnwindSafe(|| Module::new(&runtime.engine, bytes)));
         let module = match compiled {
@@ -414,7 +436,7 @@ impl Library {
         if let Some(artefacts) = &self.artefacts
             && let Ok(code) = module.serialize()
         {
-            artefacts.write(key, &facts, &code);
+            artefacts.write(&artefact::Key::new(procedure, &runtime.engine, counted), &facts, &code);
         }
         Ok((module, facts))
     }

@@ -12,7 +12,7 @@ use wasmparser::{
 };
 
 use super::call::TABLE_ELEMENT_BYTES;
-use super::engine::{FEATURES, TABLE_ELEMENTS_MAX, TABLES_MAX};
+use super::engine::{FEATURES, PROGRAM_FEATURES, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::host::{IMPORTS, MEMORY, MODULE};
 use super::wasi;
 
@@ -86,7 +86,8 @@ impl Scan {
     /// Validates a module; the text says why it is none that can be run.
     pub(crate) fn of(module: &[u8]) -> Result<Self, String> {
         let mut scan = Self::default();
-        let mut validator = Validator::new_with_features(FEATURES);
+        let features = if exports_as_program(module) { PROGRAM_FEATURES } else { FEATURES };
+        let mut validator = Validator::new_with_features(features);
         let mut allocations = FuncValidatorAllocations::default();
         for payload in Parser::new(0).parse_all(module) {
             let payload = payload.map_err(invalid)?;
@@ -310,6 +311,22 @@ impl Scan {
         }
         Ok(())
     }
+}
+
+/// Whether a module exports what programs do and not what codelets do, as far as that
+/// can be told of bytes that nobody has validated.
+fn exports_as_program(module: &[u8]) -> bool {
+    for payload in Parser::new(0).parse_all(module) {
+        match payload {
+            Ok(Payload::ExportSection(exports)) => {
+                let names: Vec<&str> = exports.into_iter().flatten().map(|export| export.name).collect();
+                return names.contains(&wasi::ENTRY) && !names.contains(&ENTRY);
+            }
+            Ok(Payload::CodeSectionStart { .. }) | Err(_) => return false,
+            Ok(_) => {}
+        }
+    }
+    false
 }
 
 fn invalid(error: wasmparser::BinaryReaderError) -> String {

@@ -106,6 +106,7 @@ impl World {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         }
     }
 

@@ -303,7 +303,7 @@ fn serves_itself(language: Language) {
          except OSError: continue\n        \
          if stream.family == socket.AF_UNIX and stream.type == socket.SOCK_STREAM:\n            \
          os.dup2(stream.fileno(), main.CHANNEL)\n            \
-         main.Instance(main.Channel(socket.socket(fileno=main.CHANNEL))).serve()\n    \
+         main.Instance(main.Channel(socket.socket(fileno=main.CHANNEL)), core).serve()\n    \
          os._exit(7)\nmain.become_instance = become_instance\n";
     let module = Module { name: "mine", source };
     let world = World::bringing(options(language), module, Weakness::NONE).unwrap();

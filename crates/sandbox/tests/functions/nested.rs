@@ -13,6 +13,7 @@ use crate::world::World;
 
 pub(crate) const HOSTILE: &[Case] = &[
     ("lies_about_calls", lies_about_calls),
+    ("lies_about_lines", lies_about_lines),
     ("a_flood_of_calls", a_flood_of_calls),
     ("a_flood_of_bytes", a_flood_of_bytes),
     ("answers_that_nobody_reads", answers_that_nobody_reads),
@@ -43,7 +44,7 @@ impl Callees for Others {
             self.waiting.lock().unwrap().push((nested, answered));
         } else {
             let (status, content_type) = (200, nested.content_type.as_str());
-            answered(NestedAnswer { status, content_type, body: &nested.body });
+            answered(NestedAnswer { status, content_type, body: &nested.body }, None);
         }
         Box::new(Stop(self.stopped.clone()))
     }
@@ -143,6 +144,33 @@ fn lies_about_calls(language: Language) {
     look_alike(fault.code == FailureCode::Deadline, &fault);
 }
 
+fn lies_about_lines(language: Language) {
+    let world = World::new(language);
+    let frame = |kind: u8, turn: u8, len: u8| match language {
+        Language::Python => format!("struct.pack('<IBI', {len}, {kind}, {turn}) + bytes({len})"),
+        _ => {
+            format!(
+                "Buffer.concat([Buffer.from([{len}, 0, 0, 0, {kind}, {turn}, 0, 0, 0]), Buffer.alloc({len})])"
+            )
+        }
+    };
+    for (words, why) in [
+        (frame(20, 1, 72), "a report of a line that it does not serve"),
+        (frame(20, 1, 71), "half a report"),
+        (frame(21, 1, 5), "a request on a line that it does not serve"),
+        (frame(22, 9, 8), "a wait of no call"),
+        (frame(23, 1, 12), "a call on a line that it does not have"),
+        (frame(24, 0, 4), "the end of a line that it does not have"),
+    ] {
+        let fault = ran(&world, &writing(language, &words), &Arc::default()).unwrap_err();
+        assert!(fault.code == FailureCode::Trap && fault.detail.contains(why), "{words}: {fault}");
+        world.assert_others_are_served();
+    }
+    // The control: that a call has waited may be said of one that runs.
+    let fault = ran(&world, &writing(language, &frame(22, 1, 8)), &Arc::default()).unwrap_err();
+    look_alike(fault.code == FailureCode::Deadline, &fault);
+}
+
 fn a_flood_of_calls(language: Language) {
     let world = World::new(language);
     let flood = |count: u32| match language {
@@ -207,7 +235,7 @@ fn an_answer_that_comes_after_the_call(language: Language) {
     let (nested, answered) = others.waiting.lock().unwrap().pop().expect("it asked");
     assert_eq!((nested.function.as_str(), nested.body.as_slice()), ("g", &b"x"[..]));
     assert_eq!(*others.stopped.lock().unwrap(), 1, "it is stopped with its caller");
-    answered(NestedAnswer { status: 200, content_type: "", body: b"late" });
+    answered(NestedAnswer { status: 200, content_type: "", body: b"late" }, None);
     // Nobody hears it, and the next calls go well.
     for _ in 0..3 {
         assert_eq!(world.invoke_with(id, &source, b"again", Some(others.clone())).unwrap(), b"ok");

@@ -235,6 +235,7 @@ impl World {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         }
     }
 

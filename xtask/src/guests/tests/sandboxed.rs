@@ -55,6 +55,7 @@ impl Bench {
                 deadline: None,
                 callees: None,
                 audience: None,
+                line: None,
             })
             .result
     }

@@ -63,6 +63,8 @@ struct Used {
     /// Those in line included.
     calls: u32,
     is_alive: bool,
+    /// It serves a line: nobody joins it.
+    is_alone: bool,
 }
 
 impl Sharing {
@@ -88,7 +90,7 @@ impl Sharing {
     /// An instance is in use by a first call.
     pub(super) fn begin(&mut self, now: u64, function: FunctionId, instance: InstanceId) {
         if self.allowed.contains_key(&function) {
-            let used = Used { function, since: now, changed: now, calls: 1, is_alive: true };
+            let used = Used { function, since: now, changed: now, calls: 1, is_alive: true, is_alone: false };
             self.instances.insert(instance, used);
             self.by_function.entry(function).or_default().push(instance);
         }
@@ -99,7 +101,7 @@ impl Sharing {
     pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Option<bool> {
         let Some(used) = self.instances.get_mut(&instance) else { return Some(is_alive) };
         let took = now.saturating_sub(std::mem::replace(&mut used.changed, now));
-        if let Some(allowed) = self.allowed.get_mut(&used.function) {
+        if let Some(allowed) = self.allowed.get_mut(&used.function).filter(|_| !used.is_alone) {
             allowed.took(took);
         }
         used.calls -= 1;
@@ -124,6 +126,13 @@ impl Sharing {
         }
     }
 
+    /// Nobody joins an instance until it is at rest.
+    pub(super) fn is_alone(&mut self, instance: InstanceId) {
+        if let Some(used) = self.instances.get_mut(&instance) {
+            used.is_alone = true;
+        }
+    }
+
     /// Whether other calls run in an instance.
     pub(super) fn has_others(&self, instance: InstanceId) -> bool {
         self.instances.get(&instance).is_some_and(|used| used.calls > 1)
@@ -137,7 +146,7 @@ impl Sharing {
             let ahead = if in_line && is_new { allowed.in_line(self.brief_ns) } else { 0 };
             let most = allowed.calls.saturating_add(ahead);
             let is_long = now.saturating_sub(used.since) > STAY_MAX_NS;
-            used.is_alive && used.calls < most && !(is_long && others_wait)
+            used.is_alive && !used.is_alone && used.calls < most && !(is_long && others_wait)
         })
     }
 }

@@ -195,6 +195,7 @@ impl World {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         };
         let (Invoked::Done(outcome), start) =
             self.fleet.invoke(&function, call, Instant::now() + wait, cancel)?;

@@ -109,9 +109,19 @@ fn ask(id: u32, name_len: u16, name: &[u8], type_len: u16, rest: &[u8]) -> Vec<u
 #[test]
 fn asks_are_taken_apart_and_their_lengths_are_believed_nowhere() {
     let channel_of = |words: Vec<u8>| heard(&words).swap_remove(0);
-    let nested = NestedCall { function: "g".into(), content_type: "t/p".into(), body: b"body".to_vec() };
+    let nested = NestedCall {
+        function: "g".into(),
+        content_type: "t/p".into(),
+        body: b"body".to_vec(),
+        line: LineAsk::default(),
+    };
     assert_eq!(channel_of(ask(5, 1, b"g", 3, b"t/pbody")), Ok(Frame::Ask(7, 5, nested)));
-    let empty = NestedCall { function: String::new(), content_type: String::new(), body: Vec::new() };
+    let empty = NestedCall {
+        function: String::new(),
+        content_type: String::new(),
+        body: Vec::new(),
+        line: LineAsk::default(),
+    };
     assert_eq!(channel_of(ask(0, 0, b"", 0, b"")), Ok(Frame::Ask(7, 0, empty)));
     for wrong in [
         ask(1, 2, b"g", 0, b""),
@@ -232,5 +242,99 @@ fn whatever_is_sent_ends_in_frames_or_a_fault() {
         let frames = heard(&words);
         assert!(frames.len() <= 7 + words.len() / HEADER_LEN);
         assert!(matches!(frames.last(), Some(Err(Broken::Closed | Broken::Lie(_)))));
+    }
+}
+
+struct Nowhere;
+
+impl crate::LineRecords for Nowhere {
+    fn served(&self, _: Vec<(LineReport, crate::Spent)>, _: Vec<u8>) {}
+}
+
+#[test]
+fn descriptors_come_with_their_frame_whatever_waits_before_it() {
+    let (own, peer) = UnixStream::pair().unwrap();
+    let mut channel = Channel::new(own, BOUNDS).unwrap();
+    let terms = LineTerms {
+        caller: "caller".to_owned(),
+        function: "callee".to_owned(),
+        version: 3,
+        timeout: Duration::from_millis(77),
+    };
+    let line = Line::new(5, terms, std::sync::Arc::new(Nowhere)).unwrap();
+    // More than a socket takes at once.
+    let long = vec![1; 600_000];
+    channel.body(7, &long).unwrap();
+    channel.serve(8, &line).unwrap();
+    channel.line(&line).unwrap();
+    channel.body(7, &long).unwrap();
+    let (mut bytes, mut places) = (Vec::new(), Vec::new());
+    loop {
+        let is_sent = channel.flush().unwrap();
+        // Anything at all is there, unless all of it was read before.
+        let (piece, fds) = linux::receive_message(&peer).unwrap().unwrap();
+        if !fds.is_empty() {
+            places.push((bytes.len(), fds.len(), piece.len()));
+            let (one, other) = (linux::SharedMemory::open(&fds[0]), linux::SharedMemory::open(&fds[1]));
+            assert!(one.is_ok() && other.is_ok());
+        }
+        bytes.extend(piece);
+        if is_sent && bytes.len() >= 2 * (HEADER_LEN + long.len()) + 2 * HEADER_LEN + 32 + 10 {
+            break;
+        }
+    }
+    let serve = [&77_u64.to_le_bytes()[..], &3_u64.to_le_bytes(), &[6, 0, 6, 0], b"calleecaller"].concat();
+    let expected = [
+        frame(BODY, &long),
+        frame_of(SERVE, 8, &serve),
+        frame_of(LINE, OUTSIDE, b"\x05\0\0\0callee"),
+        frame(BODY, &long),
+    ];
+    assert!(bytes == expected.concat(), "{} bytes", bytes.len());
+    // They may come with bytes before them, never after the first of their own.
+    let (first, second) = (expected[0].len(), expected[0].len() + expected[1].len());
+    assert!(
+        matches!(places[..], [(a, 2, n), (b, 2, m)]
+            if a <= first && first < a + n && b <= second && second < b + m),
+        "{places:?}, {first} {second}"
+    );
+}
+
+#[test]
+fn what_is_said_of_lines_is_read_and_half_of_it_is_a_lie() {
+    let ask = [&9_u32.to_le_bytes()[..], &4_u32.to_le_bytes(), b"\x01\0g\0\0body"].concat();
+    let words = [
+        frame(ASK_AGAIN, &ask),
+        frame(SERVING, b"{}\n{}"),
+        frame(WAITED, &70_u64.to_le_bytes()),
+        frame(DROPPED, &9_u32.to_le_bytes()),
+    ];
+    let heard = heard(&words.concat());
+    let nested = NestedCall {
+        function: "g".into(),
+        content_type: String::new(),
+        body: b"body".to_vec(),
+        line: LineAsk::default(),
+    };
+    assert_eq!(
+        heard,
+        [
+            Ok(Frame::AskAgain(7, 9, 4, nested)),
+            Ok(Frame::Serving(7, b"{}\n{}".to_vec())),
+            Ok(Frame::Waited(7, Duration::from_micros(70))),
+            Ok(Frame::Dropped(9)),
+            Err(Broken::Closed),
+        ]
+    );
+    for half in [
+        frame(ASK_AGAIN, &ask[..9]),
+        frame(SERVING, b""),
+        frame(SERVING, &[b' '; LINE_HEAD_MAX + 1]),
+        frame(WAITED, b"1234"),
+        frame(DROPPED, b""),
+        frame(SERVED, b""),
+        frame(SERVED, b"half a report"),
+    ] {
+        assert!(matches!(self::heard(&half)[..], [Err(Broken::Lie(_))]), "{half:?}");
     }
 }

@@ -51,6 +51,7 @@ impl World {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         }
     }
 

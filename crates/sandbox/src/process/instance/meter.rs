@@ -76,6 +76,8 @@ struct Waiting {
     since: Option<(Instant, f64)>,
     time: Duration,
     time_each: f64,
+    /// A part of it is what the instance says.
+    is_told: bool,
 }
 
 impl Meter {
@@ -134,7 +136,7 @@ impl Meter {
         Spent {
             running: now.saturating_duration_since(served.begun),
             waiting: served.waiting.time,
-            held: nanos(held),
+            held: nanos(if served.waiting.is_told { held.max(cpu) } else { held }),
             cpu: self.read_ns.map(|_| nanos(cpu)),
             is_cpu_own: is_own && self.read_ns.is_some(),
             cpu_between: nanos(std::mem::take(&mut self.between_ns)),
@@ -154,6 +156,63 @@ impl Meter {
         self.pass(now);
         served.waiting.time += now.saturating_duration_since(since);
         served.waiting.time_each += self.time_each - time_each;
+    }
+
+    /// It says that it has waited for so long on lines, of which the node sees nothing:
+    /// then it is held for as long as it used a processor, at least.
+    pub(super) fn waited(&mut self, served: &mut Served, now: Instant, time: Duration) {
+        self.pass(now);
+        let time = time.min(now.saturating_duration_since(served.begun));
+        served.waiting.time += time;
+        served.waiting.time_each += time.as_nanos() as f64 / f64::from(self.serving.max(1));
+        served.waiting.is_told = true;
+    }
+
+    /// Calls that came over a line have ended, which ran and waited for so long as they
+    /// say. What the instance used since the last reading is theirs, by how long they
+    /// ran; beside other calls they are charged by the rate.
+    pub(super) fn told(
+        &mut self,
+        now: Instant,
+        calls: &[(Duration, Duration)],
+        counted: &(impl Counted + ?Sized),
+    ) -> Vec<Spent> {
+        if calls.is_empty() {
+            self.pass(now);
+            self.read(counted);
+            return Vec::new();
+        }
+        let held = |(running, waiting): (Duration, Duration)| running.saturating_sub(waiting);
+        let all: Duration = calls.iter().copied().map(held).sum();
+        self.pass(now);
+        let used_ns = if self.serving == 0 {
+            let before = std::mem::take(&mut self.between_ns);
+            self.read(counted);
+            self.memory_peak_bytes = counted.memory_peak_bytes().or(self.memory_peak_bytes);
+            std::mem::replace(&mut self.between_ns, before)
+        } else {
+            let charged = self.rate.unwrap_or(0.0) * all.as_nanos() as f64;
+            self.charged_ns += charged;
+            charged
+        };
+        let part = |time: Duration| match all.is_zero() {
+            true => used_ns / calls.len().max(1) as f64,
+            false => used_ns * (time.as_nanos() as f64 / all.as_nanos() as f64),
+        };
+        let spent = |&(running, waiting): &(Duration, Duration)| {
+            let time = held((running, waiting));
+            let cpu = self.read_ns.map(|_| nanos(part(time)));
+            Spent {
+                running,
+                waiting,
+                held: time.max(cpu.unwrap_or_default()),
+                cpu,
+                is_cpu_own: self.serving == 0 && calls.len() == 1,
+                cpu_between: Duration::ZERO,
+                memory_peak_bytes: self.memory_peak_bytes,
+            }
+        };
+        calls.iter().map(spent).collect()
     }
 
     /// Charges the time since the last look.

@@ -59,6 +59,12 @@ impl Instance {
         let call = call.ok_or(Broken::Lie("a call of another function outside of any call"))?;
         let callees = call.others.callees.clone();
         let callees = callees.ok_or(Broken::Lie("a call of another function where there are none"))?;
+        let mut nested = nested;
+        if call.others.line.is_some() {
+            let head = call.line_head.clone();
+            nested.line.head =
+                Some(head.ok_or(Broken::Lie("a call of another function outside of any call"))?);
+        }
         call.pending.push(Pending { id, bytes, stop: None });
         if let Some(served) = &mut call.served {
             self.meter.waits(served, Instant::now());

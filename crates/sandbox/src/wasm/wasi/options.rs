@@ -19,6 +19,8 @@ use super::means::{Means, malformed};
 const BEFORE: usize = 2;
 /// Directories at most, each of which has a descriptor.
 const DIRECTORIES_MAX: usize = 64;
+/// Variables at most: each one is compared with all before it.
+const VARIABLES_MAX: usize = 4096;
 /// Bytes of one argument, one variable, or the path of one directory.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a seed.
@@ -95,8 +97,12 @@ impl Options {
         let end = variable.iter().position(|byte| *byte == b'=').filter(|end| *end > 0);
         let name = &variable[..end.ok_or_else(|| malformed("a variable is not like NAME=VALUE"))?];
         let is_same = |other: &[u8]| other.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
+        let is_full = self.environment.len() == VARIABLES_MAX;
         match self.environment.iter_mut().find(|other| is_same(other)) {
             Some(other) => *other = variable,
+            None if is_full => {
+                return Err(malformed(format_args!("it has more than {VARIABLES_MAX} variables")));
+            }
             None => self.environment.push(variable),
         }
         Ok(())

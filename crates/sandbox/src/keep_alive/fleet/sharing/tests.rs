@@ -136,6 +136,7 @@ impl World {
             deadline: None,
             callees: None,
             audience: None,
+            line: None,
         };
         let function = Function::new(Spec { procedure, limits }, instances_max);
         let sandbox = Arc::new(Held::default());
@@ -368,4 +369,38 @@ fn who_finds_no_instance_that_lives_is_told_in_the_end() {
     world.until("it is told", |world| world.ended.lock().len() == 2);
     assert!(matches!(world.ended.lock()[1], Err(Error::Invoke(crate::Error::NotBegun(_)))));
     assert_eq!(world.fleet.report().waiting, 0);
+}
+
+struct Nowhere;
+
+impl crate::LineRecords for Nowhere {
+    fn served(&self, _: Vec<(crate::LineReport, crate::Spent)>, _: Vec<u8>) {}
+}
+
+#[test]
+fn nobody_joins_an_instance_that_serves_a_line() {
+    let world = World::new(2, 3);
+    assert!(!world.fleet.has_idle(&world.function), "there is none at all");
+    world.begin_many(1);
+    world.until("a first instance", |world| world.sandbox.loads() == [1]);
+    world.sandbox.end(world.sandbox.id(0), true);
+    world.until("it is idle", |world| world.fleet.has_idle(&world.function));
+    let terms = crate::LineTerms {
+        caller: "caller".to_owned(),
+        function: "callee".to_owned(),
+        version: 1,
+        timeout: Duration::from_secs(60),
+    };
+    let line = crate::Line::new(1, terms, Arc::new(Nowhere)).unwrap();
+    let call = Call { line: Some(line), ..world.call.clone() };
+    let ended = world.ended.clone();
+    let told = Box::new(move |end: Result<(Outcome, Start), Error>| {
+        ended.lock().push(end.map(|(outcome, _)| outcome));
+    });
+    let ticket = world.fleet.begin(&world.function, call, Instant::now() + Duration::from_secs(20), told);
+    assert!(!world.fleet.waits(ticket) && !world.fleet.has_idle(&world.function));
+    // Two more would join any other instance; they get one of their own.
+    world.begin_many(2);
+    world.until("another instance", |world| world.sandbox.loads().len() == 2);
+    world.until("both are there", |world| world.sandbox.loads() == [1, 2]);
 }

@@ -152,3 +152,38 @@ fn where_nobody_counts_only_time_is_told() {
     assert_eq!((spent.running, spent.cpu, spent.memory_peak_bytes), (micros(70), None, None));
     assert!(!spent.is_cpu_own);
 }
+
+#[test]
+fn requests_on_a_line_share_what_was_used_since_the_last_report() {
+    let (machine, mut meter) = (Machine::new(), Meter::new(Instant::now()));
+    assert!(meter.told(machine.now(), &[], &machine).is_empty());
+    machine.pass(5_000, 90);
+    let calls = [(micros(100), micros(70)), (micros(60), Duration::ZERO)];
+    let spent = meter.told(machine.now(), &calls, &machine);
+    assert!(about(spent[0].cpu.unwrap(), 30) && about(spent[1].cpu.unwrap(), 60), "{spent:?}");
+    assert_eq!((spent[0].running, spent[0].waiting), (micros(100), micros(70)));
+    assert!(about(spent[0].held, 30) && about(spent[1].held, 60) && !spent[0].is_cpu_own);
+    // Who says that it took no time is held for its processor time.
+    machine.pass(1_000, 400);
+    let spent = meter.told(machine.now(), &[(Duration::ZERO, Duration::ZERO)], &machine);
+    assert!(about(spent[0].cpu.unwrap(), 400) && about(spent[0].held, 400) && spent[0].is_cpu_own);
+}
+
+#[test]
+fn who_says_that_it_waited_on_lines_is_held_for_its_processor_time_at_least() {
+    let machine = Machine::new();
+    let mut meter = Meter::new(machine.now());
+    machine.pass(10_000, 0);
+    let mut ended = |waited| {
+        let mut served = meter.begin(machine.now(), &machine);
+        machine.pass(2_000, 300);
+        meter.waited(&mut served, machine.now(), waited);
+        let spent = meter.end(served, machine.now(), &machine);
+        machine.pass(10_000, 0);
+        spent
+    };
+    let honest = ended(micros(1_500));
+    assert!(about(honest.waiting, 1_500) && about(honest.held, 500), "{honest:?}");
+    let liar = ended(Duration::from_secs(3));
+    assert!(about(liar.waiting, 2_000) && about(liar.held, 300), "{liar:?}");
+}

@@ -206,3 +206,44 @@ fn what_is_neither_program_nor_codelet_says_why() {
         assert!(fault.detail.contains(text), "{text:?} is not in {fault}");
     }
 }
+
+/// Throws, catches what it threw, and keeps it in a table, over and over.
+const THROWS: &str = r#"(module
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (tag $t (param i32 i32)) (table $kept 4096 exnref)
+  (func (export "_start") (local $i i32) (local $caught exnref)
+    (loop $more
+      (block $handler (result exnref)
+        (try_table (catch_all_ref $handler) (throw $t (i32.const 1) (local.get $i)))
+        unreachable)
+      (local.set $caught)
+      (table.set $kept (i32.and (local.get $i) (i32.const MASK)) (local.get $caught))
+      (br_if $more (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 200000))))
+    (call $exit (i32.const 5))))"#;
+
+#[test]
+fn exceptions_are_caught_collected_and_paid_for() {
+    let mut world = World::new();
+    let throws = |mask: &str| wat::parse_str(THROWS.replace("MASK", mask)).unwrap();
+    // The last sixteen are kept, and the others' memory is had again.
+    let limits = Limits { memory_bytes: 4 << 20, ..Limits::default() };
+    assert!(world.apply(&throws("15"), &[], limits).result.is_ok());
+    assert_eq!(world.run(&throws("15"), &[]).unwrap().status, 5);
+    let counted = Limits { fuel: 100_000_000, ..Limits::default() };
+    let first = world.apply(&throws("15"), &[], counted);
+    assert_eq!(first, world.apply(&throws("15"), &[], counted));
+    assert!(first.result.is_ok() && first.fuel > 200_000);
+    // All of them, with less than they take.
+    let limits = Limits { memory_bytes: 64 << 10, ..Limits::default() };
+    let fault = world.apply(&throws("4095"), &[], limits).result.unwrap_err();
+    assert_eq!(fault.code, FailureCode::Memory, "{fault}");
+    // One that nobody catches ends the program.
+    let module = "(module (tag $t) (func (export \"_start\") (throw $t)))";
+    let fault = world.run(&wat::parse_str(module).unwrap(), &[]).unwrap_err();
+    assert_eq!((fault.code, &*fault.detail), (FailureCode::Trap, "an exception that nobody caught"));
+    // Codelets have none.
+    let module = "(module (tag $t) (func (export \"apply\") (param i32) (result i32) (throw $t)))";
+    let fault = world.run(&wat::parse_str(module).unwrap(), &[]).unwrap_err();
+    assert_eq!(fault.code, FailureCode::BadProcedure);
+    assert!(fault.detail.contains("exceptions proposal not enabled"), "{fault}");
+}

@@ -88,6 +88,9 @@ fn what_means_nothing_is_a_failure_with_a_reason() {
         assert_eq!(fault.code, FailureCode::BadThunk, "{fault}");
         assert!(fault.detail.contains(text), "{text:?} is not in {fault}");
     }
+    let many: Vec<Handle> = (0..4097).flat_map(|n| [word("env"), word(&format!("V{n}="))]).collect();
+    assert!(read(&world, &many, 1 << 20).unwrap_err().detail.contains("more than 4096 variables"));
+    assert_eq!(read(&world, &many[2..], 1 << 20).unwrap().environment.len(), 4096);
     let fault = read(&world, &[word("arg"), world.blob(&[b'x'; 2000])], 1000).unwrap_err();
     assert_eq!(fault.code, FailureCode::Memory, "{fault}");
     let absent = Handle::blob(&[9; 99]);

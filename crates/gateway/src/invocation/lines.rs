@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls of functions by functions that do not pass the node (decision 0039):
+//! who may make them, and how they are written down afterwards.
+//!
+//! Who calls on a line hands down the request's id and its trace. That both belong
+//! together, and were told by this gateway, says a *seal*: a hash of both with a secret
+//! of this process. So no function can have its calls written down for a request
+//! that it has no part in. Requests of tenants have no seal: their quotas are asked
+//! for each call.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use objects::{Failure, FailureCode, Handle, TreeBuilder};
+
+use super::recording::{self, Place, Recording};
+use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an_answer, trace};
+use crate::functions::{CallReport, Functions, Served};
+use crate::journal::Record;
+use crate::problem::Problem;
+use crate::request_id::RequestId;
+use crate::router::Shared;
+use crate::routes::objects::load;
+use crate::unique;
+use crate::usage::{Spent, Usage, micros};
+
+/// Bytes of a seal.
+const SEAL_LEN: usize = 16;
+/// Lots of requests among versions, the first and the last.
+const LOTS: [u32; 2] = [0, 9_999];
+/// How calls come to run that come over a line.
+const START: &str = "line";
+
+/// What seals are made with.
+pub(crate) struct Sealer(Vec<u8>);
+
+impl Sealer {
+    pub(crate) fn new() -> Self {
+        let random = std::iter::repeat_with(unique::uuid).take(4);
+        Self(random.flat_map(uuid::Uuid::into_bytes).collect())
+    }
+
+    fn seal(&self, request_id: &str, trace: [u8; 16], flags: u8) -> [u8; SEAL_LEN] {
+        let text = [self.0.as_slice(), &trace, &[flags], request_id.as_bytes()].concat();
+        let mut seal = [0; SEAL_LEN];
+        seal.copy_from_slice(&Handle::blob(&text).as_bytes()[..SEAL_LEN]);
+        seal
+    }
+
+    /// As the head of a request has it; none for what is no `traceparent`.
+    pub(crate) fn text(&self, request_id: &str, traceparent: &str) -> Option<String> {
+        let (trace, flags) = trace::of(traceparent)?;
+        let mut text = String::with_capacity(2 * SEAL_LEN);
+        for byte in self.seal(request_id, trace.to_be_bytes(), flags) {
+            _ = write!(text, "{byte:02x}");
+        }
+        Some(text)
+    }
+}
+
+/// That there may be a line to a function.
+pub struct LineOffer {
+    shared: Arc<Shared>,
+    served: Arc<Served>,
+    caller: String,
+}
+
+impl fmt::Debug for LineOffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineOffer").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+impl LineOffer {
+    /// If the function may be called without the node, by what it is.
+    pub(crate) fn of(shared: &Arc<Shared>, served: &Arc<Served>, caller: &str) -> Option<Self> {
+        let is_called_so = !(served.is_pure || served.is_codelet || served.streams_body);
+        let offer = || Self { shared: shared.clone(), served: served.clone(), caller: caller.to_owned() };
+        is_called_so.then(offer)
+    }
+
+    /// The function's version.
+    pub fn served(&self) -> &Arc<Served> {
+        &self.served
+    }
+
+    /// The function that calls.
+    pub fn caller(&self) -> &str {
+        &self.caller
+    }
+
+    /// Whether all requests to the function get this version now.
+    pub fn is_whole(&self) -> bool {
+        let functions = self.shared.backend.functions();
+        let is_it = |functions: &dyn Functions, lot| {
+            let served = functions.served(&self.served.name, None, lot);
+            served.is_some_and(|served| Arc::ptr_eq(&served, &self.served))
+        };
+        functions.is_some_and(|functions| LOTS.into_iter().all(|lot| is_it(functions, lot)))
+    }
+
+    /// Writes down a call that was served on the line.
+    pub fn record(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>) {
+        let (shared, served) = (&self.shared, &self.served);
+        let is_sealed = shared.sealer.seal(call.request_id, call.trace, call.flags) == call.seal;
+        // It was served, whoever it was for.
+        let id = if is_sealed { RequestId::from_text(call.request_id) } else { RequestId::new() };
+        let context = Context::told(call.trace, call.span, call.parent, call.flags);
+        let place = Place {
+            span: Some(Span::from_bits(call.span)),
+            parent: is_sealed.then(|| Span::from_bits(call.parent)),
+            is_nested: true,
+            context: context.filter(|_| is_sealed && shared.tracer.is_some()),
+            source: "call",
+        };
+        let ended_us = micros_now().saturating_sub(micros(call.ended_ago));
+        let usage = Usage::of(spent, served.memory_bytes, (call.received, call.sent), &shared.options.rates);
+        let record = Record {
+            span: place.span,
+            parent: place.parent,
+            begun_us: ended_us.saturating_sub(micros(spent.running)),
+            time_ms: ended_us / 1000,
+            request_id: id.0.as_ref().to_owned(),
+            function: served.name.clone(),
+            version: served.version,
+            status: call.status,
+            start: START,
+            total_us: micros(spent.running),
+            usage,
+            log: recording::text_of(log),
+            ..Record::default()
+        };
+        recording::keep(shared, served, &place, record, Duration::ZERO);
+    }
+}
+
+/// A call that was served on a line, as its instance tells it.
+#[derive(Debug)]
+pub struct LineCall<'a> {
+    /// The request that led to it.
+    pub request_id: &'a str,
+    /// What says that this and the trace belong together.
+    pub seal: [u8; SEAL_LEN],
+    /// The trace.
+    pub trace: [u8; 16],
+    /// Its flags.
+    pub flags: u8,
+    /// The span of the call that asked.
+    pub parent: u64,
+    /// Its own.
+    pub span: u64,
+    /// Of its answer.
+    pub status: u16,
+    /// Bytes of its body.
+    pub received: u64,
+    /// Bytes of its answer's body.
+    pub sent: u64,
+    /// How long ago it ended.
+    pub ended_ago: Duration,
+}
+
+/// How a call ended that was begun on a line, and gave no answer there.
+#[derive(Debug)]
+pub struct LineEnd {
+    /// Its result, or why there is none.
+    pub result: Result<Handle, (FailureCode, String)>,
+    /// What it printed.
+    pub log: Vec<u8>,
+    /// What it took.
+    pub spent: Option<Spent>,
+}
+
+impl LineEnd {
+    /// Whether its instance ended before it answered, which says nothing about the
+    /// request.
+    pub(crate) fn is_trap(&self) -> bool {
+        matches!(self.result, Err((FailureCode::Trap, _)))
+    }
+}
+
+impl Invocation<'_> {
+    /// The end of what has run already, on a line.
+    pub(crate) async fn conclude(self, shared: &Arc<Shared>, received: usize, end: LineEnd) -> Ended {
+        let samples = |trace| shared.tracer.as_ref().is_some_and(|tracer| tracer.samples(trace));
+        let traceparent = trace::parent(self.headers, samples);
+        let place = self.place(&traceparent, shared.tracer.is_some());
+        let mut recording = Recording::begin(shared, &self.served, self.id, place, received);
+        let whole = end.spent.map(|spent| spent.running).unwrap_or_default();
+        let LineEnd { result, log, spent } = end;
+        recording.told(CallReport { start: START, whole, log, spent, ..CallReport::default() });
+        let served = &self.served;
+        let given = match result {
+            Ok(result) => match load(shared, result).await {
+                Ok(Some(bytes)) => {
+                    shared.backend.drop_passed(result);
+                    answer::read(bytes).map_err(|why| not_an_answer(served, why))
+                }
+                Ok(None) => Err(Problem::object_not_found(result)),
+                Err(problem) => Err(problem),
+            },
+            Err((code, detail)) => Err(failure(served, code, detail)),
+        };
+        super::ended(given, recording)
+    }
+}
+
+/// The problem of a call that failed on a line: what the same call would have by the node.
+fn failure(served: &Served, code: FailureCode, detail: String) -> Problem {
+    let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
+    tree.push(Handle::blob(unique::uuid().as_bytes()));
+    let application = tree.view().handle().application();
+    let Some(application) = application else {
+        return Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "The function failed",
+            "gateway",
+            detail,
+        );
+    };
+    let failure = Failure { code, application, detail: Handle::blob(detail.as_bytes()) };
+    let (handle, _) = failure.to_tree();
+    failed(served, Problem::failure(handle, &failure, detail), code)
+}

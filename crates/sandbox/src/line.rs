@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lines: calls of one instance by another one, without the node on their way.
+//!
+//! A line is made when an instance has called a function a few times, and leads
+//! to one instance of that function, which it has for itself as long as it is
+//! open: for whoever keeps instances it is one call that takes long
+//! ([`Call::line`](crate::Call)). What is sent over it is in
+//! `docs/spec/lines.md`, and why it is so in decision 0039.
+//!
+//! A line ends when it is shut and nothing is served any more, or with the first
+//! call that gives no answer which fits on it. That call's end is the line's
+//! ([`LineEnd`]); the caller asks for it by its channel.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use objects::Handle;
+use parking_lot::Mutex;
+use xpu::line::Ends;
+
+use crate::{Fault, Spent};
+
+/// Bytes of all requests, or answers, that lie on a line: one at a time does.
+const CAPACITY: usize = 64 << 10;
+/// A line on which nothing was asked for so long is shut.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+/// How long an instance may take to give a line back that was shut.
+const PARTING_MAX: Duration = Duration::from_secs(1);
+
+/// What both sides of a line are told.
+#[derive(Debug, Clone)]
+pub struct LineTerms {
+    /// The function that calls.
+    pub caller: String,
+    /// The function that is called.
+    pub function: String,
+    /// Its version.
+    pub version: u64,
+    /// What one call of it may take.
+    pub timeout: Duration,
+}
+
+/// A request that was served over a line, as its instance tells it. The node
+/// knows only that the instance has the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineReport {
+    /// From its coming to its answer.
+    pub running: Duration,
+    /// Of that, waiting for other functions.
+    pub waiting: Duration,
+    /// How long ago it ended when this was told.
+    pub ended_ago: Duration,
+    /// Of its answer.
+    pub status: u16,
+    /// Bytes of the request's body.
+    pub received_bytes: u32,
+    /// Bytes of the answer's body.
+    pub sent_bytes: u32,
+    /// The span of the call that asked.
+    pub parent: u64,
+    /// Its own.
+    pub span: u64,
+    /// The trace of both.
+    pub trace: [u8; 16],
+    /// The trace's flags.
+    pub flags: u8,
+    /// What says that the request's id and its trace belong together.
+    pub seal: [u8; 16],
+    /// Of the request that led to it.
+    pub request_id: String,
+}
+
+/// Where the requests of a line are written down.
+pub trait LineRecords: Send + Sync {
+    /// These were served, and took so much; the last of them printed this.
+    fn served(&self, calls: Vec<(LineReport, Spent)>, log: Vec<u8>);
+}
+
+/// How the last call on a line ended, if it gave no answer there.
+#[derive(Debug, Clone)]
+pub struct LineEnd {
+    /// What it gave.
+    pub result: Result<Handle, Fault>,
+    /// What it printed.
+    pub log: Vec<u8>,
+    /// What it took.
+    pub spent: Option<Box<Spent>>,
+}
+
+/// Hears that a line is there.
+pub type LineTold = Box<dyn FnOnce(Arc<Line>) + Send>;
+
+/// What comes with the answer to a call: there may be a line to its function.
+pub trait LineOffer: Send {
+    /// Opens a line, if an instance of the function has nothing to do now; who is
+    /// told of it has to let the caller know. To be called on the event loop.
+    fn open(self: Box<Self>, told: LineTold);
+}
+
+/// An ask that has to do with lines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LineAsk {
+    /// Who asks serves a request on a line, and was told this there.
+    pub head: Option<Vec<u8>>,
+    /// It was begun on this line, and has no answer there.
+    pub again: Option<Arc<Line>>,
+}
+
+/// One line.
+pub struct Line {
+    id: u32,
+    terms: LineTerms,
+    memory: xpu::line::Line,
+    /// Until both sides have them.
+    ends: Mutex<Option<Ends>>,
+    records: Arc<dyn LineRecords>,
+    /// Ends the instance that serves.
+    cancel: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    is_bound: AtomicBool,
+    is_shut: AtomicBool,
+    seen: Mutex<Seen>,
+    state: Mutex<State>,
+}
+
+/// What was seen of a line when it was last looked at.
+struct Seen {
+    serving: u32,
+    asked: u64,
+    /// Since when that is served, or nothing was asked.
+    since: Instant,
+    shut: Option<Instant>,
+}
+
+enum State {
+    Open,
+    /// Somebody waits for its end.
+    Awaited(Box<dyn FnOnce(Option<LineEnd>) + Send>),
+    /// The end, once.
+    Over(Option<LineEnd>),
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("id", &self.id).field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Line {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Line {}
+
+impl Line {
+    /// A line that nobody has yet, under a number that no other one has.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn new(
+        id: u32,
+        terms: LineTerms,
+        records: Arc<dyn LineRecords>,
+    ) -> Result<Arc<Self>, xpu::fifo::Error> {
+        let (memory, ends) = xpu::line::Line::create(CAPACITY)?;
+        Ok(Arc::new(Self {
+            id,
+            terms,
+            memory,
+            ends: Mutex::new(Some(ends)),
+            records,
+            cancel: OnceLock::new(),
+            is_bound: AtomicBool::new(false),
+            is_shut: AtomicBool::new(false),
+            seen: Mutex::new(Seen { serving: 0, asked: 0, since: Instant::now(), shut: None }),
+            state: Mutex::new(State::Open),
+        }))
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// What both sides are told.
+    pub fn terms(&self) -> &LineTerms {
+        &self.terms
+    }
+
+    /// Where its requests are written down.
+    pub fn records(&self) -> &Arc<dyn LineRecords> {
+        &self.records
+    }
+
+    /// By this the instance that serves is ended.
+    pub fn cancelled_by(&self, cancel: Box<dyn Fn() + Send + Sync>) {
+        // Once, by whoever made it.
+        _ = self.cancel.set(cancel);
+    }
+
+    /// Grows with each request on it, by the word of who asks.
+    pub fn asked(&self) -> u64 {
+        self.memory.asked()
+    }
+
+    /// An instance serves it.
+    pub(crate) fn bind(&self) {
+        self.is_bound.store(true, Ordering::Release);
+    }
+
+    /// Whether an instance serves it, and it takes requests.
+    pub fn is_open(&self) -> bool {
+        self.is_bound.load(Ordering::Acquire) && !self.is_shut.load(Ordering::Acquire)
+    }
+
+    /// Takes no more requests: its instance gives it back as soon as it serves none.
+    pub fn shut(&self) {
+        if !self.is_shut.swap(true, Ordering::AcqRel) {
+            self.memory.shut();
+        }
+    }
+
+    /// The caller has gone, or does not want what is under way.
+    pub(crate) fn abandon(&self) {
+        let is_in_use = self.memory.serving() != 0 || self.memory.has_more();
+        self.shut();
+        if is_in_use
+            && !self.is_over()
+            && let Some(cancel) = self.cancel.get()
+        {
+            cancel();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.state.lock(), State::Over(_))
+    }
+
+    /// Looks at what is served. Whether that takes too long, or an instance does
+    /// not give the line back.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        let (serving, asked) = (self.memory.serving(), self.memory.asked());
+        let mut seen = self.seen.lock();
+        if (seen.serving, seen.asked) != (serving, asked) {
+            (seen.serving, seen.asked, seen.since) = (serving, asked, now);
+        }
+        let took = now.saturating_duration_since(seen.since);
+        if serving != 0 {
+            return took >= self.terms.timeout;
+        }
+        if took >= IDLE_MAX {
+            self.shut();
+        }
+        if !self.is_shut.load(Ordering::Acquire) {
+            return false;
+        }
+        let since = *seen.shut.get_or_insert(now);
+        now.saturating_duration_since(since.max(seen.since)) >= PARTING_MAX
+    }
+
+    /// How long the request has been served that is served now.
+    pub(crate) fn serving_for(&self, now: Instant) -> Duration {
+        let seen = self.seen.lock();
+        if seen.serving == 0 { Duration::ZERO } else { now.saturating_duration_since(seen.since) }
+    }
+
+    /// Its descriptors, as one side reads and writes.
+    pub(crate) fn descriptors(&self, serves: bool) -> std::io::Result<Vec<OwnedFd>> {
+        let ends = self.ends.lock();
+        let ends = ends.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        let (requests, answers) = (ends.requests.try_clone()?, ends.answers.try_clone()?);
+        Ok(if serves { vec![requests, answers] } else { vec![answers, requests] })
+    }
+
+    /// Both sides have their descriptors.
+    pub(crate) fn is_handed_out(&self) {
+        drop(self.ends.lock().take());
+    }
+
+    /// It is over, and its last call ended so; `None` if that had its answer.
+    pub fn ended(&self, end: Option<LineEnd>) {
+        self.is_shut.store(true, Ordering::Release);
+        self.memory.end();
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Over(None)) {
+            State::Awaited(then) => {
+                drop(state);
+                then(end);
+            }
+            State::Open => *state = State::Over(end),
+            State::Over(before) => *state = State::Over(before),
+        }
+    }
+
+    /// Hears how the last call on it ended, as soon as it is over; once.
+    pub fn when_over(&self, then: impl FnOnce(Option<LineEnd>) + Send + 'static) {
+        self.shut();
+        let mut state = self.state.lock();
+        match &mut *state {
+            State::Over(end) => {
+                let end = end.take();
+                drop(state);
+                then(end);
+            }
+            State::Open => *state = State::Awaited(Box::new(then)),
+            State::Awaited(_) => {
+                drop(state);
+                then(None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines: one instance calls another one without the node. A line is two fifos
+ * in shared memory, one for requests and one for answers, laid out as
+ * crates/xpu/src/fifo.rs says; docs/spec/lines.md says what is sent.
+ *
+ * The other end is somebody else's function, and may write to any byte at any
+ * moment. So each word of its is read once and checked, bytes are copied out
+ * before anybody looks at them, and positions that are ours are kept here. The
+ * memory can be neither cut short nor made longer, or it is not mapped.
+ *
+ * One thread at a time uses one end of a line; who that is is for the language
+ * to say.
+ */
+#define _GNU_SOURCE
+#include "template.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING_AT 4096
+#define TAIL_AT 0
+#define HEAD_AT 64
+#define READER_SLEEPS_AT 128
+#define WRITER_SLEEPS_AT 192
+#define CLOSED_AT 256
+/* Of the answers: the number of the request that is served. */
+#define SERVING_AT 320
+#define LENGTH_BYTES 4
+#define CAPACITY_MIN (4u << 10)
+#define CAPACITY_MAX (1u << 20)
+/* Sixteen that are asked, and one that is served. */
+#define LINES_MAX 17
+/* How often an end looks again before it sleeps: a wake takes longer. */
+#define LOOKS 64
+
+struct ring {
+    unsigned char *memory;
+    uint64_t capacity;
+    /* Our own position: all that was written, or all that was read. */
+    uint64_t at;
+};
+
+struct line {
+    struct ring in, out;
+};
+
+static struct line lines[LINES_MAX];
+
+static _Atomic uint32_t *word32(const struct ring *ring, size_t at) {
+    return (_Atomic uint32_t *)(void *)(ring->memory + at);
+}
+
+static _Atomic uint64_t *word64(const struct ring *ring, size_t at) {
+    return (_Atomic uint64_t *)(void *)(ring->memory + at);
+}
+
+static void wake(const struct ring *ring, size_t sleeps_at) {
+    _Atomic uint32_t *sleeps = word32(ring, sleeps_at);
+
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(sleeps, memory_order_relaxed) != 0 && atomic_exchange(sleeps, 0) != 0)
+        syscall(SYS_futex, sleeps, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void copy_out(const struct ring *ring, uint64_t position, void *into, size_t length) {
+    size_t at = (size_t)(position & (ring->capacity - 1));
+    size_t first = length < ring->capacity - at ? length : (size_t)ring->capacity - at;
+
+    memcpy(into, ring->memory + RING_AT + at, first);
+    memcpy((unsigned char *)into + first, ring->memory + RING_AT, length - first);
+}
+
+static void copy_in(const struct ring *ring, uint64_t position, const void *from, size_t length) {
+    size_t at = (size_t)(position & (ring->capacity - 1));
+    size_t first = length < ring->capacity - at ? length : (size_t)ring->capacity - at;
+
+    memcpy(ring->memory + RING_AT + at, from, first);
+    memcpy(ring->memory + RING_AT, (const unsigned char *)from + first, length - first);
+}
+
+/* Maps a fifo; closes its descriptor in any case. */
+static int map(struct ring *ring, int fd) {
+    const int sealed = F_SEAL_SHRINK | F_SEAL_GROW;
+    int seals = fcntl(fd, F_GET_SEALS), error = EINVAL;
+    struct stat stat;
+    void *memory = MAP_FAILED;
+
+    if (seals >= 0 && (seals & sealed) == sealed && fstat(fd, &stat) == 0 && stat.st_size > RING_AT) {
+        uint64_t capacity = (uint64_t)stat.st_size - RING_AT;
+        if ((capacity & (capacity - 1)) == 0 && capacity >= CAPACITY_MIN && capacity <= CAPACITY_MAX) {
+            memory = mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            error = errno;
+            ring->capacity = capacity;
+        }
+    }
+    close(fd);
+    if (memory == MAP_FAILED)
+        return -error;
+    ring->memory = memory;
+    ring->at = 0;
+    return 0;
+}
+
+static void unmap(struct ring *ring) {
+    if (ring->memory != NULL)
+        munmap(ring->memory, RING_AT + (size_t)ring->capacity);
+    ring->memory = NULL;
+}
+
+int line_open(int in, int out) {
+    int at = 0, error;
+
+    while (at < LINES_MAX && lines[at].in.memory != NULL)
+        at++;
+    if (at == LINES_MAX) {
+        close(in);
+        close(out);
+        return -ENOSPC;
+    }
+    error = map(&lines[at].in, in);
+    if (error < 0) {
+        close(out);
+        return error;
+    }
+    error = map(&lines[at].out, out);
+    if (error < 0) {
+        unmap(&lines[at].in);
+        return error;
+    }
+    return at;
+}
+
+void line_close(int index) {
+    struct line *line = &lines[index];
+
+    atomic_store(word32(&line->out, CLOSED_AT), 1);
+    wake(&line->out, READER_SLEEPS_AT);
+    unmap(&line->in);
+    unmap(&line->out);
+}
+
+int line_send(int index, const void *message, size_t length) {
+    struct ring *ring = &lines[index].out;
+    uint32_t told = (uint32_t)length;
+    uint64_t used;
+
+    if (length > ring->capacity - LENGTH_BYTES)
+        return -EMSGSIZE;
+    if (atomic_load_explicit(word32(ring, CLOSED_AT), memory_order_acquire) != 0)
+        return -EPIPE;
+    used = ring->at - atomic_load_explicit(word64(ring, HEAD_AT), memory_order_acquire);
+    /* One message at a time is under way: what is there besides is a lie. */
+    if (used > ring->capacity || ring->capacity - used < LENGTH_BYTES + length)
+        return -EPROTO;
+    copy_in(ring, ring->at, &told, LENGTH_BYTES);
+    copy_in(ring, ring->at + LENGTH_BYTES, message, length);
+    ring->at += LENGTH_BYTES + length;
+    atomic_store_explicit(word64(ring, TAIL_AT), ring->at, memory_order_release);
+    wake(ring, READER_SLEEPS_AT);
+    return 0;
+}
+
+/* The next message, without waiting; its length, or why there is none. */
+static int64_t take(struct ring *ring, void *into, size_t size) {
+    /* Before the position: what was written before it was closed counts. */
+    uint32_t closed = atomic_load_explicit(word32(ring, CLOSED_AT), memory_order_acquire), length;
+    uint64_t filled = atomic_load_explicit(word64(ring, TAIL_AT), memory_order_acquire) - ring->at;
+
+    if (filled == 0)
+        return closed != 0 ? -EPIPE : -EAGAIN;
+    if (filled > ring->capacity || filled < LENGTH_BYTES)
+        return -EPROTO;
+    copy_out(ring, ring->at, &length, LENGTH_BYTES);
+    if (length > filled - LENGTH_BYTES || length > size)
+        return -EPROTO;
+    copy_out(ring, ring->at + LENGTH_BYTES, into, length);
+    ring->at += LENGTH_BYTES + length;
+    atomic_store_explicit(word64(ring, HEAD_AT), ring->at, memory_order_release);
+    wake(ring, WRITER_SLEEPS_AT);
+    return length;
+}
+
+int64_t line_next(int index, void *into, size_t size, int64_t timeout_us) {
+    struct ring *ring = &lines[index].in;
+    _Atomic uint32_t *sleeps = word32(ring, READER_SLEEPS_AT);
+    struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
+
+    for (int look = 0;; look++) {
+        int64_t taken = take(ring, into, size);
+        long slept;
+
+        if (taken != -EAGAIN)
+            return taken;
+        if (look < LOOKS) {
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+            continue;
+        }
+        atomic_store(sleeps, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        taken = take(ring, into, size);
+        if (taken != -EAGAIN) {
+            atomic_store(sleeps, 0);
+            return taken;
+        }
+        slept = syscall(SYS_futex, sleeps, FUTEX_WAIT, 1, timeout_us < 0 ? NULL : &timeout, NULL, 0);
+        slept = slept < 0 ? errno : 0;
+        atomic_store(sleeps, 0);
+        if (slept == EINTR || slept == ETIMEDOUT) {
+            taken = take(ring, into, size);
+            return taken == -EAGAIN ? -slept : taken;
+        }
+    }
+}
+
+int64_t line_ask(int index, const void *message, size_t length, void *into, size_t size) {
+    int sent = line_send(index, message, length);
+
+    /* What was not sent was not begun. */
+    return sent < 0 ? -ESHUTDOWN : line_next(index, into, size, -1);
+}
+
+int line_is_taken(int index) {
+    const struct ring *ring = &lines[index].out;
+
+    return atomic_load(word64(ring, HEAD_AT)) == ring->at;
+}
+
+int64_t line_take(int index, void *into, size_t size, int64_t timeout_us) {
+    int64_t taken = line_next(index, into, size, timeout_us);
+    uint32_t number;
+
+    if (taken >= (int64_t)sizeof number) {
+        memcpy(&number, into, sizeof number);
+        atomic_store(word32(&lines[index].out, SERVING_AT), number);
+    }
+    return taken;
+}
+
+int line_answer(int index, const void *message, size_t length) {
+    atomic_store(word32(&lines[index].out, SERVING_AT), 0);
+    return line_send(index, message, length);
+}
