@@ -20,6 +20,9 @@ use crate::process::language::Language;
 const ANSWERS_MIN: u32 = 3;
 /// How long after a line was opened there is no other one to the same function.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The same after a line on which nothing was ever asked: an instance cannot have it, as
+/// where it may share no memory, or somebody else wanted it.
+const PAUSE_UNUSED: Duration = Duration::from_secs(2);
 /// Names whose answers are counted.
 const NAMES_MAX: usize = 64;
 
@@ -76,6 +79,13 @@ impl Instance {
         let known = answers.entry(function.to_owned()).or_default();
         known.count += 1;
         if known.count < ANSWERS_MIN || known.not_before.is_some_and(|before| Instant::now() < before) {
+            return false;
+        }
+        let is_unused =
+            |line: &Arc<Line>| !line.is_open() && line.terms().function == function && line.asked() == 0;
+        if let Some(unused) = opened.iter().position(is_unused) {
+            opened.remove(unused);
+            known.not_before = Some(Instant::now() + PAUSE_UNUSED);
             return false;
         }
         // Those that are over are kept for as long as somebody may ask for their ends.
