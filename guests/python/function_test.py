@@ -554,8 +554,9 @@ class Tracebacks(Case):
         source = (HERE / "template.py").read_text()
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
-        # The node puts the adapter before it.
+        # The node puts the adapter and lines before it.
         template.ADAPTER = (HERE / "function.py").read_text()
+        exec(compile((HERE / "lines.py").read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))
         self.assertEqual((kind, message), ("KeyError", "'mine'"))

@@ -389,28 +389,16 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             Wait::Data(objects) => {
                 self.scheduler.expect(id, objects.len());
                 for object in objects {
-                    match host.fetch(object, id) {
-                        Fetch::Here => self.scheduler.resume(id, Event::Arrived),
-                        Fetch::Missing => self.scheduler.resume(id, Event::Missing(object)),
-                        Fetch::Coming => {}
-                    }
+                    self.asked(id, object, host.fetch(object, id));
                 }
             }
             Wait::Part(object, part) => {
                 self.scheduler.expect(id, 1);
-                match host.fetch_part(object, part, id) {
-                    Fetch::Here => self.scheduler.resume(id, Event::Arrived),
-                    Fetch::Missing => self.scheduler.resume(id, Event::Missing(object)),
-                    Fetch::Coming => {}
-                }
+                self.asked(id, object, host.fetch_part(object, part, id));
             }
             Wait::Code(limits, procedure) => {
                 self.scheduler.expect(id, 1);
-                match host.prepare(&limits, procedure, id, &job.request) {
-                    Fetch::Here => self.scheduler.resume(id, Event::Arrived),
-                    Fetch::Missing => self.scheduler.resume(id, Event::Missing(procedure)),
-                    Fetch::Coming => {}
-                }
+                self.asked(id, procedure, host.prepare(&limits, procedure, id, &job.request));
             }
             Wait::Room(bytes) => {
                 self.scheduler.expect(id, 1);
@@ -439,5 +427,14 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         }
         job.report();
         self.scheduler.park(job)
+    }
+
+    /// An object was asked for, for a job; tells it what came of that at once.
+    fn asked(&self, id: JobId, object: Handle, fetch: Fetch) {
+        match fetch {
+            Fetch::Here => self.scheduler.resume(id, Event::Arrived),
+            Fetch::Missing => self.scheduler.resume(id, Event::Missing(object)),
+            Fetch::Coming => {}
+        }
     }
 }

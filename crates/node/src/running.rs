@@ -61,6 +61,14 @@ impl fmt::Debug for Node {
     }
 }
 
+/// The calls that are made later, on the disk if there is one.
+fn queue_of(options: &Options) -> Result<Embedded, Error> {
+    Ok(match &options.home {
+        Some(home) => Embedded::open(&home.join("queue.redb"), queue::Options::default())?,
+        None => Embedded::in_memory(queue::Options::in_memory())?,
+    })
+}
+
 impl Node {
     /// Opens the store and starts the workers.
     ///
@@ -103,10 +111,7 @@ impl Node {
             Arc::clone(&codelets),
             Arc::clone(&secrets),
         )?);
-        let queue = Arc::new(match &options.home {
-            Some(home) => Embedded::open(&home.join("queue.redb"), queue::Options::default())?,
-            None => Embedded::in_memory(queue::Options::in_memory())?,
-        });
+        let queue = Arc::new(queue_of(options)?);
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
