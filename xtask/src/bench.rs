@@ -25,6 +25,9 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     if PYTHON_PEERS.contains(name) && !arguments.contains(&"--without-peers") {
         install::python_environments()?;
     }
+    if *name == "coldstart" && !arguments.contains(&"--without-peers") {
+        install::container_runtime()?;
+    }
     step("building in the release profile", || {
         process::run(process::cargo().args(["build", "--quiet", "--release", "-p", "cli", "-p", "benches"]))
     })?;

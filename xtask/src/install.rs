@@ -80,6 +80,11 @@ pub(crate) fn debootstrap() -> anyhow::Result<()> {
     packages(DEBOOTSTRAP)
 }
 
+/// The peer of containers that are started cold.
+pub(crate) fn container_runtime() -> anyhow::Result<()> {
+    packages(&[Package { name: "runc", program: "/usr/sbin/runc" }])
+}
+
 /// What `make test-unified` needs.
 pub(crate) fn emulator() -> anyhow::Result<()> {
     packages(EMULATOR)
