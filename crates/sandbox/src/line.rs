@@ -27,6 +27,9 @@ use crate::{Fault, Spent};
 const CAPACITY: usize = 64 << 10;
 /// A line on which nothing was asked for so long is shut.
 const IDLE_MAX: Duration = Duration::from_secs(1);
+/// An older line is shut, used or not: what is served on one has the time of its own that
+/// it has by the node, and who holds on to a line does so for this long at most besides.
+const AGE_MAX: Duration = Duration::from_secs(10);
 /// How long an instance may take to give a line back that was shut.
 const PARTING_MAX: Duration = Duration::from_secs(1);
 
@@ -119,6 +122,7 @@ pub struct Line {
     records: Arc<dyn LineRecords>,
     /// Ends the instance that serves.
     cancel: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    opened: Instant,
     is_bound: AtomicBool,
     is_shut: AtomicBool,
     seen: Mutex<Seen>,
@@ -174,6 +178,7 @@ impl Line {
             ends: Mutex::new(Some(ends)),
             records,
             cancel: OnceLock::new(),
+            opened: Instant::now(),
             is_bound: AtomicBool::new(false),
             is_shut: AtomicBool::new(false),
             seen: Mutex::new(Seen { serving: 0, asked: 0, since: Instant::now(), shut: None }),
@@ -240,9 +245,17 @@ impl Line {
         matches!(*self.state.lock(), State::Over(_))
     }
 
+    /// How long an instance may have it: until it is shut, and for one call more.
+    pub(crate) fn held_max(&self) -> Duration {
+        AGE_MAX + self.terms.timeout + 2 * PARTING_MAX
+    }
+
     /// Looks at what is served. Whether that takes too long, or an instance does
     /// not give the line back.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.opened) >= AGE_MAX {
+            self.shut();
+        }
         let (serving, asked) = (self.memory.serving(), self.memory.asked());
         let mut seen = self.seen.lock();
         if (seen.serving, seen.asked) != (serving, asked) {

@@ -276,7 +276,8 @@ async fn listing(
     let end = page.limit.unwrap_or(u64::MAX).saturating_add(page.offset).min(size);
     let entry_bytes = Handle::LEN as u64;
     let part = begin * entry_bytes..end * entry_bytes;
-    let bytes = if !known && part.end - part.start < bytes_len(handle) && lies_apart(shared, handle) {
+    let is_page = part.end - part.start <= CHUNK_BYTES && part.end - part.start < bytes_len(handle);
+    let bytes = if !known && is_page && lies_apart(shared, handle) {
         part_of(shared, handle, part).await?
     } else {
         whole(shared, handle).await?.slice(part.start as usize..part.end as usize)

@@ -60,6 +60,8 @@ pub(super) struct State {
     hasher: Option<Context>,
     /// It came in more than one transfer.
     is_pieced: bool,
+    /// Bytes of all, as whoever sends parts says.
+    whole: Option<u64>,
     /// The sink was told to begin, since the state was new.
     has_begun: bool,
 }
@@ -67,7 +69,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(wanted: &Download) -> Self {
         let hasher = wanted.sha256.map(|_| Context::new(&SHA256));
-        Self { received: 0, etag: None, hasher, is_pieced: false, has_begun: false }
+        Self { received: 0, etag: None, hasher, is_pieced: false, whole: None, has_begun: false }
     }
 
     pub(super) fn received(&self) -> u64 {
@@ -278,6 +280,7 @@ fn goes_on(wanted: &Download, response: &Response<Incoming>, state: &mut State) 
             return Err(lasts(format!("it has {whole} bytes, not {size}")));
         }
         state.is_pieced = true;
+        state.whole = part.whole;
         return Ok(());
     }
     *state = State::new(wanted);
@@ -287,10 +290,11 @@ fn goes_on(wanted: &Download, response: &Response<Incoming>, state: &mut State) 
 /// All has come that will come.
 fn finish(wanted: &Download, state: &mut State, is_framed: bool) -> Result<Downloaded, Trouble> {
     let received = state.received;
-    if let Some(size) = wanted.size.filter(|size| *size != received) {
+    if let Some(size) = wanted.size.or(state.whole).filter(|size| *size != received) {
         let why = format!("it has {received} bytes, not {size}");
-        // Where only the connection's end tells the end, it may have broken off.
-        return Err(if is_framed { lasts(why) } else { heals(why) });
+        // Where only the connection's end tells the end, it may have broken off; and of
+        // what is asked for less may be sent, as a part.
+        return Err(if is_framed && !state.is_pieced { lasts(why) } else { heals(why) });
     }
     if let (Some(expected), Some(hasher)) = (wanted.sha256, state.hasher.take()) {
         let found = hasher.finish();

@@ -10,6 +10,8 @@ use linux::SharedMemory;
 use xpu::fifo::{Error, Reader, Writer};
 use xpu::line::{Ends, Line as Memory};
 
+use super::{AGE_MAX, Line, LineRecords, LineReport, LineTerms};
+use crate::Spent;
 use crate::process::Language;
 
 /// With the native core in C: serves what comes, backwards, until the line is closed;
@@ -124,4 +126,30 @@ fn a_caller_that_lies_ends_its_line_and_nothing_else() {
         }
         assert_eq!(other.said(), "EPROTO 0", "{tail} {length}");
     }
+}
+
+struct Nobody;
+
+impl LineRecords for Nobody {
+    fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+}
+
+#[test]
+fn a_line_in_use_is_shut_when_it_is_old_and_what_is_served_then_has_its_own_time() {
+    let (caller, function) = ("caller".to_owned(), "function".to_owned());
+    let terms = LineTerms { caller, function, version: 1, timeout: Duration::from_secs(3) };
+    let line = Line::new(1, terms, std::sync::Arc::new(Nobody)).unwrap();
+    line.bind();
+    let requests = line.descriptors(false).unwrap().pop().unwrap();
+    let mut writer = Writer::open(&requests).unwrap();
+    let begun = Instant::now();
+    // Something is asked every half second.
+    let shut = (0..40).find(|at| {
+        writer.send(b"x", soon()).unwrap();
+        assert!(!line.is_late(begun + Duration::from_millis(500) * *at));
+        !line.is_open()
+    });
+    let shut = Duration::from_millis(500) * shut.unwrap();
+    assert!(shut >= AGE_MAX && shut <= AGE_MAX + Duration::from_secs(1), "{shut:?}");
+    assert!(line.held_max() > AGE_MAX + Duration::from_secs(3));
 }

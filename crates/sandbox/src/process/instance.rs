@@ -390,7 +390,7 @@ impl Instance {
         done: Done,
     ) -> Result<(), (CallEnd, Done)> {
         let now = Instant::now();
-        let own = now + self.terms.call_timeout;
+        let own = now + others.line.as_ref().map_or(self.terms.call_timeout, |line| line.held_max());
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
