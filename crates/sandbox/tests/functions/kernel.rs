@@ -58,7 +58,9 @@ fn memory_of_inotify(language: Language) {
 
 /// Without a control group so much is kept; with one the function ends, or gets less.
 fn assert_bounded(language: Language, fill: &str) {
-    let patient = || FunctionsOptions { call_timeout: Duration::from_secs(60), ..options(language) };
+    // With the usual number of files less than its memory is to be had.
+    let patient =
+        || FunctionsOptions { call_timeout: Duration::from_secs(60), files: 4096, ..options(language) };
     let fill = fill.replace("WANTED", &WANTED.to_string());
     let kept = |said: &str| said.parse::<usize>().unwrap_or(0);
     let world = World::with(patient(), Weakness::NONE);
