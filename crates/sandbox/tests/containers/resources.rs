@@ -23,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "resources::output_flood", needs: Needs::Nothing, run: output_flood },
     Case { name: "resources::endless_loop", needs: Needs::MemoryLimit, run: endless_loop },
     Case { name: "resources::disk", needs: Needs::DiskLimit, run: disk },
+    Case { name: "resources::page_cache", needs: Needs::DiskLimit, run: page_cache },
     Case { name: "resources::blocked_signals", needs: Needs::Nothing, run: blocked_signals },
     Case { name: "resources::daemon", needs: Needs::Root, run: daemon },
     Case { name: "resources::throttled_crowd_is_killed", needs: Needs::MemoryLimit, run: throttled_crowd },
@@ -140,6 +141,49 @@ fn disk(world: &World) {
     world.assert_others_are_served();
     let free = read("free", &Bounds::default());
     control(free < slow, format!("{free:?}, {slow:?}"));
+}
+
+/// What is read of files stays in memory as long as there is room, which is the container's.
+fn page_cache(world: &World) {
+    let bounds = Bounds { memory_bytes: 32 << 20, ..Bounds::default() };
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut world = world.again();
+    world.rootfs.read_only.push(Bind { host: folder.path().to_owned(), guest: "/own".into() });
+    let kept = |name: &str, weakness: Weakness| {
+        let path = folder.path().join(name);
+        let file = std::fs::File::create(&path).unwrap();
+        (&file).write_all(&vec![b'x'; 128 << 20]).unwrap();
+        file.sync_all().unwrap();
+        // SAFETY: the call takes a descriptor and numbers; 4 is POSIX_FADV_DONTNEED.
+        assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, 4) }, 0);
+        let container = world.bounded(weakness, &bounds);
+        let ran = finish(start(&container, &shell(&format!("cat /own/{name} > /dev/null && echo done"))));
+        assert_eq!(ran.text, "done\n", "{ran:?}");
+        container.destroy().unwrap();
+        in_memory(&std::fs::File::open(&path).unwrap())
+    };
+    let bounded = kept("bounded", Weakness::NONE);
+    assert!(bounded <= 40 << 20, "{bounded} bytes stay in memory, of a container with 32 MiB");
+    world.assert_others_are_served();
+    let free = kept("free", Weakness::NO_GROUP);
+    control(free > 80 << 20, format!("{free} bytes stay in memory"));
+}
+
+/// Bytes of a file that are in memory.
+fn in_memory(file: &std::fs::File) -> usize {
+    let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
+    let mut pages = vec![0_u8; len.div_ceil(4096)];
+    // SAFETY: maps a file for reading where the kernel likes; nobody reads there, and the
+    // table has a byte for each page of it.
+    unsafe {
+        let at =
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
+        assert_eq!(libc::munmap(at, len), 0);
+    }
+    pages.iter().filter(|page| **page & 1 != 0).count() * 4096
 }
 
 fn blocked_signals(world: &World) {
