@@ -11,6 +11,15 @@ use super::{Node, home, http};
 const CLIENTS: usize = 12;
 const ENDS: usize = 8;
 
+/// Tells the clients to end.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn who_stands_in_line_behind_an_end_is_served_elsewhere() {
     if !is_root() {
@@ -35,15 +44,18 @@ fn who_stands_in_line_behind_an_end_is_served_elsewhere() {
                 }
             });
         }
+        // Also where an assertion fails: the clients would go on for ever.
+        let _ends = Ends(&is_over);
         for end in 1..=ENDS {
             let begun = Instant::now();
             while served.load(Ordering::Relaxed) < 100 * end && begun.elapsed() < Duration::from_secs(30) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let answer = http(address, "POST /function/brief", b"{\"end\":true}");
-            assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("status 3"), "{answer}");
+            // On a busy machine how it ended is told later than anybody waits for it.
+            let is_told = answer.contains("status 3") || answer.contains("closed its channel");
+            assert!(answer.starts_with("HTTP/1.1 500") && is_told, "{answer}");
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     assert!(served.into_inner() >= 100 * ENDS);
 }
