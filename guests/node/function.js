@@ -264,18 +264,23 @@ class Sending {
 
 /** A head: a line about the call, and one about its HTTP side, which few handlers look at. */
 class Head {
-  #bytes;
-  #end;
+  #later;
   #http;
 
-  constructor(bytes) {
-    this.#bytes = bytes;
-    this.#end = bytes.indexOf(LINE_BREAK);
-    this.call = this.#end < 0 ? {} : JSON.parse(bytes.toString("utf8", 0, this.#end));
+  /** Of its bytes, or of both lines as they are: the second one is made when it is asked for. */
+  constructor(given) {
+    if (!Buffer.isBuffer(given)) {
+      this.call = given.call;
+      this.#later = given.http;
+      return;
+    }
+    const end = given.indexOf(LINE_BREAK);
+    this.call = end < 0 ? {} : JSON.parse(given.toString("utf8", 0, end));
+    this.#later = () => (end < 0 ? {} : JSON.parse(given.toString("utf8", end + 1)));
   }
 
   get http() {
-    return (this.#http ??= this.#end < 0 ? {} : JSON.parse(this.#bytes.toString("utf8", this.#end + 1)));
+    return (this.#http ??= this.#later());
   }
 
   get contentType() {
@@ -788,6 +793,9 @@ exports.ready = load(SETTINGS).then(
   (loaded) => void (call = loaded),
   (error) => Promise.reject(usersPart(error)),
 );
+
+// Whoever has read a head already need not write it down again.
+exports.readsHeads = true;
 
 exports.apply = (request, head, body) => {
   let result;
