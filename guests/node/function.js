@@ -269,23 +269,13 @@ class Head {
 
   /** Of its bytes, or of both lines as they are: the second one is made when it is asked for. */
   constructor(given) {
-    if (!Buffer.isBuffer(given)) {
-      this.call = given.call;
-      this.#later = given.http;
-      return;
-    }
-    const end = given.indexOf(LINE_BREAK);
-    this.call = end < 0 ? {} : JSON.parse(given.toString("utf8", 0, end));
-    this.#later = () => (end < 0 ? {} : JSON.parse(given.toString("utf8", end + 1)));
+    const end = Buffer.isBuffer(given) ? given.indexOf(LINE_BREAK) : 0;
+    const part = (from, to) => (end > 0 ? JSON.parse(given.toString("utf8", from, to)) : {});
+    [this.call, this.#later] = end === 0 ? [given.call, given.http] : [part(0, end), () => part(end + 1)];
   }
 
-  get http() {
-    return (this.#http ??= this.#later());
-  }
-
-  get contentType() {
-    return this.call.content_type ?? "";
-  }
+  get http() { return (this.#http ??= this.#later()); }
+  get contentType() { return this.call.content_type ?? ""; }
 }
 
 /** What a handler gets as its event. */

@@ -25,6 +25,11 @@ const REPORT_BYTES = 72;
 const HEAD_LENGTH = 0x3fffffff;
 const HEADS_MAX = 64;
 const SPAN_BYTES = 8;
+const REQUEST_BYTES = 16;
+const NO_BYTES = Buffer.alloc(0);
+/* Of calls of other functions that have no answer of the node's yet: how many, and bytes of their bodies. */
+const ASKS_MAX = 64;
+const ASKS_BYTES_MAX = 32 << 20;
 /* Kinds of frames. */
 const [LINE_RESULT, LINE_SERVED, LINE_SERVING, LINE_WAITED, LINE_DROPPED] = [5, 20, 21, 22, 24];
 /* What the native core says: the next message will come; nothing was sent. */
@@ -143,6 +148,13 @@ function readHead(text) {
   } catch {
     return null;
   }
+}
+
+/* Why the node cannot be asked for one more now; nothing if it can. */
+function tooManyAsks(count, bytes, more) {
+  if (count >= ASKS_MAX) return `${ASKS_MAX} calls of other functions are under way`;
+  if (bytes + more <= ASKS_BYTES_MAX) return '';
+  return `calls of other functions with ${bytes} bytes are under way, of ${ASKS_BYTES_MAX} at most`;
 }
 
 /* How long a call waits for others: whenever at least one of them has no answer. */
@@ -334,8 +346,16 @@ class Lines {
     served.isBusy = true;
     const onLine = { served, heads, isTold: false, kept: [], begun: lineClock(), received: body.length, parent, span, seal, trace, flags, id };
     const asks = depth < LINE_DEPTH_MAX ? requestHead(id, deadline, depth, seal, trace, span, flags) : null;
-    this.instance.callOnLine(served.turn, onLine, asks, body);
+    this.call(served.turn, onLine, asks, body);
     return true;
+  }
+
+  call(number, onLine, asks, body) {
+    const { instance } = this;
+    const turn = Object.assign(instance.begin(number), { onLine, asks });
+    // The usual adapter takes the head as it is, and names requests by it.
+    if (instance.readsHeads) instance.start(turn, [NO_BYTES, onLine.heads, body]);
+    else instance.start(turn, [lineRandom(Buffer.alloc(REQUEST_BYTES)), headText(onLine.heads), body]);
   }
 
   /* A name for a call, that no other one has. */

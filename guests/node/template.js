@@ -49,14 +49,11 @@
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
   const [SERVE, LINE, ASK_AGAIN] = [18, 19, 23];
-  /* Of calls of other functions: how many may have no answer yet, and bytes of name, type and body. */
-  const ASKS_MAX = 64;
+  /* Of calls of other functions: bytes of name, type and body. */
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
   const STREAM_WINDOW = 256 << 10;
   const PIECE_BYTES_MAX = 64 << 10;
-  /* Bytes of the bodies of all of them. */
-  const ASKS_BYTES_MAX = 32 << 20;
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
   const INTS_IN_ADVANCE = 1024;
@@ -65,7 +62,6 @@
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
   const NOT_ASKED = 'it was only asked where it lies';
-  const NOTHING = Buffer.alloc(0);
   const REHEARSAL = rehearsal();
   // Functions that talk to others find it loaded.
   require('net');
@@ -388,14 +384,8 @@
     /* The same by the node, which knows how it ended if it was begun on the line of this number. */
     askNode(asked, line) {
       const { turn, nameBytes, type, body } = asked;
-      if (this.asked.size >= ASKS_MAX) {
-        const why = `${ASKS_MAX} calls of other functions are under way; await some of them`;
-        return asked.reject(new RangeError(why));
-      }
-      if (this.askedBytes + body.length > ASKS_BYTES_MAX) {
-        const why = `calls of other functions with ${this.askedBytes} bytes are under way, of ${ASKS_BYTES_MAX} at most; await some of them`;
-        return asked.reject(new RangeError(why));
-      }
+      const why = tooManyAsks(this.asked.size, this.askedBytes, body.length);
+      if (why) return asked.reject(new RangeError(`${why}; await some of them`));
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
       const id = this.lastAsk;
@@ -555,14 +545,6 @@
       const turn = this.begin(number);
       turn.head = given[1];
       this.start(turn, given);
-    }
-
-    /* A request that has come over the line which is served as the call of this number. */
-    callOnLine(number, onLine, asks, body) {
-      const turn = this.begin(number);
-      Object.assign(turn, { onLine, asks });
-      const head = this.readsHeads ? onLine.heads : headText(onLine.heads);
-      this.start(turn, [this.readsHeads ? NOTHING : crypto.randomBytes(16), head, body]);
     }
 
     start(turn, given) {
