@@ -86,5 +86,8 @@ fn cpython_with_numpy_and_pandas_is_a_pure_function_and_goes_on_from_snapshots()
     // To import pandas takes it more than a second.
     assert!(times[2] < 300_000_000, "{times:?}");
     let told = run(&["--from", "#pandas", "--entry", &turn("raise ValueError('no')")]);
-    assert!(told["status"] != 0 && told["stderr"]["text"].as_str().unwrap().contains("ValueError: no"), "{told}");
+    assert!(
+        told["status"] != 0 && told["stderr"]["text"].as_str().unwrap().contains("ValueError: no"),
+        "{told}"
+    );
 }

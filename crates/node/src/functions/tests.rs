@@ -127,7 +127,11 @@ fn programs_are_told_what_they_can_be_told() {
         let told = reason(deploy(procedure, &[serving]));
         assert!(told.contains(why), "{why:?} is not in {told:?}");
     }
-    assert_eq!(node.deployments.served("program", None, 0).unwrap().version, 2, "what was refused changed nothing");
+    assert_eq!(
+        node.deployments.served("program", None, 0).unwrap().version,
+        2,
+        "what was refused changed nothing"
+    );
 }
 
 #[test]

@@ -99,8 +99,11 @@ fn name_of(program: &str) -> String {
     name.strip_suffix(".wasm").map_or_else(|| name.clone(), str::to_owned)
 }
 
+/// An entry's name, and its allocator with the text.
+type Entry<'a> = (&'a str, Option<(&'a str, &'a str)>);
+
 /// `NAME`, or `NAME:ALLOCATOR=TEXT`.
-pub(super) fn entry_of(entry: &str) -> Result<(&str, Option<(&str, &str)>), Stop> {
+pub(super) fn entry_of(entry: &str) -> Result<Entry<'_>, Stop> {
     let Some((name, given)) = entry.split_once(':') else { return Ok((entry, None)) };
     match given.split_once('=') {
         Some((allocate, text)) => Ok((name, Some((allocate, text)))),
