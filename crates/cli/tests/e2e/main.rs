@@ -25,6 +25,7 @@ mod program_functions;
 mod programs;
 mod quotas;
 mod requirements;
+mod s3;
 mod sources;
 mod storage;
 mod streams;
