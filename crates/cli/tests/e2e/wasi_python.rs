@@ -55,7 +55,7 @@ fn cpython_with_numpy_and_pandas_is_a_pure_function_and_goes_on_from_snapshots()
     // What an earlier run of the test left is not found again.
     let seed = format!("{:?}", std::time::Instant::now());
     let run = |more: &[&str]| {
-        let mut arguments = vec!["run", module.to_str().unwrap(), "--dir", &library, "--memory", "1GiB"];
+        let mut arguments = vec!["run", module.to_str().unwrap(), "--dir", &library, "--memory", "360MiB"];
         arguments.extend(["--env", "PYTHONTZPATH=", "--env", "TMPDIR=/tmp", "--seed", &seed, "-o", "json"]);
         arguments.extend(more);
         let ran = node.run(&arguments);
