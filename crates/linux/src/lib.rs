@@ -71,6 +71,6 @@ pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_fil
 pub use syscall_profile::{ArgumentTest, Comparison, ProfileAnswer, ProfileRule};
 pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
-    anonymous_bytes, cpu_ns_of, disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns,
-    total_memory_bytes,
+    anonymous_bytes, cpu_ns_of, disk_free_bytes, disk_total_bytes, files_max, peak_rss_bytes, process_cpu_ns,
+    thread_cpu_ns, total_memory_bytes,
 };

@@ -24,6 +24,7 @@ mod metering;
 mod programs;
 mod quotas;
 mod requirements;
+mod s3;
 mod sources;
 mod storage;
 mod streams;
