@@ -142,8 +142,9 @@ impl Recording {
         self.body_problem.take()
     }
 
-    /// It ran elsewhere.
+    /// It ran elsewhere, until now.
     pub(super) fn told(&mut self, report: CallReport) {
+        self.begun = self.begun.checked_sub(report.whole).unwrap_or(self.begun);
         self.report = Some(report);
     }
 
