@@ -107,19 +107,7 @@ impl Node {
         let tree: TreeBuilder = [limits_handle, procedure].into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
         let application = self.store.local(handle).context("a tree was not kept")?;
-        Ok((
-            Spec { procedure, limits },
-            Call {
-                application,
-                handle,
-                limits,
-                procedure,
-                deadline: None,
-                callees: None,
-                audience: None,
-                line: None,
-            },
-        ))
+        Ok((Spec { procedure, limits }, Call::new(application, handle, limits, procedure)))
     }
 
     /// What a function returns that is called once.

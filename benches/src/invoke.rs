@@ -267,16 +267,7 @@ fn runner_only(bench: &mut Bench, codelet: Handle) -> anyhow::Result<Vec<Sample>
                 let handle = bench.application(limits_handle, codelet, &pair(i)).definition();
                 let application = bench.node.store().local(handle).context("a tree was not kept")?;
                 let limits = Limits::from_handle(limits_handle)?;
-                Ok(sandbox::Call {
-                    application,
-                    handle,
-                    limits,
-                    procedure: codelet,
-                    deadline: None,
-                    callees: None,
-                    audience: None,
-                    line: None,
-                })
+                Ok(sandbox::Call::new(application, handle, limits, codelet))
             })
             .collect::<anyhow::Result<_>>()?;
         samples.push(batch(BATCH, || {

@@ -19,7 +19,7 @@ const FLAGS: [&str; 9] = [
     "-Wl,-z,relro,-z,now",
 ];
 const CORE: [&str; 4] = ["orders.c", "confine.c", "line.c", "pages.c"];
-const NODE: [&str; 1] = ["node.c"];
+const NODE: [&str; 2] = ["node.c", "node_streams.c"];
 
 fn main() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/template");

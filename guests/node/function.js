@@ -264,23 +264,18 @@ class Sending {
 
 /** A head: a line about the call, and one about its HTTP side, which few handlers look at. */
 class Head {
-  #bytes;
-  #end;
+  #later;
   #http;
 
-  constructor(bytes) {
-    this.#bytes = bytes;
-    this.#end = bytes.indexOf(LINE_BREAK);
-    this.call = this.#end < 0 ? {} : JSON.parse(bytes.toString("utf8", 0, this.#end));
+  /** Of its bytes, or of both lines as they are: the second one is made when it is asked for. */
+  constructor(given) {
+    const end = Buffer.isBuffer(given) ? given.indexOf(LINE_BREAK) : 0;
+    const part = (from, to) => (end > 0 ? JSON.parse(given.toString("utf8", from, to)) : {});
+    [this.call, this.#later] = end === 0 ? [given.call, given.http] : [part(0, end), () => part(end + 1)];
   }
 
-  get http() {
-    return (this.#http ??= this.#end < 0 ? {} : JSON.parse(this.#bytes.toString("utf8", this.#end + 1)));
-  }
-
-  get contentType() {
-    return this.call.content_type ?? "";
-  }
+  get http() { return (this.#http ??= this.#later()); }
+  get contentType() { return this.call.content_type ?? ""; }
 }
 
 /** What a handler gets as its event. */
@@ -788,6 +783,9 @@ exports.ready = load(SETTINGS).then(
   (loaded) => void (call = loaded),
   (error) => Promise.reject(usersPart(error)),
 );
+
+// Whoever has read a head already need not write it down again.
+exports.readsHeads = true;
 
 exports.apply = (request, head, body) => {
   let result;

@@ -8,7 +8,7 @@
  * it never runs a function itself. Orders, fork and confinement are in native
  * code, `guests/template`, which it loads from the descriptor that its second
  * argument names; the channel of an instance is described in
- * `process/channel.rs`.
+ * `process/channel.rs`. The node puts the text of `lines.js` before this one.
  *
  * Invariants: the template has one thread whenever it forks, and nothing open
  * that an event loop would wait for; a child is confined before it reads a byte
@@ -29,7 +29,7 @@
   const { Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
 
-  const VERSION = 8;
+  const VERSION = 9;
   const CHANNEL = 3;
   const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
@@ -48,14 +48,12 @@
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
-  /* Of calls of other functions: how many may have no answer yet, and bytes of name, type and body. */
-  const ASKS_MAX = 64;
+  const [SERVE, LINE, ASK_AGAIN] = [18, 19, 23];
+  /* Of calls of other functions: bytes of name, type and body. */
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
   const STREAM_WINDOW = 256 << 10;
   const PIECE_BYTES_MAX = 64 << 10;
-  /* Bytes of the bodies of all of them. */
-  const ASKS_BYTES_MAX = 32 << 20;
   /* How many numbers Node draws in advance. */
   const UUIDS_IN_ADVANCE = 128;
   const INTS_IN_ADVANCE = 1024;
@@ -180,7 +178,7 @@
   /* Does once what every instance does, so that its code is compiled and what
    * it needs is loaded. */
   function warm(core, random, streams, then) {
-    const instance = new Instance(() => {});
+    const instance = new Instance(() => {}, core);
     streams.attach(instance);
     findOneself(random);
     attend(core, core.streamOf(Buffer.concat([REHEARSAL.bad, REHEARSAL.good])), instance, () => {
@@ -193,7 +191,7 @@
   /* An instance that waits for its function does the same again, for memory
    * that was the template's becomes its own when it is written to. */
   function rehearse(streams, instance) {
-    const other = new Instance(() => {});
+    const other = new Instance(() => {}, instance.lines.core);
     streams.attach(other);
     other.receive(REHEARSAL.good);
     streams.attach(instance);
@@ -248,7 +246,8 @@
   }
 
   function listen(core, streams) {
-    const instance = new Instance((pieces) => write(core, pieces));
+    const instance = new Instance((pieces) => write(core, pieces), core);
+    if (instance.lines.attach() < 0) return core.end(1);
     streams.attach(instance);
     // What Node does at its end waits for threads that a child does not have.
     process.reallyExit = (code) => core.end(code ?? 0);
@@ -294,8 +293,10 @@
   }
 
   class Instance {
-    constructor(write) {
+    constructor(write, core) {
       this.write = write;
+      // Calls without the node.
+      this.lines = new Lines(this, core);
       // Pieces that are to be written together.
       this.together = null;
       // Calls that have ended in this turn of the loop, with their results.
@@ -303,12 +304,14 @@
       this.pieces = [];
       this.held = 0;
       this.apply = null;
+      // Whether what is called reads the head of a request as it is, and not as a text.
+      this.readsHeads = false;
       // Called when the function comes.
       this.onFirst = () => {};
       this.resultMax = 0;
       this.logMax = 0;
       // What may be printed while no call runs.
-      this.outside = { number: OUTSIDE, logLeft: 0 };
+      this.outside = { number: OUTSIDE, logLeft: 0, onLine: null };
       // What is being answered: loading, and calls.
       this.turns = new Set();
       // Whose turn it is, where several calls run at once.
@@ -352,6 +355,8 @@
       else if (kind === ROOM) this.roomFor(number, payload.readUInt32LE(0));
       else if (kind === LEFT) this.left(number);
       else if (kind === BODY || kind === BODY_LOST) this.bodyFor(number, kind, payload);
+      else if (kind === SERVE) this.lines.serve(number, payload);
+      else if (kind === LINE) this.lines.add(payload);
     }
 
     /* Calls the function of a name: a promise of status, type and body of the
@@ -370,27 +375,33 @@
         const why = `the payload has ${body.length} bytes; a call of a function takes ${ASK_BODY_MAX}`;
         return Promise.reject(new RangeError(why));
       }
-      if (this.asked.size >= ASKS_MAX) {
-        const why = `${ASKS_MAX} calls of other functions are under way; await some of them`;
-        return Promise.reject(new RangeError(why));
-      }
-      if (this.askedBytes + body.length > ASKS_BYTES_MAX) {
-        const why = `calls of other functions with ${this.askedBytes} bytes are under way, of ${ASKS_BYTES_MAX} at most; await some of them`;
-        return Promise.reject(new RangeError(why));
-      }
+      return new Promise((resolve, reject) => {
+        const asked = { turn, resolve, reject, name, nameBytes, type: typeBytes, body };
+        if (!this.lines.ask(asked)) this.askNode(asked, null);
+      });
+    }
+
+    /* The same by the node, which knows how it ended if it was begun on the line of this number. */
+    askNode(asked, line) {
+      const { turn, nameBytes, type, body } = asked;
+      const why = tooManyAsks(this.asked.size, this.askedBytes, body.length);
+      if (why) return asked.reject(new RangeError(`${why}; await some of them`));
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
       const id = this.lastAsk;
-      const head = Buffer.allocUnsafe(8 + nameBytes.length);
-      head.writeUInt32LE(id, 0);
-      head.writeUInt16LE(nameBytes.length, 4);
-      nameBytes.copy(head, 6);
-      head.writeUInt16LE(typeBytes.length, 6 + nameBytes.length);
-      return new Promise((resolve) => {
-        this.asked.set(id, { turn, resolve, bytes: body.length });
-        this.askedBytes += body.length;
-        this.send(ASK, turn.number, [head, typeBytes, body]);
-      });
+      const at = line === null ? 0 : 4;
+      const head = Buffer.allocUnsafe(at + 8 + nameBytes.length);
+      if (line !== null) head.writeUInt32LE(line, 0);
+      head.writeUInt32LE(id, at);
+      head.writeUInt16LE(nameBytes.length, at + 4);
+      nameBytes.copy(head, at + 6);
+      head.writeUInt16LE(type.length, at + 6 + nameBytes.length);
+      this.asked.set(id, asked);
+      this.askedBytes += body.length;
+      // Of what came by the channel the node sees how long it waits.
+      if (turn.onLine !== null) turn.waiting.begin();
+      this.lines.tellServing(turn);
+      this.send(line === null ? ASK : ASK_AGAIN, turn.number, [head, type, body]);
     }
 
     told(payload) {
@@ -416,6 +427,8 @@
     /* Sends bytes at the pace at which the client takes them; one after the other. */
     async sendPieces(turn, bytes) {
       if (turn === null) throw new Error('an answer is sent while its request is handled');
+      // On a line it is not sent before it is whole.
+      if (turn.onLine !== null) return void turn.onLine.kept.push(Buffer.from(bytes));
       const stream = this.streamOf(turn);
       for (let at = 0; at < bytes.length; at += PIECE_BYTES_MAX) {
         const piece = bytes.subarray(at, at + PIECE_BYTES_MAX);
@@ -494,7 +507,8 @@
 
     forget(id, asked) {
       this.asked.delete(id);
-      this.askedBytes -= asked.bytes;
+      this.askedBytes -= asked.body.length;
+      if (asked.turn.onLine !== null) asked.turn.waiting.end();
     }
 
     load(payload) {
@@ -507,8 +521,9 @@
       const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
       const turn = this.begin(OUTSIDE);
       try {
-        const { apply, ready } = compile(name, payload.toString('utf8', nameEnd), this);
+        const { apply, ready, readsHeads } = compile(name, payload.toString('utf8', nameEnd), this);
         this.apply = apply;
+        this.readsHeads = readsHeads === true;
         // A module may need more than this turn of the loop, as ES modules do.
         // What was rejected and not caught is known after the last of them.
         const loaded = () => setImmediate(() => this.answer(turn, LOADED, []));
@@ -528,6 +543,11 @@
         given.push(payload.subarray(at, (at += length)));
       }
       const turn = this.begin(number);
+      turn.head = given[1];
+      this.start(turn, given);
+    }
+
+    start(turn, given) {
       if (this.whose) this.whose.run(turn, () => this.run(turn, given));
       else this.run(turn, given);
     }
@@ -540,7 +560,7 @@
         return this.raised(turn, error);
       }
       // What was rejected and not caught is known after this turn of the loop.
-      if (this.ended.push([turn, result]) === 1) setImmediate(tellEnded, this);
+      if (this.ended.push([turn, result]) === 1 && !this.lines.tellsSoon()) setImmediate(tellEnded, this);
     }
 
     /* Answers all calls that have ended, with one write. */
@@ -555,7 +575,8 @@
     }
 
     returned(turn, result) {
-      const bytes = asBytes(result);
+      const last = asBytes(result);
+      const bytes = last !== null && turn.onLine?.kept.length > 0 ? Buffer.concat([...turn.onLine.kept, last]) : last;
       if (bytes === null) {
         return this.answer(turn, BAD_RESULT, [Buffer.from(`apply returned ${kindOf(result)}, not bytes`)]);
       }
@@ -567,7 +588,7 @@
     }
 
     begin(number) {
-      const turn = { number, logLeft: this.logMax };
+      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, waiting: new Waiting() };
       this.turns.add(turn);
       return turn;
     }
@@ -586,6 +607,11 @@
       turn.body?.wake?.();
       for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
+      this.lines.end(turn);
+      if (turn.onLine !== null) {
+        const result = kind === RESULT ? parts[0] : null;
+        if (this.lines.answer(turn, result, turn.logLeft < this.logMax)) return;
+      }
       this.send(kind, turn.number, parts);
     }
 

@@ -39,8 +39,12 @@ class Line:
 
     def open(self, descriptors):
         """Takes the end that these lead to; whether that went well."""
-        self.end = self.core.line_open(descriptors.popleft(), descriptors.popleft()) if len(descriptors) > 1 else -1
+        own = [descriptors.popleft() for _ in range(3)] if len(descriptors) > 2 else None
+        self.end = self.core.line_open(*own) if own else -1
         return self.end >= 0
+
+    def is_closed(self):
+        return self.end < 0 or self.core.line_is_closed(self.end) == 1
 
     def close(self):
         if self.end >= 0:
@@ -216,7 +220,8 @@ class ServesLines:
         request_id, kind = message[at : at + id_len], message[at + id_len : at + id_len + kind_len].decode("latin-1")
         body = message[at + id_len + kind_len :]
         deadline = min(deadline, int(time.time() * 1000) + served.timeout_ms)
-        if not request_id.isascii() or number == 0:
+        is_short = kind_len <= ASK_TYPE_MAX and at + id_len + kind_len <= len(message)  # noqa: F821 - of template.py
+        if not request_id.isascii() or number == 0 or not is_short:
             self.leave_line()
             return self.channel.send(RESULT, served.turn)
         identity = Identity(request_id, deadline, depth, seal, trace, served.span(), flags)

@@ -34,7 +34,7 @@ import time
 import traceback
 import types
 
-VERSION = 8
+VERSION = 9
 TEXT_BYTES_MAX = 4096
 LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
@@ -358,6 +358,9 @@ class Callees:
     def add_line(self, payload):
         """There is a line to a function."""
         (number,) = struct.unpack_from("<I", payload)
+        for other in [line for line in list(self.lines.values()) if line.is_closed() and line.lock.acquire(False)]:
+            self.forget(other)
+            other.lock.release()
         line = Line(self.core, number, payload[4:].decode())
         if not line.open(self.channel.descriptors):
             return self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", number))
@@ -411,6 +414,9 @@ class Callees:
                 # A signal's handler raised: the answer would be taken for the next one's.
                 self.forget(line)
                 self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
+            if self.lines.get(line.name) is not line:
+                # Another one has come in its place meanwhile.
+                line.close()
             line.lock.release()
             took = time.monotonic_ns() - begun
             self.on_lines_ns += took

@@ -10,7 +10,9 @@
  * memory can be neither cut short nor made longer, or it is not mapped.
  *
  * One thread at a time uses one end of a line; who that is is for the language
- * to say.
+ * to say. It sleeps by a futex (line_next), or else, where it has an event loop
+ * to go back to, until its bell rings (line_look): a socket whose other end the
+ * other side has. Nothing that is sent there waits.
  */
 #define _GNU_SOURCE
 #include "template.h"
@@ -21,6 +23,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -37,8 +40,9 @@
 #define LENGTH_BYTES 4
 #define CAPACITY_MIN (4u << 10)
 #define CAPACITY_MAX (1u << 20)
-/* Sixteen that are asked, and one that is served. */
-#define LINES_MAX 17
+/* How a reader says that it sleeps. */
+#define BY_FUTEX 1
+#define BY_BELL 2
 /* How often an end looks again before it sleeps: a wake takes longer. */
 #define LOOKS 64
 
@@ -51,6 +55,7 @@ struct ring {
 
 struct line {
     struct ring in, out;
+    int bell;
 };
 
 static struct line lines[LINES_MAX];
@@ -63,11 +68,18 @@ static _Atomic uint64_t *word64(const struct ring *ring, size_t at) {
     return (_Atomic uint64_t *)(void *)(ring->memory + at);
 }
 
-static void wake(const struct ring *ring, size_t sleeps_at) {
+static void wake(const struct ring *ring, size_t sleeps_at, int bell) {
     _Atomic uint32_t *sleeps = word32(ring, sleeps_at);
+    uint32_t how;
 
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(sleeps, memory_order_relaxed) != 0 && atomic_exchange(sleeps, 0) != 0)
+    if (atomic_load_explicit(sleeps, memory_order_relaxed) == 0)
+        return;
+    how = atomic_exchange(sleeps, 0);
+    /* A bell that is full rings already. */
+    if (how == BY_BELL)
+        (void)send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    else if (how != 0)
         syscall(SYS_futex, sleeps, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
@@ -116,36 +128,39 @@ static void unmap(struct ring *ring) {
     ring->memory = NULL;
 }
 
-int line_open(int in, int out) {
-    int at = 0, error;
+int line_open(int in, int out, int bell) {
+    int at = 0, error = -ENOSPC;
 
     while (at < LINES_MAX && lines[at].in.memory != NULL)
         at++;
-    if (at == LINES_MAX) {
-        close(in);
-        close(out);
-        return -ENOSPC;
-    }
-    error = map(&lines[at].in, in);
-    if (error < 0) {
-        close(out);
-        return error;
-    }
-    error = map(&lines[at].out, out);
-    if (error < 0) {
+    if (at < LINES_MAX && (error = map(&lines[at].in, in)) == 0) {
+        error = map(&lines[at].out, out);
+        if (error == 0) {
+            lines[at].bell = bell;
+            return at;
+        }
         unmap(&lines[at].in);
-        return error;
+    } else {
+        if (at == LINES_MAX)
+            close(in);
+        close(out);
     }
-    return at;
+    close(bell);
+    return error;
 }
 
 void line_close(int index) {
     struct line *line = &lines[index];
 
     atomic_store(word32(&line->out, CLOSED_AT), 1);
-    wake(&line->out, READER_SLEEPS_AT);
+    wake(&line->out, READER_SLEEPS_AT, line->bell);
     unmap(&line->in);
     unmap(&line->out);
+    close(line->bell);
+}
+
+int line_is_closed(int index) {
+    return atomic_load(word32(&lines[index].in, CLOSED_AT)) != 0 || atomic_load(word32(&lines[index].out, CLOSED_AT)) != 0;
 }
 
 int line_send(int index, const void *message, size_t length) {
@@ -165,12 +180,12 @@ int line_send(int index, const void *message, size_t length) {
     copy_in(ring, ring->at + LENGTH_BYTES, message, length);
     ring->at += LENGTH_BYTES + length;
     atomic_store_explicit(word64(ring, TAIL_AT), ring->at, memory_order_release);
-    wake(ring, READER_SLEEPS_AT);
+    wake(ring, READER_SLEEPS_AT, lines[index].bell);
     return 0;
 }
 
 /* The next message, without waiting; its length, or why there is none. */
-static int64_t take(struct ring *ring, void *into, size_t size) {
+static int64_t take(struct ring *ring, void *into, size_t size, int bell) {
     /* Before the position: what was written before it was closed counts. */
     uint32_t closed = atomic_load_explicit(word32(ring, CLOSED_AT), memory_order_acquire), length;
     uint64_t filled = atomic_load_explicit(word64(ring, TAIL_AT), memory_order_acquire) - ring->at;
@@ -185,17 +200,33 @@ static int64_t take(struct ring *ring, void *into, size_t size) {
     copy_out(ring, ring->at + LENGTH_BYTES, into, length);
     ring->at += LENGTH_BYTES + length;
     atomic_store_explicit(word64(ring, HEAD_AT), ring->at, memory_order_release);
-    wake(ring, WRITER_SLEEPS_AT);
+    wake(ring, WRITER_SLEEPS_AT, bell);
     return length;
+}
+
+int64_t line_look(int index, void *into, size_t size) {
+    struct line *line = &lines[index];
+    _Atomic uint32_t *sleeps = word32(&line->in, READER_SLEEPS_AT);
+    int64_t taken = take(&line->in, into, size, line->bell);
+
+    if (taken != -EAGAIN)
+        return taken;
+    atomic_store(sleeps, BY_BELL);
+    atomic_thread_fence(memory_order_seq_cst);
+    taken = take(&line->in, into, size, line->bell);
+    if (taken != -EAGAIN)
+        atomic_store(sleeps, 0);
+    return taken;
 }
 
 int64_t line_next(int index, void *into, size_t size, int64_t timeout_us) {
     struct ring *ring = &lines[index].in;
+    int bell = lines[index].bell;
     _Atomic uint32_t *sleeps = word32(ring, READER_SLEEPS_AT);
     struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
 
     for (int look = 0;; look++) {
-        int64_t taken = take(ring, into, size);
+        int64_t taken = take(ring, into, size, bell);
         long slept;
 
         if (taken != -EAGAIN)
@@ -206,18 +237,18 @@ int64_t line_next(int index, void *into, size_t size, int64_t timeout_us) {
 #endif
             continue;
         }
-        atomic_store(sleeps, 1);
+        atomic_store(sleeps, BY_FUTEX);
         atomic_thread_fence(memory_order_seq_cst);
-        taken = take(ring, into, size);
+        taken = take(ring, into, size, bell);
         if (taken != -EAGAIN) {
             atomic_store(sleeps, 0);
             return taken;
         }
-        slept = syscall(SYS_futex, sleeps, FUTEX_WAIT, 1, timeout_us < 0 ? NULL : &timeout, NULL, 0);
+        slept = syscall(SYS_futex, sleeps, FUTEX_WAIT, BY_FUTEX, timeout_us < 0 ? NULL : &timeout, NULL, 0);
         slept = slept < 0 ? errno : 0;
         atomic_store(sleeps, 0);
         if (slept == EINTR || slept == ETIMEDOUT) {
-            taken = take(ring, into, size);
+            taken = take(ring, into, size, bell);
             return taken == -EAGAIN ? -slept : taken;
         }
     }
@@ -236,14 +267,19 @@ int line_is_taken(int index) {
     return atomic_load(word64(ring, HEAD_AT)) == ring->at;
 }
 
-int64_t line_take(int index, void *into, size_t size, int64_t timeout_us) {
-    int64_t taken = line_next(index, into, size, timeout_us);
+void line_serves(int index, const void *message, int64_t length) {
     uint32_t number;
 
-    if (taken >= (int64_t)sizeof number) {
-        memcpy(&number, into, sizeof number);
+    if (length >= (int64_t)sizeof number) {
+        memcpy(&number, message, sizeof number);
         atomic_store(word32(&lines[index].out, SERVING_AT), number);
     }
+}
+
+int64_t line_take(int index, void *into, size_t size, int64_t timeout_us) {
+    int64_t taken = line_next(index, into, size, timeout_us);
+
+    line_serves(index, into, taken);
     return taken;
 }
 

@@ -9,11 +9,10 @@
  * the template does not change from one instance to the next, and the child
  * returns once it is confined.
  *
- * Only the few declarations of Node-API and libuv that are used are repeated
- * here; both are stable, and their headers are not everywhere.
+ * What an instance reads in its event loop is in node_streams.c.
  */
 #define _GNU_SOURCE
-#include "template.h"
+#include "napi.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -34,44 +33,6 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef struct napi_env__ *napi_env;
-typedef struct napi_value__ *napi_value;
-typedef struct napi_callback_info__ *napi_callback_info;
-typedef struct napi_ref__ *napi_ref;
-typedef struct napi_handle_scope__ *napi_handle_scope;
-typedef napi_value (*napi_callback)(napi_env, napi_callback_info);
-struct uv_loop_s;
-typedef struct uv_handle_s uv_handle_t;
-
-int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
-int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
-int napi_get_cb_info(napi_env, napi_callback_info, size_t *, napi_value *, napi_value *, void **);
-int napi_get_buffer_info(napi_env, napi_value, void **, size_t *);
-int napi_get_value_int32(napi_env, napi_value, int32_t *);
-int napi_create_object(napi_env, napi_value *);
-int napi_create_int32(napi_env, int32_t, napi_value *);
-int napi_get_uv_event_loop(napi_env, struct uv_loop_s **);
-int napi_create_reference(napi_env, napi_value, uint32_t, napi_ref *);
-int napi_get_reference_value(napi_env, napi_ref, napi_value *);
-int napi_delete_reference(napi_env, napi_ref);
-int napi_open_handle_scope(napi_env, napi_handle_scope *);
-int napi_close_handle_scope(napi_env, napi_handle_scope);
-int napi_make_callback(napi_env, void *, napi_value, napi_value, size_t, const napi_value *, napi_value *);
-int napi_get_and_clear_last_exception(napi_env, napi_value *);
-int napi_fatal_exception(napi_env, napi_value);
-int uv_loop_fork(struct uv_loop_s *);
-void uv_update_time(struct uv_loop_s *);
-size_t uv_handle_size(int);
-void uv_handle_set_data(uv_handle_t *, void *);
-void *uv_handle_get_data(const uv_handle_t *);
-int uv_poll_init(struct uv_loop_s *, uv_handle_t *, int);
-int uv_poll_start(uv_handle_t *, int, void (*)(uv_handle_t *, int, int));
-void uv_close(uv_handle_t *, void (*)(uv_handle_t *));
-
-/* Of libuv's: the kind of handle that watches a descriptor, and what it is
- * watched for. */
-#define UV_POLL 8
-#define UV_READABLE 1
 /* Descriptors that the event loop opens in a child. */
 #define LOOP_FDS_MAX 64
 /* Threads that Node starts for itself. */
@@ -157,24 +118,6 @@ __attribute__((constructor)) static void reserve_channel(void) {
         (void)dup3(null, CHANNEL, O_CLOEXEC);
         close(null);
     }
-}
-
-static napi_value number(napi_env env, int value) {
-    napi_value result = NULL;
-
-    napi_create_int32(env, value, &result);
-    return result;
-}
-
-/* The bytes of the first argument, a buffer. */
-static int argument(napi_env env, napi_callback_info info, void **bytes, size_t *length) {
-    napi_value given;
-    size_t count = 1;
-
-    *bytes = NULL;
-    *length = 0;
-    return napi_get_cb_info(env, info, &count, &given, NULL, NULL) == 0 && count == 1
-        && napi_get_buffer_info(env, given, bytes, length) == 0;
 }
 
 static int argument_number(napi_env env, napi_callback_info info) {
@@ -452,85 +395,6 @@ static napi_value stream_of(napi_env env, napi_callback_info info) {
     return number(env, ends[0]);
 }
 
-/* A stream that is read as soon as something has come, into one buffer. */
-struct attended {
-    napi_env env;
-    int fd;
-    void *bytes;
-    size_t length;
-    /* The buffer, so that it stays, and who is told how much has come. */
-    napi_ref buffer, received;
-};
-
-static void let_go(uv_handle_t *handle) {
-    struct attended *stream = uv_handle_get_data(handle);
-
-    close(stream->fd);
-    napi_delete_reference(stream->env, stream->buffer);
-    napi_delete_reference(stream->env, stream->received);
-    free(stream);
-    free(handle);
-}
-
-/* Calls JavaScript from the event loop, with a number; what it throws, and
- * nobody catches, is handled as everything of that kind. */
-static void tell(struct attended *stream, int length) {
-    napi_env env = stream->env;
-    napi_handle_scope scope;
-    napi_value received, told, error;
-
-    if (napi_open_handle_scope(env, &scope) != 0)
-        _exit(1);
-    told = number(env, length);
-    napi_get_reference_value(env, stream->received, &received);
-    if (napi_make_callback(env, NULL, received, received, 1, &told, NULL) != 0
-        && napi_get_and_clear_last_exception(env, &error) == 0)
-        napi_fatal_exception(env, error);
-    napi_close_handle_scope(env, scope);
-}
-
-static void read_attended(uv_handle_t *handle, int status, int events) {
-    struct attended *stream = uv_handle_get_data(handle);
-    ssize_t length = 0;
-
-    (void)events;
-    if (status == 0)
-        do
-            length = recv(stream->fd, stream->bytes, stream->length, MSG_DONTWAIT);
-        while (length < 0 && errno == EINTR);
-    if (length < 0 && errno == EAGAIN)
-        return;
-    if (length > 0)
-        return tell(stream, (int)length);
-    /* It has ended, or broken. */
-    tell(stream, 0);
-    uv_close(handle, let_go);
-}
-
-/* attend(fd, buffer, received): calls `received` whenever bytes have come into
- * the buffer, with their number, and with 0 at the end. 0, or -1. */
-static napi_value attend(napi_env env, napi_callback_info info) {
-    struct uv_loop_s *loop = NULL;
-    struct attended *stream = calloc(1, sizeof *stream);
-    uv_handle_t *handle = calloc(1, uv_handle_size(UV_POLL));
-    napi_value given[3];
-    size_t count = 3;
-    int32_t fd;
-
-    if (stream == NULL || handle == NULL || napi_get_uv_event_loop(env, &loop) != 0
-        || napi_get_cb_info(env, info, &count, given, NULL, NULL) != 0 || count != 3
-        || napi_get_value_int32(env, given[0], &fd) != 0
-        || napi_get_buffer_info(env, given[1], &stream->bytes, &stream->length) != 0
-        || napi_create_reference(env, given[1], 1, &stream->buffer) != 0
-        || napi_create_reference(env, given[2], 1, &stream->received) != 0
-        || uv_poll_init(loop, handle, fd) != 0)
-        return number(env, -1);
-    stream->env = env;
-    stream->fd = fd;
-    uv_handle_set_data(handle, stream);
-    return number(env, uv_poll_start(handle, UV_READABLE, read_attended) == 0 ? 0 : -1);
-}
-
 /* Ends the process and nothing else: what Node does at its end waits for
  * threads that are not there. */
 static napi_value end(napi_env env, napi_callback_info info) {
@@ -546,7 +410,8 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
         {"say", say},       {"placeChannel", place_channel},
         {"serve", serve},   {"threads", threads},
         {"send", send_bytes}, {"end", end}, {"streamOf", stream_of}, {"tryFork", try_fork},
-        {"attend", attend},
+        {"attend", attend}, {"onSettled", on_settled}, {"lineOpen", line_open_one}, {"lineLook", line_look_again},
+        {"lineSend", line_send_one}, {"lineIsTaken", line_is_all_taken}, {"lineClose", line_close_one},
     };
 
     for (size_t at = 0; at < sizeof functions / sizeof functions[0]; at++) {

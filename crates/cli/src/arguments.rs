@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Upgrade(commands::upgrade::Arguments),
     /// Check whether this machine can run a node, and what is missing
     Doctor(commands::doctor::Arguments),
-    /// Measure the node: cold and remembered calls
+    /// Measure the node, or load a function
     Bench(commands::bench::Arguments),
     /// Run OCI bundles: create, start, state, kill, delete
     Oci(commands::oci::Arguments),

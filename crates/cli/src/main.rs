@@ -16,6 +16,7 @@ mod directory;
 mod exit;
 mod expression;
 mod function_api;
+mod function_request;
 mod home;
 mod java;
 mod manifest;

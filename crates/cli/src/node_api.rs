@@ -50,6 +50,11 @@ impl Node {
         Self { client: Client::new(address) }
     }
 
+    /// One more connection to it.
+    pub(crate) fn connection(&self) -> Client {
+        Client::new(self.client.address().clone())
+    }
+
     /// What is under a path of the node's, as far as its address is a URL.
     pub(crate) fn url(&self, path: &str) -> String {
         match self.client.address() {

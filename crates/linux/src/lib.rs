@@ -47,7 +47,7 @@ pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
 pub use message::{
     MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, end_messages, limit_sending, message_pair, receive_message,
-    refuse_descriptors, send_message, send_part,
+    refuse_descriptors, ring, send_message, send_part,
 };
 pub use mounts::{
     MountFlags, Propagation, Restrictions, attach, change_directory, change_mount, change_root, copy_mount,

@@ -64,6 +64,12 @@ pub fn send_part(stream: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     Ok(rustix::net::sendmsg(&stream, &[IoSlice::new(bytes)], &mut control, flags)?)
 }
 
+/// Wakes whoever waits for something to come out of the other end. Nothing is sent where
+/// it is full, for it wakes then anyway, or closed; nothing waits, whoever shares this end.
+pub fn ring(socket: impl AsFd) {
+    _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
 /// How long [`send_message`] may wait on this socket for a peer that reads
 /// nothing; it fails with `WouldBlock` then.
 ///

@@ -226,16 +226,7 @@ fn run_codelet() -> Result<(), String> {
     let application = store.local(handle).ok_or("the store lost a tree")?;
     let options = sandbox::wasm::Options { workers: 1, ..sandbox::wasm::Options::default() };
     let codelets = Codelets::new(options, store).map_err(|error| text(&error))?;
-    let outcome = Invoker::new(codelets).invoke(Call {
-        application,
-        handle,
-        limits,
-        procedure,
-        deadline: None,
-        callees: None,
-        audience: None,
-        line: None,
-    });
+    let outcome = Invoker::new(codelets).invoke(Call::new(application, handle, limits, procedure));
     outcome.result.map(|_| ()).map_err(|fault| format!("{}: {}", fault.code, fault.detail))
 }
 

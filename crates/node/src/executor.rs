@@ -129,16 +129,7 @@ impl Executor {
         let mut outcome = self.invoke_once(call);
         while is_interrupted(&outcome) && self.stopped().is_none() {
             outcome = match self.store.get(handle) {
-                Ok(Some(application)) => self.invoke_once(Call {
-                    application,
-                    handle,
-                    limits,
-                    procedure,
-                    deadline: None,
-                    callees: None,
-                    audience: None,
-                    line: None,
-                }),
+                Ok(Some(application)) => self.invoke_once(Call::new(application, handle, limits, procedure)),
                 _ => {
                     let detail = format!("{handle} was lost before its application began anew; ask again");
                     never_ran(Fault { code: FailureCode::MissingData, detail })
@@ -301,16 +292,7 @@ impl Host for Executor {
             return Applied::Done(Outcome { result, cost: Cost::default(), is_lasting: false });
         }
         let begun = Ticks::now();
-        let outcome = self.invoke(Call {
-            application: data,
-            handle: thunk.definition(),
-            limits,
-            procedure,
-            deadline: None,
-            callees: None,
-            audience: None,
-            line: None,
-        });
+        let outcome = self.invoke(Call::new(data, thunk.definition(), limits, procedure));
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);
         let cost = Cost { nanos, fuel: outcome.fuel };

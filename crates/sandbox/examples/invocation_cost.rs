@@ -51,16 +51,7 @@ fn calls(store: &Store, module: &[u8], fuel: u64) -> Vec<Call> {
         let entries = [limits.handle().unwrap(), procedure, Handle::u64(n), Handle::u64(n * 3)];
         let tree: TreeBuilder = entries.into_iter().collect();
         let handle = store.keep_tree(tree.view());
-        Call {
-            application: store.local(handle).unwrap(),
-            handle,
-            limits,
-            procedure,
-            deadline: None,
-            callees: None,
-            audience: None,
-            line: None,
-        }
+        Call::new(store.local(handle).unwrap(), handle, limits, procedure)
     };
     (0..BATCH as u64).map(call).collect()
 }

@@ -281,12 +281,22 @@ impl Line {
         if seen.serving == 0 { Duration::ZERO } else { now.saturating_duration_since(seen.since) }
     }
 
-    /// Its descriptors, as one side reads and writes.
-    pub(crate) fn descriptors(&self, serves: bool) -> std::io::Result<Vec<OwnedFd>> {
+    /// What a line is whose other end is not an instance's.
+    #[doc(hidden)]
+    pub fn open_for_tests(&self) {
+        self.bind();
+    }
+
+    /// Its descriptors, as one side reads and writes, and its bell.
+    #[doc(hidden)]
+    pub fn descriptors(&self, serves: bool) -> std::io::Result<Vec<OwnedFd>> {
         let ends = self.ends.lock();
         let ends = ends.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         let (requests, answers) = (ends.requests.try_clone()?, ends.answers.try_clone()?);
-        Ok(if serves { vec![requests, answers] } else { vec![answers, requests] })
+        Ok(match serves {
+            true => vec![requests, answers, ends.callee.try_clone()?],
+            false => vec![answers, requests, ends.caller.try_clone()?],
+        })
     }
 
     /// Both sides have their descriptors.

@@ -106,6 +106,15 @@ pub struct Call {
     pub line: Option<Arc<Line>>,
 }
 
+impl Call {
+    /// One without a deadline of its own, that calls nobody, and whose result is
+    /// wanted when it is whole.
+    pub fn new(application: Object, handle: Handle, limits: Limits, procedure: Handle) -> Self {
+        let (deadline, callees, audience, line) = (None, None, None, None);
+        Self { application, handle, limits, procedure, deadline, callees, audience, line }
+    }
+}
+
 /// How far an invocation got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invoked {

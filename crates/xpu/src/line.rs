@@ -8,9 +8,16 @@
 //! In the first page of the answers stands one word more than a fifo has, at
 //! [`SERVING_AT`]: the number of the request that is being served, by whoever
 //! serves; 0 while there is none.
+//!
+//! Who waits in an event loop cannot sleep by a futex. Each side has one end of a
+//! connection for it, its *bell*: who finds that the other one sleeps by it ([`BY_BELL`] in the
+//! word that says so) sends a byte there. A bell says only that there may be something.
+//! It is no event descriptor, for to write to one can be made to wait by whoever
+//! else has it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use linux::SharedMemory;
 
@@ -18,12 +25,16 @@ use crate::fifo::{self, Error};
 
 /// Where the number of the request stands that is served.
 pub const SERVING_AT: usize = 320;
+/// Who reads sleeps until its bell rings, and not by the futex.
+pub const BY_BELL: u32 = 2;
 
 /// A line, as whoever made it has it.
 #[derive(Debug)]
 pub struct Line {
     requests: SharedMemory,
     answers: SharedMemory,
+    /// Of who calls and of who serves, until the line has ended.
+    bells: Mutex<Option<[OwnedFd; 2]>>,
 }
 
 /// The descriptors by which both sides open it.
@@ -33,6 +44,10 @@ pub struct Ends {
     pub requests: OwnedFd,
     /// The fifo of answers.
     pub answers: OwnedFd,
+    /// The bell of who calls.
+    pub caller: OwnedFd,
+    /// The bell of who serves.
+    pub callee: OwnedFd,
 }
 
 impl Line {
@@ -43,18 +58,30 @@ impl Line {
     pub fn create(capacity: usize) -> Result<(Self, Ends), Error> {
         let (requests, requests_fd) = fifo::memory(capacity)?;
         let (answers, answers_fd) = fifo::memory(capacity)?;
-        Ok((Self { requests, answers }, Ends { requests: requests_fd, answers: answers_fd }))
+        let (caller, callee) = linux::message_pair()?;
+        for bell in [&caller, &callee] {
+            linux::refuse_descriptors(bell);
+        }
+        let bells = Mutex::new(Some([caller.try_clone()?, callee.try_clone()?]));
+        let ends = Ends { requests: requests_fd, answers: answers_fd, caller, callee };
+        Ok((Self { requests, answers, bells }, ends))
     }
 
     /// Takes no more requests. One that is served gets its answer.
     pub fn shut(&self) {
         fifo::close(&self.requests);
+        self.ring(|bells| bells.as_ref().into_iter().flatten().for_each(linux::ring));
     }
 
     /// Takes and gives nothing more: whoever serves has gone.
     pub fn end(&self) {
         fifo::close(&self.requests);
         fifo::close(&self.answers);
+        self.ring(|bells| bells.take().iter().flatten().for_each(linux::ring));
+    }
+
+    fn ring(&self, how: impl FnOnce(&mut Option<[OwnedFd; 2]>)) {
+        how(&mut self.bells.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The number of the request that is served; 0 if none is.
@@ -84,6 +111,26 @@ mod tests {
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(20)
+    }
+
+    /// Whether a bell has rung, or its other end is closed.
+    fn rings(bell: &OwnedFd) -> bool {
+        linux::wait_ready(bell, false, Duration::from_millis(1)).unwrap()
+    }
+
+    #[test]
+    fn both_bells_ring_when_a_line_is_shut_and_when_it_ends() {
+        let (line, ends) = Line::create(4096).unwrap();
+        assert!(!rings(&ends.caller) && !rings(&ends.callee));
+        line.shut();
+        assert!(rings(&ends.caller) && rings(&ends.callee));
+        // Nothing waits where nobody listens.
+        (0..10_000).for_each(|_| line.shut());
+        drop(ends.callee);
+        line.shut();
+        line.end();
+        line.end();
+        assert!(rings(&ends.caller));
     }
 
     #[test]

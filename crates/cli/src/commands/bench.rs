@@ -5,7 +5,11 @@
 //! application and its own sandbox. The same request again is answered from
 //! memory. The times are the node's own, from a request's arrival to its
 //! end; the round trip is measured here. Small on purpose: the project's
-//! figures come from `cargo xtask bench`.
+//! figures come from `cargo xtask bench`. With the name of a function it loads
+//! that one instead.
+
+mod function;
+mod load;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
@@ -16,6 +20,7 @@ use objects::{Handle, TreeBuilder};
 use serde_json::{Value, json};
 
 use crate::expression::Objects;
+use crate::function_request::FunctionRequest;
 use crate::node_api::{Node, Wishes, collect};
 use crate::output::Output;
 use crate::quantity::{grouped, human_time};
@@ -25,12 +30,23 @@ const ADD_WASM: &[u8] = include_bytes!("bench/add.wasm");
 
 /// How much to measure.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sinew bench\n  sinew bench hello -d '{\"name\": \"Ada\"}'\n  \
+    sinew bench hello -c 20 -z 30s --rate 500 -d '{\"name\": \"Ada\"}'\n  \
+    sinew bench site -X GET -p '/users/7?full=1' -o json\n\n\
+    A function's answers are counted by status and by how their instance came to be (warm, forked, cold …).\n\
+    Ends with exit code 3 if a request failed.")]
 pub(crate) struct Arguments {
+    /// The function to load; without one: what a call costs on this node
+    name: Option<String>,
+    #[command(flatten)]
+    load: function::LoadArguments,
+    #[command(flatten)]
+    request: FunctionRequest,
     /// Distinct calls in one request
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4096, conflicts_with = "name", value_parser = clap::value_parser!(u64).range(2..=100_000))]
     calls: u64,
     /// Requests of each kind; the median is printed
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "name", value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 }
 
@@ -42,6 +58,9 @@ struct Figures {
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    if let Some(name) = &arguments.name {
+        return function::run(name, &arguments.load, &arguments.request, node, output).await;
+    }
     // The procedure is compiled before anything is measured.
     ask(&additions(2, fresh()), node).await?;
     let (mut cold, mut remembered, mut round_trip) = (Vec::new(), Vec::new(), Vec::new());

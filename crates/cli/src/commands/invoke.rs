@@ -4,24 +4,19 @@
 //! An answer with a status of 400 or more ends with exit code 3, whether the
 //! function gave it or failed; the node's own problems have the codes of `exit.rs`.
 
-use std::io::{self, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write as _};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use bytes::Bytes;
 use clap::Args;
 use http_body_util::BodyExt as _;
+use hyper::Response;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use super::put::stdin;
-use crate::client::{Outgoing, streamed, whole};
-use crate::directory::unreadable;
 use crate::exit::{Code, Stop};
-use crate::function_api::checked;
+use crate::function_request::FunctionRequest;
 use crate::node_api::{Node, collect};
 use crate::output::Output;
 use crate::quantity::human_time;
@@ -41,40 +36,16 @@ const RECORDS_MAX: usize = 1000;
 pub(crate) struct Arguments {
     /// The function
     name: String,
-    /// The body; JSON is sent as such
-    #[arg(short, long, value_name = "DATA", conflicts_with = "file")]
-    data: Option<String>,
-    /// A file as the body; - is stdin [default: stdin, if it is no terminal]
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// What follows the function's own path, and the query
-    #[arg(short, long, value_name = "PATH", default_value = "")]
-    path: String,
-    /// The method
-    #[arg(short = 'X', long, value_name = "METHOD", default_value = "POST", value_parser = parse_method)]
-    method: Method,
-    /// A header; may be repeated
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
-    headers: Vec<(HeaderName, HeaderValue)>,
+    #[command(flatten)]
+    request: FunctionRequest,
     /// Have the call made later; print its id
     #[arg(long = "async")]
     is_deferred: bool,
 }
 
-fn parse_method(text: &str) -> Result<Method, String> {
-    text.to_ascii_uppercase().parse().map_err(|_| "a method is written GET, POST, PUT …".to_owned())
-}
-
-fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let wrong = || "a header is written 'name: value'".to_owned();
-    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
-    let name = name.trim().parse().map_err(|_| wrong())?;
-    let value = value.trim().parse().map_err(|_| wrong())?;
-    Ok((name, value))
-}
-
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
-    let request = request(arguments)?;
+    let door = if arguments.is_deferred { "async-function" } else { "function" };
+    let request = arguments.request.once(door, &arguments.name)?;
     let begun = Instant::now();
     let response = node.exchange(request).await?;
     let first_byte = begun.elapsed();
@@ -111,55 +82,6 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         return Err(Stop::new(Code::Failure, message).suggest("-v shows the whole answer").into());
     }
     Ok(())
-}
-
-/// The request with its body, which is read while it is sent.
-fn request(arguments: &Arguments) -> anyhow::Result<Request<Outgoing>> {
-    let name = checked(&arguments.name)?;
-    let path = match arguments.path.as_str() {
-        path if path.is_empty() || path.starts_with(['/', '?']) => path.to_owned(),
-        path => format!("/{path}"),
-    };
-    let door = if arguments.is_deferred { "async-function" } else { "function" };
-    let mut request =
-        Request::builder().method(arguments.method.clone()).uri(format!("/{door}/{name}{path}"));
-    let has_type = arguments.headers.iter().any(|(name, _)| name == CONTENT_TYPE);
-    for (name, value) in &arguments.headers {
-        request = request.header(name, value);
-    }
-    if let Some(data) = arguments.data.as_deref().filter(|_| !has_type) {
-        let is_json = serde_json::from_str::<Value>(data).is_ok();
-        request = request
-            .header(CONTENT_TYPE, if is_json { "application/json" } else { "text/plain; charset=utf-8" });
-    }
-    let request = request.body(body(arguments)?);
-    request.map_err(|error| {
-        let stop = Stop::new(Code::Usage, format!("{path:?} cannot be a path: {error}"));
-        stop.suggest("write what is no letter or digit as %20 and the like").into()
-    })
-}
-
-fn body(arguments: &Arguments) -> anyhow::Result<Outgoing> {
-    if let Some(data) = &arguments.data {
-        return Ok(whole(data.clone()));
-    }
-    match arguments.file.as_deref() {
-        Some(path) if path != Path::new("-") => {
-            let file = std::fs::File::open(path).map_err(|error| unreadable(path, error))?;
-            let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
-            if metadata.is_dir() {
-                return Err(Stop::new(Code::Usage, format!("{} is a directory", path.display())).into());
-            }
-            // Pipes and the like have no length.
-            let len = metadata.is_file().then_some(metadata.len());
-            Ok(streamed(tokio::fs::File::from_std(file), len, |_| ()))
-        }
-        Some(_) => Ok(streamed(stdin()?, None, |_| ())),
-        None if io::stdin().is_terminal() || matches!(arguments.method, Method::GET | Method::HEAD) => {
-            Ok(whole(Bytes::new()))
-        }
-        None => Ok(streamed(stdin()?, None, |_| ())),
-    }
 }
 
 fn tell_head(response: &Response<Incoming>, output: &Output) {

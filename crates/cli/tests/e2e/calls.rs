@@ -421,8 +421,14 @@ fn the_example_does_what_it_says() {
     let printed =
         super::http_with(&node.address, "POST /function/receipt", &headers, br#"{"items":["tea"]}"#);
     assert!(printed.contains("# Your order\n{\"cents\":350,"), "{printed}");
-    let tree = node.ok(&["describe", "--request-id", id]);
-    for function in ["receipt", "order", "price"] {
-        assert!(tree.contains(function), "{tree}");
+    // What came by a line is written down a little later.
+    let begun = Instant::now();
+    loop {
+        let tree = node.ok(&["describe", "--request-id", id]);
+        if ["receipt", "order", "price"].iter().all(|function| tree.contains(function)) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{tree}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

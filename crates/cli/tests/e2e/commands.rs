@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::functions::is_root;
 use super::{ADD, LOOP, Node, home, signal};
 
 const FIB: &str = include_str!("../../../../guests/codelets/wat/fib.wat");
@@ -156,6 +157,8 @@ fn machines_are_looked_at_measured_and_completed_for() {
     assert!(!checks.is_empty() && checks.iter().all(Value::is_object), "{checks:?}");
     let measured = node.json(&["bench", "-n", "200", "--rounds", "2"]);
     assert!(!measured.is_empty(), "it says nothing");
+    assert_eq!(node.run(&["bench", "missing", "-d", "{}"]).status.code(), Some(4));
+    assert_eq!(node.run(&["bench", "--rate", "3"]).status.code(), Some(2), "a rate needs a function");
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = node.ok(&["completion", shell]);
         assert!(script.contains("explain") && script.contains("deploy"), "{shell}");
@@ -172,4 +175,35 @@ fn machines_are_looked_at_measured_and_completed_for() {
         let reply = Command::new(bash).args(["--norc", "-c", &ask]).output().unwrap();
         assert_eq!(text(&reply).0.trim(), "explain", "{}", text(&reply).1);
     }
+}
+
+#[test]
+fn a_function_is_loaded() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let script = "#!/bin/sh\nread word\n[ \"$word\" = end ] && exit 7\nprintf 'so %s' \"$word\"\n";
+    node.ok(&["deploy", node.script("says", "mode = \"stdin\"\n", script).to_str().unwrap()]);
+    let load = ["bench", "says", "-c", "2", "-z", "1s", "-d"];
+    let seen = node.json(&[&load[..], &["yes"]].concat()).remove(0);
+    let requests = seen["requests"].as_u64().unwrap();
+    assert!(requests > 0 && seen["statuses"] == json!({"200": requests}), "{seen}");
+    assert_eq!(seen["body_bytes"].as_u64().unwrap(), 6 * requests);
+    let started: u64 =
+        seen["starts"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(started, requests, "{seen}");
+    assert!(seen["latency_us"]["p50"].as_u64() >= seen["node_us"]["p50"].as_u64(), "{seen}");
+
+    // Five in a second are planned, and no more are asked.
+    let seen = node.json(&["bench", "says", "-z", "1s", "--rate", "5", "-d", "yes"]).remove(0);
+    assert_eq!(seen["requests"], 5, "{seen}");
+    let failed = node.run(&[&load[..], &["end"]].concat());
+    let (shown, said) = text(&failed);
+    assert_eq!(failed.status.code(), Some(3), "{said}");
+    assert!(
+        shown.contains("500: ") && said.contains("requests to says failed") && said.contains("status 7"),
+        "{shown}{said}"
+    );
 }

@@ -9,34 +9,22 @@ use serde_json::{Value, json};
 use super::functions::is_root;
 use super::{Node, home, http_with};
 
-const MANIFEST: &str = r#"
-[functions.first]
-runtime = "python"
-handler = "chain.handler"
-timeout = "60s"
+/// What functions are written in: the first one, the second one, and all others.
+type Languages = [&'static str; 3];
 
-[functions.second]
-runtime = "python"
-handler = "chain.handler"
-timeout = "60s"
+const ALIKE: [Languages; 2] = [["python"; 3], ["node"; 3]];
+const MIXED: [Languages; 2] = [["python", "node", "python"], ["node", "python", "node"]];
 
-[functions.third]
-runtime = "python"
-handler = "chain.handler"
-timeout = "60s"
-concurrency = 1
-
-[functions.brief]
-runtime = "python"
-handler = "chain.handler"
-timeout = "2s"
-
-[functions.retried]
-runtime = "python"
-handler = "chain.handler"
-timeout = "60s"
-idempotent = true
-"#;
+fn manifest([first, second, others]: Languages) -> String {
+    let one = |name: &str, runtime: &str, more: &str| {
+        format!("[functions.{name}]\nruntime = \"{runtime}\"\nhandler = \"chain.handler\"\n{more}\n")
+    };
+    one("first", first, "timeout = \"60s\"")
+        + &one("second", second, "timeout = \"60s\"")
+        + &one("third", others, "timeout = \"60s\"\nconcurrency = 1")
+        + &one("brief", others, "timeout = \"2s\"")
+        + &one("retried", others, "timeout = \"60s\"\nidempotent = true")
+}
 
 /// Calls what the event says, so often, and tells the last answer or failure.
 const CHAIN: &str = r#"
@@ -82,12 +70,65 @@ def called(steps, times, last):
                 "body": len(error.body)}
 "#;
 
-fn deployed(node: &Node, source: &str) {
+/// The same in JavaScript; and several calls at once.
+const CHAIN_JS: &str = r#"
+const VERSION = 1;
+let served = 0;
+const slept = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+exports.handler = async (event, context) => {
+  served++;
+  if (event.then) return called(event.then, event.times ?? 1, event.last, event.at_once);
+  switch (event.do) {
+    case "version": return { version: VERSION, pid: process.pid, served };
+    case "print": console.log("printed by", context.functionName); break;
+    case "raise": console.log("about to fail"); throw new RangeError("not today");
+    case "reject": Promise.reject(new RangeError("nobody caught this")); break;
+    case "exit": process.exit(3);
+    case "sleep": await slept(event.s * 1000); break;
+    case "leave": sinew.call("third", { do: "sleep", s: 50 }); return { left: true };
+    case "status": return { statusCode: 404, headers: { "content-type": "text/x" }, body: "no such thing" };
+    case "long": return "y".repeat(200_000);
+    case "none": return null;
+  }
+  return { event, id: context.awsRequestId, left: context.getRemainingTimeInMillis(), function: context.functionName };
+};
+
+async function called([name, event], times, last, atOnce) {
+  try {
+    let told;
+    for (let time = 0; time < times; time++) told = await sinew.call(name, event);
+    if (atOnce) return await Promise.all(Array.from({ length: atOnce }, (_, at) => sinew.call(name, { at })));
+    return last ? await sinew.call(name, last) : told;
+  } catch (error) {
+    if (!(error instanceof sinew.CallError)) throw error;
+    return { failed: error.message, status: error.status, id: error.requestId, component: error.component, body: error.body.length };
+  }
+}
+"#;
+
+fn deployed(node: &Node, languages: Languages, version: u32) {
     let folder = node.home.join("direct");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("sinew.toml"), MANIFEST).unwrap();
-    std::fs::write(folder.join("chain.py"), source).unwrap();
+    std::fs::write(folder.join("sinew.toml"), manifest(languages)).unwrap();
+    for (file, source) in [("chain.py", CHAIN), ("chain.js", CHAIN_JS)] {
+        let source = source.replace("VERSION = 1", &format!("VERSION = {version}"));
+        std::fs::write(folder.join(file), source).unwrap();
+    }
     node.ok(&["deploy", folder.to_str().unwrap()]);
+}
+
+/// Does it on a node for each of these, with functions in them.
+fn in_each(all: &[Languages], test: impl Fn(&Node, Languages)) {
+    if !is_root() {
+        return;
+    }
+    for languages in all {
+        let home = home();
+        let node = Node::start(home.path());
+        deployed(&node, *languages, 1);
+        test(&node, *languages);
+    }
 }
 
 /// What the node remembers of a request, as soon as that are so many calls.
@@ -126,19 +167,22 @@ fn on_line(starts: &[String]) -> usize {
 
 #[test]
 fn a_chain_of_calls_takes_lines_and_is_written_down_whole() {
-    if !is_root() {
-        return;
-    }
-    let home = home();
-    let node = Node::start(home.path());
-    deployed(&node, CHAIN);
+    in_each(&ALIKE, a_chain_is_written_down_whole);
+}
+
+#[test]
+fn functions_in_python_and_node_call_each_other_on_lines() {
+    in_each(&MIXED, a_chain_is_written_down_whole);
+}
+
+fn a_chain_is_written_down_whole(node: &Node, _: Languages) {
     let event =
         json!({"then": ["second", {"then": ["third", {"do": "print", "text": "grüße"}]}], "times": 40});
-    let told = named(&node, "a-chain", "first", &event);
+    let told = named(node, "a-chain", "first", &event);
     assert_eq!((&told["id"], &told["function"]), (&json!("a-chain"), &json!("third")));
     assert_eq!(told["event"], event["then"][1]["then"][1]);
     assert!(told["left"].as_u64().unwrap() > 1000, "{told}");
-    let records = records(&node, "a-chain", 81);
+    let records = records(node, "a-chain", 81);
     for function in ["second", "third"] {
         let starts = starts(&records, function);
         assert!(starts.len() == 40 && on_line(&starts) >= 20, "{function}: {starts:?}");
@@ -170,12 +214,15 @@ fn a_chain_of_calls_takes_lines_and_is_written_down_whole() {
 
 #[test]
 fn what_does_not_go_by_line_is_told_as_by_the_node() {
-    if !is_root() {
-        return;
-    }
-    let home = home();
-    let node = Node::start(home.path());
-    deployed(&node, CHAIN);
+    in_each(&ALIKE, what_does_not_go_by_line);
+}
+
+#[test]
+fn what_does_not_go_by_line_is_told_to_functions_in_other_languages() {
+    in_each(&[["python", "node", "node"], ["node", "python", "python"]], what_does_not_go_by_line);
+}
+
+fn what_does_not_go_by_line(node: &Node, _: Languages) {
     let told = |function: &str, times: u32, last: &Value| {
         let event = json!({"then": [function, {"do": "none"}], "times": times, "last": last});
         let mut told = node.call("first", &event);
@@ -222,19 +269,47 @@ fn what_does_not_go_by_line_is_told_as_by_the_node() {
 
 #[test]
 fn a_line_is_taken_back_when_others_need_the_instance_or_another_version_serves() {
-    if !is_root() {
-        return;
-    }
-    let home = home();
-    let node = Node::start(home.path());
-    deployed(&node, CHAIN);
+    in_each(&ALIKE, a_line_is_taken_back);
+}
+
+fn a_line_is_taken_back(node: &Node, languages: Languages) {
     let calls = json!({"then": ["third", {"do": "version"}], "times": 30});
-    let before = named(&node, "before", "first", &calls);
-    assert!(on_line(&starts(&records(&node, "before", 31), "third")) >= 15);
+    let before = named(node, "before", "first", &calls);
+    assert!(on_line(&starts(&records(node, "before", 31), "third")) >= 15);
     // Its only instance is at the end of a line.
     let direct = node.call("third", &json!({"do": "version"}));
     assert_eq!((direct.0, &direct.1["pid"]), (200, &before["pid"]));
-    deployed(&node, &CHAIN.replace("VERSION = 1", "VERSION = 2"));
-    assert_eq!(named(&node, "after", "first", &calls)["version"], 2);
-    assert!(on_line(&starts(&records(&node, "after", 31), "third")) >= 10);
+    deployed(node, languages, 2);
+    assert_eq!(named(node, "after", "first", &calls)["version"], 2);
+    assert!(on_line(&starts(&records(node, "after", 31), "third")) >= 10);
+}
+
+#[test]
+fn calls_at_once_of_which_one_finds_the_line_are_all_answered() {
+    in_each(&[["node"; 3], ["node", "node", "python"]], |node, _| {
+        let event = json!({"then": ["second", {"do": "echo"}], "times": 30, "at_once": 40});
+        let told = named(node, "at-once", "first", &event);
+        let each: Vec<_> = told.as_array().unwrap().iter().map(|one| one["event"]["at"].clone()).collect();
+        assert_eq!(each, (0..40).map(Value::from).collect::<Vec<_>>(), "{told}");
+        let starts = starts(&records(node, "at-once", 71), "second");
+        let on_line = on_line(&starts);
+        assert!(starts.len() == 70 && (15..=67).contains(&on_line), "{on_line} {starts:?}");
+    });
+}
+
+#[test]
+fn what_nobody_catches_on_a_line_fails_its_request_and_what_is_left_behind_is_ended() {
+    in_each(&[["node"; 3]], |node, _| {
+        let rejected = json!({"then": ["third", {"do": "none"}], "times": 30, "last": {"do": "reject"}});
+        let told = node.call("first", &rejected);
+        let failed = told.1["failed"].as_str().unwrap();
+        assert!(told.1["status"] == 500 && failed.contains("nobody caught this"), "{told:?}");
+        // By a line, of a caller that does not wait: its callee is free at once.
+        let lines = json!({"then": ["third", {"do": "none"}], "times": 30});
+        let left = json!({"then": ["second", lines], "last": {"do": "leave"}});
+        assert_eq!(node.call("first", &left).1, json!({"left": true}));
+        let begun = Instant::now();
+        assert_eq!(node.call("third", &json!({"do": "version"})).0, 200);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    });
 }

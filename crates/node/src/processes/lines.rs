@@ -23,7 +23,7 @@ const LINES_MAX: usize = 256;
 /// How long a line may wait for the instance that was idle just now.
 const SOON: Duration = Duration::from_millis(1);
 /// The runtimes whose adapters speak lines.
-const RUNTIMES: [&str; 1] = ["python"];
+const RUNTIMES: [&str; 2] = ["python", "node"];
 
 /// The lines that are open, or not over yet.
 #[derive(Default)]

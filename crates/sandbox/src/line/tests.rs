@@ -24,7 +24,7 @@ core.line_take.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctype
 core.line_ask.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
 core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
 buffer = ctypes.create_string_buffer(65536)
-line, served = core.line_open(os.dup(0), os.dup(1)), 0
+line, served = core.line_open(os.dup(0), os.dup(1), os.dup(1)), 0
 if sys.argv[2] == "serve":
     while (got := core.line_take(line, buffer, 65536, 20_000_000)) >= 0:
         served += 1
@@ -140,7 +140,7 @@ fn a_line_in_use_is_shut_when_it_is_old_and_what_is_served_then_has_its_own_time
     let terms = LineTerms { caller, function, version: 1, timeout: Duration::from_secs(3) };
     let line = Line::new(1, terms, std::sync::Arc::new(Nobody)).unwrap();
     line.bind();
-    let requests = line.descriptors(false).unwrap().pop().unwrap();
+    let requests = line.descriptors(false).unwrap().remove(1);
     let mut writer = Writer::open(&requests).unwrap();
     let begun = Instant::now();
     // Something is asked every half second.

@@ -75,7 +75,13 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/template.py")
 );
-const NODE_SOURCE: &str = include_str!("../../../../guests/node/template.js");
+/// In one scope: what a script declares at its top every other one sees.
+const NODE_SOURCE: &str = concat!(
+    "(() => {'use strict';",
+    include_str!("../../../../guests/node/lines.js"),
+    include_str!("../../../../guests/node/template.js"),
+    "})();"
+);
 /// What stands between a template and the handler of a function.
 const PYTHON_ADAPTER: &str = include_str!("../../../../guests/python/function.py");
 const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");

@@ -17,6 +17,7 @@ mod control;
 #[path = "../containers/host.rs"]
 mod host;
 mod kernel;
+mod lines;
 mod nested;
 mod network;
 mod node;
@@ -38,9 +39,9 @@ use sandbox::process::Language;
 /// What the names of attacks have in them.
 const ATTACK: &str = "hostile::";
 /// So many there are at least.
-const ATTACKS_MIN: usize = 68;
+const ATTACKS_MIN: usize = 74;
 /// So many of them have a control.
-const CONTROLLED_MIN: usize = 48;
+const CONTROLLED_MIN: usize = 54;
 
 /// A name, and what is to hold.
 pub(crate) type Case = (&'static str, fn(Language));
@@ -57,6 +58,8 @@ fn cases() -> Vec<Named> {
                 (ATTACK, kernel::HOSTILE),
                 (ATTACK, network::HOSTILE),
                 (ATTACK, nested::HOSTILE),
+                (ATTACK, lines::HOSTILE),
+                ("", lines::CASES),
                 (ATTACK, brought::HOSTILE),
                 ("", brought::CASES),
                 ("", kernel::CASES),
@@ -70,6 +73,8 @@ fn cases() -> Vec<Named> {
                 (ATTACK, node::HOSTILE),
                 (ATTACK, network::HOSTILE),
                 (ATTACK, nested::HOSTILE),
+                (ATTACK, lines::HOSTILE),
+                ("", lines::CASES),
                 ("", brought::CASES),
                 ("", kernel::CASES),
                 ("", node::CASES),

@@ -227,16 +227,7 @@ impl World {
         entries.extend(arguments);
         let tree: TreeBuilder = entries.into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
-        Call {
-            application: self.store.local(handle).unwrap(),
-            handle,
-            limits,
-            procedure,
-            deadline: None,
-            callees: None,
-            audience: None,
-            line: None,
-        }
+        Call::new(self.store.local(handle).unwrap(), handle, limits, procedure)
     }
 
     pub(crate) fn created(&self, source: &str) -> SandboxId {

@@ -3,7 +3,10 @@
 
 use clap::Parser;
 
+use hyper::Request;
+
 use super::*;
+use crate::client::Outgoing;
 
 #[derive(Parser)]
 struct Line {
@@ -14,7 +17,7 @@ struct Line {
 fn asked(words: &[&str]) -> anyhow::Result<Request<Outgoing>> {
     let line =
         Line::try_parse_from(["invoke"].iter().chain(words)).map_err(|error| anyhow::anyhow!("{error}"))?;
-    request(&line.arguments)
+    line.arguments.request.once("function", &line.arguments.name)
 }
 
 #[test]

@@ -187,16 +187,7 @@ impl World {
         let Spec { procedure, limits } = function.spec;
         let tree: TreeBuilder = [limits.handle().unwrap(), procedure].into_iter().collect();
         let handle = self.store.keep_tree(tree.view());
-        let call = Call {
-            application: self.store.local(handle).unwrap(),
-            handle,
-            limits,
-            procedure,
-            deadline: None,
-            callees: None,
-            audience: None,
-            line: None,
-        };
+        let call = Call::new(self.store.local(handle).unwrap(), handle, limits, procedure);
         let (Invoked::Done(outcome), start) =
             self.fleet.invoke(&function, call, Instant::now() + wait, cancel)?;
         Ok((outcome.result, start))

@@ -69,7 +69,7 @@ impl Instance {
 
     /// Whether there is to be a line to a function that has answered once more.
     pub(crate) fn wants_line(&mut self, function: &str) -> bool {
-        if self.terms.language != Language::Python {
+        if self.terms.language == Language::Executable {
             return false;
         }
         let Lines { opened, answers } = &mut self.lines;

@@ -131,16 +131,7 @@ impl World {
         let entries = [limits.handle().unwrap(), procedure].into_iter().chain(words.iter().copied());
         let handle = self.tree(entries);
         let application = self.store.local(handle).unwrap();
-        let call = Call {
-            application,
-            handle,
-            limits,
-            procedure,
-            deadline: None,
-            callees: None,
-            audience: None,
-            line: None,
-        };
+        let call = Call::new(application, handle, limits, procedure);
         self.invoker.invoke(call)
     }
 

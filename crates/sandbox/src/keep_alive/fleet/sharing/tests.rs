@@ -128,16 +128,7 @@ impl World {
         let (limits, procedure) = (Limits { memory_bytes: MIB, ..Limits::default() }, Handle::u64(7));
         let tree: TreeBuilder = [limits.handle().unwrap(), procedure].into_iter().collect();
         let handle = store.keep_tree(tree.view());
-        let call = Call {
-            application: store.local(handle).unwrap(),
-            handle,
-            limits,
-            procedure,
-            deadline: None,
-            callees: None,
-            audience: None,
-            line: None,
-        };
+        let call = Call::new(store.local(handle).unwrap(), handle, limits, procedure);
         let function = Function::new(Spec { procedure, limits }, instances_max);
         let sandbox = Arc::new(Held::default());
         let options = FleetOptions { tick: Duration::from_millis(5), brief, ..FleetOptions::default() };
