@@ -10,6 +10,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 const LISTENER: Token = Token(0);
+/// Connections that wait to be taken.
+const CONNECTING_MAX: i32 = 4096;
 
 /// The input of this number.
 pub(super) fn value(number: u64) -> u64 {
@@ -28,6 +30,8 @@ pub(super) fn answer(number: u64) -> Vec<u8> {
 pub(super) fn start(latency: Duration) -> anyhow::Result<SocketAddr> {
     let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
     let address = listener.local_addr()?;
+    // All come at once: who finds no place waits for a second before asking again.
+    rustix::net::listen(&listener, CONNECTING_MAX)?;
     let mut poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
     std::thread::spawn(move || {
