@@ -7,6 +7,7 @@
 
 mod deployment;
 mod labels;
+mod module;
 mod routes;
 mod traffic;
 

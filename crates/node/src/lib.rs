@@ -52,6 +52,7 @@ pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
 pub use sandbox::process::{IMPORTS_MAX, is_module};
+pub use sandbox::wasm::is_program;
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
 pub use sources::Fetching;

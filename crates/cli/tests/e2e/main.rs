@@ -21,6 +21,7 @@ mod lambda;
 mod later;
 mod line;
 mod metering;
+mod program_functions;
 mod programs;
 mod quotas;
 mod requirements;
@@ -32,6 +33,7 @@ mod tls;
 mod traces;
 mod unprivileged;
 mod uploads;
+mod wasi_python;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
