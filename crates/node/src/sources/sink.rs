@@ -42,7 +42,7 @@ pub(super) struct Unfinished {
 /// Some of it.
 struct Room {
     bytes: u64,
-    _units: OwnedSemaphorePermit,
+    units: OwnedSemaphorePermit,
 }
 
 impl Unfinished {
@@ -70,7 +70,22 @@ impl Unfinished {
     /// Some room, if it is there.
     fn take(&self, bytes: u64) -> Option<Room> {
         let (share, units) = self.share(bytes)?;
-        Some(Room { bytes, _units: share.try_acquire_many_owned(units).ok()? })
+        Some(Room { bytes, units: share.try_acquire_many_owned(units).ok()? })
+    }
+
+    /// More room, if it is there; otherwise it stays as it is.
+    fn grow(&self, room: &mut Room, bytes: u64) -> bool {
+        let Some((share, units)) = self.share(bytes) else { return false };
+        let has_units = u32::try_from(room.units.num_permits()).unwrap_or(u32::MAX);
+        let is_same = Arc::ptr_eq(&share, room.units.semaphore());
+        let wanted = if is_same { units.saturating_sub(has_units) } else { units };
+        let Ok(more) = share.try_acquire_many_owned(wanted) else { return false };
+        match is_same {
+            true => room.units.merge(more),
+            false => room.units = more,
+        }
+        room.bytes = bytes;
+        true
     }
 
     /// Some room, when it is there.
@@ -80,7 +95,7 @@ impl Unfinished {
             return Err(format!("it has {bytes} bytes, and of what is fetched one has {most} at most"));
         };
         let units = share.acquire_many_owned(units).await.map_err(|error| error.to_string())?;
-        Ok(Room { bytes, _units: units })
+        Ok(Room { bytes, units })
     }
 }
 
@@ -217,16 +232,19 @@ impl Sink for StoreSink {
             Some(writer) => &mut writer.room,
             None => &mut self.room,
         };
-        let has_bytes = room.as_ref().map_or(PIECE_BYTES as u64, |room| room.bytes);
-        if bytes <= has_bytes {
-            return true;
+        match room {
+            Some(room) if bytes <= room.bytes => true,
+            // More at once than is asked for, where it comes to be more and more.
+            Some(room) => {
+                let more = bytes.max(2 * room.bytes);
+                self.unfinished.grow(room, more) || self.unfinished.grow(room, bytes)
+            }
+            None if bytes <= PIECE_BYTES as u64 => true,
+            None => {
+                *room = self.unfinished.take(bytes);
+                room.is_some()
+            }
         }
-        // More at once than is asked for, where it comes to be more and more.
-        let more = if room.is_some() { bytes.max(2 * has_bytes) } else { bytes };
-        let more = self.unfinished.take(more).or_else(|| self.unfinished.take(bytes));
-        let has_room = more.is_some();
-        *room = more.or_else(|| room.take());
-        has_room
     }
 
     fn room(&mut self, bytes: u64) -> Taking<'_> {
