@@ -98,10 +98,14 @@ pub fn run_until(
 }
 
 /// Threads of the event loop. Half of the processors are for what functions
-/// do; more threads than that would wait for each other's locks.
+/// do; more threads than that would wait for each other's locks. But there are two
+/// where there can be: one has all of a processor at its disposal and no more,
+/// while instances and clients leave the other one idle.
 fn event_threads() -> usize {
+    const FEWEST: usize = 2;
     const MOST: usize = 16;
-    (linux::available_cpus().map_or(1, |cpus| cpus.len()) / 2).clamp(1, MOST)
+    let processors = linux::available_cpus().map_or(1, |cpus| cpus.len());
+    (processors / 2).clamp(FEWEST.min(processors), MOST)
 }
 
 async fn serve(
