@@ -149,6 +149,7 @@ async fn serve(
     if let Some(address) = options.listen {
         let served = serve_tcp(address, security, &gateway, terms, &stopping, &mut servers).await?;
         running.address = Some(served);
+        gateway.answers_at(url_of(served, running.is_tls));
     }
     servers.spawn(gateway.make_calls(listener::until(stopping.clone())));
     servers.spawn(gateway.send_traces(listener::until(stopping)));
@@ -174,6 +175,16 @@ async fn serve(
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// How somebody on this machine writes where the node answers.
+fn url_of(address: SocketAddr, is_tls: bool) -> String {
+    let scheme = if is_tls { "https" } else { "http" };
+    let port = address.port();
+    match address {
+        _ if address.ip().is_unspecified() => format!("{scheme}://localhost:{port}"),
+        _ => format!("{scheme}://{address}"),
+    }
 }
 
 /// Serves TCP, with TLS or without; the address, with the port that was chosen.
