@@ -225,10 +225,11 @@ class Lines {
   }
 
   /* Nobody wants what is under way on it. */
-  drop(line) {
+  drop(line, turn = null) {
+    if (turn !== null) this.tellServing(turn);
     const number = Buffer.alloc(4);
     number.writeUInt32LE(line.number);
-    this.instance.send(LINE_DROPPED, 0, [number]);
+    this.instance.send(LINE_DROPPED, turn?.number ?? 0, [number]);
     this.forget(line);
   }
 
@@ -285,7 +286,7 @@ class Lines {
 
   /* A call is over, and with it those that it made. */
   end(turn) {
-    for (const line of this.used) if (line.asked.turn === turn) this.drop(line);
+    for (const line of this.used) if (line.asked.turn === turn) this.drop(line, turn);
     const us = turn.waiting.us();
     if (turn.onLine !== null || us === 0) return;
     const told = Buffer.alloc(8);

@@ -161,7 +161,12 @@ class Served:
         self.reports.append((ended_ns, times, rest, identity.request_id))
 
     def is_due(self, now_ns):
-        return len(self.reports) >= REPORTS_MAX or (self.reports and now_ns - self.reports[0][0] >= REPORT_AFTER_NS)
+        if not self.reports:
+            return False
+        ended_ns, (running_us, _), _, _ = self.reports[0]
+        # What took long is told at once: the next one may too.
+        is_late = now_ns - ended_ns >= REPORT_AFTER_NS or running_us * 1000 >= REPORT_AFTER_NS
+        return is_late or len(self.reports) >= REPORTS_MAX
 
     def report(self, channel):
         """Tells the node of those that it was not told of."""
@@ -228,6 +233,9 @@ class ServesLines:
         call, http = served.heads(identity, kind)
         text = lambda: f"{json.dumps(call)}\n{json.dumps(http())}".encode()  # noqa: E731
         head = (call, http) if self.is_adapted else text()
+        if served.is_due(begun):
+            # The handler may take long.
+            served.report(self.channel)
         self.log_left, self.turn = self.log_max, served.turn
         self.callees.begin(served.turn, None, identity, text)
         try:

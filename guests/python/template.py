@@ -346,14 +346,17 @@ class Callees:
     def end(self):
         """The call that runs is over, and with it those that it made."""
         with self.changed:
-            self.turn = OUTSIDE
+            turn, untold, self.turn = self.turn, self.untold, OUTSIDE
             self.request_head, self.identity, self.untold = None, None, None
             for number in self.answers:
                 self.answers[number] = ENDED
             self.changed.notify_all()
             for line in list(self.lines.values()):
                 if line.lock.locked():
-                    self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
+                    if untold is not None:
+                        self.channel.send(SERVING, turn, untold())
+                        untold = None
+                    self.channel.send(DROPPED, turn, struct.pack("<I", line.number))
 
     def add_line(self, payload):
         """There is a line to a function."""
@@ -413,7 +416,7 @@ class Callees:
             if got is None:
                 # A signal's handler raised: the answer would be taken for the next one's.
                 self.forget(line)
-                self.channel.send(DROPPED, OUTSIDE, struct.pack("<I", line.number))
+                self.channel.send(DROPPED, turn, struct.pack("<I", line.number))
             if self.lines.get(line.name) is not line:
                 # Another one has come in its place meanwhile.
                 line.close()

@@ -243,7 +243,7 @@ static int look(struct bell *bell) {
     if (taken >= 0) {
         bell->rings = 0;
         if (bell->serves)
-            line_serves(bell->line, bell->told.bytes, taken);
+            line_serves(bell->line);
     }
     return (int)taken;
 }

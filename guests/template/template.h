@@ -126,8 +126,8 @@ EXPORTED int64_t line_look(int line, void *into, size_t size);
 EXPORTED int64_t line_ask(int line, const void *message, size_t length, void *into, size_t size);
 /* Whether the other end has taken all that was sent. */
 EXPORTED int line_is_taken(int line);
-/* This request was taken, which begins with its number, and is served from now on. */
-EXPORTED void line_serves(int line, const void *message, int64_t length);
+/* A request was taken, and is served from now on. */
+EXPORTED void line_serves(int line);
 /* The next request; from then on it is served. */
 EXPORTED int64_t line_take(int line, void *into, size_t size, int64_t timeout_us);
 /* Sends the answer of the request that is served. */

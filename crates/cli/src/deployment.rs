@@ -2,6 +2,8 @@
 //! A manifest's function as the tree of `docs/spec/functions.md`, section 4,
 //! on its way to a node.
 
+mod module;
+
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -20,8 +22,6 @@ pub(crate) const TAG: &[u8] = b"sinew:function/1";
 /// Where a source says which of its files are no code.
 const IGNORED: &str = ".sinewignore";
 const IGNORED_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a codelet's module or text, at most.
-const MODULE_BYTES_MAX: u64 = 256 << 20;
 // Of a code's directory; the specification says so.
 const ENTRIES_MAX: usize = 100_000;
 const LEVELS_MAX: usize = 64;
@@ -47,16 +47,14 @@ pub(crate) async fn upload(
     let output = function.build.as_ref().and_then(|build| build.output.as_deref());
     let source = folder.join(output.unwrap_or(&function.source));
     let (procedure, inner) = match function.runtime {
-        Runtime::Wasm => {
-            let module = module(&source, uplink).await?;
-            (module, vec![module])
-        }
+        Runtime::Wasm => module::procedure(function, folder, &source, uplink).await?,
         Runtime::Python | Runtime::Node | Runtime::Java | Runtime::Executable => {
             let inner = process(function, folder, &source, uplink).await?;
             (tree(&inner, uplink).await?, inner)
         }
     };
-    let limits = Limits { memory_bytes: function.memory_bytes, ..Limits::default() };
+    let fuel = function.module.fuel.unwrap_or(0);
+    let limits = Limits { memory_bytes: function.memory_bytes, fuel, ..Limits::default() };
     let limits = limits.handle().context("the memory is over 2^48 bytes")?;
     let serving = pairs(&manifest::serving(function), uplink).await?;
     let tag = uplink.blob(TAG.to_vec()).await?;
@@ -64,11 +62,11 @@ pub(crate) async fn upload(
     Ok(Uploaded { deployment, parts: parts(&inner, limits, serving) })
 }
 
-/// The parts of a deployment. `inner`: the entries of a procedure, or the codelet.
+/// The parts of a deployment. `inner`: the entries of a procedure, the codelet, or a program and all that it is told.
 pub(crate) fn parts(inner: &[Handle], limits: Handle, serving: Handle) -> Parts {
     let names: &[&str] = match inner.len() {
         4 => &["runtime", "code", "layers", "settings"],
-        _ => &["code"],
+        _ => &["code", "arguments"],
     };
     let inner = names.iter().copied().zip(inner.iter().copied());
     inner.chain([("limits", limits), ("serving", serving)]).collect()
@@ -151,7 +149,7 @@ fn no_source(function: &Function, source: &Path, error: std::io::Error) -> anyho
     }
 }
 
-fn select(
+pub(crate) fn select(
     include: &[manifest::Glob],
     exclude: &[manifest::Glob],
     source: &Path,
@@ -181,34 +179,6 @@ pub(crate) fn within_bounds(plan: Plan, name: &str) -> anyhow::Result<Plan> {
     Err(stop.suggest("leave out what the function does not need: `exclude`, or .sinewignore").into())
 }
 
-/// A codelet: a module, or its text.
-async fn module(source: &Path, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
-    let metadata = std::fs::metadata(source).map_err(|error| unreadable(source, error))?;
-    if metadata.is_dir() {
-        let message =
-            format!("{} is a directory; the source of a wasm function is one file", source.display());
-        return Err(Stop::new(Code::Usage, message)
-            .suggest("write source = \"hello.wasm\", or \"hello.wat\"")
-            .into());
-    }
-    if source.extension().is_some_and(|extension| extension == "wat") {
-        let text = read_text(source, MODULE_BYTES_MAX)?;
-        let module = wat::parse_str(&text).map_err(|mut error| {
-            error.set_path(source);
-            Stop::new(Code::Usage, format!("{} is no WebAssembly text: {error}", source.display()))
-        })?;
-        return uplink.blob(module).await;
-    }
-    let mut magic = [0; 4];
-    let mut file = std::fs::File::open(source).map_err(|error| unreadable(source, error))?;
-    let begins = std::io::Read::read_exact(&mut file, &mut magic);
-    if begins.is_err() || magic != *b"\0asm" {
-        let message = format!("{} is no WebAssembly module", source.display());
-        return Err(Stop::new(Code::Usage, message).suggest("a text needs the ending .wat").into());
-    }
-    uplink.file(source).await
-}
-
 /// A text file of bounded length.
 pub(crate) fn read_text(path: &Path, most: u64) -> anyhow::Result<String> {
     let mut text = String::new();
@@ -230,7 +200,7 @@ async fn pairs(pairs: &Pairs, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle>
     tree(&entries, uplink).await
 }
 
-async fn tree(entries: &[Handle], uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+pub(crate) async fn tree(entries: &[Handle], uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
     let mut tree = TreeBuilder::with_capacity(entries.len());
     for &entry in entries {
         tree.push(entry);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use objects::Handle;
 
 use crate::counts::Counts;
@@ -31,8 +32,12 @@ pub struct Served {
     pub procedure: Handle,
     /// The entries of an application of it, before those of the request.
     pub prefix: Vec<Handle>,
-    /// It is applied to the body alone, and its result is the body of the answer.
+    /// It is a Wasm module, which is applied to the body alone. Of a codelet the result is the body of the answer.
     pub is_codelet: bool,
+    /// Of a module: it is a whole program, whose stdin is the body and whose stdout that of the answer.
+    pub is_program: bool,
+    /// Of a module: what its answers are; `None`: as they look.
+    pub content_type: Option<HeaderValue>,
     /// Its result depends on the body alone, and is remembered.
     pub is_pure: bool,
     /// Bodies of requests are passed to it while they come.

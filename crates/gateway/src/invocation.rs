@@ -6,6 +6,7 @@
 mod answer;
 mod lines;
 mod passing;
+mod program;
 mod recording;
 mod streamed;
 mod trace;
@@ -355,6 +356,10 @@ async fn answer(
     if let Some(problem) = failure_of(shared, served, &end).await? {
         return Err(problem);
     }
+    if served.is_program {
+        let answer = program::answer(shared, served, end.result, recording).await?;
+        return Ok(Given { answer, rest: None });
+    }
     if end.result.names_tree() {
         return Err(not_an_answer(served, "is a tree"));
     }
@@ -365,7 +370,7 @@ async fn answer(
         shared.backend.drop_passed(result);
     }
     let answer = match served.is_codelet {
-        true => Answer::of_codelet(bytes),
+        true => Answer::of_codelet(bytes, served.content_type.clone()),
         false => answer::read(bytes).map_err(|why| not_an_answer(served, why))?,
     };
     Ok(Given { answer, rest: None })

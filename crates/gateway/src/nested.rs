@@ -119,7 +119,7 @@ impl NestedEnd {
 /// Who calls: what is read of the head that it was given.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Caller {
+pub(crate) struct Caller {
     request_id: String,
     function: String,
     depth: u32,
@@ -138,7 +138,7 @@ struct CallerHttp {
 }
 
 impl Caller {
-    fn read(head: &[u8]) -> Result<Self, Problem> {
+    pub(crate) fn read(head: &[u8]) -> Result<Self, Problem> {
         if head.is_empty() {
             return Err(refused(
                 StatusCode::FORBIDDEN,
@@ -162,9 +162,13 @@ impl Caller {
 
     /// Whether a function that serves a line can be what it says of itself.
     fn is_on_line(&self, shared: &Shared, function: &str) -> bool {
+        self.function == function && self.is_sealed(shared)
+    }
+
+    /// Whether its request's id and its trace are those that the gateway has told.
+    pub(crate) fn is_sealed(&self, shared: &Shared) -> bool {
         let traceparent = self.traceparent.as_deref().unwrap_or_default();
-        let seal = shared.sealer.text(&self.request_id, traceparent);
-        self.function == function && seal.is_some_and(|seal| seal == self.seal)
+        shared.sealer.holds_text(&self.seal, &self.request_id, traceparent)
     }
 
     /// The time that it has, by its own word.
@@ -172,12 +176,12 @@ impl Caller {
         Duration::from_millis(self.deadline_ms).saturating_sub(since_1970())
     }
 
-    fn id(&self) -> RequestId {
+    pub(crate) fn id(&self) -> RequestId {
         RequestId::from_text(&self.request_id)
     }
 
     /// What the caller itself is named by.
-    fn span(&self) -> Option<Span> {
+    pub(crate) fn span(&self) -> Option<Span> {
         Span::of(self.traceparent.as_ref()?)
     }
 

@@ -134,6 +134,10 @@ impl Problem {
                 .suggest("remove some with DELETE /v1/labels/{name}"),
             Error::Full { .. } => new(StatusCode::INSUFFICIENT_STORAGE, "store-full", "The store is full")
                 .suggest("give the node more memory, or a home on disk"),
+            Error::Scarce { .. } => {
+                new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", "The store's disk is nearly full")
+                    .suggest("remove files, or what nobody needs with `sinew gc`")
+            }
             Error::Closed => Self::busy("store", error.to_string()),
             Error::Corrupt { .. } => {
                 tracing::error!(%error, "stored bytes are damaged");

@@ -7,18 +7,18 @@
 //! has to be in the node's list itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use hyper::header::HeaderValue;
 use hyper::http::Uri;
 use hyper::http::uri::Scheme;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 
 use crate::address::is_public;
 use crate::allow::{AllowList, Host, Target};
-use crate::net::Net;
+use crate::net::{Lookups, Net};
+use crate::s3::Bucket;
 use crate::tls;
 
 /// Bytes of a URL.
@@ -37,9 +37,8 @@ pub(crate) enum Undialed {
 
 /// Makes connections.
 pub(crate) struct Dialer {
-    net: Box<dyn Net>,
+    net: Lookups,
     reach: Reach,
-    lookups: Semaphore,
     tls: OnceLock<Result<tls::Client, String>>,
 }
 
@@ -53,11 +52,14 @@ pub(crate) enum Reach {
 }
 
 /// A URL that can be one.
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) target: Target,
     pub(crate) is_tls: bool,
     pub(crate) authority: HeaderValue,
     pub(crate) path: Uri,
+    /// Whose requests are signed. The node's owner has named where it is.
+    pub(crate) bucket: Option<Arc<Bucket>>,
 }
 
 /// A connection, with TLS or without.
@@ -67,7 +69,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection for S {}
 
 impl Dialer {
     pub(crate) fn new(reach: Reach, net: impl Net + 'static) -> Self {
-        Self { net: Box::new(net), reach, lookups: Semaphore::new(LOOKUPS_MAX), tls: OnceLock::new() }
+        Self { net: Lookups::new(net, LOOKUPS_MAX), reach, tls: OnceLock::new() }
     }
 
     /// Whether a URL can be one, as far as can be told without asking anybody.
@@ -84,7 +86,8 @@ impl Dialer {
 
     /// A connection to one of a host's addresses that may be named.
     pub(crate) async fn connect(&self, place: &Place) -> Result<Box<dyn Connection>, Undialed> {
-        let stream = self.connect_to(&place.target).await?;
+        let is_free = matches!(self.reach, Reach::Any) || place.bucket.is_some();
+        let stream = self.connect_to(&place.target, is_free).await?;
         if !place.is_tls {
             return Ok(Box::new(stream));
         }
@@ -114,16 +117,16 @@ impl Dialer {
         }
     }
 
-    async fn connect_to(&self, target: &Target) -> Result<TcpStream, Undialed> {
+    /// `is_free`: the address may be any.
+    async fn connect_to(&self, target: &Target, is_free: bool) -> Result<TcpStream, Undialed> {
         let found = match &target.host {
             Host::Address(address) => vec![SocketAddr::new(*address, target.port)],
             // Not every machine's resolver knows it.
-            Host::Name(name) if name == "localhost" && matches!(self.reach, Reach::Any) => {
+            Host::Name(name) if name == "localhost" && is_free => {
                 let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
                 loopback.map(|address| SocketAddr::new(address, target.port)).into()
             }
             Host::Name(name) => {
-                let _turn = self.lookups.acquire().await;
                 let found = self.net.resolve(name, target.port).await;
                 found.map_err(|error| Undialed::Failed(format!("{target} is not found: {error}")))?
             }
@@ -132,7 +135,7 @@ impl Dialer {
         for address in found {
             // The port is the one that was asked for, whatever the resolver says.
             let address = SocketAddr::new(address.ip(), target.port);
-            if let Err(refused) = self.may(address) {
+            if let (false, Err(refused)) = (is_free, self.may(address)) {
                 last = Undialed::Refused(refused);
                 continue;
             }
@@ -175,6 +178,6 @@ impl Place {
         let target = target.ok_or("its host is neither a name nor an address")?;
         let authority = HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?;
         let path = parts.path_and_query.map_or_else(Uri::default, Uri::from);
-        Ok(Self { target, is_tls, authority, path })
+        Ok(Self { target, is_tls, authority, path, bucket: None })
     }
 }

@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use crate::allow::AllowList;
 use crate::dial::{Dialer, Place, Reach};
 use crate::net::{Internet, Net};
+use crate::s3::Buckets;
 use transfer::{State, Trouble};
 
 /// Bounds of what is fetched.
@@ -41,8 +42,13 @@ pub struct DownloadOptions {
     pub head_timeout: Duration,
     /// Without a byte of the answer.
     pub stall_timeout: Duration,
-    /// For all of it, with all attempts.
+    /// For all of it, with all attempts, once it had its first turn.
     pub whole_timeout: Duration,
+    /// Bytes a second that come at least, over each [`Self::rate_window`] in which they
+    /// are waited for. Who sends less is asked again as if nothing had come.
+    pub rate_min: u64,
+    /// For how long together a server is waited for before it is looked how much came.
+    pub rate_window: Duration,
     /// Attempts of one URL after another that bring nothing.
     pub failures_max: u32,
     /// Attempts in all.
@@ -64,6 +70,8 @@ impl Default for DownloadOptions {
             head_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(30),
             whole_timeout: Duration::from_secs(6 * 3600),
+            rate_min: 8 << 10,
+            rate_window: Duration::from_secs(60),
             failures_max: 5,
             attempts_max: 50,
             pause: Duration::from_millis(200),
@@ -118,6 +126,9 @@ pub type Taking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + '
 pub trait Sink: Send {
     /// It begins anew: what was taken so far is void.
     fn begin(&mut self);
+    /// What was taken so far is void, and may not be followed by more for long: nothing
+    /// is held any more.
+    fn forget(&mut self);
     /// The next bytes.
     fn take(&mut self, bytes: Bytes) -> Taking<'_>;
 }
@@ -125,6 +136,7 @@ pub trait Sink: Send {
 /// Brings data.
 pub struct Downloads {
     options: DownloadOptions,
+    buckets: Buckets,
     dialer: Dialer,
     all: Arc<Semaphore>,
     hosts: Mutex<HashMap<String, Weak<Semaphore>>>,
@@ -137,10 +149,12 @@ impl fmt::Debug for Downloads {
     }
 }
 
-/// May transfer; of one host and of all.
+/// May transfer; of one host and of all. Whoever holds bytes has one, also between
+/// attempts, so that no more than there are turns hold bytes.
 struct Turn {
-    _host: OwnedSemaphorePermit,
-    _all: OwnedSemaphorePermit,
+    host: String,
+    _of_host: OwnedSemaphorePermit,
+    of_all: OwnedSemaphorePermit,
 }
 
 impl Downloads {
@@ -154,6 +168,7 @@ impl Downloads {
     pub fn with_net(options: DownloadOptions, private: AllowList, net: impl Net + 'static) -> Self {
         Self {
             options,
+            buckets: Buckets::default(),
             dialer: Dialer::new(Reach::Named(private, "fetch_private"), net),
             all: Arc::new(Semaphore::new(options.total_max)),
             hosts: Mutex::default(),
@@ -161,12 +176,15 @@ impl Downloads {
         }
     }
 
-    /// Whether a URL can be one, as far as can be told without asking anybody.
-    ///
-    /// # Errors
-    /// Why not, for people.
-    pub fn check(&self, url: &str) -> Result<(), String> {
-        self.dialer.check(url)
+    /// Objects in these buckets can be named too.
+    #[must_use]
+    pub fn with_buckets(self, buckets: Buckets) -> Self {
+        Self { buckets, ..self }
+    }
+
+    /// Where a URL leads to.
+    fn place(&self, url: &str) -> Result<Place, String> {
+        if Buckets::is_one(url) { self.buckets.place(url) } else { Place::read(url) }
     }
 
     /// Brings what is wanted into the sink.
@@ -175,8 +193,13 @@ impl Downloads {
     /// Why it does not come, with the URL that was asked last.
     pub async fn bring(&self, wanted: &Download, sink: &mut dyn Sink) -> Result<Downloaded, DownloadError> {
         let mut at = 0;
+        let mut state = State::new(wanted);
+        // What is wrong with the URL is told by the first attempt.
+        if let Some(Ok(place)) = wanted.urls.first().map(|url| self.place(url)) {
+            state.turn = self.turn(place.target.to_string()).await;
+        }
         let limit = self.options.whole_timeout;
-        let brought = timeout(limit, self.attempts(wanted, sink, &mut at)).await;
+        let brought = timeout(limit, self.attempts(wanted, state, sink, &mut at)).await;
         brought
             .unwrap_or_else(|_| Err(format!("it has not come in {} s", limit.as_secs())))
             .map_err(|why| DownloadError { url: wanted.urls.get(at).cloned().unwrap_or_default(), why })
@@ -186,25 +209,32 @@ impl Downloads {
     async fn attempts(
         &self,
         wanted: &Download,
+        mut state: State,
         sink: &mut dyn Sink,
         at: &mut usize,
     ) -> Result<Downloaded, String> {
         let mut hopeless = vec![false; wanted.urls.len()];
-        let mut state = State::new(wanted);
         let mut failures = 0;
+        // Bytes that came of this URL, in the attempt that went on longest.
+        let mut farthest = 0;
         for attempt in 1..=self.options.attempts_max {
-            let before = state.received();
             let Some(url) = wanted.urls.get(*at) else { return Err("it has no URL".to_owned()) };
+            let mut is_slow = false;
             let (why, pause) = match self.transfer(wanted, url, &mut state, sink).await {
                 Ok(downloaded) => return Ok(downloaded),
                 Err(Trouble::Heals(why, pause)) => (why, pause),
+                Err(Trouble::Slow(why)) => {
+                    is_slow = true;
+                    (why, None)
+                }
                 Err(Trouble::Lasts(why)) => {
                     hopeless[*at] = true;
                     (why, Some(Duration::ZERO))
                 }
                 Err(Trouble::Sink(why)) => return Err(why),
             };
-            let progresses = state.received() > before;
+            let progresses = state.received() > farthest && !is_slow;
+            farthest = farthest.max(state.received());
             failures = if progresses { 0 } else { failures + 1 };
             let others = (1..=hopeless.len()).map(|step| (*at + step) % hopeless.len());
             let Some(next) = others.into_iter().find(|next| !hopeless[*next]) else {
@@ -214,10 +244,15 @@ impl Downloads {
             if attempt == self.options.attempts_max || failures >= patience {
                 return Err(format!("{why}; given up after {attempt} attempts"));
             }
-            if next != *at && (!progresses || hopeless[*at]) {
+            let is_left = next != *at && (!progresses || hopeless[*at]);
+            if is_left || !state.can_go_on() {
                 // Another server has another copy, or so it says.
-                state = State::new(wanted);
-                *at = next;
+                state.void(wanted);
+                state.turn = None;
+                sink.forget();
+            }
+            if is_left {
+                (*at, farthest) = (next, 0);
             }
             sleep(self.pause(failures, pause)).await;
         }
@@ -234,13 +269,30 @@ impl Downloads {
         pause.min(self.options.pause_max)
     }
 
-    /// Waits until one more transfer from this host may begin.
-    async fn turn(&self, place: &Place) -> Result<Turn, Trouble> {
-        let host = self.host(&place.target.to_string());
-        let closed = |_| Trouble::Lasts("nothing is brought any more".to_owned());
-        let host = host.acquire_owned().await.map_err(closed)?;
-        let all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
-        Ok(Turn { _host: host, _all: all })
+    /// Waits until one more transfer from this host may begin. Only for who has no turn:
+    /// those who wait for each other would wait for ever. None: there are none any more.
+    async fn turn(&self, host: String) -> Option<Turn> {
+        let of_host = self.host(&host).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { host, _of_host: of_host, of_all })
+    }
+
+    /// Makes the turn one of this host. Where that has to be waited for, what has come
+    /// is given up.
+    async fn turn_to(&self, host: String, wanted: &Download, state: &mut State, sink: &mut dyn Sink) {
+        if state.turn.as_ref().is_some_and(|turn| turn.host == host) {
+            return;
+        }
+        if let Some(turn) = state.turn.take() {
+            if let Ok(of_host) = self.host(&host).try_acquire_owned() {
+                state.turn = Some(Turn { host, _of_host: of_host, of_all: turn.of_all });
+                return;
+            }
+            drop(turn);
+            state.void(wanted);
+            sink.forget();
+        }
+        state.turn = self.turn(host).await;
     }
 
     fn host(&self, name: &str) -> Arc<Semaphore> {

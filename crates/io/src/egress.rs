@@ -33,7 +33,7 @@ use tokio::time::timeout;
 use crate::address::is_public;
 use crate::allow::{AllowList, Host, Target};
 use crate::head::{self, Ask, HEAD_BYTES_MAX};
-use crate::net::{Internet, Net};
+use crate::net::{Internet, Lookups, Net};
 use crate::relay::{Limits, relay};
 
 /// Lines for a function's log that nobody has taken, at most.
@@ -99,9 +99,8 @@ pub struct Egress {
 }
 
 struct Shared {
-    net: Box<dyn Net>,
+    net: Lookups,
     connections: Semaphore,
-    lookups: Semaphore,
 }
 
 /// A proxy of one instance. Dropping it ends it, with all of its connections.
@@ -151,7 +150,7 @@ impl Egress {
             .enable_all()
             .build()?;
         let connections = Semaphore::new(options.connections_total_max);
-        let shared = Shared { net: Box::new(net), connections, lookups: Semaphore::new(LOOKUPS_MAX) };
+        let shared = Shared { net: Lookups::new(net, LOOKUPS_MAX), connections };
         Ok(Self { options, runtime: Some(runtime), shared: Arc::new(shared) })
     }
 
@@ -288,10 +287,7 @@ impl Proxy {
             Host::Address(address) => return Ok(vec![SocketAddr::new(*address, target.port)]),
             Host::Name(name) => name,
         };
-        let looked_up = async {
-            let _turn = self.shared.lookups.acquire().await;
-            self.shared.net.resolve(name, target.port).await
-        };
+        let looked_up = self.shared.net.resolve(name, target.port);
         let found = match timeout(self.options.resolve_timeout, looked_up).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => return Err(self.unreachable(target, &error.to_string())),

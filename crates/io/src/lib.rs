@@ -17,6 +17,7 @@ mod head;
 mod net;
 mod post;
 mod relay;
+mod s3;
 mod signing;
 pub mod tls;
 
@@ -26,4 +27,5 @@ pub use download::{Download, DownloadError, DownloadOptions, Downloaded, Downloa
 pub use egress::{Egress, EgressOptions, Outlet, Traffic};
 pub use net::{Answer, Internet, Net};
 pub use post::{Post, PostError};
+pub use s3::{BucketOptions, Buckets, Keys};
 pub use signing::Signer;

@@ -17,6 +17,7 @@ mod execution;
 mod heap;
 mod landlock;
 mod mapping;
+mod memory_image;
 mod message;
 mod mounts;
 mod namespaces;
@@ -45,6 +46,7 @@ pub use execution::{close_on_exec_from, fix_addresses, keep_only_as_stdin, memor
 pub use heap::{HEAP, Heap, SMALL_HEAP, keep_freed_memory, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
+pub use memory_image::{MemoryImage, MemoryImageWriter};
 pub use message::{
     MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, end_messages, limit_sending, message_pair, receive_message,
     refuse_descriptors, ring, send_message, send_part,
@@ -71,6 +73,6 @@ pub use syscall_filter::{Argument, Rule, SyscallFilter, Verdict, has_syscall_fil
 pub use syscall_profile::{ArgumentTest, Comparison, ProfileAnswer, ProfileRule};
 pub use ticks::{Ticks, monotonic_ns};
 pub use usage::{
-    anonymous_bytes, cpu_ns_of, disk_free_bytes, files_max, peak_rss_bytes, process_cpu_ns, thread_cpu_ns,
-    total_memory_bytes,
+    anonymous_bytes, cpu_ns_of, disk_free_bytes, disk_total_bytes, files_max, peak_rss_bytes, process_cpu_ns,
+    thread_cpu_ns, total_memory_bytes,
 };

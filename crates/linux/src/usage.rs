@@ -81,6 +81,15 @@ pub fn disk_free_bytes(path: &Path) -> io::Result<u64> {
     Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
 }
 
+/// Space on the disk that `path` lies on, used or not, in bytes.
+///
+/// # Errors
+/// As [`disk_free_bytes`].
+pub fn disk_total_bytes(path: &Path) -> io::Result<u64> {
+    let figures = rustix::fs::statvfs(path)?;
+    Ok(figures.f_blocks.saturating_mul(figures.f_frsize))
+}
+
 /// Files, sockets included, that this process may have open at the same time;
 /// `None` if there is no limit.
 pub fn files_max() -> Option<u64> {

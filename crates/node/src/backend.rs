@@ -436,6 +436,11 @@ impl Node {
                 "External data that had not changed since it came.",
                 sources.unchanged,
             ),
+            gauge(
+                "sources_unfinished_bytes",
+                "Bytes on the disk of external data that is not whole yet.",
+                sources.unfinished_bytes,
+            ),
             counter("sources_failed", "External data that did not come.", sources.failed),
             gauge("objects_memory", "Objects in memory.", stats.memory_objects),
             gauge("objects_memory_bytes", "Bytes of objects in memory.", stats.memory_bytes),

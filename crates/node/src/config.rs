@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a node may be told: a file below, flags and environment above.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,9 @@ use std::time::Duration;
 use sandbox::process::Language;
 use serde::Deserialize;
 
+use crate::buckets::Bucket;
 use crate::collecting::Schedule;
+use crate::sources::Fetching;
 use crate::traces::Traces;
 use crate::{Debugging, Error};
 
@@ -37,6 +40,10 @@ pub struct Options {
     pub callback_private: Vec<String>,
     /// Private addresses that external data may be fetched from.
     pub fetch_private: Vec<String>,
+    /// How much is fetched at once; `None`: as by default.
+    pub fetching: Option<Fetching>,
+    /// Buckets of S3 that data may be fetched from, by their names.
+    pub s3: BTreeMap<String, Bucket>,
     /// What requests to functions cost.
     pub rates: gateway::Rates,
     /// Where spans of requests go; `None`: nowhere.
@@ -88,6 +95,8 @@ impl Options {
         options.rates.check().map_err(|why| bad(format!("[rates]: {why}")))?;
         let schedule = options.collection.unwrap_or_default();
         schedule.check().map_err(|why| bad(format!("[collection]: {why}")))?;
+        let fetching = options.fetching.unwrap_or_default();
+        fetching.check().map_err(|why| bad(format!("[fetching]: {why}")))?;
         Ok(options)
     }
 
@@ -117,6 +126,8 @@ impl Options {
             } else {
                 self.fetch_private
             },
+            fetching: self.fetching.or(below.fetching),
+            s3: if self.s3.is_empty() { below.s3 } else { self.s3 },
             rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
             traces: self.traces.or(below.traces),
             collection: self.collection.or(below.collection),

@@ -7,6 +7,7 @@
 
 mod deployment;
 mod labels;
+mod module;
 mod routes;
 mod traffic;
 
@@ -24,7 +25,7 @@ use sandbox::wasm::Codelets;
 use store::Store;
 
 use crate::processes::{Expected, Processes, check_in};
-use crate::secrets::{SIGNING, SecretError, Secrets};
+use crate::secrets::{SecretError, Secrets, is_ours};
 use deployment::Deployment;
 use routes::{Route, RouteTable};
 use traffic::{LIVE, Traffic, is_alias};
@@ -202,10 +203,8 @@ impl Deployments {
     /// Loads it once, so that what cannot run never serves.
     fn check(&self, deployment: &Deployment) -> Result<(), FunctionError> {
         let Deployment { runtime, procedure, limits, expected, .. } = deployment;
-        if deployment.secrets.iter().any(|name| name == SIGNING) {
-            let why = format!(
-                "it asks for the secret {SIGNING}, which signs what the node sends: no function gets it"
-            );
+        if let Some(ours) = deployment.secrets.iter().find(|name| is_ours(name)) {
+            let why = format!("it asks for the secret {ours}, which is the node's own: no function gets it");
             return Err(FunctionError::Invalid(why));
         }
         if let Some(missing) = deployment.secrets.iter().find(|name| !self.secrets.has(name)) {

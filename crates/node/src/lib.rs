@@ -6,6 +6,7 @@
 //! in which a decision of the evaluator becomes an act.
 
 mod backend;
+mod buckets;
 mod callbacks;
 mod collecting;
 mod config;
@@ -37,6 +38,7 @@ use std::path::PathBuf;
 
 use store::Object;
 
+pub use buckets::Bucket;
 pub use collecting::Schedule;
 pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use debugging::Debugging;
@@ -50,8 +52,10 @@ pub use running::Node;
 pub use sandbox::process::bundle;
 pub use sandbox::process::init::main as sandbox_init;
 pub use sandbox::process::{IMPORTS_MAX, is_module};
+pub use sandbox::wasm::is_program;
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
+pub use sources::Fetching;
 pub use store::{Upgraded, upgrade};
 pub use traces::Traces;
 
@@ -96,6 +100,9 @@ pub enum Error {
     /// An address that nothing can be fetched from.
     #[error("fetch_private: {0}")]
     Sources(io::Unreadable),
+    /// A bucket that nothing can be asked of.
+    #[error("s3: {0}")]
+    Buckets(String),
     /// A collector that traces cannot be sent to.
     #[error("{0}")]
     Traces(String),

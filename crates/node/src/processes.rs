@@ -343,8 +343,9 @@ impl Processes {
     /// Whether one more application of this procedure would find a place, as far
     /// as its concurrency goes.
     pub(crate) fn has_place(&self, procedure: Handle) -> bool {
-        let places = self.expected(procedure).places();
-        self.under_way.lock().by_procedure.get(&procedure).is_none_or(|now| *now < places)
+        let (places, on_lines) = (self.expected(procedure).places(), self.lines.in_use(procedure));
+        let now = self.under_way.lock().by_procedure.get(&procedure).copied().unwrap_or_default();
+        now + on_lines < places
     }
 
     /// Has functions call each other by this.
@@ -389,7 +390,7 @@ impl Processes {
             Ok(prepared) => prepared,
             Err(fault) => return self.leave(&application, Err(fault)),
         };
-        let (processes, job, procedure) = (Arc::clone(self), application.job, application.procedure);
+        let (processes, job) = (Arc::clone(self), application.job);
         let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
             let result = match ended {
                 Ok((outcome, start)) => {
@@ -402,7 +403,7 @@ impl Processes {
         });
         let ticket = fleet.begin(&function, call, deadline, told);
         if self.lines.are_any() && fleet.waits(ticket) {
-            self.make_way(procedure);
+            self.make_way(&fleet, &function);
         }
         let mut under_way = self.under_way.lock();
         // It may have ended, or been stopped, by now.

@@ -61,6 +61,18 @@ impl fmt::Debug for Node {
     }
 }
 
+fn sources_of(
+    options: &Options,
+    secrets: &Arc<Secrets>,
+    store: &Arc<Store>,
+    scheduler: &Arc<Scheduler>,
+) -> Result<Arc<Sources>, Error> {
+    let buckets = crate::buckets::open(&options.s3, secrets).map_err(Error::Buckets)?;
+    let fetching = options.fetching.unwrap_or_default();
+    let (store, scheduler) = (Arc::clone(store), Arc::clone(scheduler));
+    Sources::new(&options.fetch_private, buckets, fetching, store, scheduler).map_err(Error::Sources)
+}
+
 /// The calls that are made later, on the disk if there is one.
 fn queue_of(options: &Options) -> Result<Embedded, Error> {
     Ok(match &options.home {
@@ -103,8 +115,7 @@ impl Node {
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
         let process_options = process_options(options, &budgets, Arc::clone(&secrets));
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
-        let sources = Sources::new(&options.fetch_private, Arc::clone(&store), Arc::clone(&scheduler));
-        let sources = sources.map_err(Error::Sources)?;
+        let sources = sources_of(options, &secrets, &store, &scheduler)?;
         let deployments = Arc::new(Deployments::open(
             Arc::clone(&store),
             Arc::clone(&processes),

@@ -18,6 +18,8 @@ use chacha20poly1305::aead::{Aead, KeyInit as _, OsRng, Payload, rand_core::RngC
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use parking_lot::{Mutex, RwLock};
 
+use crate::buckets::SECRET as BUCKETS;
+
 /// What results that are sent to others are signed with. No function gets it.
 pub(crate) const SIGNING: &str = "SINEW_CALLBACKS";
 const FILE: &str = "secrets";
@@ -56,6 +58,11 @@ pub enum SecretError {
     Damaged(PathBuf),
 }
 
+/// Whether the node alone uses it.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == SIGNING || name.starts_with(BUCKETS)
+}
+
 /// Names and values.
 pub(crate) struct Secrets {
     home: Option<PathBuf>,
@@ -72,7 +79,7 @@ impl fmt::Debug for Secrets {
 
 impl sandbox::process::SecretSource for Secrets {
     fn secret(&self, name: &str) -> Option<String> {
-        if name == SIGNING { None } else { self.values.read().get(name).cloned() }
+        if is_ours(name) { None } else { self.values.read().get(name).cloned() }
     }
 }
 
@@ -93,6 +100,11 @@ impl Secrets {
     /// The names, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         self.values.read().keys().cloned().collect()
+    }
+
+    /// Keys for buckets, if that is what it is.
+    pub(crate) fn for_buckets(&self, name: &str) -> Option<String> {
+        self.values.read().get(name).filter(|_| name.starts_with(BUCKETS)).cloned()
     }
 
     /// What results are signed with, if they are.

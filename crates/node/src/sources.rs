@@ -15,24 +15,61 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use ::io::{AllowList, Download, DownloadOptions, Downloaded, Downloads, Unreadable};
+use ::io::{AllowList, Buckets, Download, DownloadOptions, Downloaded, Downloads, Unreadable};
 use evaluator::{Cost, Event, JobId, Outcome, Request};
 use objects::{Application, Failure, FailureCode, Handle, Source, Validator};
 use parking_lot::Mutex;
 use sandbox::Fault;
+use serde::Deserialize;
 use store::{Object, Store};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
 use crate::Scheduler;
-use sink::StoreSink;
+use sink::{StoreSink, Unfinished};
 
 /// Applications that wait for their data at once.
 const UNDER_WAY_MAX: usize = 1 << 16;
 /// Sources without hash whose last entity tag is known; forgotten beyond this.
 const KNOWN_MAX: usize = 1 << 12;
+/// The most transfers that a node can be told to carry at once.
+const AT_ONCE_MAX: usize = 4096;
+/// Bytes that all of them together have on the disk before they are whole.
+const UNFINISHED_BYTES_MAX: u64 = 64 << 30;
 /// Threads that write what has come, and look names up.
 const BLOCKING_THREADS: usize = 24;
+
+/// How much is fetched at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fetching {
+    /// Transfers, of all hosts; each may hold 256 KiB of memory and two open files.
+    pub at_once: usize,
+    /// From one host.
+    pub at_once_per_host: usize,
+}
+
+impl Default for Fetching {
+    fn default() -> Self {
+        let DownloadOptions { total_max, per_host_max, .. } = DownloadOptions::default();
+        Self { at_once: total_max, at_once_per_host: per_host_max }
+    }
+}
+
+impl Fetching {
+    /// What is wrong with it.
+    pub(crate) fn check(self) -> Result<(), String> {
+        match [self.at_once, self.at_once_per_host].iter().all(|number| (1..=AT_ONCE_MAX).contains(number)) {
+            true => Ok(()),
+            false => Err(format!("at_once and at_once_per_host are 1 to {AT_ONCE_MAX}")),
+        }
+    }
+
+    fn options(self) -> DownloadOptions {
+        let (total_max, per_host_max) = (self.at_once, self.at_once_per_host);
+        DownloadOptions { total_max, per_host_max, ..DownloadOptions::default() }
+    }
+}
 
 /// Brings external data for jobs that wait.
 pub(crate) struct Sources {
@@ -44,6 +81,7 @@ pub(crate) struct Sources {
     under_way: Mutex<HashMap<JobId, UnderWay>>,
     /// What came last of sources that may change, and its entity tag.
     known: Mutex<HashMap<Handle, (String, Handle)>>,
+    unfinished: Arc<Unfinished>,
     counts: Counts,
 }
 
@@ -87,12 +125,17 @@ pub(crate) struct SourceStats {
     pub(crate) unchanged: u64,
     pub(crate) failed: u64,
     pub(crate) bytes: u64,
+    /// On the disk, of what is not whole yet.
+    pub(crate) unfinished_bytes: u64,
 }
 
 impl Sources {
-    /// Of private addresses those may be named that are in this list.
+    /// Of private addresses those may be named that are in this list, and objects in
+    /// these buckets.
     pub(crate) fn new(
         private: &[String],
+        buckets: Buckets,
+        fetching: Fetching,
         store: Arc<Store>,
         scheduler: Arc<Scheduler>,
     ) -> Result<Arc<Self>, Unreadable> {
@@ -100,10 +143,11 @@ impl Sources {
         Ok(Arc::new(Self {
             store,
             scheduler,
-            downloads: Downloads::new(DownloadOptions::default(), private),
+            downloads: Downloads::new(fetching.options(), private).with_buckets(buckets),
             runtime: Mutex::default(),
             under_way: Mutex::default(),
             known: Mutex::default(),
+            unfinished: Arc::new(Unfinished::new(UNFINISHED_BYTES_MAX)),
             counts: Counts::default(),
         }))
     }
@@ -236,7 +280,7 @@ impl Sources {
             },
             known_etag: known.as_ref().map(|(etag, _)| etag.clone()),
         };
-        let mut sink = StoreSink::new(Arc::clone(&self.store));
+        let mut sink = StoreSink::new(Arc::clone(&self.store), Arc::clone(&self.unfinished));
         let brought = self.downloads.bring(&download, &mut sink).await;
         let etag = match (brought, known) {
             (Ok(Downloaded::Known), Some((_, handle))) => {
@@ -324,6 +368,7 @@ impl Sources {
             unchanged: number(&self.counts.unchanged),
             failed: number(&self.counts.failed),
             bytes: number(&self.counts.bytes),
+            unfinished_bytes: self.unfinished.bytes(),
         }
     }
 

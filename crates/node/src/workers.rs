@@ -10,8 +10,8 @@ use crate::executor::Executor;
 use crate::requests::Requests;
 use crate::{Evaluator, Scheduler};
 
-/// Stack of a worker: guests run on it, bounded by the engine at 512 KiB.
-const STACK_BYTES: usize = 8 << 20;
+/// Stack of a worker: guests run on it, programs with up to 8 MiB.
+const STACK_BYTES: usize = 10 << 20;
 
 /// The only place where this crate starts threads.
 ///

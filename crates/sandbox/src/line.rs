@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,9 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 const AGE_MAX: Duration = Duration::from_secs(10);
 /// How long an instance may take to give a line back that was shut.
 const PARTING_MAX: Duration = Duration::from_secs(1);
+/// Requests that may be reported for each millisecond of a line, and besides.
+const REPORTED_PER_MS: u128 = 200;
+const REPORTED_BESIDES: u128 = 1000;
 
 /// What both sides of a line are told.
 #[derive(Debug, Clone)]
@@ -80,6 +83,10 @@ pub struct LineReport {
 pub trait LineRecords: Send + Sync {
     /// These were served, and took so much; the last of them printed this.
     fn served(&self, calls: Vec<(LineReport, Spent)>, log: Vec<u8>);
+
+    /// What was under way was left by who called, and ended so. The caller had been told
+    /// this, if that is known.
+    fn left(&self, head: Option<Vec<u8>>, end: LineEnd);
 }
 
 /// How the last call on a line ended, if it gave no answer there.
@@ -127,15 +134,21 @@ pub struct Line {
     is_shut: AtomicBool,
     seen: Mutex<Seen>,
     state: Mutex<State>,
+    /// Requests that were reported.
+    reported: AtomicU64,
+    /// What is under way was left; who calls had been told this.
+    left: Mutex<Option<Option<Vec<u8>>>>,
 }
 
 /// What was seen of a line when it was last looked at.
 struct Seen {
-    serving: u32,
-    asked: u64,
-    /// Since when that is served, or nothing was asked.
-    since: Instant,
+    /// The word of who serves, and since when it is that.
+    serving: (u32, Instant),
+    /// The word of who calls, which has a say in nothing but how long a line stays open.
+    asked: (u64, Instant),
+    /// When it was seen to be shut, and since when nothing has been served after that.
     shut: Option<Instant>,
+    parting: Option<Instant>,
 }
 
 enum State {
@@ -171,6 +184,7 @@ impl Line {
         records: Arc<dyn LineRecords>,
     ) -> Result<Arc<Self>, xpu::fifo::Error> {
         let (memory, ends) = xpu::line::Line::create(CAPACITY)?;
+        let now = Instant::now();
         Ok(Arc::new(Self {
             id,
             terms,
@@ -178,11 +192,13 @@ impl Line {
             ends: Mutex::new(Some(ends)),
             records,
             cancel: OnceLock::new(),
-            opened: Instant::now(),
+            opened: now,
             is_bound: AtomicBool::new(false),
             is_shut: AtomicBool::new(false),
-            seen: Mutex::new(Seen { serving: 0, asked: 0, since: Instant::now(), shut: None }),
+            seen: Mutex::new(Seen { serving: (0, now), asked: (0, now), shut: None, parting: None }),
             state: Mutex::new(State::Open),
+            reported: AtomicU64::new(0),
+            left: Mutex::default(),
         }))
     }
 
@@ -229,19 +245,35 @@ impl Line {
         }
     }
 
-    /// The caller has gone, or does not want what is under way.
-    pub(crate) fn abandon(&self) {
-        let is_in_use = self.memory.serving() != 0 || self.memory.has_more();
+    /// Whether something is asked or served on it, by the words of both sides.
+    pub fn is_in_use(&self) -> bool {
+        self.memory.serving() != 0 || self.memory.has_more()
+    }
+
+    /// The caller has gone, or does not want what is under way; it had been told this, if that
+    /// is known.
+    pub(crate) fn abandon(&self, head: Option<Vec<u8>>) {
+        let is_in_use = self.is_in_use();
         self.shut();
         if is_in_use
             && !self.is_over()
             && let Some(cancel) = self.cancel.get()
         {
+            self.left.lock().get_or_insert(head);
             cancel();
         }
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether so many requests more can have been served on it: each takes time, and to have
+    /// one written down takes the node's.
+    pub(crate) fn may_report(&self, count: usize, now: Instant) -> bool {
+        let all = self.reported.fetch_add(count as u64, Ordering::Relaxed) + count as u64;
+        let most = now.saturating_duration_since(self.opened).as_millis() * REPORTED_PER_MS;
+        u128::from(all) <= most + REPORTED_BESIDES
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
         matches!(*self.state.lock(), State::Over(_))
     }
 
@@ -257,28 +289,38 @@ impl Line {
             self.shut();
         }
         let (serving, asked) = (self.memory.serving(), self.memory.asked());
+        let since = |moment: Instant| now.saturating_duration_since(moment);
         let mut seen = self.seen.lock();
-        if (seen.serving, seen.asked) != (serving, asked) {
-            (seen.serving, seen.asked, seen.since) = (serving, asked, now);
+        if seen.serving.0 != serving {
+            seen.serving = (serving, now);
         }
-        let took = now.saturating_duration_since(seen.since);
-        if serving != 0 {
-            return took >= self.terms.timeout;
+        if seen.asked.0 != asked {
+            seen.asked = (asked, now);
         }
-        if took >= IDLE_MAX {
+        let took = since(seen.serving.1);
+        if serving == 0 && took.min(since(seen.asked.1)) >= IDLE_MAX {
             self.shut();
         }
         if !self.is_shut.load(Ordering::Acquire) {
-            return false;
+            return serving != 0 && took >= self.terms.timeout;
         }
-        let since = *seen.shut.get_or_insert(now);
-        now.saturating_duration_since(since.max(seen.since)) >= PARTING_MAX
+        // One request may have been there when it was shut. Whatever else the words say,
+        // that is not for ever.
+        let shut = *seen.shut.get_or_insert(now);
+        if since(shut) >= self.terms.timeout + 2 * PARTING_MAX {
+            return true;
+        }
+        if serving != 0 {
+            seen.parting = None;
+            return took >= self.terms.timeout;
+        }
+        since(*seen.parting.get_or_insert(now)) >= PARTING_MAX
     }
 
     /// How long the request has been served that is served now.
     pub(crate) fn serving_for(&self, now: Instant) -> Duration {
-        let seen = self.seen.lock();
-        if seen.serving == 0 { Duration::ZERO } else { now.saturating_duration_since(seen.since) }
+        let (serving, since) = self.seen.lock().serving;
+        if serving == 0 { Duration::ZERO } else { now.saturating_duration_since(since) }
     }
 
     /// What a line is whose other end is not an instance's.
@@ -314,7 +356,17 @@ impl Line {
                 drop(state);
                 then(end);
             }
-            State::Open => *state = State::Over(end),
+            State::Open => {
+                let left = self.left.lock().take();
+                match (left, end) {
+                    // Nobody will ask.
+                    (Some(head), Some(end)) => {
+                        drop(state);
+                        self.records.left(head, end);
+                    }
+                    (_, end) => *state = State::Over(end),
+                }
+            }
             State::Over(before) => *state = State::Over(before),
         }
     }

@@ -41,4 +41,9 @@ pub trait Callees: Send + Sync {
     /// this returns; never, if what this returns is dropped before: then nobody
     /// wants it any more, and it is to be stopped. Does not block.
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send>;
+
+    /// What the application was told of its own request, if that is known.
+    fn head(&self) -> Option<Vec<u8>> {
+        None
+    }
 }

@@ -35,7 +35,8 @@ pub use engine::{MEMORY_BYTES_MAX, MODULE_BYTES_MAX, Options, TABLE_ELEMENTS_MAX
 pub use interrupt::{Interrupt, Ticket};
 pub use invoker::Invoker;
 pub use library::{Awaiting, Compilation, Origin};
-pub use module::Class;
+pub use module::{Class, is_program};
+pub use wasi::check_words;
 
 #[cfg(test)]
 mod tests;

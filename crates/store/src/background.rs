@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::closure::Closure;
+use crate::closure::{Closure, Settling};
 use crate::disk::Disk;
 use crate::memory::{Memory, Sweep};
 use crate::relations::Relations;
@@ -230,8 +230,9 @@ impl Work {
             return Ok(());
         }
         let _stays = self.disk.stay();
-        self.disk.write(&objects, Vec::new())?;
-        self.spilled.fetch_add(objects.len() as u64, Ordering::Relaxed);
+        let mut settling = Settling::new(&self.memory, &self.disk);
+        objects.iter().try_for_each(|(key, object)| settling.walk(*key, object))?;
+        self.spilled.fetch_add(settling.finish()?, Ordering::Relaxed);
         self.memory.evict_written(objects);
         Ok(())
     }

@@ -10,7 +10,10 @@
 //! A *brief* walk, for relations, reads nothing that lies behind a ref, thunk or
 //! encode and is on the disk only: nobody has asked for it, and it may be all of a
 //! large structure of which a computation has touched one path. It is enough there
-//! that it is on the disk; no flag is given for that.
+//! that it is on the disk: what it names was written before it ([`Settling`]). No flag
+//! is given for that.
+
+mod settling;
 
 use std::collections::HashMap;
 
@@ -20,6 +23,7 @@ use crate::disk::Disk;
 use crate::files::object_len;
 use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory};
 use crate::{Error, Object, Record};
+pub(crate) use settling::Settling;
 
 /// Objects are written whenever this much has been collected.
 const CHUNK_BYTES: u64 = 16 << 20;

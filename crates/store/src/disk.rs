@@ -5,6 +5,7 @@
 mod parts;
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,35 +172,59 @@ impl Disk {
             self.committer.commit(Batch { dead: vec![(key, spot)], ..Batch::default() })?;
             return Err(Error::Corrupt { handle: key, path });
         }
-        let Some(object) = self.files.read(key)? else { return Ok(None) };
-        let verified = object.len() as u64 == object_len(key) && self.verified.lock().contains(&key);
-        if verified {
-            return Ok(Some(object));
+        self.read_large(key)
+    }
+
+    fn read_large(&self, key: Handle) -> Result<Option<Object>, Error> {
+        loop {
+            let Some((object, file)) = self.files.read(key)? else { return Ok(None) };
+            if object.len() as u64 == object_len(key) && self.verified.lock().contains(&key) {
+                return Ok(Some(object));
+            }
+            self.read_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
+            if hashes_to(&object, key) {
+                self.remember_verified(key);
+                return Ok(Some(object));
+            }
+            if let Some(error) = self.condemn(key, &file)? {
+                return Err(error);
+            }
         }
-        self.read_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
-        if !hashes_to(&object, key) {
-            return Err(self.condemn(key)?);
-        }
-        self.remember_verified(key);
-        Ok(Some(object))
     }
 
     /// The bytes of a large object are not what its name says: they are moved aside.
-    /// What to say of it.
-    fn condemn(&self, key: Handle) -> Result<Error, Error> {
+    /// What to say of it; `None` if its name has another file by now, or none.
+    fn condemn(&self, key: Handle, file: &File) -> Result<Option<Error>, Error> {
+        let Some(path) = self.files.quarantine_file(key, file)? else { return Ok(None) };
         self.corrupt.fetch_add(1, Ordering::Relaxed);
         self.verified.lock().remove(&key);
-        let path = self.files.quarantine_file(key)?;
         self.count_large(-1, key);
         self.drop_outboard(key)?;
-        Ok(Error::Corrupt { handle: key, path })
+        Ok(Some(Error::Corrupt { handle: key, path }))
     }
 
     /// Writes what is not there yet, or not since a short while ago: who puts
     /// something counts on its staying, also if nobody else wants it any more. All
-    /// of it is synced when this returns. Relations are written with or after the
-    /// objects.
+    /// of it is synced when this returns; none of it before what it names, if that
+    /// stands before it. Relations are written with or after the objects.
     pub(crate) fn write(
+        &self,
+        objects: &[(Handle, Object)],
+        relations: Vec<(Handle, Record)>,
+    ) -> Result<(), Error> {
+        let mut rest = objects;
+        while let Some(at) = rest.iter().position(|(key, _)| is_large(*key) && key.names_tree()) {
+            let (named, trees) = rest.split_at(at);
+            let (tree, after) = trees.split_at(1);
+            self.write_together(named, Vec::new())?;
+            self.write_together(tree, Vec::new())?;
+            rest = after;
+        }
+        self.write_together(rest, relations)
+    }
+
+    /// Large objects come before small ones.
+    fn write_together(
         &self,
         objects: &[(Handle, Object)],
         relations: Vec<(Handle, Record)>,

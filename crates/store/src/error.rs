@@ -44,6 +44,19 @@ pub enum Error {
         /// The budget, in bytes.
         budget_bytes: u64,
     },
+    /// What is left of the disk is kept for what is put, and for taking things away.
+    #[error(
+        "{}: {free_bytes} bytes of its disk are free, and {kept_bytes} are kept back: remove files, or run `sinew gc`",
+        home.display()
+    )]
+    Scarce {
+        /// The home folder.
+        home: PathBuf,
+        /// Bytes that are free.
+        free_bytes: u64,
+        /// Bytes that are kept back.
+        kept_bytes: u64,
+    },
     /// Another process uses the home folder.
     #[error("{} is in use by {}", home.display(), Holder(*pid))]
     Locked {

@@ -8,13 +8,14 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use linux::Mapping;
 use objects::Handle;
+use parking_lot::Mutex;
 
 use crate::outboard::outboard_len;
 use crate::packs::now;
@@ -34,12 +35,19 @@ const OUTBOARD: &str = "outboard";
 /// kernel grants 65,530 and the sandboxes need many.
 const MAPPINGS_MAX: usize = 16 << 10;
 
+/// Of the disk this share is kept back from what can be had again, or so many bytes
+/// if that is less.
+const KEPT_SHARE: u64 = 20;
+const KEPT_BYTES_MAX: u64 = 4 << 30;
+
 /// The home folder of one store, locked.
 pub(crate) struct Files {
     home: PathBuf,
     _lock: File,
     /// Numbers temporary and quarantined files.
     counter: AtomicU64,
+    /// Held by who gives an object's name to a file, or takes it from one.
+    naming: Mutex<()>,
 }
 
 /// A file without a final name yet; removed unless published.
@@ -62,7 +70,8 @@ impl Files {
     pub(crate) fn open(home: &Path) -> Result<Self, Error> {
         make_folder(home)?;
         let lock = lock(home)?;
-        let files = Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0) };
+        let files =
+            Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0), naming: Mutex::default() };
         match files.found_format()? {
             None => files.format()?,
             Some(found) if found == FORMAT => {}
@@ -76,7 +85,8 @@ impl Files {
     /// of this version, or new.
     pub(crate) fn open_before(home: &Path) -> Result<Option<Self>, Error> {
         let lock = lock(home)?;
-        let files = Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0) };
+        let files =
+            Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0), naming: Mutex::default() };
         match files.found_format()? {
             None => Ok(None),
             Some(found) if found == FORMAT => Ok(None),
@@ -116,6 +126,18 @@ impl Files {
         match found == FORMAT_BEFORE {
             true => Error::OldFormat { path, found },
             false => Error::UnknownFormat { path, found, supported: FORMAT },
+        }
+    }
+
+    /// Whether more than what is kept back of the disk is free.
+    pub(crate) fn spare(&self) -> Result<(), Error> {
+        let fail = |source| Error::io(&self.home, source);
+        let free_bytes = linux::disk_free_bytes(&self.home).map_err(fail)?;
+        let total_bytes = linux::disk_total_bytes(&self.home).map_err(fail)?;
+        let kept_bytes = (total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
+        match free_bytes > kept_bytes {
+            true => Ok(()),
+            false => Err(Error::Scarce { home: self.home.clone(), free_bytes, kept_bytes }),
         }
     }
 
@@ -187,7 +209,12 @@ impl Files {
         if self.contains(key)? {
             return Ok(false);
         }
-        temp.publish_as(&self.path(key))?;
+        temp.sync()?;
+        let _naming = self.naming.lock();
+        if self.contains(key)? {
+            return Ok(false);
+        }
+        temp.rename(&self.path(key))?;
         Ok(true)
     }
 
@@ -198,9 +225,9 @@ impl Files {
         folders.iter().try_for_each(|folder| sync_folder(folder))
     }
 
-    /// The file's bytes as they are, not verified. A file of the wrong length
+    /// The file and its bytes as they are, not verified. A file of the wrong length
     /// is given as it is, too.
-    pub(crate) fn read(&self, key: Handle) -> Result<Option<Object>, Error> {
+    pub(crate) fn read(&self, key: Handle) -> Result<Option<(Object, File)>, Error> {
         let path = self.path(key);
         let mut file = match File::open(&path) {
             Ok(file) => file,
@@ -212,9 +239,9 @@ impl Files {
         if Mapping::live() >= MAPPINGS_MAX {
             let mut bytes = Vec::with_capacity(len as usize);
             file.read_to_end(&mut bytes).map_err(fail)?;
-            return Ok(Some(Object::from_vec(bytes)));
+            return Ok(Some((Object::from_vec(bytes), file)));
         }
-        Ok(Some(Object::mapped(Mapping::map(&file, 0, len as usize).map_err(fail)?)))
+        Ok(Some((Object::mapped(Mapping::map(&file, 0, len as usize).map_err(fail)?), file)))
     }
 
     /// The object's file, to be read in parts, and how long it is. What stays open
@@ -247,13 +274,28 @@ impl Files {
         remove(&self.outboard_path(key))
     }
 
-    /// Moves a large object's damaged file out of the way and says where to.
-    pub(crate) fn quarantine_file(&self, key: Handle) -> Result<PathBuf, Error> {
+    /// Moves a large object's damaged file out of the way and says where to. `None`: the
+    /// name is not this file's any more. Somebody else has moved it, and the object may
+    /// have been put again since.
+    pub(crate) fn quarantine_file(&self, key: Handle, damaged: &File) -> Result<Option<PathBuf>, Error> {
         let target = self.quarantine_path(key);
         let path = self.path(key);
-        fs::rename(&path, &target).map_err(|source| Error::io(&path, source))?;
+        let fail = |source| Error::io(&path, source);
+        let naming = self.naming.lock();
+        let named = match fs::metadata(&path) {
+            Ok(named) => named,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(fail(source)),
+        };
+        // As long as it is open, no other file has its number.
+        let damaged = damaged.metadata().map_err(fail)?;
+        if (named.dev(), named.ino()) != (damaged.dev(), damaged.ino()) {
+            return Ok(None);
+        }
+        fs::rename(&path, &target).map_err(fail)?;
+        drop(naming);
         self.sync_names(std::iter::once(key))?;
-        Ok(target)
+        Ok(Some(target))
     }
 
     /// Keeps a small object's damaged bytes for people to look at.
@@ -330,6 +372,7 @@ impl Files {
 
     /// Removes the object's file; false if there was none.
     pub(crate) fn remove(&self, key: Handle) -> Result<bool, Error> {
+        let _naming = self.naming.lock();
         remove(&self.path(key))
     }
 }
@@ -350,8 +393,16 @@ impl TempFile {
     }
 
     /// Waits until the bytes are on the disk, then names the file.
-    fn publish_as(mut self, target: &Path) -> Result<(), Error> {
-        self.file.sync_all().map_err(|source| Error::io(&self.path, source))?;
+    fn publish_as(self, target: &Path) -> Result<(), Error> {
+        self.sync()?;
+        self.rename(target)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(|source| Error::io(&self.path, source))
+    }
+
+    fn rename(mut self, target: &Path) -> Result<(), Error> {
         fs::rename(&self.path, target).map_err(|source| Error::io(target, source))?;
         self.published = true;
         Ok(())

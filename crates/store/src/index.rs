@@ -37,6 +37,12 @@ const CHECK_LEN: usize = 8;
 /// Handle, checksum.
 const LABEL_ROW_LEN: usize = Handle::LEN + CHECK_LEN;
 /// Result, fuel, nanoseconds, rule, checksum.
+/// Failures of other releases are not remembered: what this platform can run, and how it counts fuel, is
+/// of a release, and results are for ever. Grows, modulo 16, with a release in which something succeeds that
+/// failed before.
+const FAILURES_RELEASE: u8 = 1;
+/// Where it stands in the byte of the rule.
+const RELEASE_SHIFT: u32 = 4;
 const RELATION_ROW_LEN: usize = Handle::LEN + 8 + 8 + 1 + CHECK_LEN;
 
 /// What one caller wants written; all of it in one transaction, or none.
@@ -211,6 +217,7 @@ impl Index {
                 let (key, row) = row?;
                 match (Handle::from_bytes(*key.value()), parse_relation(key.value(), row.value())) {
                     (Ok(key), Some(record)) => found(key, record),
+                    _ if is_outdated(key.value(), row.value()) => {}
                     _ => damaged += 1,
                 }
             }
@@ -363,7 +370,7 @@ fn relation_row(key: Handle, record: &Record) -> [u8; RELATION_ROW_LEN] {
     row[..32].copy_from_slice(record.result.as_bytes());
     row[32..40].copy_from_slice(&record.fuel.to_le_bytes());
     row[40..48].copy_from_slice(&record.nanos.to_le_bytes());
-    row[48] = record.rule as u8;
+    row[48] = record.rule as u8 | release_of(record.result) << RELEASE_SHIFT;
     seal(key.as_bytes(), &mut row);
     row
 }
@@ -371,12 +378,23 @@ fn relation_row(key: Handle, record: &Record) -> [u8; RELATION_ROW_LEN] {
 fn parse_relation(key: &[u8; 32], row: &[u8; RELATION_ROW_LEN]) -> Option<Record> {
     let row = checked(key, row)?;
     let number = |at: usize| row.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    Some(Record {
-        result: handle_at(row, 0)?,
-        fuel: number(32)?,
-        nanos: number(40)?,
-        rule: Rule::from_u8(*row.get(48)?)?,
-    })
+    let (result, rule) = (handle_at(row, 0)?, *row.get(48)?);
+    if rule >> RELEASE_SHIFT != release_of(result) {
+        return None;
+    }
+    let rule = Rule::from_u8(rule & !(u8::MAX << RELEASE_SHIFT))?;
+    Some(Record { result, fuel: number(32)?, nanos: number(40)?, rule })
+}
+
+/// Which release a result has to be of.
+fn release_of(result: Handle) -> u8 {
+    if result.is_failure() { FAILURES_RELEASE } else { 0 }
+}
+
+/// Whether it is a failure of another release, with nothing wrong with it.
+fn is_outdated(key: &[u8; 32], row: &[u8; RELATION_ROW_LEN]) -> bool {
+    let result = checked(key, row).and_then(|row| handle_at(row, 0));
+    result.is_some_and(|result| result.is_failure())
 }
 
 fn handle_at(row: &[u8], at: usize) -> Option<Handle> {

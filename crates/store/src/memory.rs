@@ -58,6 +58,10 @@ pub(crate) const STORED: u8 = 16;
 /// [`REFERENCED`], the hand leaves it.
 pub(crate) const TOUCHED: u8 = 32;
 
+/// A tree of which all that was in memory when it was looked at, and that it names,
+/// is on disk: it may leave memory, and nothing that only memory has is behind it.
+pub(crate) const SETTLED: u8 = 64;
+
 /// One per store.
 pub(crate) struct Memory {
     shards: Box<[Shard]>,
@@ -108,6 +112,15 @@ impl Keyed for Entry {
     }
 }
 
+impl Entry {
+    /// Whether it can be dropped as it is: nothing is lost, and nothing is left in
+    /// memory only that a tree on disk names.
+    fn may_leave(&self) -> bool {
+        let is_settled = !self.key.names_tree() || self.state & (SETTLED | CLOSURE_DURABLE) != 0;
+        self.state & PASSING != 0 || (self.state & DURABLE != 0 && is_settled)
+    }
+}
+
 /// Sums over all shards.
 #[derive(Default)]
 pub(crate) struct MemoryStats {
@@ -123,7 +136,8 @@ pub(crate) struct MemoryStats {
 pub(crate) struct Sweep {
     /// Dropped from the table; freed when this is dropped, outside the lock.
     pub(crate) evicted: Vec<Object>,
-    /// Still in the table; to be written, then [`Memory::evict_written`].
+    /// Still in the table; to be written with what they name, then
+    /// [`Memory::evict_written`]. Some are on disk already: trees that are not settled.
     pub(crate) unwritten: Vec<(Handle, Object)>,
 }
 
@@ -289,7 +303,7 @@ impl Memory {
                 shard.hand += 1;
                 continue;
             }
-            if entry.state & REFERENCED == 0 && entry.state & (DURABLE | PASSING) != 0 {
+            if entry.state & REFERENCED == 0 && entry.may_leave() {
                 // Another entry takes its place, so the hand stays.
                 let entry = shard.table.remove_at(shard.hand, |key| self.seed.of_hashed(key));
                 self.note_evicted(&entry);
@@ -385,7 +399,7 @@ impl Memory {
     pub(crate) fn expel(&self, key: Handle) {
         let hash = self.seed.of_hashed(&key);
         if let Some(entry) = self.shard(hash).state.lock().table.find_mut(hash, &key) {
-            entry.state &= !(DURABLE | CLOSURE_DURABLE);
+            entry.state &= !(DURABLE | CLOSURE_DURABLE | SETTLED);
             if entry.state & TOUCHED == 0 {
                 entry.state &= !REFERENCED;
             }

@@ -252,6 +252,15 @@ impl Store {
         Err(Error::Full { needed_bytes: self.memory.lacking_bytes(0), budget_bytes })
     }
 
+    /// For whoever writes much that can be had again: a twentieth of the disk, 4 GiB at
+    /// most, is left to what is put. Without a disk as [`Store::has_room`].
+    ///
+    /// # Errors
+    /// [`Error::Scarce`], [`Error::Full`]; [`Error::Io`] if the disk does not tell.
+    pub fn has_spare_room(&self) -> Result<(), Error> {
+        self.disk().map_or_else(|| self.has_room(), |disk| disk.files().spare())
+    }
+
     /// Whether it is time for [`Store::reclaim`]: three quarters of the memory
     /// are used up, and nothing can be evicted.
     pub fn is_nearly_full(&self) -> bool {

@@ -6,7 +6,7 @@
 //! who use it: good for deciding how long to wait, and for nothing else.
 //!
 //! In the first page of the answers stands one word more than a fifo has, at
-//! [`SERVING_AT`]: the number of the request that is being served, by whoever
+//! [`SERVING_AT`]: which request is being served, counted by whoever
 //! serves; 0 while there is none.
 //!
 //! Who waits in an event loop cannot sleep by a futex. Each side has one end of a
@@ -23,7 +23,7 @@ use linux::SharedMemory;
 
 use crate::fifo::{self, Error};
 
-/// Where the number of the request stands that is served.
+/// Where it stands which request is served.
 pub const SERVING_AT: usize = 320;
 /// Who reads sleeps until its bell rings, and not by the futex.
 pub const BY_BELL: u32 = 2;
@@ -84,7 +84,7 @@ impl Line {
         how(&mut self.bells.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The number of the request that is served; 0 if none is.
+    /// Which request is served, counted from 1; 0 if none is.
     pub fn serving(&self) -> u32 {
         self.answers.word32(SERVING_AT).load(Ordering::Acquire)
     }

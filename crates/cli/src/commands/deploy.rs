@@ -194,7 +194,13 @@ async fn parts_of(deployment: Handle, node: &mut Node) -> Parts {
         return Parts::new();
     }
     let inner = match procedure.names_tree() {
-        true => node.entries(procedure, 0, 4).await.unwrap_or_default(),
+        true => match node.entries(procedure, 0, 4).await.unwrap_or_default() {
+            // A program, and what it is told. A runtime is named by a literal.
+            entries if entries.first().is_some_and(|first| first.literal_bytes().is_none()) => {
+                vec![entries[0], procedure]
+            }
+            entries => entries,
+        },
         false => vec![procedure],
     };
     deployment::parts(&inner, limits, serving)

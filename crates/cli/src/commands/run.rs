@@ -5,6 +5,7 @@
 mod application;
 mod directories;
 mod ended;
+mod snapshot;
 mod write_back;
 
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ const MEMORY: &str = "256MiB";
     sinew run hello.wasm\n  \
     sinew run micropython.wasm -- -c 'print(6 * 7)'\n  \
     sinew run jq.wasm --stdin data.json -- .items\n  \
+    sinew run python.wasm --entry 'turn:host_alloc=import pandas' --snapshot pandas\n  \
+    sinew run python.wasm --from '#pandas' --entry 'turn:host_alloc=print(pandas.__version__)'\n  \
     sinew run convert.wasm --dir photos=/in:ro --dir out=/out --write-back -- /in/a.png /out/a.jpg\n\
     The program is a WebAssembly module for WASI preview 1, which sees its arguments, --env, --dir, --stdin,\n\
     --seed and --time, and nothing else: no network, no clock, no file of this machine. It works on a copy of\n\
@@ -65,6 +68,15 @@ pub(crate) struct Arguments {
     /// When it begins, in seconds since 1970, or now [default: 2000-01-01]
     #[arg(long, value_name = "SECONDS|now", value_parser = parse_time)]
     time: Option<u64>,
+    /// A function that it exports and that is called, with TEXT where ALLOCATOR makes room for it; several are called one after the other [default: _start, or else run]
+    #[arg(long = "entry", value_name = "NAME[:ALLOCATOR=TEXT]")]
+    entries: Vec<String>,
+    /// Go on from a snapshot: a handle or #LABEL
+    #[arg(long, value_name = "SNAPSHOT")]
+    from: Option<String>,
+    /// When it has returned, keep its memory under this label, for others to go on --from
+    #[arg(long, value_name = "LABEL")]
+    snapshot: Option<String>,
     /// Give up after this long, like 500ms or 10s
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
@@ -90,6 +102,11 @@ fn parse_time(text: &str) -> Result<u64, String> {
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let mounts: Vec<Mount> =
         arguments.directories.iter().map(|text| Mount::parse(text)).collect::<Result<_, _>>()?;
+    if arguments.write_back && arguments.snapshot.is_some() {
+        return Err(Stop::new(Code::Usage, "--write-back and --snapshot do not go together")
+            .suggest("the directories of a snapshot are in it: `sinew get`")
+            .into());
+    }
     if arguments.write_back && !mounts.iter().any(Mount::is_written_back) {
         return Err(Stop::new(Code::Usage, "--write-back has nothing to write to")
             .suggest("give it a directory of this machine: --dir DIR=/data --write-back")
@@ -110,10 +127,13 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         Ok(answer) => answer,
         Err(error) => return Err(ended::failed(error)),
     };
-    let ended = Ended::read(&answer, node).await?;
     if output.is_verbose() {
         output.say(&ended::cost(&answer));
     }
+    if let Some(label) = &arguments.snapshot {
+        return snapshot::keep(&answer, label, node, output).await;
+    }
+    let ended = Ended::read(&answer, node).await?;
     let kept = mounts.iter().zip(given).filter(|(mount, _)| !mount.is_read_only);
     let directories: Vec<_> = kept.zip(&ended.directories).collect();
     if arguments.write_back {

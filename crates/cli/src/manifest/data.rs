@@ -73,6 +73,12 @@ pub(crate) fn serving(function: &Function) -> Pairs {
             pairs.insert(name.to_owned(), "true".to_owned());
         }
     }
+    if function.runtime == Runtime::Wasm {
+        number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);
+        if let Some(kind) = &function.module.content_type {
+            pairs.insert("content-type".to_owned(), kind.clone());
+        }
+    }
     pairs.insert("runtime".to_owned(), function.runtime.on_the_node().name().to_owned());
     let delivery = &function.delivery;
     number(&mut pairs, "async.max-attempts", delivery.max_attempts, ATTEMPTS_DEFAULT);

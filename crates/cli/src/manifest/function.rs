@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::fault::Fault;
 use super::glob::Glob;
+use super::module::{self, Module};
 use super::reader::Reader;
 use super::{fields, variables};
 
@@ -134,6 +135,8 @@ pub(crate) struct Function {
     pub(crate) waiting: Option<u64>,
     pub(crate) idle_ms: Option<u64>,
     pub(crate) environment: BTreeMap<String, String>,
+    /// What a module is told, and how its answers are.
+    pub(crate) module: Module,
     /// Their names, which are the variables' too.
     pub(crate) secrets: Vec<String>,
     pub(crate) layers: Vec<String>,
@@ -174,6 +177,7 @@ impl Function {
             waiting: None,
             idle_ms: None,
             environment: BTreeMap::new(),
+            module: Module::default(),
             secrets: Vec::new(),
             layers: Vec::new(),
             allow_hosts: Vec::new(),
@@ -259,6 +263,9 @@ fn field(
         "waiting" => function.waiting = Some(reader.count(value, 0..=100_000)?),
         "keep-alive" => function.idle_ms = Some(reader.time_ms(value, 0..=365 * TIMEOUT_MS_MAX)?),
         "environment" => function.environment = environment(value, reader)?,
+        "arguments" | "directories" | "content-type" | "fuel" => {
+            module::field(&mut function.module, key.get_ref(), value, reader)?;
+        }
         "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
         "imports" => function.imports = imports(value, reader)?,
@@ -285,7 +292,7 @@ pub(crate) fn is_function_name(name: &str) -> bool {
         && name.bytes().all(allowed)
 }
 
-/// Fields that say how a process is run, which a codelet is not.
+/// Fields that say how a process is run, which a module is not.
 fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
     for (key, _) in table {
         let name = key.get_ref().as_ref();
@@ -295,11 +302,9 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "body",
             "requests-per-instance",
             "cpu",
-            "timeout",
             "tmp",
             "disk",
             "imports",
-            "environment",
             "secrets",
             "layers",
             "allow-hosts",
@@ -310,7 +315,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
         .contains(&name)
         {
             let message =
-                format!("`{name}` means nothing for a wasm function, which is one module without files");
+                format!("`{name}` means nothing for a wasm function, which is one module and no process");
             reader.faults.push(Fault::new(key.span(), message).hint("remove it"));
         }
     }
@@ -332,7 +337,7 @@ fn runtime(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Runt
 }
 
 /// A path below the manifest's directory.
-fn path(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<String> {
+pub(super) fn path(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<String> {
     let text = reader.text(value)?;
     let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
     if text.is_empty() || text.contains('\0') || leaves {
@@ -382,6 +387,10 @@ fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
 /// What means something for some of the runtimes that run processes only.
 fn of_this_runtime(function: &Function, table: &DeTable<'_>, reader: &mut Reader<'_>) {
     let place = |field: &str| table.get(field).map(Spanned::span).unwrap_or_default();
+    for field in module::FIELDS.into_iter().filter(|field| table.contains_key(*field)) {
+        let fault = Fault::new(place(field), format!("only a wasm function has `{field}`"));
+        reader.faults.push(fault.hint("remove it, or write runtime = \"wasm\""));
+    }
     if function.runtime == Runtime::Java && function.streams_body {
         let message = "a java function's handler takes the whole body";
         reader.faults.push(Fault::new(place("body"), message).hint("remove `body`"));

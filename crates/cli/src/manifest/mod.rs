@@ -14,6 +14,7 @@ mod fault;
 mod fields;
 mod function;
 mod glob;
+mod module;
 mod reader;
 mod variables;
 

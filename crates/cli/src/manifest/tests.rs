@@ -158,10 +158,12 @@ fn faults_say_what_to_write() {
         ("[functions.a]\nruntime = \"python\"\nhandler = \"main\"", "module.name"),
         ("[functions.a]\nruntime = \"pyton\"", "did you mean `python`?"),
         ("[functions.a]\nruntime = \"cobol\"", "known are: python, node, java, executable, wasm"),
-        (
-            "[functions.a]\nruntime = \"wasm\"\ntimeout = \"1s\"",
-            "`timeout` means nothing for a wasm function",
-        ),
+        ("[functions.a]\nruntime = \"wasm\"\ntmp = \"1 MiB\"", "`tmp` means nothing for a wasm function"),
+        ("[functions.a]\nruntime = \"python\"\nfuel = 7", "only a wasm function has `fuel`"),
+        ("[functions.a]\nruntime = \"wasm\"\nfuel = 0", "from 1"),
+        ("[functions.a]\nruntime = \"wasm\"\ncontent-type = \"html\"", "text/html"),
+        ("[functions.a]\nruntime = \"wasm\"\narguments = [\"a\\u0000\"]", "no NUL"),
+        ("[functions.a]\nruntime = \"wasm\"\ndirectories = { \"/x\" = \"../y\" }", "without `..`"),
         (
             "[function]\nname = \"a\"\nruntime = \"node\"\n[functions.a]\nruntime = \"node\"",
             "two functions called a",

@@ -20,7 +20,7 @@ fn manifest([first, second, others]: Languages) -> String {
         format!("[functions.{name}]\nruntime = \"{runtime}\"\nhandler = \"chain.handler\"\n{more}\n")
     };
     one("first", first, "timeout = \"60s\"")
-        + &one("second", second, "timeout = \"60s\"")
+        + &one("second", second, "timeout = \"60s\"\nconcurrency = 1")
         + &one("third", others, "timeout = \"60s\"\nconcurrency = 1")
         + &one("brief", others, "timeout = \"2s\"")
         + &one("retried", others, "timeout = \"60s\"\nidempotent = true")
@@ -50,6 +50,11 @@ def handler(event, context):
         os._exit(3)
     if do == "sleep":
         time.sleep(event["s"])
+    if do == "leave":
+        time.sleep(0.1)
+        threading.Thread(target=sinew.call, args=("third", {"do": "sleep", "s": 50}), daemon=True).start()
+        time.sleep(0.3)
+        return {"left": True}
     if do == "status":
         return {"statusCode": 404, "headers": {"content-type": "text/x"}, "body": "no such thing"}
     if do == "long":
@@ -86,7 +91,7 @@ exports.handler = async (event, context) => {
     case "reject": Promise.reject(new RangeError("nobody caught this")); break;
     case "exit": process.exit(3);
     case "sleep": await slept(event.s * 1000); break;
-    case "leave": sinew.call("third", { do: "sleep", s: 50 }); return { left: true };
+    case "leave": await slept(100); sinew.call("third", { do: "sleep", s: 50 }); return { left: true };
     case "status": return { statusCode: 404, headers: { "content-type": "text/x" }, body: "no such thing" };
     case "long": return "y".repeat(200_000);
     case "none": return null;
@@ -299,17 +304,45 @@ fn calls_at_once_of_which_one_finds_the_line_are_all_answered() {
 
 #[test]
 fn what_nobody_catches_on_a_line_fails_its_request_and_what_is_left_behind_is_ended() {
-    in_each(&[["node"; 3]], |node, _| {
-        let rejected = json!({"then": ["third", {"do": "none"}], "times": 30, "last": {"do": "reject"}});
-        let told = node.call("first", &rejected);
-        let failed = told.1["failed"].as_str().unwrap();
-        assert!(told.1["status"] == 500 && failed.contains("nobody caught this"), "{told:?}");
+    in_each(&[["node"; 3], ["python"; 3], ["node", "python", "node"]], |node, languages| {
+        if languages[2] == "node" {
+            let rejected = json!({"then": ["third", {"do": "none"}], "times": 30, "last": {"do": "reject"}});
+            let told = node.call("first", &rejected);
+            let failed = told.1["failed"].as_str().unwrap();
+            assert!(told.1["status"] == 500 && failed.contains("nobody caught this"), "{told:?}");
+        }
         // By a line, of a caller that does not wait: its callee is free at once.
         let lines = json!({"then": ["third", {"do": "none"}], "times": 30});
         let left = json!({"then": ["second", lines], "last": {"do": "leave"}});
-        assert_eq!(node.call("first", &left).1, json!({"left": true}));
+        assert_eq!(named(node, "left", "first", &left), json!({"left": true}));
         let begun = Instant::now();
         assert_eq!(node.call("third", &json!({"do": "version"})).0, 200);
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        // What was left is written down, as by the node: a request of its own caller.
+        let records = records(node, "left", 34);
+        let spans: Vec<_> = records.iter().filter(|record| record["function"] == "second").collect();
+        let left: Vec<_> = records.iter().filter(|record| record["status"] == 499).collect();
+        assert!(left.len() == 1 && spans.len() == 2, "{records:?}");
+        assert_eq!((&left[0]["function"], &left[0]["start"]), (&json!("third"), &json!("line")), "{left:?}");
+        assert!(spans.iter().any(|span| span["span"] == left[0]["parent"]), "{left:?}");
+        let failure = left[0]["failure"].as_str().unwrap();
+        assert!(failure.contains("its caller ended"), "{left:?}");
+    });
+}
+
+#[test]
+fn a_call_that_would_wait_for_who_serves_on_a_line_is_refused_at_once() {
+    in_each(&ALIKE, |node, _| {
+        // There are lines from the first to the second and from there to the third one, before anybody
+        // knows that the third one calls the second one too.
+        let back = json!({"then": ["third", {"then": ["second", {"do": "none"}]}]});
+        let calls =
+            json!({"then": ["second", {"then": ["third", {"do": "none"}]}], "times": 40, "last": back});
+        let begun = Instant::now();
+        let told = node.call("first", &calls);
+        let failed = told.1["failed"].as_str().unwrap_or_default();
+        assert!(told.1["status"] == 503 && failed.contains("places are taken"), "{told:?}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        assert_eq!(node.call("second", &json!({"do": "version"})).0, 200, "it goes on");
     });
 }

@@ -35,8 +35,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// That of a codelet, whose result is the body.
-    pub(super) fn of_codelet(body: Bytes) -> Self {
-        let kind = HeaderValue::from_static("application/octet-stream");
+    pub(super) fn of_codelet(body: Bytes, kind: Option<HeaderValue>) -> Self {
+        let kind = kind.unwrap_or(HeaderValue::from_static("application/octet-stream"));
         Self { status: StatusCode::OK, headers: HeaderMap::from_iter([(CONTENT_TYPE, kind)]), body }
     }
 }

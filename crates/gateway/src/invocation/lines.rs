@@ -17,9 +17,10 @@ use objects::{Failure, FailureCode, Handle, TreeBuilder};
 use uuid::Uuid;
 
 use super::recording::{self, Place, Recording};
-use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an_answer, trace};
+use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an_answer, since_1970, trace};
 use crate::functions::{CallReport, Functions, Served};
 use crate::journal::Record;
+use crate::nested::Caller;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -43,8 +44,8 @@ impl Sealer {
         Self(random.flat_map(Uuid::into_bytes).collect())
     }
 
-    fn seal(&self, request_id: &str, trace: [u8; 16], flags: u8) -> [u8; SEAL_LEN] {
-        let text = [self.0.as_slice(), &trace, &[flags], request_id.as_bytes()].concat();
+    fn seal(&self, day: u64, request_id: &str, trace: [u8; 16], flags: u8) -> [u8; SEAL_LEN] {
+        let text = [self.0.as_slice(), &day.to_le_bytes(), &trace, &[flags], request_id.as_bytes()].concat();
         let mut seal = [0; SEAL_LEN];
         seal.copy_from_slice(&Handle::blob(&text).as_bytes()[..SEAL_LEN]);
         seal
@@ -53,9 +54,27 @@ impl Sealer {
     /// As the head of a request has it; none for what is no `traceparent`.
     pub(crate) fn text(&self, request_id: &str, traceparent: &str) -> Option<String> {
         let (trace, flags) = trace::of(traceparent)?;
-        let seal = Uuid::from_bytes(self.seal(request_id, trace.to_be_bytes(), flags));
+        let seal = Uuid::from_bytes(self.seal(today(), request_id, trace.to_be_bytes(), flags));
         Some(seal.simple().encode_lower(&mut [0; 2 * SEAL_LEN]).to_owned())
     }
+
+    /// Whether it is a seal of this: of today, or of the day before, for no request takes longer.
+    fn holds(&self, seal: [u8; SEAL_LEN], request_id: &str, trace: [u8; 16], flags: u8) -> bool {
+        let days = [today(), today().saturating_sub(1)];
+        days.into_iter().any(|day| self.seal(day, request_id, trace, flags) == seal)
+    }
+
+    /// The same of texts, as the head of a request has them.
+    pub(crate) fn holds_text(&self, seal: &str, request_id: &str, traceparent: &str) -> bool {
+        let Some((trace, flags)) = trace::of(traceparent) else { return false };
+        let bytes = u128::from_str_radix(seal, 16).ok().filter(|_| seal.len() == 2 * SEAL_LEN);
+        bytes.is_some_and(|seal| self.holds(seal.to_be_bytes(), request_id, trace.to_be_bytes(), flags))
+    }
+}
+
+/// Days since 1970.
+fn today() -> u64 {
+    since_1970().as_secs() / (24 * 60 * 60)
 }
 
 /// That there may be a line to a function.
@@ -99,10 +118,29 @@ impl LineOffer {
         functions.is_some_and(|functions| LOTS.into_iter().all(|lot| is_it(functions, lot)))
     }
 
+    /// Writes down a call that was under way on the line when its caller left it. The caller
+    /// had been told this.
+    pub fn record_left(&self, head: &[u8], end: LineEnd) {
+        let shared = &self.shared;
+        let caller = Caller::read(head).ok().filter(|caller| caller.is_sealed(shared));
+        let id = caller.as_ref().map_or_else(RequestId::new, Caller::id);
+        let place = Place {
+            span: Some(Span::from_bits(unique::uuid().as_u64_pair().1 | 1)),
+            parent: caller.as_ref().and_then(Caller::span),
+            is_nested: true,
+            context: None,
+            source: "call",
+        };
+        let mut recording = Recording::begin(shared, &self.served, &id, place, 0);
+        recording.told(report_of(end.log, end.spent));
+        // That nobody waits for it is what is recorded of it.
+        drop(recording);
+    }
+
     /// Writes down a call that was served on the line.
     pub fn record(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>) {
         let (shared, served) = (&self.shared, &self.served);
-        let is_sealed = shared.sealer.seal(call.request_id, call.trace, call.flags) == call.seal;
+        let is_sealed = shared.sealer.holds(call.seal, call.request_id, call.trace, call.flags);
         // It was served, whoever it was for.
         let id = if is_sealed { RequestId::from_text(call.request_id) } else { RequestId::new() };
         let context = Context::told(call.trace, call.span, call.parent, call.flags);
@@ -130,8 +168,13 @@ impl LineOffer {
             log: recording::text_of(log),
             ..Record::default()
         };
-        recording::keep(shared, served, &place, record, Duration::ZERO);
+        recording::keep(shared, served, &place, record, spent.cpu_between);
     }
+}
+
+fn report_of(log: Vec<u8>, spent: Option<Spent>) -> CallReport {
+    let whole = spent.map(|spent| spent.running).unwrap_or_default();
+    CallReport { start: START, whole, log, spent, ..CallReport::default() }
 }
 
 /// A call that was served on a line, as its instance tells it.
@@ -185,9 +228,8 @@ impl Invocation<'_> {
         let traceparent = trace::parent(self.headers, samples);
         let place = self.place(&traceparent, shared.tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, received);
-        let whole = end.spent.map(|spent| spent.running).unwrap_or_default();
         let LineEnd { result, log, spent } = end;
-        recording.told(CallReport { start: START, whole, log, spent, ..CallReport::default() });
+        recording.told(report_of(log, spent));
         let served = &self.served;
         let given = match result {
             Ok(result) => match load(shared, result).await {

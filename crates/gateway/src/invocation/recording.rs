@@ -36,6 +36,8 @@ pub(super) struct Recording {
     report: Option<CallReport>,
     /// What a codelet took, which has no report.
     evaluated: Option<Evaluated>,
+    /// What a program printed, which has no report.
+    printed: Vec<u8>,
     bodies: Bodies,
     /// Processor time of the instance that is no call's.
     cpu_between: Duration,
@@ -95,6 +97,7 @@ impl Recording {
             running: None,
             report: None,
             evaluated: None,
+            printed: Vec::new(),
             bodies: Bodies { received: received_bytes as u64, sent: 0 },
             cpu_between: Duration::ZERO,
             is_recorded: false,
@@ -139,8 +142,9 @@ impl Recording {
         self.body_problem.take()
     }
 
-    /// It ran elsewhere.
+    /// It ran elsewhere, until now.
     pub(super) fn told(&mut self, report: CallReport) {
+        self.begun = self.begun.checked_sub(report.whole).unwrap_or(self.begun);
         self.report = Some(report);
     }
 
@@ -148,6 +152,11 @@ impl Recording {
     pub(super) fn ended(&mut self, end: &Evaluated) {
         self.evaluated = Some(*end);
         self.ran();
+    }
+
+    /// A program printed this to its stderr, when it ran.
+    pub(super) fn printed(&mut self, text: Vec<u8>) {
+        self.printed = text;
     }
 
     /// Waits for the end of what runs. `None`: nothing does.
@@ -164,7 +173,7 @@ impl Recording {
 
     /// What it printed, once it has run.
     pub(super) fn log(&self) -> &[u8] {
-        self.report.as_ref().map_or(&[], |report| &report.log)
+        self.report.as_ref().map_or(&self.printed, |report| &report.log)
     }
 
     /// Records the end, and says what it took as browsers read it.
@@ -180,7 +189,8 @@ impl Recording {
         let report = self.report.take();
         let unreported = if failure.is_some() { "none" } else { "memo" };
         let start = report.as_ref().map_or(unreported, |report| report.start);
-        let report = report.unwrap_or_default();
+        let printed = std::mem::take(&mut self.printed);
+        let report = report.unwrap_or_else(|| CallReport { log: printed, ..CallReport::default() });
         let usage = self.usage(&report, failure.is_some());
         if let Some(holding) = &mut self.holding {
             // Where nobody counts processor time, it is as if all of the time was such.
@@ -201,13 +211,23 @@ impl Recording {
             function: self.served.name.clone(),
             version: self.served.version,
             status,
-            start: if self.served.is_codelet { "codelet" } else { start },
+            start: self.start_of_module().unwrap_or(start),
             total_us: micros(took),
             queued_us: micros(report.queued),
             starting_us: micros(report.starting),
             usage,
             failure,
             log: text_of(report.log),
+        }
+    }
+
+    /// In what a module ran: nothing, if a program's result was remembered.
+    fn start_of_module(&self) -> Option<&'static str> {
+        let is_remembered = self.evaluated.is_some_and(|end| end.applied == 0);
+        match (self.served.is_codelet, self.served.is_program) {
+            (_, true) if is_remembered => Some("memo"),
+            (_, true) => Some("program"),
+            (is_codelet, _) => is_codelet.then_some("codelet"),
         }
     }
 

@@ -77,6 +77,8 @@ impl FakeFunctions {
                 procedure: Handle::blob(b"a procedure that is nowhere to be found"),
                 prefix: vec![Handle::literal(b"").unwrap(), Handle::literal(b"sinew:python").unwrap()],
                 is_codelet: false,
+                is_program: false,
+                content_type: None,
                 is_pure: false,
                 streams_body: false,
                 timeout: Duration::from_secs(60),

@@ -77,6 +77,14 @@ pub(super) fn redirect(url: &str, headers: &HeaderMap) -> Option<String> {
     })
 }
 
+/// The code of an error of S3, if that is what a body is.
+pub(super) fn reason(body: &str) -> Option<&str> {
+    let (_, rest) = body.split_once("<Code>")?;
+    let (code, _) = rest.split_once("</Code>")?;
+    let is_word = (1..=64).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_word.then_some(code)
+}
+
 /// Whether it begins with a scheme.
 fn is_absolute(location: &str) -> bool {
     let scheme = location.split_once(':').map(|(scheme, _)| scheme);

@@ -3,6 +3,7 @@
 //! that is made up.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,8 +21,8 @@ struct Made {
 }
 
 impl Net for Made {
-    fn resolve<'a>(&'a self, _: &'a str, port: u16) -> Answer<'a, Vec<SocketAddr>> {
-        Box::pin(async move { Ok(vec![SocketAddr::new(self.address, port)]) })
+    fn resolve(&self, _: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(vec![SocketAddr::new(self.address, port)])
     }
 
     fn connect(&self, _: SocketAddr) -> Answer<'_, TcpStream> {
@@ -35,6 +36,10 @@ enum Act {
     Send(Vec<u8>),
     /// Sends this, and then nothing more.
     Stall(Vec<u8>),
+    /// Sends this after a while.
+    Late(Duration, Vec<u8>),
+    /// Sends this, so many bytes at a time, with pauses in between.
+    Drip(Vec<u8>, usize, Duration),
 }
 
 /// A server that a test has scripted.
@@ -100,6 +105,18 @@ async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, act: &(dyn Fn(u
             _ = stream.write_all(&bytes).await;
             _ = stream.read_u8().await;
         }
+        Act::Late(after, bytes) => {
+            sleep(after).await;
+            _ = stream.write_all(&bytes).await;
+        }
+        Act::Drip(bytes, at_once, pause) => {
+            for piece in bytes.chunks(at_once) {
+                if stream.write_all(piece).await.is_err() {
+                    return;
+                }
+                sleep(pause).await;
+            }
+        }
     }
 }
 
@@ -157,6 +174,10 @@ impl Sink for Held {
     fn begin(&mut self) {
         self.bytes.clear();
         self.beginnings += 1;
+    }
+
+    fn forget(&mut self) {
+        self.bytes = Vec::new();
     }
 
     fn take(&mut self, bytes: Bytes) -> Taking<'_> {
@@ -488,6 +509,7 @@ async fn a_sink_that_fails_ends_it() {
     struct Full;
     impl Sink for Full {
         fn begin(&mut self) {}
+        fn forget(&mut self) {}
         fn take(&mut self, _: Bytes) -> Taking<'_> {
             Box::pin(async { Err("the disk is full".to_owned()) })
         }
@@ -495,4 +517,126 @@ async fn a_sink_that_fails_ends_it() {
     let server = Server::start(|_, _| Act::Send(whole(b"data", "\"a\""))).await;
     let error = downloads(&server).bring(&wanted(), &mut Full).await.unwrap_err();
     assert!(error.to_string().contains("the disk is full") && server.requests().len() == 1);
+}
+
+/// Counts how many hold bytes at once.
+#[derive(Default)]
+struct Holders {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+struct Counted {
+    held: Held,
+    all: Arc<Holders>,
+}
+
+impl Counted {
+    fn counted(&mut self, change: impl FnOnce(&mut Held)) {
+        let held = !self.held.bytes.is_empty();
+        change(&mut self.held);
+        match (held, !self.held.bytes.is_empty()) {
+            (false, true) => {
+                _ = self.all.most.fetch_max(self.all.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst)
+            }
+            (true, false) => _ = self.all.now.fetch_sub(1, Ordering::SeqCst),
+            _ => {}
+        }
+    }
+}
+
+impl Sink for Counted {
+    fn begin(&mut self) {
+        self.counted(Sink::begin);
+    }
+
+    fn forget(&mut self) {
+        self.counted(Sink::forget);
+    }
+
+    fn take(&mut self, bytes: Bytes) -> Taking<'_> {
+        self.counted(|held| held.bytes.extend_from_slice(&bytes));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.counted(Sink::forget);
+    }
+}
+
+#[tokio::test]
+async fn who_holds_bytes_has_a_turn_also_between_attempts() {
+    for (etag, is_redirected) in [("\"a\"", false), ("W/\"a\"", false), ("\"a\"", true)] {
+        // Everybody's first answer is cut off.
+        let server = Server::start(move |_, head| {
+            let away = "http://other.example/x";
+            if is_redirected && head.contains("range: ") && !head.contains("host: other.example") {
+                return Act::Send(answer(
+                    "302 Found",
+                    &[&format!("location: {away}"), "content-length: 0"],
+                    b"",
+                ));
+            }
+            let mut bytes = good(&body(50_000), etag, head);
+            let is_again = head.contains("range: ") || head.contains("get /again");
+            bytes.truncate(if is_again { bytes.len() } else { 20_000 });
+            Act::Send(bytes)
+        })
+        .await;
+        let few = DownloadOptions {
+            total_max: 3,
+            per_host_max: 3,
+            failures_max: 3,
+            pause: Duration::from_millis(40),
+            pause_max: Duration::from_millis(40),
+            ..Default::default()
+        };
+        let downloads = Arc::new(downloads_with(few, &server));
+        let holders = Arc::<Holders>::default();
+        let mut all = tokio::task::JoinSet::new();
+        for number in 0..20 {
+            let (downloads, holders) = (Arc::clone(&downloads), Arc::clone(&holders));
+            all.spawn(async move {
+                // The mirror has it whole.
+                let urls =
+                    [format!("http://{}host.example/x", number % 5), "http://m.example/again".to_owned()];
+                let mut sink = Counted { held: Held::default(), all: holders };
+                downloads.bring(&Download { urls: urls.into(), ..wanted() }, &mut sink).await.unwrap();
+                assert!(sink.held.bytes == body(50_000));
+            });
+        }
+        let ended = timeout(Duration::from_secs(60), all.join_all()).await;
+        assert_eq!(ended.expect("nobody waits for each other").len(), 20);
+        let most = holders.most.load(Ordering::SeqCst);
+        assert!((1..=3).contains(&most), "{most} held bytes at once, {etag} {is_redirected}");
+    }
+}
+
+#[tokio::test]
+async fn the_clock_runs_from_the_first_turn_on() {
+    let late = Duration::from_millis(400);
+    let server = Server::start(move |_, _| Act::Late(late, whole(b"data", "\"a\""))).await;
+    let limit = DownloadOptions { total_max: 1, whole_timeout: 2 * late, ..patient() };
+    let downloads = Arc::new(downloads_with(limit, &server));
+    let mut all = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let downloads = Arc::clone(&downloads);
+        all.spawn(async move { bring(&downloads, &wanted()).await });
+    }
+    assert!(all.join_all().await.into_iter().all(|brought| brought.unwrap().0 == b"data"));
+    let hasty = DownloadOptions { whole_timeout: late / 2, ..limit };
+    let why = bring(&downloads_with(hasty, &server), &wanted()).await.unwrap_err();
+    assert!(why.contains("it has not come in"), "{why}");
+}
+
+#[tokio::test]
+async fn who_sends_too_little_is_given_up_and_who_sends_enough_is_not() {
+    let served = || Act::Drip(whole(&body(3000), "\"a\""), 50, Duration::from_millis(10));
+    let server = Server::start(move |_, _| served()).await;
+    let paced = |rate_min| DownloadOptions { rate_min, rate_window: Duration::from_millis(100), ..patient() };
+    let why = bring(&downloads_with(paced(1 << 20), &server), &wanted()).await.unwrap_err();
+    assert!(why.contains("too slow") && why.contains("given up after 5 attempts"), "{why}");
+    assert_eq!(bring(&downloads_with(paced(10), &server), &wanted()).await.unwrap().0, body(3000));
 }

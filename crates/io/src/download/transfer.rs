@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One attempt to bring something: a request, after redirects, and its answer.
 
-use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE,
@@ -19,16 +18,21 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::answer;
-use super::{Download, Downloaded, Downloads, Sink, Turn};
+use super::{Download, DownloadOptions, Downloaded, Downloads, Sink, Turn};
 use crate::dial::{Place, Undialed};
+use crate::s3;
 
 /// Redirects of one request.
 const REDIRECTS_MAX: usize = 5;
+/// Bytes of what a server says that refuses.
+const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// Why an attempt has brought nothing, or not all.
 pub(super) enum Trouble {
     /// It may go better another time; not before so long, if the server says so.
     Heals(String, Option<Duration>),
+    /// Too little comes.
+    Slow(String),
     /// It does not help to ask again.
     Lasts(String),
     /// Who takes the data cannot.
@@ -64,12 +68,19 @@ pub(super) struct State {
     whole: Option<u64>,
     /// The sink was told to begin, since the state was new.
     has_begun: bool,
+    /// Kept for as long as something has come that the next attempt goes on with.
+    pub(super) turn: Option<Turn>,
 }
 
 impl State {
     pub(super) fn new(wanted: &Download) -> Self {
         let hasher = wanted.sha256.map(|_| Context::new(&SHA256));
-        Self { received: 0, etag: None, hasher, is_pieced: false, whole: None, has_begun: false }
+        Self { received: 0, etag: None, hasher, is_pieced: false, whole: None, has_begun: false, turn: None }
+    }
+
+    /// Nothing has come; whose turn it is does not change.
+    pub(super) fn void(&mut self, wanted: &Download) {
+        *self = Self { turn: self.turn.take(), ..Self::new(wanted) };
     }
 
     pub(super) fn received(&self) -> u64 {
@@ -77,7 +88,7 @@ impl State {
     }
 
     /// Whether a transfer can go on where the last one ended.
-    fn can_go_on(&self) -> bool {
+    pub(super) fn can_go_on(&self) -> bool {
         self.received > 0 && (self.etag.is_some() || self.hasher.is_some())
     }
 }
@@ -87,7 +98,28 @@ struct Answered {
     response: Response<Incoming>,
     /// Carries the connection, which ends when nobody needs it any more.
     _driven: JoinSet<()>,
-    _turn: Turn,
+    is_bucket: bool,
+}
+
+/// How fast a server sends while it is waited for.
+struct Pace {
+    waited: Duration,
+    came: u64,
+}
+
+impl Pace {
+    /// After so long these bytes came. How many since it was last looked, if too few.
+    fn is_too_slow(&mut self, options: &DownloadOptions, waited: Duration, bytes: usize) -> Option<u64> {
+        self.waited += waited;
+        self.came += bytes as u64;
+        if self.waited < options.rate_window {
+            return None;
+        }
+        let least = (options.rate_min as f64 * self.waited.as_secs_f64()) as u64;
+        let came = self.came;
+        *self = Self { waited: Duration::ZERO, came: 0 };
+        (came < least).then_some(came)
+    }
 }
 
 impl Downloads {
@@ -99,10 +131,7 @@ impl Downloads {
         state: &mut State,
         sink: &mut dyn Sink,
     ) -> Result<Downloaded, Trouble> {
-        if !state.can_go_on() {
-            *state = State::new(wanted);
-        }
-        let answered = self.answered(wanted, url, state).await?;
+        let answered = self.answered(wanted, url, state, sink).await?;
         let response = &answered.response;
         match response.status() {
             StatusCode::OK => self.begins(wanted, response, state, sink)?,
@@ -111,8 +140,12 @@ impl Downloads {
                 return Ok(Downloaded::Known);
             }
             StatusCode::RANGE_NOT_SATISFIABLE if state.received > 0 => {
-                *state = State::new(wanted);
+                state.void(wanted);
                 return Err(heals("it has become shorter while it was fetched"));
+            }
+            StatusCode::PRECONDITION_FAILED if wanted.etag.is_none() && state.received > 0 => {
+                state.void(wanted);
+                return Err(heals("it has changed while it was fetched"));
             }
             StatusCode::PRECONDITION_FAILED => {
                 let etag = wanted.etag.as_deref().unwrap_or_default();
@@ -121,25 +154,54 @@ impl Downloads {
             status if is_passing(status) => {
                 return Err(Trouble::Heals(said(status), answer::retry_after(response.headers())));
             }
-            status => return Err(lasts(said(status))),
+            status => return Err(lasts(self.refusal(answered, status).await)),
         }
         let is_framed = answer::is_framed(response.headers());
         self.body(wanted, answered, state, sink).await?;
         finish(wanted, state, is_framed)
     }
 
+    /// What a server says that refuses. Buckets give a reason.
+    async fn refusal(&self, answered: Answered, status: StatusCode) -> String {
+        let said = said(status);
+        if !answered.is_bucket {
+            return said;
+        }
+        let body = Limited::new(answered.response.into_body(), REASON_BYTES_MAX).collect();
+        let body = timeout(self.options.head_timeout, body).await;
+        let body =
+            body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        match answer::reason(&String::from_utf8_lossy(&body)) {
+            Some(reason) => format!("{said} ({reason})"),
+            None => said,
+        }
+    }
+
     /// The answer to a request, after redirects.
-    async fn answered(&self, wanted: &Download, url: &str, state: &State) -> Result<Answered, Trouble> {
+    async fn answered(
+        &self,
+        wanted: &Download,
+        url: &str,
+        state: &mut State,
+        sink: &mut dyn Sink,
+    ) -> Result<Answered, Trouble> {
         let mut url = url.to_owned();
         for redirects in 0.. {
-            let place = Place::read(&url).map_err(|why| match redirects {
-                0 => lasts(why),
-                _ => lasts(format!("it redirects to {url:?}: {why}")),
-            })?;
+            let place = match redirects {
+                0 => self.place(&url).map_err(lasts)?,
+                // A server that is no bucket's leads to none.
+                _ => Place::read(&url).map_err(|why| lasts(format!("it redirects to {url:?}: {why}")))?,
+            };
+            self.turn_to(place.target.to_string(), wanted, state, sink).await;
             let answered = self.ask(wanted, &place, state).await?;
             let status = answered.response.status();
             if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(answered);
+            }
+            if place.bucket.is_some() {
+                return Err(lasts(format!(
+                    "it answers {status}: the bucket is elsewhere, or in another region"
+                )));
             }
             let to = answer::redirect(&url, answered.response.headers());
             let to = to.ok_or_else(|| lasts("it redirects to nowhere"))?;
@@ -155,7 +217,6 @@ impl Downloads {
     }
 
     async fn ask(&self, wanted: &Download, place: &Place, state: &State) -> Result<Answered, Trouble> {
-        let turn = self.turn(place).await?;
         let options = &self.options;
         let stream = timeout(options.connect_timeout, self.dialer.connect(place)).await;
         let late = |what: &str, limit: Duration| {
@@ -171,7 +232,7 @@ impl Downloads {
         });
         let sent = timeout(options.head_timeout, sender.send_request(request(wanted, place, state)?)).await;
         let response = sent.map_err(|_| late("did not answer", options.head_timeout))?.map_err(broken)?;
-        Ok(Answered { response, _driven: driven, _turn: turn })
+        Ok(Answered { response, _driven: driven, is_bucket: place.bucket.is_some() })
     }
 
     /// All of it is to come, whatever has come before.
@@ -205,7 +266,8 @@ impl Downloads {
                 )));
             }
         }
-        *state = State { etag: etag.map(str::to_owned), has_begun: true, ..State::new(wanted) };
+        state.void(wanted);
+        (state.etag, state.has_begun) = (etag.map(str::to_owned), true);
         sink.begin();
         Ok(())
     }
@@ -219,7 +281,9 @@ impl Downloads {
     ) -> Result<(), Trouble> {
         let limit = self.options.stall_timeout;
         let bytes_max = wanted.size.unwrap_or(self.options.bytes_max);
+        let mut pace = Pace { waited: Duration::ZERO, came: 0 };
         loop {
+            let asked = Instant::now();
             let frame = timeout(limit, answered.response.body_mut().frame()).await;
             let received = state.received;
             let frame = frame.map_err(|_| {
@@ -231,14 +295,24 @@ impl Downloads {
             // Trailers mean nothing here.
             let Ok(bytes) = frame.into_data() else { continue };
             if received + bytes.len() as u64 > bytes_max {
-                *state = State::new(wanted);
+                state.void(wanted);
                 return Err(lasts(format!("it sends more than {bytes_max} bytes")));
             }
             state.received += bytes.len() as u64;
             if let Some(hasher) = &mut state.hasher {
                 hasher.update(&bytes);
             }
+            let waited = asked.elapsed();
+            let len = bytes.len();
             sink.take(bytes).await.map_err(Trouble::Sink)?;
+            if let Some(came) = pace.is_too_slow(&self.options, waited, len)
+                && !answered.response.body().is_end_stream()
+            {
+                let (least, received) = (self.options.rate_min, state.received);
+                return Err(Trouble::Slow(format!(
+                    "it is too slow: of late {came} bytes came, and {least} a second have to; in all {received} came"
+                )));
+            }
         }
     }
 }
@@ -253,7 +327,13 @@ fn request(wanted: &Download, place: &Place, state: &State) -> Result<Request<Em
     headers.extend(wanted.etag.clone().map(|etag| (IF_MATCH, etag)));
     if state.received > 0 {
         headers.push((RANGE, format!("bytes={}-", state.received)));
-        headers.extend(state.etag.clone().map(|etag| (IF_RANGE, etag)));
+        // Of buckets only this condition is documented. Who names a tag has sent it already.
+        let condition = match (&place.bucket, &wanted.etag) {
+            (None, _) => Some(IF_RANGE),
+            (Some(_), None) => Some(IF_MATCH),
+            (Some(_), Some(_)) => None,
+        };
+        headers.extend(condition.zip(state.etag.clone()));
     } else {
         headers.extend(wanted.known_etag.clone().map(|etag| (IF_NONE_MATCH, etag)));
     }
@@ -261,6 +341,10 @@ fn request(wanted: &Download, place: &Place, state: &State) -> Result<Request<Em
     for (name, value) in headers {
         let value = HeaderValue::from_str(&value).map_err(|error| lasts(error.to_string()))?;
         request = request.header(name, value);
+    }
+    if let Some(bucket) = &place.bucket {
+        let signed = bucket.signed("GET", place, &s3::hash_of_nothing(), s3::now_s()).map_err(lasts)?;
+        request = signed.into_iter().fold(request, |request, (name, value)| request.header(name, value));
     }
     request.body(Empty::new()).map_err(|error| lasts(error.to_string()))
 }
@@ -283,7 +367,7 @@ fn goes_on(wanted: &Download, response: &Response<Incoming>, state: &mut State) 
         state.whole = part.whole;
         return Ok(());
     }
-    *state = State::new(wanted);
+    state.void(wanted);
     Err(heals("it has changed while it was fetched"))
 }
 
@@ -300,22 +384,14 @@ fn finish(wanted: &Download, state: &mut State, is_framed: bool) -> Result<Downl
         let found = hasher.finish();
         if found.as_ref() != expected {
             let is_pieced = state.is_pieced;
-            *state = State::new(wanted);
-            let why = format!("its SHA-256 is {}, not {}", hex(found.as_ref()), hex(&expected));
+            state.void(wanted);
+            let why = format!("its SHA-256 is {}, not {}", s3::hex(found.as_ref()), s3::hex(&expected));
             // The pieces may be of different data.
             return Err(if is_pieced { heals(why) } else { lasts(why) });
         }
     }
     debug_assert!(state.has_begun, "the sink knows where it begins");
     Ok(Downloaded::Whole { etag: state.etag.take() })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Whether a server that answers so may answer otherwise another time.

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use queue::{Policy, Schedule};
 use sandbox::process::{Image, Language, Settings};
 use store::{Object, Store};
 
+use super::module;
 use super::routes::Route;
 use crate::outbound;
 use crate::processes::Expected;
@@ -37,6 +39,10 @@ pub(crate) struct Deployment {
     route_texts: Vec<String>,
     /// Names of secrets that it needs.
     pub(crate) secrets: Vec<String>,
+    /// A module that is a whole program.
+    is_program: bool,
+    /// What answers of a module are.
+    content_type: Option<HeaderValue>,
     is_pure: bool,
     is_idempotent: bool,
     delivery: Policy,
@@ -60,13 +66,15 @@ impl Deployment {
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
         let mut prefix = vec![limits];
-        let Run { runtime, pairs: settings, settings: run } = match procedure.names_tree() {
-            false if procedure.is_object() => {
-                prefix.push(procedure);
-                check_module(store, procedure)?;
-                Run { runtime: "wasm".to_owned(), pairs: Pairs::default(), settings: Settings::default() }
+        let module = module::read(store, procedure, limits_value)?;
+        let Run { runtime, pairs: settings, settings: run } = match &module {
+            Some(module) => {
+                procedure = module.module;
+                prefix.extend(&module.prefix);
+                let settings = module::settings(&serving)?;
+                Run { runtime: "wasm".to_owned(), pairs: Pairs::default(), settings }
             }
-            _ => {
+            None => {
                 let (run, refs) = process(store, procedure)?;
                 prefix.extend(refs.view().iter());
                 procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
@@ -84,6 +92,7 @@ impl Deployment {
             ..check_serving(&serving, &runtime)?
         };
         let route_texts = texts_of(&serving, "route.");
+        let content_type = module::content_type(&serving)?;
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
         let is_idempotent = serving.get("idempotent") == Some(b"true");
@@ -107,6 +116,8 @@ impl Deployment {
             routes,
             route_texts,
             secrets: secrets.into_values().collect(),
+            is_program: module.is_some_and(|module| module.is_program),
+            content_type,
             is_pure,
             is_idempotent,
             delivery,
@@ -125,6 +136,8 @@ impl Deployment {
             procedure: self.procedure,
             prefix: self.prefix.clone(),
             is_codelet,
+            is_program: self.is_program,
+            content_type: self.content_type.clone(),
             is_pure: self.is_pure || is_codelet,
             streams_body: self.expected.streams_body,
             timeout: self.timeout,
@@ -168,23 +181,12 @@ fn process(store: &Store, procedure: Handle) -> Result<(Run, TreeBuilder), Strin
     Ok((run, refs))
 }
 
-fn tree(store: &Store, handle: Handle) -> Result<Object, String> {
+pub(super) fn tree(store: &Store, handle: Handle) -> Result<Object, String> {
     if !handle.is_object() || !handle.names_tree() {
         return Err(format!("{handle} is no tree"));
     }
     let found = store.get(handle).map_err(|error| error.to_string())?;
     found.ok_or_else(|| format!("{handle} is not on this node; put it first"))
-}
-
-fn check_module(store: &Store, module: Handle) -> Result<(), String> {
-    let found = store.get(module).map_err(|error| error.to_string())?;
-    match found {
-        None => Err(format!("the module {module} is not on this node; put it first")),
-        Some(bytes) if !bytes.bytes().starts_with(b"\0asm") => {
-            Err("the procedure is no Wasm module".to_owned())
-        }
-        Some(_) => Ok(()),
-    }
 }
 
 fn pairs(store: &Store, handle: Handle) -> Result<Pairs, String> {
@@ -264,6 +266,7 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
             "runtime" => {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
             }
+            "timeout-ms" | "content-type" if runtime == "wasm" => {}
             _ if ASYNC.iter().any(|(known, ..)| *known == name) => {}
             _ if is_numbered(name, "route.", u16::MAX)
                 || is_numbered(name, "schedule.", SCHEDULES_MAX - 1) => {}

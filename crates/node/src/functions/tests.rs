@@ -88,6 +88,52 @@ fn versions_grow_and_labels_move() {
     assert_eq!(node.deployments.deploy("echo", codelet(&node, 0), true).unwrap().served.version, 4);
 }
 
+/// Ends at once.
+const PROGRAM: &str = r#"(module (memory (export "memory") 1) (func (export "_start")))"#;
+
+#[test]
+fn programs_are_told_what_they_can_be_told() {
+    let node = node(None);
+    let put = |bytes: &[u8]| node.store().put_blob(bytes).unwrap();
+    let program = put(&wat::parse_str(PROGRAM).unwrap());
+    let echo = put(&wat::parse_str(ECHO).unwrap());
+    let (arg, lib, long) = (put(b"arg"), put(b"lib"), put(&[b'x'; 99]));
+    let directory = tree(&node, &[put(b"f a\n"), long]);
+    let deploy = |procedure, serving: &[(&str, &str)]| {
+        node.deployments.deploy("program", deployment(&node, procedure, serving), true)
+    };
+    let served = deploy(program, &[]).unwrap().served;
+    assert_eq!((served.is_program, served.is_codelet, served.is_pure), (true, true, true));
+    assert_eq!((&served.prefix[1..], served.procedure), (&[program, put(b"stdin")][..], program));
+
+    let told = tree(&node, &[program, arg, long, lib, put(b"/x"), directory]);
+    let serving = [("content-type", "text/html"), ("timeout-ms", "1500")];
+    let served = deploy(told, &serving).unwrap().served;
+    assert_eq!(served.content_type.as_ref().unwrap(), "text/html");
+    assert_eq!(served.timeout, std::time::Duration::from_millis(1500));
+    let refs = [long.lowered().unwrap(), directory.lowered().unwrap()];
+    assert_eq!((served.prefix[3], served.prefix[6]), (refs[0], refs[1]), "nothing is brought for each call");
+    for (procedure, serving, why) in [
+        (tree(&node, &[program, arg]), ("concurrency", "1"), "\"arg\" is the last entry"),
+        (tree(&node, &[program, lib, put(b"/"), arg]), ("concurrency", "1"), "a directory is no tree"),
+        (tree(&node, &[program, put(b"snapshot")]), ("concurrency", "1"), "a snapshot is no answer"),
+        (tree(&node, &[echo, arg, arg]), ("concurrency", "1"), "its module is a codelet"),
+        (tree(&node, &[long, arg, arg]), ("concurrency", "1"), "no Wasm module"),
+        (tree(&node, &[Handle::blob(&[7; 99]), arg, arg]), ("concurrency", "1"), "not on this node"),
+        (told, ("timeout-ms", "0"), "timeout-ms"),
+        (told, ("content-type", "html"), "content-type"),
+        (told, ("content-type", "text/html\r\nx: y"), "content-type"),
+    ] {
+        let told = reason(deploy(procedure, &[serving]));
+        assert!(told.contains(why), "{why:?} is not in {told:?}");
+    }
+    assert_eq!(
+        node.deployments.served("program", None, 0).unwrap().version,
+        2,
+        "what was refused changed nothing"
+    );
+}
+
 #[test]
 fn old_versions_go_when_there_are_too_many() {
     let node = node(None);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use gateway::LineCall;
 use objects::{Handle, Limits};
 use parking_lot::Mutex;
-use sandbox::keep_alive::{self, Start};
+use sandbox::keep_alive::{self, Fleet, Function, Start};
 use sandbox::{Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Spent};
 
 use super::{Processes, fault_of, reports};
@@ -66,6 +66,12 @@ impl Lines {
     /// Takes those back that lead to a procedure; whether there are any.
     pub(super) fn recall(&self, procedure: Handle) -> bool {
         self.recall_those(|_, other| other == procedure)
+    }
+
+    /// Instances of a procedure that serve something on lines now, by their word.
+    pub(super) fn in_use(&self, procedure: Handle) -> usize {
+        let known = self.0.lock();
+        known.by_id.values().filter(|(line, other)| *other == procedure && line.is_in_use()).count()
     }
 
     /// Takes those back that lead to a function, or all.
@@ -123,6 +129,10 @@ impl LineRecords for Records {
             };
             self.0.record(&call, &reports::told(&spent), log);
         }
+    }
+
+    fn left(&self, head: Option<Vec<u8>>, end: LineEnd) {
+        self.0.record_left(head.as_deref().unwrap_or_default(), super::nested::told(end));
     }
 }
 
@@ -187,10 +197,10 @@ impl Processes {
         self.options.traffic.is_over(id);
     }
 
-    /// Takes lines back, if a call waits: to its function, or else all of them, for
-    /// the memory.
-    pub(super) fn make_way(&self, procedure: Handle) {
-        if !self.lines.recall(procedure) {
+    /// Takes lines back, if a call waits: to its function, or else all of them, where it is memory
+    /// that it waits for.
+    pub(super) fn make_way(&self, fleet: &Fleet, function: &Function) {
+        if !self.lines.recall(function.spec.procedure) && fleet.lacks_memory(function) {
             self.lines.recall_named(None);
         }
     }
@@ -220,6 +230,7 @@ mod tests {
 
     impl LineRecords for Nobody {
         fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+        fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
     }
 
     fn add(lines: &Lines, procedure: u64, function: &str) -> Option<Arc<Line>> {

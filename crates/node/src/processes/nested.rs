@@ -112,9 +112,13 @@ impl Audience for Caller {
 
 impl Callees for Caller {
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send> {
-        let (caller_head, deadline) = (self.head(), self.deadline);
+        let (caller_head, deadline) = (Caller::head(self), self.deadline);
         let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
         asks.begin(nested, caller_head, deadline, None, answered)
+    }
+
+    fn head(&self) -> Option<Vec<u8>> {
+        Some(Caller::head(self))
     }
 }
 
@@ -204,7 +208,7 @@ impl Drop for Later {
 }
 
 /// The end of a line, in words of the gateway.
-fn told(end: sandbox::LineEnd) -> gateway::LineEnd {
+pub(super) fn told(end: sandbox::LineEnd) -> gateway::LineEnd {
     let sandbox::LineEnd { result, log, spent } = end;
     let spent = spent.as_deref().map(reports::told);
     gateway::LineEnd { result: result.map_err(|fault| (fault.code, fault.detail)), log, spent }

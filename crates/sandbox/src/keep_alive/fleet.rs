@@ -334,6 +334,12 @@ impl Fleet {
         state.ids.get(&function.spec).is_some_and(|id| state.policy.has_idle(*id))
     }
 
+    /// Whether a function may have an instance more, and there is no memory for it.
+    pub fn lacks_memory(&self, function: &Function) -> bool {
+        let state = self.shared.state.lock();
+        state.ids.get(&function.spec).is_some_and(|id| state.policy.lacks_memory(*id))
+    }
+
     /// Whether a call that was begun waits for an instance.
     pub fn waits(&self, ticket: Ticket) -> bool {
         let state = self.shared.state.lock();

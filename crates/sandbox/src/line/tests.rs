@@ -10,7 +10,7 @@ use linux::SharedMemory;
 use xpu::fifo::{Error, Reader, Writer};
 use xpu::line::{Ends, Line as Memory};
 
-use super::{AGE_MAX, Line, LineRecords, LineReport, LineTerms};
+use super::{AGE_MAX, Line, LineEnd, LineRecords, LineReport, LineTerms, PARTING_MAX};
 use crate::Spent;
 use crate::process::Language;
 
@@ -132,14 +132,98 @@ struct Nobody;
 
 impl LineRecords for Nobody {
     fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+    fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
+}
+
+fn line(timeout: Duration) -> std::sync::Arc<Line> {
+    let (caller, function) = ("caller".to_owned(), "function".to_owned());
+    let terms = LineTerms { caller, function, version: 1, timeout };
+    let line = Line::new(1, terms, std::sync::Arc::new(Nobody)).unwrap();
+    line.bind();
+    line
+}
+
+/// The memory of requests, and that of answers.
+fn memory(line: &Line) -> (SharedMemory, SharedMemory) {
+    let fds = line.descriptors(true).unwrap();
+    (SharedMemory::open(&fds[0]).unwrap(), SharedMemory::open(&fds[1]).unwrap())
+}
+
+const LOOK: Duration = Duration::from_millis(10);
+
+/// After how many looks it is late, while both sides write such words.
+fn late_after(line: &Line, write: impl Fn(u32, &SharedMemory, &SharedMemory)) -> Option<Duration> {
+    let (requests, answers) = memory(line);
+    let begun = Instant::now();
+    let looks = (0..3000_u32).find(|at| {
+        write(*at, &requests, &answers);
+        line.is_late(begun + LOOK * *at)
+    });
+    looks.map(|looks| LOOK * looks)
+}
+
+const SERVED: usize = 320;
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+fn set(memory: &SharedMemory, at: usize, value: u32) {
+    memory.word32(at).store(value, std::sync::atomic::Ordering::SeqCst);
+}
+
+#[test]
+fn a_caller_that_writes_without_end_gives_nobody_more_time() {
+    // One request is served all the time, and the caller says that it asks for others.
+    let late = late_after(&line(TIMEOUT), |at, requests, answers| {
+        set(answers, SERVED, 1);
+        set(requests, 0, at + 1);
+    });
+    assert_eq!(late, Some(TIMEOUT));
+    // The control: as long as one request follows the other, nobody is late before the line is old.
+    let short = line(TIMEOUT);
+    let late = late_after(&short, |at, requests, answers| {
+        if at < 900 {
+            set(answers, SERVED, at / 100 + 1);
+            set(requests, 0, at + 1);
+            assert!(short.is_open());
+        } else {
+            set(answers, SERVED, 0);
+        }
+    });
+    // Then it is shut after a second, or because it is old, and not given back.
+    let late = late.unwrap();
+    assert!(late <= AGE_MAX + PARTING_MAX && late > AGE_MAX, "{late:?}");
+}
+
+#[test]
+fn a_line_that_is_shut_is_given_back_whatever_its_words_say() {
+    let shut = line(TIMEOUT);
+    shut.shut();
+    let late = late_after(&shut, |at, requests, answers| {
+        set(answers, SERVED, at % 7);
+        set(requests, 0, at);
+    });
+    assert_eq!(late, Some(TIMEOUT + 2 * PARTING_MAX));
+    let shut = line(TIMEOUT);
+    shut.shut();
+    assert_eq!(late_after(&shut, |_, _, _| ()), Some(PARTING_MAX), "nothing is served");
+    // What was there already when it was shut has its time, and what it is parted with too.
+    let shut = line(TIMEOUT);
+    shut.shut();
+    let late = late_after(&shut, |at, _, answers| set(answers, SERVED, u32::from((10..200).contains(&at))));
+    assert_eq!(late, Some(Duration::from_secs(2) + PARTING_MAX));
+}
+
+#[test]
+fn no_more_is_reported_than_there_can_have_been() {
+    let line = line(TIMEOUT);
+    let begun = Instant::now();
+    assert!(line.may_report(32, begun) && !line.may_report(2000, begun));
+    assert!(line.may_report(1000, begun + Duration::from_secs(1)));
+    assert!(!line.may_report(300_000, begun + Duration::from_secs(1)));
 }
 
 #[test]
 fn a_line_in_use_is_shut_when_it_is_old_and_what_is_served_then_has_its_own_time() {
-    let (caller, function) = ("caller".to_owned(), "function".to_owned());
-    let terms = LineTerms { caller, function, version: 1, timeout: Duration::from_secs(3) };
-    let line = Line::new(1, terms, std::sync::Arc::new(Nobody)).unwrap();
-    line.bind();
+    let line = line(TIMEOUT);
     let requests = line.descriptors(false).unwrap().remove(1);
     let mut writer = Writer::open(&requests).unwrap();
     let begun = Instant::now();

@@ -38,7 +38,8 @@
 //! 21 serving     ←  what the request was told that is being served there
 //! 22 waited      ←  µs u64 in which the call waited for answers on lines
 //! 23 ask again   ←  id u32 of a line, and an ask that was begun on it
-//! 24 dropped     ←  id u32 of a line: nobody waits for what is under way on it
+//! 24 dropped     ←  id u32 of a line: the call of this turn does not wait for what is
+//!                   under way on it
 //! ```
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.
@@ -94,6 +95,9 @@ const TAKEN_AT_ONCE: usize = 4 << 20;
 /// What is read at once while no long frame is under way.
 const BUFFER_LEN: usize = 64 << 10;
 
+/// Frames with descriptors that wait to be written.
+const ATTACHED_MAX: usize = 4;
+
 const HEADER_LEN: usize = 9;
 const HELLO_LEN: usize = 10;
 /// Id and the two lengths of an ask.
@@ -146,7 +150,8 @@ pub(crate) enum Frame {
     Served(Turn, Vec<LineReport>),
     Serving(Turn, Vec<u8>),
     Waited(Turn, Duration),
-    Dropped(u32),
+    /// Of the call of this turn, and the line of this number.
+    Dropped(Turn, u32),
     Unconfined(String),
 }
 
@@ -309,8 +314,12 @@ impl Channel {
         self.queue_with(SERVE, turn, &[&head], fds)
     }
 
-    /// Queues that there is a line to a function; [`Channel::flush`] sends it.
+    /// Queues that there is a line to a function; [`Channel::flush`] sends it. Whoever does not read
+    /// is given no more descriptors than a few.
     pub(crate) fn line(&mut self, line: &Line) -> Result<(), Broken> {
+        if self.attached.len() >= ATTACHED_MAX {
+            return Err(Broken::Closed);
+        }
         let fds = line.descriptors(false).map_err(|_| Broken::Closed)?;
         let (id, name) = (line.id().to_le_bytes(), line.terms().function.as_bytes());
         self.queue_with(LINE, OUTSIDE, &[&id, name], fds)
@@ -616,7 +625,10 @@ impl Head {
                 let us = payload.first_chunk().map_or(0, |us| u64::from_le_bytes(*us));
                 Ok(Frame::Waited(self.turn, Duration::from_micros(us)))
             }
-            DROPPED => Ok(Frame::Dropped(payload.first_chunk().map_or(0, |id| u32::from_le_bytes(*id)))),
+            DROPPED => {
+                let line = payload.first_chunk().map_or(0, |id| u32::from_le_bytes(*id));
+                Ok(Frame::Dropped(self.turn, line))
+            }
             _ => Err(Broken::Lie("a frame of no known kind")),
         }
     }

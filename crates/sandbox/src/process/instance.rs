@@ -468,7 +468,7 @@ impl Instance {
                 Some(Frame::Served(turn, reports)) => acted.served.push(self.reported(turn, reports)?),
                 Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,
                 Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
-                Some(Frame::Dropped(line)) => self.dropped(line)?,
+                Some(Frame::Dropped(turn, line)) => self.dropped(turn, line)?,
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
                 None => return sent.map(drop),
             }
@@ -485,11 +485,17 @@ impl Instance {
         let place = place.ok_or(Broken::Lie("an answer to no call"))?;
         let (call, now) = (self.under_way.remove(place), Instant::now());
         let spent = match &call.others.line {
-            Some(line) => self.spent_on(&Arc::clone(line), now),
+            Some(line) => {
+                let has_answered = matches!(&answer, Answer::Result(bytes) if bytes.is_empty());
+                self.spent_on(&Arc::clone(line), has_answered, now)
+            }
             None => self.spent(call.served, now),
         };
         if self.is_serial {
             self.comes_to(0, now);
+        }
+        if self.under_way.is_empty() {
+            self.lines.forget_ended();
         }
         let result = match answer {
             Answer::Result(bytes) => match call.streamed {
@@ -523,7 +529,8 @@ impl Instance {
     /// been seen to end.
     pub(crate) fn give_up(&mut self, broken: &Broken) -> Vec<(Done, CallEnd)> {
         self.is_over = true;
-        self.lines.abandon();
+        let head = self.told_alone();
+        self.lines.abandon(head.as_ref());
         let now = Instant::now();
         let fault = self.broken(broken, "the call");
         let is_shared = self.under_way.len() > 1;
@@ -533,7 +540,7 @@ impl Instance {
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
             let has_begun = place == 0 || !self.is_serial;
             let spent = match &call.others.line {
-                Some(line) => self.spent_on(&Arc::clone(line), now),
+                Some(line) => self.spent_on(&Arc::clone(line), false, now),
                 None => self.spent(call.served, now),
             };
             (call.done, CallEnd { result: Err(fault), log: call.log, has_begun, spent })

@@ -49,6 +49,9 @@ fn read_head(head: &[u8; HEAD_LEN]) -> Option<(LineReport, usize)> {
     let (running, waiting, ended_ago) = (word()?, word()?, word()?);
     let (received_bytes, sent_bytes) = (word()?, word()?);
     let status = u16::from_le_bytes(bytes(2)?.try_into().ok()?);
+    if !(200..=599).contains(&status) {
+        return None;
+    }
     let mut long = || Some(u64::from_be_bytes(bytes(8)?.try_into().ok()?));
     let (parent, span) = (long()?, long()?);
     let (trace, seal) = (bytes(16)?.try_into().ok()?, bytes(16)?.try_into().ok()?);
@@ -112,6 +115,15 @@ mod tests {
             request_id: "a-request".to_owned(),
         };
         assert_eq!(read, [first.clone(), LineReport { request_id: String::new(), ..first }]);
+    }
+
+    #[test]
+    fn a_status_that_no_answer_has_is_refused() {
+        for (status, is_one) in [(199, false), (200, true), (599, true), (600, false), (0, false)] {
+            let mut bytes = report("id");
+            bytes[20..22].copy_from_slice(&u16::to_le_bytes(status));
+            assert_eq!(read(&bytes).is_some(), is_one, "{status}");
+        }
     }
 
     #[test]

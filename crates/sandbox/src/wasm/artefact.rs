@@ -31,6 +31,8 @@ const FACTS_AT: usize = 40;
 const CODE_AT: usize = 64;
 const SUFFIX: &str = "cwasm";
 const TEMPORARY_PREFIX: &str = "tmp-";
+/// Says, beside the class, that all state can be reached.
+const CAPTURABLE: u64 = 1 << 8;
 /// Says that there is no memory, in place of its size.
 const NO_MEMORY: u64 = u64::MAX;
 
@@ -40,6 +42,8 @@ pub(crate) struct Facts {
     pub(crate) class: Class,
     pub(crate) initial_bytes: u64,
     pub(crate) memory_bytes: Option<u64>,
+    /// Of a program: memory and numeric globals are all that changes, and are exported.
+    pub(crate) is_capturable: bool,
 }
 
 /// The name of compiled code.
@@ -50,7 +54,7 @@ impl Key {
     pub(crate) fn new(procedure: Handle, engine: &Engine, counted: bool) -> Self {
         let mut hasher = KeyHasher(blake3::Hasher::new());
         // Anything about how modules are scanned and rewritten, too.
-        hasher.write(concat!("sinew artefact 1, sandbox ", env!("CARGO_PKG_VERSION")).as_bytes());
+        hasher.write(concat!("sinew artefact 2, sandbox ", env!("CARGO_PKG_VERSION")).as_bytes());
         hasher.write(procedure.as_bytes());
         hasher.write(&[u8::from(counted)]);
         engine.precompile_compatibility_hash().hash(&mut hasher);
@@ -103,6 +107,7 @@ impl Facts {
             Class::Fresh => 2,
             Class::Program => 3,
         };
+        let class = class | if self.is_capturable { CAPTURABLE } else { 0 };
         let words = [class, self.initial_bytes, self.memory_bytes.unwrap_or(NO_MEMORY)];
         let mut bytes = [0; CODE_AT - FACTS_AT];
         for (target, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
@@ -114,7 +119,9 @@ impl Facts {
     fn decode(bytes: &[u8; CODE_AT - FACTS_AT]) -> Option<Self> {
         let (words, _) = bytes.as_chunks();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let class = match words.next()? {
+        let class = words.next()?;
+        let is_capturable = class & CAPTURABLE != 0;
+        let class = match class & !CAPTURABLE {
             0 => Class::Stateless,
             1 => Class::Restored,
             2 => Class::Fresh,
@@ -123,7 +130,7 @@ impl Facts {
         };
         let initial_bytes = words.next()?;
         let memory_bytes = words.next().filter(|&bytes| bytes != NO_MEMORY);
-        Some(Self { class, initial_bytes, memory_bytes })
+        Some(Self { class, initial_bytes, memory_bytes, is_capturable })
     }
 }
 

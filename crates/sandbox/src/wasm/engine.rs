@@ -69,12 +69,16 @@ pub struct Options {
     pub modules_max: usize,
     /// Bytes of compiled code in memory.
     pub modules_bytes_max: u64,
+    /// Bytes of memories from which programs go on; the least recently used goes first.
+    pub images_bytes_max: u64,
     /// Live instances of one invoker.
     pub instances_max: usize,
     /// Sandboxes that may exist.
     pub sandboxes_max: usize,
     /// Stack of a guest, in bytes. The threads that invoke need 512 KiB more.
     pub stack_bytes: usize,
+    /// The same of a whole program: what parses numbers by recursion needs more than a codelet.
+    pub program_stack_bytes: usize,
     /// The negative control of the isolation tests: modules are treated as
     /// stateless whatever they are.
     #[cfg(test)]
@@ -89,9 +93,11 @@ impl Default for Options {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             modules_max: 1024,
             modules_bytes_max: 2 << 30,
+            images_bytes_max: 1 << 30,
             instances_max: 64,
             sandboxes_max: 1 << 16,
             stack_bytes: 1 << 20,
+            program_stack_bytes: 8 << 20,
             #[cfg(test)]
             is_unsound: false,
         }
@@ -119,9 +125,13 @@ impl Options {
 
 /// Makes the engine that counts fuel or the one that does not.
 pub(crate) fn engine(options: &Options, guests: Guests, counted: bool) -> Result<Engine, Error> {
-    let (features, allocation) = match guests {
-        Guests::Codelets => (FEATURES, InstanceAllocationStrategy::Pooling(pool(options))),
-        Guests::Programs => (PROGRAM_FEATURES, InstanceAllocationStrategy::OnDemand),
+    let (features, allocation, stack_bytes) = match guests {
+        Guests::Codelets => {
+            (FEATURES, InstanceAllocationStrategy::Pooling(pool(options)), options.stack_bytes)
+        }
+        Guests::Programs => {
+            (PROGRAM_FEATURES, InstanceAllocationStrategy::OnDemand, options.program_stack_bytes)
+        }
     };
     let mut config = Config::new();
     config
@@ -132,7 +142,9 @@ pub(crate) fn engine(options: &Options, guests: Guests, counted: bool) -> Result
         .wasm_features(features, true)
         .consume_fuel(counted)
         .epoch_interruption(true)
-        .max_wasm_stack(options.stack_bytes)
+        .max_wasm_stack(stack_bytes)
+        // Of asynchronous calls, of which there are none: it must not be less.
+        .async_stack_size(stack_bytes.max(2 << 20))
         // Nobody sees a backtrace: addresses would differ between runs.
         .wasm_backtrace_max_frames(None)
         .native_unwind_info(false)

@@ -146,7 +146,7 @@ impl Invoker {
             let loaded = Arc::clone(&slot.loaded);
             let mut state = CallState::new(self.library.store.clone(), self.flags.clone());
             state.begin(call, 0, ticket);
-            return wasi::run(&loaded, state, fuel);
+            return wasi::run(&loaded, &self.library.images, state, fuel);
         }
         if slot.live.is_none() {
             match self.instantiate(call, ticket) {

@@ -56,9 +56,9 @@ pub struct Compilation {
 /// A compiled module.
 pub(crate) struct Loaded {
     pub(crate) instance: InstancePre<CallState>,
-    /// Where `apply` stands among the exports: a look-up by name costs much
+    /// Where `apply` stands among the exports of a codelet: a look-up by name costs much
     /// of a fresh instance.
-    pub(crate) entry: ModuleExport,
+    pub(crate) entry: Option<ModuleExport>,
     /// Where the memory stands, if it is exported.
     pub(crate) memory: Option<ModuleExport>,
     pub(crate) facts: Facts,
@@ -173,6 +173,8 @@ pub(crate) struct Library {
     codelets: Runtimes,
     programs: Runtimes,
     artefacts: Option<Artefacts>,
+    /// Memories of programs that had been started, to go on from.
+    pub(crate) images: wasi::Images,
     modules: Mutex<Modules>,
     compiler: Compiler,
     pub(crate) pacemaker: Arc<Pacemaker>,
@@ -192,6 +194,7 @@ impl Library {
             programs,
             pacemaker: Arc::new(pacemaker),
             artefacts,
+            images: wasi::Images::new(options.images_bytes_max),
             modules: Mutex::default(),
             compiler: Compiler::start(options.workers.max(1))?,
             store,
@@ -394,12 +397,15 @@ impl Library {
             class: facts.class,
         };
         let runtime = self.runtime(facts.class, counted);
-        let (instance, entry) = match facts.class {
-            Class::Program => (runtime.instantiate_program(module), wasi::ENTRY),
-            _ => (runtime.linker.instantiate_pre(module), ENTRY),
+        let instance = match facts.class {
+            Class::Program => runtime.instantiate_program(module),
+            _ => runtime.linker.instantiate_pre(module),
         };
         let instance = instance.map_err(unusable)?;
-        let entry = module.get_export_index(entry).ok_or_else(|| bad_procedure("it has no entry"))?;
+        let entry = module.get_export_index(ENTRY);
+        if entry.is_none() && facts.class != Class::Program {
+            return Err(bad_procedure("it has no entry"));
+        }
         let memory = module.get_export_index(host::MEMORY);
         Ok(Arc::new(Loaded { instance, entry, memory, facts, compilation }))
     }
@@ -418,9 +424,11 @@ impl Library {
             class: self.class_of(&scan),
             initial_bytes: scan.initial_bytes,
             memory_bytes: scan.memory_bytes,
+            is_capturable: scan.is_capturable(),
         };
         let rewritten;
-        let bytes = if facts.class == Class::Restored {
+        let is_reached_into = facts.class == Class::Program && facts.is_capturable;
+        let bytes = if facts.class == Class::Restored || is_reached_into {
             rewritten = rewrite::export_state(bytes, &scan).map_err(bad_procedure)?;
             &rewritten[..]
         } else {

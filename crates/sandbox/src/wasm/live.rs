@@ -59,7 +59,9 @@ impl Live {
     ) -> wasmtime::Result<(TypedFunc<i32, i32>, Reset)> {
         prepare(loaded, store, fuel)?;
         let instance = loaded.instance.instantiate(&mut *store)?;
-        let Some(Extern::Func(apply)) = instance.get_module_export(&mut *store, &loaded.entry) else {
+        let entry = loaded.entry.as_ref();
+        let entry = entry.and_then(|entry| instance.get_module_export(&mut *store, entry));
+        let Some(Extern::Func(apply)) = entry else {
             unreachable!("the scan found a function of that name");
         };
         let apply = apply.typed(&*store)?;
@@ -71,7 +73,7 @@ impl Live {
             Class::Restored => {
                 let memory = instance.get_memory(&mut *store, rewrite::MEMORY_NAME);
                 let memory = memory.map(|memory| (memory, Image::of(memory.data(&*store))));
-                let globals: Vec<Global> = rewritten_globals(&instance, store);
+                let globals: Vec<Global> = rewrite::globals(&instance, store);
                 let globals = globals.into_iter().map(|global| (global, global.get(&mut *store))).collect();
                 Reset::State { memory, globals }
             }
@@ -121,13 +123,4 @@ pub(crate) fn prepare(loaded: &Loaded, store: &mut Store<CallState>, fuel: u64) 
         store.set_fuel(fuel)?;
     }
     Ok(())
-}
-
-/// The globals that the rewriting exported.
-fn rewritten_globals(instance: &wasmtime::Instance, store: &mut Store<CallState>) -> Vec<Global> {
-    let exports = instance.exports(&mut *store);
-    exports
-        .filter(|export| rewrite::is_global_name(export.name()))
-        .filter_map(wasmtime::Export::into_global)
-        .collect()
 }

@@ -79,6 +79,7 @@ pub(crate) struct Scan {
     functions: Vec<u32>,
     entry: Option<u32>,
     program_entry: Option<u32>,
+    imports_wasi: bool,
     tables: u32,
 }
 
@@ -86,7 +87,7 @@ impl Scan {
     /// Validates a module; the text says why it is none that can be run.
     pub(crate) fn of(module: &[u8]) -> Result<Self, String> {
         let mut scan = Self::default();
-        let features = if exports_as_program(module) { PROGRAM_FEATURES } else { FEATURES };
+        let features = if is_program(module) { PROGRAM_FEATURES } else { FEATURES };
         let mut validator = Validator::new_with_features(features);
         let mut allocations = FuncValidatorAllocations::default();
         for payload in Parser::new(0).parse_all(module) {
@@ -186,6 +187,7 @@ impl Scan {
             self.functions.push(ty);
             return Ok(());
         }
+        self.imports_wasi |= module == wasi::MODULE;
         self.imports_of_programs.get_or_insert_with(|| format!("{module:?} {name:?}"));
         let flaw = match ty {
             TypeRef::Func(ty) => {
@@ -217,7 +219,13 @@ impl Scan {
 
     /// Whether it is a whole program, not a codelet.
     fn is_program(&self) -> bool {
-        self.entry.is_none() && self.program_entry.is_some()
+        self.entry.is_none() && (self.program_entry.is_some() || self.imports_wasi)
+    }
+
+    /// Whether memory and numeric globals are all that its code can change: then a snapshot
+    /// of these is one of everything.
+    pub(crate) fn is_capturable(&self) -> bool {
+        self.memory_bytes.is_some() && self.exports_memory && !self.other_state && !self.mutable_references
     }
 
     fn table(&mut self, elements: u64) -> Result<(), String> {
@@ -276,18 +284,17 @@ impl Scan {
     fn finish(&self) -> Result<(), String> {
         let type_of =
             |function: u32| self.functions.get(function as usize).and_then(|&ty| self.types.get(ty as usize));
-        if let (None, Some(entry)) = (self.entry, self.program_entry) {
+        if self.is_program() {
             if let Some(flaw) = &self.program_flaw {
                 return Err(flaw.clone());
             }
             if self.imports_of_codelets {
-                return Err(format!(
-                    "it is a program, by its export {:?}, but imports {MODULE}",
-                    wasi::ENTRY
-                ));
+                return Err(format!("it is a program, since it exports no {ENTRY:?}, but imports {MODULE}"));
             }
             let fits = |ty: &FuncType| ty.params().is_empty() && ty.results().is_empty();
-            if !type_of(entry).is_some_and(fits) {
+            if let Some(entry) = self.program_entry
+                && !type_of(entry).is_some_and(fits)
+            {
                 return Err(format!("its export {:?} takes or returns something", wasi::ENTRY));
             }
             return Ok(());
@@ -313,14 +320,18 @@ impl Scan {
     }
 }
 
-/// Whether a module exports what programs do and not what codelets do, as far as that
-/// can be told of bytes that nobody has validated.
-fn exports_as_program(module: &[u8]) -> bool {
+/// Whether a module is a program and no codelet, as far as that can be told of bytes that
+/// nobody has validated.
+pub fn is_program(module: &[u8]) -> bool {
+    let mut imports = false;
     for payload in Parser::new(0).parse_all(module) {
         match payload {
+            Ok(Payload::ImportSection(section)) => {
+                imports = section.into_imports().flatten().any(|import| import.module == wasi::MODULE);
+            }
             Ok(Payload::ExportSection(exports)) => {
                 let names: Vec<&str> = exports.into_iter().flatten().map(|export| export.name).collect();
-                return names.contains(&wasi::ENTRY) && !names.contains(&ENTRY);
+                return !names.contains(&ENTRY) && (imports || names.contains(&wasi::ENTRY));
             }
             Ok(Payload::CodeSectionStart { .. }) | Err(_) => return false,
             Ok(_) => {}

@@ -21,13 +21,17 @@ mod descriptors;
 mod errno;
 mod files;
 mod guest;
+mod images;
 mod means;
 mod options;
 mod process;
 mod random;
 mod rights;
 mod run;
+mod snapshot;
 
+pub(crate) use images::Images;
+pub use options::check_words;
 pub(crate) use process::Process;
 pub(crate) use run::run;
 

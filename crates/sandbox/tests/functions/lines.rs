@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use linux::SharedMemory;
 use sandbox::process::Language;
 use sandbox::{
-    Answered, Call, Callees, Invoked, Line, LineOffer, LineRecords, LineReport, LineTerms, LineTold,
+    Answered, Call, Callees, Invoked, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold,
     NestedAnswer, NestedCall, Outcome, Sandbox as _, SandboxId, Spent,
 };
 use xpu::fifo::{Error, Reader, Writer};
@@ -44,6 +44,8 @@ impl LineRecords for Records {
     fn served(&self, calls: Vec<(LineReport, Spent)>, _: Vec<u8>) {
         self.0.lock().unwrap().extend(calls.into_iter().map(|(report, _)| report));
     }
+
+    fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
 }
 
 fn line() -> (Arc<Line>, Arc<Records>) {

@@ -154,8 +154,15 @@ fn lies_about_lines(language: Language) {
             )
         }
     };
+    let report = match language {
+        Language::Python => "struct.pack('<IBI', 72, 20, 1) + bytes(20) + b'\\xc8\\0' + bytes(50)".to_owned(),
+        _ => "Buffer.concat([Buffer.from([72, 0, 0, 0, 20, 1, 0, 0, 0]), Buffer.alloc(20), Buffer.from([200, 0]), \
+              Buffer.alloc(50)])"
+            .to_owned(),
+    };
     for (words, why) in [
-        (frame(20, 1, 72), "a report of a line that it does not serve"),
+        (report, "a report of a line that it does not serve"),
+        (frame(20, 1, 72), "half a report"),
         (frame(20, 1, 71), "half a report"),
         (frame(21, 1, 5), "a request on a line that it does not serve"),
         (frame(22, 9, 8), "a wait of no call"),

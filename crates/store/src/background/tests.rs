@@ -179,3 +179,66 @@ fn a_store_that_cannot_spill_keeps_the_objects_and_goes_on() {
         assert_eq!(store.get(*handle).unwrap().unwrap().bytes(), bytes(number as u32, 100_000));
     }
 }
+
+/// A result that names, behind a ref, a tree which memory had no room for while it had
+/// what the tree names: `is_large` says how the tree goes to the disk.
+fn a_relation_whose_tree_was_spilled(is_large: bool, is_put: bool) {
+    let folder = tempdir().unwrap();
+    let store = open(folder.path(), 2 << 20);
+    let leaf = store.keep_blob(&bytes(0, 500));
+    let middle: TreeBuilder = [leaf, Handle::u64(1)].into_iter().collect();
+    let middle = store.keep_tree(middle.view());
+    let fill = std::iter::repeat_n(Handle::u64(7), if is_large { 3000 } else { 3 });
+    let top: TreeBuilder = fill.chain(middle.application()).collect();
+    let top = if is_put { store.put_tree(top.view()).unwrap() } else { store.keep_tree(top.view()) };
+    // Nobody looks at the tree, and everybody at what it names.
+    let mut number = 1;
+    while store.memory.state(top).is_some() {
+        store.keep_blob(&bytes(number, 1000));
+        store.local(leaf).unwrap();
+        store.local(middle).unwrap();
+        number += 1;
+        assert!(number < 1_000_000, "it is never spilled");
+    }
+    let key = store.keep_tree([Handle::u64(3)].into_iter().collect::<TreeBuilder>().view());
+    let result: TreeBuilder = [top.lowered().unwrap()].into_iter().collect();
+    let result = store.keep_tree(result.view());
+    store.relations().insert(key.application().unwrap(), costly(result));
+    store.flush_relations().unwrap();
+    // What is in memory only is lost, as in a crash.
+    drop(store);
+    let store = open(folder.path(), 2 << 20);
+    let known = store.relations().get(key.application().unwrap()).unwrap();
+    let found = store.get(known.result).unwrap().unwrap().as_tree().get(0).unwrap();
+    assert_eq!(found, top.lowered().unwrap());
+    assert!(store.get(found).unwrap().is_some());
+    assert!(
+        store.get(middle).unwrap().is_some() && store.get(leaf).unwrap().is_some(),
+        "{is_large} {is_put}"
+    );
+}
+
+#[test]
+fn what_a_spilled_tree_names_is_on_the_disk_before_it() {
+    for (is_large, is_put) in [(false, false), (false, true), (true, false), (true, true)] {
+        a_relation_whose_tree_was_spilled(is_large, is_put);
+    }
+}
+
+#[test]
+fn what_passes_is_not_written_for_a_tree_that_names_it() {
+    let folder = tempdir().unwrap();
+    let store = open(folder.path(), 2 << 20);
+    let passing = store.pass_blob(&bytes(0, 500));
+    let top: TreeBuilder = [passing].into_iter().collect();
+    let top = store.keep_tree(top.view());
+    let mut number = 1;
+    while store.memory.state(top).is_some() {
+        store.keep_blob(&bytes(number, 1000));
+        store.local(passing);
+        number += 1;
+        assert!(number < 1_000_000, "it is never spilled");
+    }
+    assert!(store.disk().unwrap().contains(top).unwrap());
+    assert!(!store.disk().unwrap().contains(passing).unwrap());
+}

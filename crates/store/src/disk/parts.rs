@@ -23,6 +23,14 @@ const GROUPS_AT_ONCE: usize = 64;
 /// Values that are held before they are written: 64 KiB, for 32 MiB of an object.
 const VALUES_HELD: usize = 2048;
 
+/// What was found where a part should be.
+enum Part {
+    Sound(Vec<u8>),
+    Damaged,
+    /// The outboard that it takes cannot be kept.
+    NoRoom,
+}
+
 impl Disk {
     /// These bytes of a large object, which lie within it; verified, whatever this
     /// process has read of it before.
@@ -33,45 +41,57 @@ impl Disk {
         if self.is_gone(key, None) {
             return Ok(None);
         }
-        let Some((file, len)) = self.files.open_object(key)? else { return Ok(None) };
         self.reads.fetch_add(1, Ordering::Relaxed);
-        if len != object_len(key) {
-            return Err(self.condemn(key)?);
-        }
-        if range.is_empty() {
-            return Ok(Some(Vec::new()));
-        }
-        let groups = groups_of(&range);
-        let values = match self.values(key, &groups) {
-            Some(values) => values,
-            None => {
-                self.make_outboard(key, &file, &groups)?;
-                match self.values(key, &groups) {
-                    Some(values) => values,
-                    // There is no room for it.
-                    None => return self.part_of_whole(key, range),
+        loop {
+            let Some((file, len)) = self.files.open_object(key)? else { return Ok(None) };
+            let part = match len == object_len(key) {
+                true => self.part_of(key, &file, range.clone())?,
+                false => Part::Damaged,
+            };
+            match part {
+                Part::Sound(part) => return Ok(Some(part)),
+                Part::NoRoom => return self.part_of_whole(key, range),
+                Part::Damaged => {
+                    if let Some(error) = self.condemn(key, &file)? {
+                        return Err(error);
+                    }
                 }
             }
-        };
+        }
+    }
+
+    fn part_of(&self, key: Handle, file: &File, range: Range<u64>) -> Result<Part, Error> {
+        if range.is_empty() {
+            return Ok(Part::Sound(Vec::new()));
+        }
+        let groups = groups_of(&range);
+        let mut values = self.values(key, &groups);
+        if values.is_none() {
+            if !self.make_outboard(key, file, &groups)? {
+                return Ok(Part::Damaged);
+            }
+            values = self.values(key, &groups);
+        }
+        let Some(values) = values else { return Ok(Part::NoRoom) };
         let mut part = Vec::with_capacity((range.end - range.start) as usize);
         let mut piece = vec![0; values.len().min(GROUPS_AT_ONCE) * GROUP_BYTES as usize];
         let mut group = groups.start;
         for values in values.chunks(GROUPS_AT_ONCE) {
             let begin = group * GROUP_BYTES;
-            let end = (begin + values.len() as u64 * GROUP_BYTES).min(len);
+            let end = (begin + values.len() as u64 * GROUP_BYTES).min(object_len(key));
             let bytes = &mut piece[..(end - begin) as usize];
             file.read_exact_at(bytes, begin).map_err(|source| self.unreadable(key, source))?;
             self.read_bytes.fetch_add(end - begin, Ordering::Relaxed);
             for (bytes, value) in bytes.chunks(GROUP_BYTES as usize).zip(values) {
                 if group_value(key, group, bytes) != *value {
-                    return Err(self.condemn(key)?);
+                    return Ok(Part::Damaged);
                 }
                 group += 1;
             }
             let wanted = range.start.max(begin) - begin..range.end.min(end) - begin;
             part.extend_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
         }
-        Ok(Some(part))
+        Ok(Part::Sound(part))
     }
 
     fn unreadable(&self, key: Handle, source: io::Error) -> Error {
@@ -91,12 +111,13 @@ impl Disk {
         group_values(key, groups.clone(), read).ok()
     }
 
-    /// Reads all of an object, verifies it, and keeps its outboard if that can be.
-    fn make_outboard(&self, key: Handle, file: &File, missed: &Range<u64>) -> Result<(), Error> {
+    /// Reads all of an object, verifies it, and keeps its outboard if that can be. False
+    /// if it is damaged.
+    fn make_outboard(&self, key: Handle, file: &File, missed: &Range<u64>) -> Result<bool, Error> {
         let _one = self.making.lock();
         if self.values(key, missed).is_some() {
             // Somebody else has made it meanwhile.
-            return Ok(());
+            return Ok(true);
         }
         let mut growing = Growing::new(key.names_tree());
         let mut piece = vec![0; GROUPS_AT_ONCE * GROUP_BYTES as usize];
@@ -112,7 +133,7 @@ impl Disk {
         }
         let (hash, grown) = growing.finish();
         if at != object_len(key) || hash.as_bytes().get(..HASH_LEN) != Some(key.hash_bytes()) {
-            return Err(self.condemn(key)?);
+            return Ok(false);
         }
         let outboard = grown.complete(&self.files, key);
         let _stays = self.stay();
@@ -121,7 +142,7 @@ impl Disk {
         {
             self.keep_outboard(outboard, key);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn part_of_whole(&self, key: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {

@@ -98,13 +98,15 @@ fn a_published_file_has_its_objects_name_and_bytes() {
     assert!(write(&files, &bytes, key));
     assert!(!write(&files, &bytes, key), "it is there already");
     assert!(files.contains(key).unwrap());
-    assert_eq!(files.read(key).unwrap().unwrap().bytes(), bytes);
+    assert_eq!(files.read(key).unwrap().unwrap().0.bytes(), bytes);
     let name = format!("objects/{:02x}/{key}", key.hash_bytes()[0]);
     assert_eq!(fs::read(folder.path().join(name)).unwrap(), bytes);
     assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
     assert_eq!(files.scan().unwrap(), FilesStats { objects: 1, bytes: LARGE_BYTES + 5 });
-    let aside = files.quarantine_file(key).unwrap();
-    assert_eq!(fs::read(aside).unwrap(), bytes);
+    let (file, _) = files.open_object(key).unwrap().unwrap();
+    let aside = files.quarantine_file(key, &file).unwrap();
+    assert_eq!(fs::read(aside.unwrap()).unwrap(), bytes);
+    assert_eq!(files.quarantine_file(key, &file).unwrap(), None, "it is aside already");
     assert!(!files.contains(key).unwrap());
     assert_eq!(files.scan().unwrap(), FilesStats::default());
 }
@@ -117,7 +119,7 @@ fn a_file_that_was_cut_short_counts_as_absent() {
     fs::write(files.path(key), &bytes[..100]).unwrap();
     assert!(!files.contains(key).unwrap());
     assert!(write(&files, &bytes, key), "so it is written over");
-    assert_eq!(files.read(key).unwrap().unwrap().bytes(), bytes);
+    assert_eq!(files.read(key).unwrap().unwrap().0.bytes(), bytes);
 }
 
 #[test]

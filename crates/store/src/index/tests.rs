@@ -2,7 +2,7 @@
 //! The index over storage that fails and loses power at any write.
 #![allow(clippy::unwrap_used)]
 
-use objects::Handle;
+use objects::{Failure, FailureCode, Handle};
 use redb::Builder;
 use tempfile::tempdir;
 
@@ -163,6 +163,24 @@ fn a_flipped_bit_in_a_label_or_relation_is_never_an_answer() {
     let mut other_key = *key.as_bytes();
     other_key[3] ^= 4;
     assert_eq!(parse_relation(&other_key, &relation), None);
+}
+
+#[test]
+fn failures_of_another_release_are_forgotten_and_not_damage() {
+    let (key, application) = (object(1).0, object(2).0.identification().unwrap());
+    let failure = Failure { code: FailureCode::BadProcedure, application, detail: Handle::u64(1) };
+    let failed = Record { result: failure.to_tree().0, ..record(1) };
+    let row = relation_row(key, &failed);
+    assert_eq!(parse_relation(key.as_bytes(), &row), Some(failed));
+    let mut old = row;
+    old[48] &= 0b1111;
+    seal(key.as_bytes(), &mut old);
+    assert_eq!(parse_relation(key.as_bytes(), &old), None);
+    assert!(is_outdated(key.as_bytes(), &old));
+    old[3] ^= 1;
+    assert!(!is_outdated(key.as_bytes(), &old), "that is damage");
+    // Results are of every release.
+    assert_eq!(relation_row(key, &record(1))[48] >> RELEASE_SHIFT, 0);
 }
 
 #[test]

@@ -44,15 +44,15 @@ impl Lazy {
         };
         let source = Source { urls: self.urls.clone(), size: self.size, validator };
         source.check().map_err(|error| wrong(error.to_string()))?;
-        if let Some(url) = source.urls.iter().find(|url| !is_http(url)) {
-            return Err(wrong(format!("{url} begins neither with https:// nor with http://")));
+        if let Some(url) = source.urls.iter().find(|url| !is_fetched(url)) {
+            return Err(wrong(format!("{url} begins with none of https://, http:// and s3://")));
         }
         Ok(source)
     }
 }
 
-fn is_http(url: &str) -> bool {
-    ["https://", "http://"]
+fn is_fetched(url: &str) -> bool {
+    ["https://", "http://", "s3://"]
         .iter()
         .any(|scheme| url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)))
 }

@@ -48,6 +48,25 @@ pub(super) async fn build(
     if let Some(time) = arguments.time {
         entries.extend([uplink.blob(b"time".to_vec()).await?, Handle::u64(time)]);
     }
+    for entry in &arguments.entries {
+        let (name, given) = entry_of(entry)?;
+        let Some((allocate, text)) = given else {
+            words(&mut entries, "entry", name.as_bytes().to_vec(), uplink).await?;
+            continue;
+        };
+        words(&mut entries, "call", name.as_bytes().to_vec(), uplink).await?;
+        entries.push(uplink.blob(allocate.as_bytes().to_vec()).await?);
+        entries.push(uplink.blob(text.as_bytes().to_vec()).await?);
+    }
+    if let Some(from) = &arguments.from {
+        let snapshot = uplink.node.resolve(from).await?;
+        // As a ref: the node maps it, and need not bring it to each application.
+        let snapshot = snapshot.lowered().unwrap_or(snapshot);
+        entries.extend([uplink.blob(b"from".to_vec()).await?, snapshot]);
+    }
+    if arguments.snapshot.is_some() {
+        entries.push(uplink.blob(b"snapshot".to_vec()).await?);
+    }
     let tree: TreeBuilder = entries.into_iter().collect();
     let application = uplink.tree(&tree).await?.application().context("a tree can be applied")?;
     application.shallow().context("an application can be evaluated")
@@ -78,6 +97,19 @@ fn name_of(program: &str) -> String {
     let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(|| program.to_owned());
     name.strip_suffix(".wasm").map_or_else(|| name.clone(), str::to_owned)
+}
+
+/// An entry's name, and its allocator with the text.
+type Entry<'a> = (&'a str, Option<(&'a str, &'a str)>);
+
+/// `NAME`, or `NAME:ALLOCATOR=TEXT`.
+pub(super) fn entry_of(entry: &str) -> Result<Entry<'_>, Stop> {
+    let Some((name, given)) = entry.split_once(':') else { return Ok((entry, None)) };
+    match given.split_once('=') {
+        Some((allocate, text)) => Ok((name, Some((allocate, text)))),
+        None => Err(Stop::new(Code::Usage, format!("{entry:?} is not like NAME:ALLOCATOR=TEXT"))
+            .suggest("--entry run, or --entry 'turn:host_alloc=print(6 * 7)'")),
+    }
 }
 
 fn variable_of(text: &str) -> Result<String, Stop> {

@@ -21,6 +21,14 @@ fn directories_as_they_are_written() {
 }
 
 #[test]
+fn entries_as_they_are_written() {
+    let entry = application::entry_of;
+    assert_eq!(entry("run").unwrap(), ("run", None));
+    assert_eq!(entry("turn:make=a=b:c").unwrap(), ("turn", Some(("make", "a=b:c"))));
+    assert_eq!(entry("turn:make").unwrap_err().code, Code::Usage);
+}
+
+#[test]
 fn times_as_they_are_written() {
     assert_eq!(parse_time("1000000000"), Ok(1_000_000_000_000_000_000));
     assert!(parse_time("now").unwrap() > 1_700_000_000_000_000_000);

@@ -51,6 +51,15 @@ impl Policy {
         self.free_bytes() + self.stopping_bytes + self.idle_bytes
     }
 
+    /// Whether calls of a function wait for an instance more, which it may have, and for which no
+    /// room can be made now.
+    pub fn lacks_memory(&self, id: FunctionId) -> bool {
+        let Some(function) = self.functions.get(&id) else { return false };
+        let may_have_more = function.instances() < function.settings.instances_max.max(1);
+        let wants_more = function.waiting.len() > function.starting as usize;
+        may_have_more && wants_more && self.reclaimable_bytes() < self.size_of(id)
+    }
+
     /// The first in the order among functions that want an instance more.
     fn first_claim(&self, now: u64, passed: &[FunctionId]) -> Option<Claim> {
         let patience = self.options.patience.as_nanos() as u64;

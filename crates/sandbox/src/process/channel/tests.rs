@@ -249,6 +249,7 @@ struct Nowhere;
 
 impl crate::LineRecords for Nowhere {
     fn served(&self, _: Vec<(LineReport, crate::Spent)>, _: Vec<u8>) {}
+    fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
 }
 
 #[test]
@@ -262,6 +263,11 @@ fn descriptors_come_with_their_frame_whatever_waits_before_it() {
         timeout: Duration::from_millis(77),
     };
     let line = Line::new(5, terms, std::sync::Arc::new(Nowhere)).unwrap();
+    // Who does not read is given a few.
+    let (unread, _peer) = UnixStream::pair().unwrap();
+    let mut silent = Channel::new(unread, BOUNDS).unwrap();
+    let given = (0..100).filter(|_| silent.line(&line).is_ok()).count();
+    assert_eq!(given, ATTACHED_MAX);
     // More than a socket takes at once.
     let long = vec![1; 600_000];
     channel.body(7, &long).unwrap();
@@ -294,7 +300,7 @@ fn descriptors_come_with_their_frame_whatever_waits_before_it() {
     // They may come with bytes before them, never after the first of their own.
     let (first, second) = (expected[0].len(), expected[0].len() + expected[1].len());
     assert!(
-        matches!(places[..], [(a, 2, n), (b, 2, m)]
+        matches!(places[..], [(a, 3, n), (b, 3, m)]
             if a <= first && first < a + n && b <= second && second < b + m),
         "{places:?}, {first} {second}"
     );
@@ -322,7 +328,7 @@ fn what_is_said_of_lines_is_read_and_half_of_it_is_a_lie() {
             Ok(Frame::AskAgain(7, 9, 4, nested)),
             Ok(Frame::Serving(7, b"{}\n{}".to_vec())),
             Ok(Frame::Waited(7, Duration::from_micros(70))),
-            Ok(Frame::Dropped(9)),
+            Ok(Frame::Dropped(7, 9)),
             Err(Broken::Closed),
         ]
     );

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::LINES_MAX;
 
-use super::{Broken, Instance, Reported, Turn};
+use super::{Broken, Instance, Reported, Turn, UnderWay};
 use crate::Spent;
 use crate::line::{Line, LineAsk, LineReport};
 use crate::nested::NestedCall;
@@ -25,12 +25,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_UNUSED: Duration = Duration::from_secs(2);
 /// Names whose answers are counted.
 const NAMES_MAX: usize = 64;
+/// Lines that an instance may get and never use.
+const UNUSED_MAX: u32 = 64;
 
 /// The lines to functions that an instance calls.
 #[derive(Default)]
 pub(super) struct Lines {
+    /// Those that are over are kept for as long as somebody may ask for their ends.
     opened: Vec<Arc<Line>>,
     answers: HashMap<String, Answers>,
+    unused: u32,
+    /// The number of the last one.
+    last: u32,
 }
 
 /// Answers of a function that came by the node.
@@ -41,9 +47,33 @@ struct Answers {
 }
 
 impl Lines {
-    /// Nobody calls any more. What is under way ends, as it would by the node.
-    pub(super) fn abandon(&mut self) {
-        self.opened.drain(..).for_each(|line| line.abandon());
+    /// Nobody calls any more. What is under way ends, as it would by the node. Who called had
+    /// been told this, if that is known.
+    pub(super) fn abandon(&mut self, head: Option<&Vec<u8>>) {
+        self.opened.drain(..).for_each(|line| line.abandon(head.cloned()));
+    }
+
+    /// No call is under way that could ask for the end of a line.
+    pub(super) fn forget_ended(&mut self) {
+        self.forget(|line| line.is_over());
+    }
+
+    /// Forgets those that are over and of which this is so. One on which nothing was ever asked is
+    /// not tried again at once.
+    fn forget(&mut self, which: impl Fn(&Line) -> bool) {
+        let Self { opened, answers, unused, .. } = self;
+        opened.retain(|line| {
+            let is_kept = line.is_open() || !which(line);
+            if !is_kept && line.asked() != 0 {
+                *unused = 0;
+            } else if !is_kept {
+                *unused += 1;
+                if let Some(known) = answers.get_mut(&line.terms().function) {
+                    known.not_before = Some(Instant::now() + PAUSE_UNUSED);
+                }
+            }
+            is_kept
+        });
     }
 
     fn find(&self, id: u32) -> Option<&Arc<Line>> {
@@ -53,7 +83,7 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        self.abandon();
+        self.abandon(None);
     }
 }
 
@@ -72,28 +102,26 @@ impl Instance {
         if self.terms.language == Language::Executable {
             return false;
         }
-        let Lines { opened, answers } = &mut self.lines;
+        self.lines.forget(|line| line.asked() == 0 && line.terms().function == function);
+        let Lines { opened, answers, unused, .. } = &mut self.lines;
         if !answers.contains_key(function) && answers.len() >= NAMES_MAX {
             answers.clear();
         }
         let known = answers.entry(function.to_owned()).or_default();
         known.count += 1;
-        if known.count < ANSWERS_MIN || known.not_before.is_some_and(|before| Instant::now() < before) {
+        let is_early = known.not_before.is_some_and(|before| Instant::now() < before);
+        if known.count < ANSWERS_MIN || is_early || *unused >= UNUSED_MAX {
             return false;
         }
-        let is_unused =
-            |line: &Arc<Line>| !line.is_open() && line.terms().function == function && line.asked() == 0;
-        if let Some(unused) = opened.iter().position(is_unused) {
-            opened.remove(unused);
-            known.not_before = Some(Instant::now() + PAUSE_UNUSED);
-            return false;
-        }
-        // Those that are over are kept for as long as somebody may ask for their ends.
         if opened.iter().any(|line| line.is_open() && line.terms().function == function) {
             return false;
         }
-        if opened.len() >= LINES_MAX {
-            let Some(over) = opened.iter().position(|line| !line.is_open()) else { return false };
+        // One that is shut may still be in use, and its caller asks for its end then.
+        if opened.iter().filter(|line| !line.is_over()).count() >= LINES_MAX {
+            return false;
+        }
+        if opened.len() >= 2 * LINES_MAX {
+            let Some(over) = opened.iter().position(|line| line.is_over()) else { return false };
             opened.remove(over);
         }
         known.count = 0;
@@ -107,6 +135,7 @@ impl Instance {
                 known.not_before = Some(Instant::now() + PAUSE);
             }
             line.is_handed_out();
+            self.lines.last = line.id();
             self.lines.opened.push(line);
             self.flush();
         } else {
@@ -121,11 +150,27 @@ impl Instance {
         Ok(NestedCall { line: LineAsk { again: Some(Arc::clone(line)), ..nested.line }, ..nested })
     }
 
-    /// Nobody waits for what is under way on a line.
-    pub(super) fn dropped(&mut self, line: u32) -> Result<(), Broken> {
-        let line = self.lines.find(line).ok_or(Broken::Lie("the end of a line that it does not have"))?;
-        line.abandon();
+    /// The call of this turn, which may be over, waits no longer for what is under way on a line.
+    pub(super) fn dropped(&mut self, turn: Turn, line: u32) -> Result<(), Broken> {
+        let Some(found) = self.lines.find(line) else {
+            // It may be one that was forgotten, and that it could not have.
+            let is_none = self.lines.last == 0 || line > self.lines.last;
+            return if is_none {
+                Err(Broken::Lie("the end of a line that it does not have"))
+            } else {
+                Ok(())
+            };
+        };
+        found.abandon(self.under_way.iter().find(|call| call.turn == turn).and_then(told));
         Ok(())
+    }
+
+    /// What the one call that is under way was told; of several nobody knows which one calls.
+    pub(super) fn told_alone(&self) -> Option<Vec<u8>> {
+        match self.under_way.as_slice() {
+            [call] => told(call),
+            _ => None,
+        }
     }
 
     /// What was told the request that it serves on its line.
@@ -140,13 +185,21 @@ impl Instance {
         let call = self.under_way.iter_mut().find(|call| call.turn == turn);
         let served = call.and_then(|call| Some((call.others.line.clone()?, std::mem::take(&mut call.log))));
         let (line, log) = served.ok_or(Broken::Lie("a report of a line that it does not serve"))?;
+        if !line.may_report(reports.len(), Instant::now()) {
+            return Err(Broken::Lie("more reports than there can have been requests"));
+        }
         let times: Vec<_> = reports.iter().map(|report| (report.running, report.waiting)).collect();
         let spent = self.meter.told(Instant::now(), &times, &*self.life.place);
         Ok(Reported { line, calls: reports.into_iter().zip(spent).collect(), log })
     }
 
-    /// What the last call on a line took, which it did not report.
-    pub(super) fn spent_on(&mut self, line: &Line, now: Instant) -> Option<Box<Spent>> {
+    /// What the last call on a line took, which it did not report. Where all were answered
+    /// there, what was used since the last report is nobody's, as between calls.
+    pub(super) fn spent_on(&mut self, line: &Line, has_answered: bool, now: Instant) -> Option<Box<Spent>> {
+        if has_answered {
+            self.meter.told(now, &[], &*self.life.place);
+            return None;
+        }
         let running = line.serving_for(now);
         self.meter.told(now, &[(running, Duration::ZERO)], &*self.life.place).pop().map(Box::new)
     }
@@ -159,5 +212,13 @@ impl Instance {
             self.meter.waited(served, Instant::now(), time);
         }
         Ok(())
+    }
+}
+
+/// What a call was told, or the request that it serves on its line.
+fn told(call: &UnderWay) -> Option<Vec<u8>> {
+    match call.others.line {
+        Some(_) => call.line_head.clone(),
+        None => call.others.callees.as_ref().and_then(|callees| callees.head()),
     }
 }

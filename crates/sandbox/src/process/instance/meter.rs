@@ -212,7 +212,11 @@ impl Meter {
                 memory_peak_bytes: self.memory_peak_bytes,
             }
         };
-        calls.iter().map(spent).collect()
+        let mut spent: Vec<Spent> = calls.iter().map(spent).collect();
+        if let Some(first) = spent.first_mut() {
+            first.cpu_between = nanos(std::mem::take(&mut self.between_ns));
+        }
+        spent
     }
 
     /// Charges the time since the last look.

@@ -100,6 +100,11 @@ impl Descriptors {
         Ok(number as u32)
     }
 
+    /// All that are open, by number.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (usize, &Descriptor)> {
+        self.0.iter().enumerate().filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+    }
+
     /// Whether one more may be opened.
     pub(crate) fn have_room(&self) -> Result<()> {
         match self.0.len() < DESCRIPTORS_MAX || self.0.iter().any(Option::is_none) {

@@ -8,17 +8,22 @@
 //! Words stand beside their values among the entries, so that a curried procedure can
 //! bring some of them, and a value that is an encode is evaluated before the program runs.
 
-use objects::{Handle, TreeView};
+use objects::{Handle, Limits, TreeView};
+use store::Store;
 
 use super::clock;
 use super::errno::Result;
 use super::files::{is_blob, is_tree};
 use super::means::{Means, malformed};
+use crate::Fault;
+use crate::wasm::table::Budget;
 
 /// Entries before the first word: limits and procedure.
 const BEFORE: usize = 2;
 /// Directories at most, each of which has a descriptor.
 const DIRECTORIES_MAX: usize = 64;
+/// Functions that are called, at most.
+const ENTRIES_MAX: usize = 16;
 /// Variables at most: each one is compared with all before it.
 const VARIABLES_MAX: usize = 4096;
 /// Bytes of one argument, one variable, or the path of one directory.
@@ -38,6 +43,21 @@ pub(crate) struct Mount {
     pub(crate) is_read_only: bool,
 }
 
+/// A function of a program that is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) given: Option<Given>,
+}
+
+/// Bytes that a function is given the place and length of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// The function that makes room for them.
+    pub(crate) allocate: Box<[u8]>,
+    pub(crate) bytes: Handle,
+}
+
 /// All that an application says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -49,6 +69,31 @@ pub(crate) struct Options {
     pub(crate) seed: Box<[u8]>,
     /// In nanoseconds since 1970.
     pub(crate) time: u64,
+    /// Functions that are called, in this order; none: the module's own.
+    pub(crate) entries: Vec<Entry>,
+    /// The snapshot that it goes on from.
+    pub(crate) from: Option<Handle>,
+    /// What is asked for is a snapshot.
+    pub(crate) is_captured: bool,
+}
+
+/// Finds out whether an application says to a program what one can be told; nothing is run, and files are not
+/// looked at.
+///
+/// # Errors
+/// As the application would fail.
+pub fn check_words(
+    application: TreeView<'_>,
+    store: &Store,
+    limits: Limits,
+) -> std::result::Result<(), Fault> {
+    let mut budget = Budget::new(limits.memory_bytes, 0);
+    let mut means = Means { store, budget: &mut budget, now: 0 };
+    let options = Options::read(application, &mut means)?;
+    if options.is_captured {
+        return Err(malformed("a snapshot is no answer").into());
+    }
+    Ok(())
 }
 
 impl Options {
@@ -65,6 +110,9 @@ impl Options {
             stdin,
             seed: Box::default(),
             time: clock::BEGIN,
+            entries: Vec::new(),
+            from: None,
+            is_captured: false,
         };
         let mut entries = application.iter().skip(BEFORE);
         while let Some(word) = entries.next() {
@@ -82,9 +130,21 @@ impl Options {
                 b"stdin" => options.stdin = blob("stdin", next()?)?,
                 b"seed" => options.seed = bytes("seed", next()?, SEED_BYTES_MAX, means)?,
                 b"time" => options.time = number(next()?)?,
+                b"entry" => {
+                    let name = text("an entry", next()?, means)?;
+                    options.enter(Entry { name, given: None })?;
+                }
+                b"call" => {
+                    let name = text("an entry", next()?, means)?;
+                    let allocate = text("an allocator", next()?, means)?;
+                    let given = Given { allocate, bytes: blob("what an entry is given", next()?)? };
+                    options.enter(Entry { name, given: Some(given) })?;
+                }
+                b"from" => options.from = Some(tree("a snapshot", next()?)?),
+                b"snapshot" => options.is_captured = true,
                 _ => {
-                    let why =
-                        "where a word was expected, there is none of arg, env, dir, lib, stdin, seed, time";
+                    let why = "where a word was expected, there is none of arg, env, dir, lib, stdin, seed, \
+                               time, entry, call, from, snapshot";
                     return Err(malformed(why));
                 }
             }
@@ -108,10 +168,16 @@ impl Options {
         Ok(())
     }
 
-    fn mount(&mut self, mount: Mount) -> Result<()> {
-        if !is_tree(mount.tree) {
-            return Err(malformed("a directory is no tree"));
+    fn enter(&mut self, entry: Entry) -> Result<()> {
+        if self.entries.len() == ENTRIES_MAX {
+            return Err(malformed(format_args!("it has more than {ENTRIES_MAX} entries")));
         }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn mount(&mut self, mount: Mount) -> Result<()> {
+        tree("a directory", mount.tree)?;
         if mount.path.is_empty() || self.mounts.iter().any(|other| other.path == mount.path) {
             return Err(malformed("two directories have the same path, or one has none"));
         }
@@ -120,6 +186,13 @@ impl Options {
         }
         self.mounts.push(mount);
         Ok(())
+    }
+}
+
+fn tree(what: &str, handle: Handle) -> Result<Handle> {
+    match is_tree(handle) {
+        true => Ok(handle),
+        false => Err(malformed(format_args!("{what} is no tree"))),
     }
 }
 

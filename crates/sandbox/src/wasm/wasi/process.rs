@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A program that runs: all that its calls look at and change, and what comes of it.
 
-use objects::{Handle, TreeBuilder, TreeView};
+use objects::{Handle, TreeBuilder};
 use store::Object;
 
 use super::clock::Clock;
@@ -37,9 +37,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The program of an application, before it runs.
-    pub(crate) fn new(application: TreeView<'_>, means: &mut Means<'_>) -> Result<Self> {
-        let options = Options::read(application, means)?;
+    /// A program that is told this, before it runs.
+    pub(crate) fn new(options: Options, means: &mut Means<'_>) -> Result<Self> {
         let clock = Clock::new(options.time);
         means.now = clock.time_of_day();
         let mut files = Files::default();
@@ -74,16 +73,25 @@ impl Process {
 
     /// What comes of it: `[status, stdout, stderr, directory…]`.
     pub(crate) fn finish(&mut self, means: &mut Means<'_>) -> Handle {
-        means.now = self.clock.time_of_day();
         let mut tree = TreeBuilder::with_capacity(3 + self.kept.len());
         tree.push(Handle::u64(self.exit.unwrap_or(0).into()));
-        for stream in [&mut self.stdout, &mut self.stderr] {
-            tree.push(means.store.keep_blob_vec(stream.take(means)));
-        }
-        for &root in &self.kept {
-            tree.push(self.files.seal(root, means));
+        for part in self.results(means) {
+            tree.push(part);
         }
         means.store.keep_tree(tree.view())
+    }
+
+    /// `stdout, stderr, directory…`.
+    pub(crate) fn results(&mut self, means: &mut Means<'_>) -> Vec<Handle> {
+        means.now = self.clock.time_of_day();
+        let mut parts = Vec::with_capacity(2 + self.kept.len());
+        for stream in [&mut self.stdout, &mut self.stderr] {
+            parts.push(means.store.keep_blob_vec(stream.take(means)));
+        }
+        for &root in &self.kept {
+            parts.push(self.files.seal(root, means));
+        }
+        parts
     }
 
     /// The end of what it wrote to stderr, for a failure to repeat.

@@ -17,6 +17,16 @@ impl Random {
         Self(hasher.finalize_xof())
     }
 
+    /// How many bytes were drawn so far.
+    pub(crate) fn drawn(&self) -> u64 {
+        self.0.position()
+    }
+
+    /// As if so many bytes had been drawn.
+    pub(crate) fn skip_to(&mut self, drawn: u64) {
+        self.0.set_position(drawn);
+    }
+
     /// The next bytes.
     pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         self.0.fill(bytes);

@@ -9,6 +9,7 @@ mod errors;
 mod files;
 mod hostile;
 mod programs;
+mod snapshots;
 mod words;
 
 use std::collections::BTreeMap;

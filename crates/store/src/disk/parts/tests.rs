@@ -215,3 +215,57 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn who_finds_damage_late_leaves_what_was_put_again_alone() {
+    let bytes = bytes(2 * MIB);
+    let (folder, handle) = with_blob(&bytes);
+    let store = open(folder.path());
+    let disk = store.disk().unwrap();
+    // Two have the damaged file open; the second looks at it when all is well again.
+    flip(&file_of(folder.path(), handle), 1_000_000);
+    let (damaged, _) = disk.files().open_object(handle).unwrap().unwrap();
+    store.read_range(handle, 999_999..1_000_005).unwrap_err();
+    for is_put_again in [false, true] {
+        if is_put_again {
+            store.put_blob(&bytes).unwrap();
+        }
+        assert!(disk.condemn(handle, &damaged).unwrap().is_none());
+        assert_eq!(disk.contains(handle).unwrap(), is_put_again);
+        assert_eq!(store.stats().corrupt, 1);
+    }
+    drop(store);
+    let store = open(folder.path());
+    assert!(store.get(handle).unwrap().unwrap().bytes() == bytes, "what was acknowledged is there");
+}
+
+#[test]
+fn what_is_put_again_while_many_find_it_damaged_stays() {
+    let bytes = bytes(MIB + 5);
+    let (folder, handle) = with_blob(&bytes);
+    let store = open(folder.path());
+    for round in 0..20 {
+        flip(&file_of(folder.path(), handle), 500_000 + round);
+        let found = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| match store.read_range(handle, 400_000..600_000) {
+                    Ok(Some(part)) => assert!(part == bytes[400_000..600_000]),
+                    Ok(None) => {}
+                    Err(Error::Corrupt { .. }) => {
+                        found.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        // Memory does not have it then.
+                        let object = crate::Object::from_vec(bytes.clone());
+                        store.disk().unwrap().write(&[(handle, object)], Vec::new()).unwrap();
+                    }
+                    Err(error) => panic!("{error}"),
+                });
+            }
+        });
+        assert_eq!(found.into_inner(), 1, "round {round}");
+        assert!(store.read_range(handle, 0..MIB as u64).unwrap().unwrap() == bytes[..MIB], "round {round}");
+        // As a process that was started anew would find it.
+        assert!(store.disk().unwrap().contains(handle).unwrap());
+    }
+    assert_eq!(store.stats().corrupt, 20);
+}

@@ -366,6 +366,7 @@ struct Nowhere;
 
 impl crate::LineRecords for Nowhere {
     fn served(&self, _: Vec<(crate::LineReport, crate::Spent)>, _: Vec<u8>) {}
+    fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
 }
 
 #[test]

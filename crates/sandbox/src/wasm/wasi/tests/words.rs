@@ -9,7 +9,7 @@ use crate::wasm::table::Budget;
 use crate::wasm::wasi::clock;
 use crate::wasm::wasi::errno::Stop;
 use crate::wasm::wasi::means::Means;
-use crate::wasm::wasi::options::{Mount, Options as Words};
+use crate::wasm::wasi::options::{Entry, Given, Mount, Options as Words};
 
 fn read(world: &World, words: &[Handle], limit: u64) -> Result<Words, Fault> {
     let mut budget = Budget::new(limit, 0);
@@ -45,6 +45,10 @@ fn words_are_read_with_their_values() {
         world.blob(b"seed"),
         world.blob(b"s"),
     ]);
+    let run = world.blob(b"run");
+    words.extend([world.blob(b"entry"), run, world.blob(b"snapshot")]);
+    words.extend([world.blob(b"call"), run, world.blob(b"make"), long]);
+    words.extend([world.blob(b"from"), tree]);
     let read = read(&world, &words, 1 << 20).unwrap();
     let expected = Words {
         arguments: vec![[b'x'; 100].into()],
@@ -57,6 +61,15 @@ fn words_are_read_with_their_values() {
         stdin: long,
         seed: b"s"[..].into(),
         time: 7,
+        entries: vec![
+            Entry { name: b"run"[..].into(), given: None },
+            Entry {
+                name: b"run"[..].into(),
+                given: Some(Given { allocate: b"make"[..].into(), bytes: long }),
+            },
+        ],
+        from: Some(tree),
+        is_captured: true,
     };
     assert_eq!(read, expected);
     let nothing = super::words::read(&world, &[], 0).unwrap();
@@ -68,7 +81,7 @@ fn what_means_nothing_is_a_failure_with_a_reason() {
     let world = World::new();
     let word = |text: &str| world.blob(text.as_bytes());
     let tree = world.directory(&[]);
-    let cases: [(&[Handle], &str); 13] = [
+    let cases: [(&[Handle], &str); 17] = [
         (&[word("argument"), word("x")], "there is none of arg"),
         (&[tree], "there is none of arg"),
         (&[word("arg")], "\"arg\" is the last entry"),
@@ -81,6 +94,10 @@ fn what_means_nothing_is_a_failure_with_a_reason() {
         (&[word("dir"), word(""), tree], "the same path, or one has none"),
         (&[word("dir"), word("/"), tree, word("lib"), word("/"), tree], "the same path"),
         (&[word("time"), word("more than eight")], "time is no number"),
+        (&[word("from"), word("x")], "a snapshot is no tree"),
+        (&[word("entry"), tree], "an entry is no blob"),
+        (&[word("call"), word("f"), word("g")], "\"call\" is the last entry"),
+        (&[word("call"), word("f"), word("g"), tree], "what an entry is given is no blob"),
         (&[word("stdin"), tree.application().unwrap()], "stdin is no blob"),
     ];
     for (words, text) in cases {
@@ -91,6 +108,8 @@ fn what_means_nothing_is_a_failure_with_a_reason() {
     let many: Vec<Handle> = (0..4097).flat_map(|n| [word("env"), word(&format!("V{n}="))]).collect();
     assert!(read(&world, &many, 1 << 20).unwrap_err().detail.contains("more than 4096 variables"));
     assert_eq!(read(&world, &many[2..], 1 << 20).unwrap().environment.len(), 4096);
+    let many: Vec<Handle> = (0..17).flat_map(|_| [word("entry"), word("run")]).collect();
+    assert!(read(&world, &many, 1 << 20).unwrap_err().detail.contains("more than 16 entries"));
     let fault = read(&world, &[word("arg"), world.blob(&[b'x'; 2000])], 1000).unwrap_err();
     assert_eq!(fault.code, FailureCode::Memory, "{fault}");
     let absent = Handle::blob(&[9; 99]);
@@ -99,14 +118,14 @@ fn what_means_nothing_is_a_failure_with_a_reason() {
 
 proptest! {
     #[test]
-    fn no_words_do_harm(entries in prop::collection::vec((0..9usize, prop::collection::vec(any::<u8>(), 0..40)), 0..12)) {
+    fn no_words_do_harm(entries in prop::collection::vec((0..13usize, prop::collection::vec(any::<u8>(), 0..40)), 0..12)) {
         let world = World::new();
-        let known = ["arg", "env", "dir", "lib", "stdin", "seed", "time"];
+        let known = ["arg", "env", "dir", "lib", "stdin", "seed", "time", "entry", "from", "snapshot", "call"];
         let handles: Vec<Handle> = entries
             .iter()
             .map(|(which, bytes)| match known.get(*which) {
                 Some(word) => world.blob(word.as_bytes()),
-                None if *which == 7 => world.tree([world.blob(bytes)]),
+                None if *which == 11 => world.tree([world.blob(bytes)]),
                 None => world.blob(bytes),
             })
             .collect();

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects of a real server of S3, as users name them. The server checks signatures;
+//! between it and the node is a relay that can break off.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::{Node, home};
+
+const LEN: usize = 3_000_000;
+const OBJECT: &str = "s3://data/dir/a-b";
+
+/// The server, a process that is killed with this.
+struct Server {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    address: SocketAddr,
+    keys: String,
+    etag: String,
+}
+
+impl Server {
+    /// None, having said so, where it cannot be run.
+    fn start() -> Option<Self> {
+        let child = Command::new("python3")
+            .args(["-c", include_str!("s3.py"), &LEN.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut child) = child else {
+            eprintln!("skipped: there is no python3");
+            return None;
+        };
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let Ok(said) = serde_json::from_str::<Value>(&line) else {
+            child.wait().unwrap();
+            eprintln!("skipped: python3 has no moto; pip install 'moto[server,s3,iam]'");
+            return None;
+        };
+        let text = |name: &str| said[name].as_str().unwrap().to_owned();
+        let (address, keys, etag) = (text("address").parse().unwrap(), text("keys"), text("etag"));
+        Some(Self { child, input, output, address, keys, etag })
+    }
+
+    fn write_anew(&mut self, text: &str) {
+        self.input.write_all(format!("{text}\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "written\n");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Carries connections to a server, and notes the heads of requests.
+struct Relay {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    /// Answers that are still to be cut off after a million bytes.
+    cuts: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (heads, cuts) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
+        let (noted, left) = (Arc::clone(&heads), Arc::clone(&cuts));
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (noted, left) = (Arc::clone(&noted), Arc::clone(&left));
+                std::thread::spawn(move || carry(client.unwrap(), to, &noted, &left));
+            }
+        });
+        Self { address, heads, cuts }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+fn carry(mut client: TcpStream, to: SocketAddr, noted: &Mutex<Vec<String>>, left: &AtomicUsize) {
+    let mut server = TcpStream::connect(to).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if client.read_exact(&mut byte).is_err() {
+            return;
+        }
+        head.push(byte[0]);
+    }
+    noted.lock().unwrap().push(String::from_utf8(head.clone()).unwrap().to_ascii_lowercase());
+    server.write_all(&head).unwrap();
+    let is_cut = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+    // Who has left does not read it.
+    _ = std::io::copy(&mut server.take(if is_cut { 1_000_000 } else { u64::MAX }), &mut client);
+}
+
+fn node(home: &std::path::Path, endpoint: SocketAddr) -> Node {
+    let settings = home.join("settings.toml");
+    let bucket = format!("[s3.data]\nendpoint = \"http://{endpoint}\"\nregion = \"eu-north-7\"\n");
+    std::fs::write(&settings, bucket).unwrap();
+    Node::start_with(home, &["--listen", "127.0.0.1:0", "--config", settings.to_str().unwrap()])
+}
+
+fn set_keys(node: &Node, keys: &str) {
+    let mut child = node.command(&["secret", "set", "SINEW_S3"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(keys.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+fn failure(node: &Node, arguments: &[&str]) -> String {
+    let lazy = node.ok(&[&["put", "--lazy"], arguments].concat());
+    let output = node.run(&["eval", &lazy]);
+    assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn objects_of_a_bucket_are_fetched_with_keys_that_only_the_node_knows() {
+    let Some(mut server) = Server::start() else { return };
+    let relay = Relay::start(server.address);
+    let home = home();
+    let node = node(home.path(), relay.address);
+    let data: Vec<u8> = (0..LEN).map(|at| (at * 31 % 251) as u8).collect();
+    let handle = objects::Handle::blob(&data).to_string();
+    // Without keys, and with others, the server refuses, and its reason is told.
+    let why = failure(&node, &[OBJECT]);
+    assert!(why.contains(OBJECT) && why.contains("403 Forbidden"), "{why}");
+    let access = server.keys.split(' ').next().unwrap().to_owned();
+    set_keys(&node, &format!("{access} wrong"));
+    let why = failure(&node, &[OBJECT]);
+    assert!(why.contains("SignatureDoesNotMatch"), "{why}");
+    let keys = server.keys.clone();
+    set_keys(&node, &keys);
+    // It breaks off, and goes on where it was.
+    let before = relay.heads().len();
+    relay.cuts.store(1, Ordering::SeqCst);
+    let lazy = node.ok(&["put", "--lazy", OBJECT, "--digest", &handle]);
+    let answer: Value = serde_json::from_str(&node.ok(&["eval", &lazy, "-o", "json"])).unwrap();
+    assert_eq!(answer["result"].as_str().unwrap(), handle);
+    assert_eq!(node.command(&["get", &handle]).output().unwrap().stdout, data);
+    let heads = relay.heads().split_off(before);
+    assert_eq!(heads.len(), 2, "{heads:?}");
+    assert!(
+        heads[0].starts_with("get /data/dir/a-b ") && heads[0].contains("authorization: aws4-hmac-sha256")
+    );
+    let tag = server.etag.to_ascii_lowercase();
+    assert!(
+        heads[1].contains("range: bytes=99") && heads[1].contains(&format!("if-match: {tag}")),
+        "{heads:?}"
+    );
+    // By its tag it is known as long as it is the same.
+    let (size, etag) = (LEN.to_string(), server.etag.clone());
+    let named = [OBJECT, "--etag", &etag, "--size", &size];
+    let lazy = node.ok(&[&["put", "--lazy"][..], &named].concat());
+    let answer: Value = serde_json::from_str(&node.ok(&["eval", &lazy, "-o", "json"])).unwrap();
+    assert_eq!(answer["result"].as_str().unwrap(), handle);
+    server.write_anew("something else that is longer than a literal");
+    let why = failure(&node, &[OBJECT, "--etag", &etag, "--size", "3000001"]);
+    assert!(why.contains("changed"), "{why}");
+    let lazy = node.ok(&["put", "--lazy", OBJECT]);
+    assert_eq!(node.ok(&["eval", &lazy]).trim(), "something else that is longer than a literal");
+    // What is not there, and what is not ours to ask for.
+    assert!(failure(&node, &["s3://data/nothing"]).contains("404 Not Found (NoSuchKey)"));
+    let before = relay.heads().len();
+    assert!(failure(&node, &["s3://other/dir/a"]).contains("[s3.other]"));
+    assert_eq!(relay.heads().len(), before);
+    // Nobody sees the keys.
+    let secret = keys.split(' ').nth(1).unwrap();
+    let seen =
+        format!("{:?}", (relay.heads(), node.http("GET /v1/secrets", b""), node.ok(&["explain", &lazy])));
+    assert!(!seen.contains(secret) && seen.contains("SINEW_S3"));
+}

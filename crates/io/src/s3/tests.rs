@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What URLs of objects lead to, and what is signed. That servers take the signatures
+//! is shown with real ones (`cli/tests/e2e/s3.rs`).
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn keys(text: &'static str) -> Keys {
+    Arc::new(move |name| (name == "SINEW_S3" && !text.is_empty()).then(|| text.to_owned()))
+}
+
+fn buckets(endpoint: Option<&str>, text: &'static str) -> Buckets {
+    let options = BucketOptions {
+        endpoint: endpoint.map(str::to_owned),
+        region: Some("eu-north-7".to_owned()),
+        secret: "SINEW_S3".to_owned(),
+    };
+    let all = ["data", "with.points"].map(|name| (name.to_owned(), options.clone()));
+    Buckets::new(all.iter().map(|(name, options)| (name, options)), &keys(text)).unwrap()
+}
+
+fn leads_to(buckets: &Buckets, url: &str) -> Result<String, String> {
+    let place = buckets.place(url)?;
+    let scheme = if place.is_tls { "https" } else { "http" };
+    Ok(format!("{scheme}://{}{}", place.authority.to_str().unwrap(), place.path))
+}
+
+#[test]
+fn objects_are_where_their_bucket_is() {
+    let here = buckets(Some("http://127.0.0.1:9000"), "");
+    for (url, leads) in [
+        ("s3://data/a", "http://127.0.0.1:9000/data/a"),
+        ("S3://data/a/b.txt", "http://127.0.0.1:9000/data/a/b.txt"),
+        ("s3://data/a%20b+c=d%2fe%C3%A9", "http://127.0.0.1:9000/data/a%20b%2Bc%3Dd/e%C3%A9"),
+        ("s3://data/a?versionId=x/y", "http://127.0.0.1:9000/data/a?versionId=x%2Fy"),
+        ("s3://data//a", "http://127.0.0.1:9000/data//a"),
+    ] {
+        assert_eq!(leads_to(&here, url).as_deref(), Ok(leads), "{url}");
+    }
+    let aws = buckets(None, "");
+    let at_aws = |url| leads_to(&aws, url).unwrap();
+    assert_eq!(at_aws("s3://data/a"), "https://data.s3.eu-north-7.amazonaws.com/a");
+    assert_eq!(at_aws("s3://with.points/a"), "https://s3.eu-north-7.amazonaws.com/with.points/a");
+}
+
+#[test]
+fn what_names_no_object_of_a_bucket_of_ours_is_refused() {
+    let here = buckets(Some("http://127.0.0.1:9000"), "");
+    for (url, why) in [
+        ("s3://data", "no URL like"),
+        ("s3://other/a", "[s3.other]"),
+        ("s3:///a", "is not one of this node"),
+        ("s3://data/", "no bytes"),
+        ("s3://data/../other/a", ". or .."),
+        ("s3://data/a/%2e%2E/b", ". or .."),
+        ("s3://data/a%2", "two hexadecimal digits"),
+        ("s3://data/a%zz", "two hexadecimal digits"),
+        ("s3://data/a?acl", "only versionId"),
+        ("s3://data/a?versionId=1&acl", "only versionId"),
+        ("s3://user@data/a", "is not one of this node"),
+    ] {
+        let error = leads_to(&here, url).unwrap_err();
+        assert!(error.contains(why), "{url}: {error}");
+    }
+    assert!(leads_to(&here, &format!("s3://data/{}", "a".repeat(1025))).unwrap_err().contains("1024"));
+}
+
+#[test]
+fn settings_that_lead_nowhere_are_refused() {
+    let one = |name: &str, options: BucketOptions| {
+        Buckets::new([(&name.to_owned(), &options)], &keys("")).map(drop).unwrap_err()
+    };
+    let with =
+        |endpoint: &str| BucketOptions { endpoint: Some(endpoint.to_owned()), ..BucketOptions::default() };
+    assert!(one("Data", BucketOptions::default()).contains("small letters"));
+    assert!(one("a/b", BucketOptions::default()).contains("small letters"));
+    assert!(one("data", with("127.0.0.1:9000")).contains("its endpoint"));
+    assert!(one("data", with("http://u:p@a.example")).contains("a user"));
+    assert!(one("data", with("http://a.example/b")).contains("has a path"));
+    let region = BucketOptions { region: Some("a b".to_owned()), ..BucketOptions::default() };
+    assert!(one("data", region).contains("no region"));
+}
+
+#[test]
+fn what_is_signed_says_when_and_for_whom_and_nobody_sees_the_secret() {
+    let signed = |text: &'static str, url: &str, now_s| {
+        let place = buckets(Some("http://127.0.0.1:9000"), text).place(url).unwrap();
+        let bucket = Arc::clone(place.bucket.as_ref().unwrap());
+        bucket.signed("GET", &place, &hash_of_nothing(), now_s).map(|headers| {
+            let text =
+                |(name, value): &(HeaderName, HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap());
+            headers.iter().map(text).collect::<String>()
+        })
+    };
+    // A leap day, and a second before a new year.
+    let at = |now_s| signed("AKEY shhh", "s3://data/a", now_s).unwrap();
+    let head = at(1_709_210_096);
+    assert!(head.contains("x-amz-date: 20240229T123456Z\n"), "{head}");
+    assert!(head.contains("Credential=AKEY/20240229/eu-north-7/s3/aws4_request, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature="), "{head}");
+    assert!(!head.contains("shhh"));
+    assert!(at(1_798_761_599).contains("x-amz-date: 20261231T235959Z\n"));
+    assert!(at(951_782_400).contains("x-amz-date: 20000229T000000Z\n"));
+    let with_token = signed("AKEY shhh token", "s3://data/a", 0).unwrap();
+    assert!(
+        with_token.contains("x-amz-security-token: token\n")
+            && with_token.contains("x-amz-date;x-amz-security-token,")
+    );
+    // Whatever is other has another signature.
+    let signature = |text: &str| text.split("Signature=").nth(1).unwrap()[..64].to_owned();
+    let first = signature(&at(7));
+    for other in [
+        at(8),
+        signed("AKEY shhhh", "s3://data/a", 7).unwrap(),
+        signed("AKEY shhh", "s3://data/b", 7).unwrap(),
+    ] {
+        assert_ne!(signature(&other), first);
+    }
+    assert_eq!(signed("", "s3://data/a", 7).unwrap(), "", "without keys nothing is signed");
+    for wrong in ["uno", "uno dos tres cuatro", "uno dos tr\u{1}es"] {
+        let why = signed(wrong, "s3://data/a", 7).unwrap_err();
+        assert!(why.contains("SINEW_S3") && !why.contains("uno"), "{why:?}");
+    }
+}
