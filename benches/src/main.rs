@@ -16,6 +16,7 @@ mod coldstart;
 mod count_string;
 mod density;
 mod dev_loop;
+mod external_io;
 mod figures;
 mod hostile;
 mod invoke;
@@ -30,7 +31,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 13] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -43,6 +44,7 @@ const BENCHES: [Bench; 12] = [
     ("loop", dev_loop::run),
     ("soak", soak::run),
     ("store", storing::run),
+    ("external-io", external_io::run),
 ];
 
 // As `sinew` does.

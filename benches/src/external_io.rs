@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `external-io`: 1,024 applications, each of which adds an input to itself that is on
+//! a server which answers after 150 ms, and asks for 1 GiB and a core, on a node that
+//! is told of 32 cores and 64 GiB for guests.
+//!
+//! The ablation has the I/O inside of the reservation: an application has its gibibyte
+//! from before its input is asked for until it has ended, so that 64 of them are under
+//! way at once, with cores to spare for all of them. It is the same node, which is
+//! given one application after another in 64 places. The ideal is a client that
+//! fetches all inputs at once and computes nothing.
+
+mod client;
+mod server;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use node::{Fetching, Node, Options};
+use objects::{Handle, Limits, Source, TreeBuilder, Validator};
+
+use crate::figures::{Report, median};
+
+const APPLICATIONS: u64 = 1024;
+const LATENCY: Duration = Duration::from_millis(150);
+const CORES: usize = 32;
+const GIB: u64 = 1 << 30;
+/// Half of a node's memory is for guests.
+const NODE_BYTES: u64 = 2 * PLACES as u64 * GIB;
+/// Reservations of one gibibyte that fit.
+const PLACES: usize = 64;
+const ROUNDS: usize = 5;
+
+/// Adds its argument to itself.
+const DOUBLE: &str = r#"(module
+  (import "sinew_v1" "read_u64" (func $read_u64 (param i32 i64) (result i64)))
+  (import "sinew_v1" "blob_u64" (func $blob_u64 (param i64 i32) (result i32)))
+  (func (export "apply") (param i32) (result i32)
+    (call $blob_u64
+      (i64.add
+        (call $read_u64 (i32.const 3) (i64.const 0))
+        (call $read_u64 (i32.const 4) (i64.const 0)))
+      (i32.const 8))))"#;
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let server = server::start(LATENCY)?;
+    let options = Options {
+        workers: Some(CORES),
+        memory_bytes: Some(NODE_BYTES),
+        fetch_private: vec!["127.0.0.1:*".to_owned()],
+        fetching: Some(Fetching { at_once: APPLICATIONS as usize, at_once_per_host: APPLICATIONS as usize }),
+        ..Options::default()
+    };
+    let node = Node::start(&options)?;
+    let double = node.store().put_blob(&wat::parse_str(DOUBLE)?)?;
+    node.prepare(double, &limits()).map_err(|fault| anyhow::anyhow!(fault.detail))?;
+    let (mut ours, mut inside, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS as u64 {
+        // Inputs of different runs have different URLs and values: nothing is remembered.
+        let first = |run: u64| (3 * round + run) * APPLICATIONS;
+        let times = [
+            at_once(&node, double, server, first(0))?,
+            in_places(&node, double, server, first(1))?,
+            client::fetch_all(server, first(2)..first(3))?,
+        ];
+        // The first round warms all of them up.
+        if round > 0 {
+            for (times, time) in [&mut ours, &mut inside, &mut bare].into_iter().zip(times) {
+                times.push(time.as_secs_f64());
+            }
+        }
+    }
+    node.shut_down();
+    let (ours, inside, bare) = (median(ours), median(inside), median(bare));
+    report.add("all_ms", ours * 1e3, "ms", "1,024 applications, inputs first", ROUNDS);
+    report.add(
+        "internal_io_ms",
+        inside * 1e3,
+        "ms",
+        "the same, 64 reservations held while inputs come",
+        ROUNDS,
+    );
+    report.add("bare_fetch_ms", bare * 1e3, "ms", "a client that only fetches, all at once", ROUNDS);
+    report.add(
+        "times_faster_than_internal_io",
+        inside / ours,
+        "x",
+        "reservation first, 64 at a time",
+        ROUNDS,
+    );
+    report.add("over_bare_fetch", ours / bare, "x", "a client that only fetches", ROUNDS);
+    report.note(
+        "the server, the node and the client share the machine's cores; 1,024 transfers at once were set",
+    );
+    Ok(())
+}
+
+fn limits() -> Limits {
+    Limits { memory_bytes: GIB, ..Limits::default() }
+}
+
+/// The strict encode of an application that doubles one input.
+fn application(node: &Node, double: Handle, server: SocketAddr, number: u64) -> anyhow::Result<Handle> {
+    let source = Source {
+        urls: vec![format!("http://{server}/{number}")],
+        size: Some(8),
+        validator: Validator::Etag(format!("\"{number}\"")),
+    };
+    let (tree, blobs) = source.to_tree();
+    for blob in &blobs {
+        node.store().keep_blob(blob);
+    }
+    let input = node.store().keep_tree(tree.view()).application().and_then(Handle::strict);
+    let input = input.context("a source can be fetched")?;
+    let limits = limits().handle().context("limits")?;
+    let tree: TreeBuilder = [limits, double, input, input].into_iter().collect();
+    let thunk = node.store().keep_tree(tree.view()).application();
+    thunk.and_then(Handle::strict).context("a tree can be applied")
+}
+
+fn applications(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyhow::Result<Vec<Handle>> {
+    (first..first + APPLICATIONS).map(|number| application(node, double, server, number)).collect()
+}
+
+fn check(result: Handle, number: u64) -> anyhow::Result<()> {
+    let doubled = 2 * server::value(number);
+    ensure!(result == Handle::u64(doubled), "input {number} gave {result} and not {doubled}");
+    Ok(())
+}
+
+/// One request for all of them: what the platform is for.
+fn at_once(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyhow::Result<Duration> {
+    let tree: TreeBuilder = applications(node, double, server, first)?.into_iter().collect();
+    let tree = node.store().keep_tree(tree.view());
+    let goal = tree.identification().and_then(Handle::strict).context("a tree can be evaluated")?;
+    let begun = Instant::now();
+    let result = node.evaluate_blocking(goal).context("the node is full")?;
+    let time = begun.elapsed();
+    let results = node.store().get(result)?.context("the results are not there")?;
+    ensure!(!result.is_failure(), "it failed: {result}");
+    ensure!(results.as_tree().len() == APPLICATIONS as usize, "some results are missing");
+    for (number, result) in (first..).zip(results.as_tree().iter()) {
+        check(result, number)?;
+    }
+    Ok(time)
+}
+
+/// One application after another in each of the places that reservations leave.
+#[expect(clippy::disallowed_methods, reason = "each place is a client of its own")]
+fn in_places(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyhow::Result<Duration> {
+    let goals = applications(node, double, server, first)?;
+    let next = AtomicUsize::new(0);
+    let begun = Instant::now();
+    let ended: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
+        let place = || {
+            while let at = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(goal) = goals.get(at)
+            {
+                let result = node.evaluate_blocking(*goal).context("the node is full")?;
+                check(result, first + at as u64)?;
+            }
+            Ok(())
+        };
+        let places: Vec<_> = (0..PLACES).map(|_| scope.spawn(place)).collect();
+        let joined = places.into_iter().map(|place| place.join());
+        joined.map(|ended| ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a place ended badly")))).collect()
+    });
+    let time = begun.elapsed();
+    ended.into_iter().collect::<anyhow::Result<()>>()?;
+    Ok(time)
+}
