@@ -41,6 +41,7 @@ const [CALLBACK_UNDER_WAY, CALLBACK_END_WANTED] = [1, 2];
 /* Milliseconds, with fractions; functions may replace what they find. */
 const lineClock = performance.now.bind(performance);
 const lineTimer = setTimeout;
+const lineTimerEnd = clearTimeout;
 const lineLater = setImmediate;
 const lineWall = Date.now;
 const lineRandom = require('crypto').randomFillSync;
@@ -54,8 +55,9 @@ class Line {
     this.data = Buffer.allocUnsafeSlow(LINE_BYTES_MAX);
     this.end = -1;
     this.last = 0;
-    /* What has no answer yet. */
+    /* What has no answer yet, and whether one is there that is not told. */
     this.asked = null;
+    this.isThere = false;
   }
 
   /* Takes the end whose descriptors have come; whether that went well. */
@@ -71,6 +73,10 @@ class Line {
 
   send(message) {
     return this.core.lineSend(this.end, message);
+  }
+
+  isClosed() {
+    return this.core.lineIsClosed(this.end) === 1;
   }
 
   message(length) {
@@ -150,33 +156,39 @@ function readHead(text) {
   }
 }
 
-/* Why the node cannot be asked for one more now; nothing if it can. */
-function tooManyAsks(count, bytes, more) {
-  if (count >= ASKS_MAX) return `${ASKS_MAX} calls of other functions are under way`;
-  if (bytes + more <= ASKS_BYTES_MAX) return '';
-  return `calls of other functions with ${bytes} bytes are under way, of ${ASKS_BYTES_MAX} at most`;
-}
-
-/* How long a call waits for others: whenever at least one of them has no answer. */
+/* How long a call waits for others, of which the node knows nothing: whenever at least one of them
+ * has no answer, and the node does not see for itself that the call waits. */
 class Waiting {
   constructor() {
     this.count = 0;
+    this.seen = 0;
     this.since = 0;
     this.ms = 0;
   }
 
-  begin() {
-    if (this.count++ === 0) this.since = lineClock();
+  begin(isSeen = false) {
+    this.change(1, isSeen);
   }
 
-  end() {
-    if (--this.count === 0) this.ms += lineClock() - this.since;
+  end(isSeen = false) {
+    this.change(-1, isSeen);
+  }
+
+  change(by, isSeen) {
+    const now = lineClock();
+    this.ms += this.under(now);
+    this.since = now;
+    if (isSeen) this.seen += by;
+    else this.count += by;
+  }
+
+  under(now) {
+    return this.count > 0 && this.seen === 0 ? now - this.since : 0;
   }
 
   /* All of it, in microseconds. */
   us() {
-    const under = this.count > 0 ? lineClock() - this.since : 0;
-    return Math.round((this.ms + under) * 1000);
+    return Math.round((this.ms + this.under(lineClock())) * 1000);
   }
 }
 
@@ -209,6 +221,8 @@ class Lines {
 
   /* There is a line to a function. */
   add(payload) {
+    // Nobody may have heard that they are over.
+    for (const other of this.open.values()) if (other.asked === null && other.isClosed()) this.forget(other);
     const line = new Line(this.core, payload.readUInt32LE(0), payload.toString('utf8', 4));
     if (!line.open(false, (length) => this.heard(line, length))) return this.drop(line);
     const before = this.open.get(line.name);
@@ -231,6 +245,18 @@ class Lines {
     number.writeUInt32LE(line.number);
     this.instance.send(LINE_DROPPED, turn?.number ?? 0, [number]);
     this.forget(line);
+  }
+
+  /* Why no call with so many bytes can be begun now; nothing if it can. The node may have to be asked
+   * again for each that is under way on a line. */
+  tooMany(more) {
+    let bytes = this.instance.askedBytes;
+    for (const line of this.used) bytes += line.asked.body.length;
+    if (this.instance.asked.size + this.used.size >= ASKS_MAX) {
+      return `${ASKS_MAX} calls of other functions are under way; await some of them`;
+    }
+    if (bytes + more <= ASKS_BYTES_MAX) return '';
+    return `calls of other functions with ${bytes} bytes are under way, of ${ASKS_BYTES_MAX} at most; await some of them`;
   }
 
   /* Asks by a line, if there is one and it may be used; else nothing was begun. */
@@ -259,12 +285,19 @@ class Lines {
       this.forget(line);
       return false;
     }
-    this.heard(line, got);
+    // Others come first: who is called may have all answers there without an end.
+    line.isThere = true;
+    lineLater(() => {
+      line.isThere = false;
+      if (this.used.has(line)) this.heard(line, got);
+    });
     return true;
   }
 
   /* A message has come, or none will. */
   heard(line, got) {
+    // It is closed, which will be found when it is used next.
+    if (line.isThere) return;
     const { asked } = line;
     if (asked === null) return this.forget(line);
     line.asked = null;
@@ -345,7 +378,7 @@ class Lines {
     const span = this.span(served);
     const heads = headsOf(served, id, type, deadline, depth, seal, trace, span, flags);
     served.isBusy = true;
-    const onLine = { served, heads, isTold: false, kept: [], begun: lineClock(), received: body.length, parent, span, seal, trace, flags, id };
+    const onLine = { served, heads, isTold: false, kept: [], keptBytes: 0, begun: lineClock(), received: body.length, parent, span, seal, trace, flags, id };
     const asks = depth < LINE_DEPTH_MAX ? requestHead(id, deadline, depth, seal, trace, span, flags) : null;
     this.call(served.turn, onLine, asks, body);
     return true;
@@ -374,6 +407,19 @@ class Lines {
     this.instance.send(LINE_SERVING, turn.number, [headText(turn.onLine.heads)]);
   }
 
+  /* A request is over that has asked the node for something, which it is to stop. */
+  tellOver(turn) {
+    if (turn.onLine !== null) this.instance.send(LINE_SERVING, turn.number, []);
+  }
+
+  /* A piece of an answer, which is not sent before it is whole. */
+  keep(onLine, bytes) {
+    onLine.keptBytes += bytes.length;
+    // What is too long is only counted.
+    if (onLine.keptBytes > this.instance.resultMax) onLine.kept = [];
+    else onLine.kept.push(Buffer.from(bytes));
+  }
+
   /* Answers a request there; false: it is for the node to tell, as the end of the line. */
   answer(turn, result, hasPrinted) {
     const { served } = turn.onLine;
@@ -384,12 +430,19 @@ class Lines {
       this.leave();
       return false;
     }
-    served.isBusy = false;
     this.took(turn, ended, result.length - read.begin, read.status);
     if (hasPrinted || served.reports.length >= REPORTS_MAX) this.report(served);
     else served.timer ??= lineTimer(() => this.report(served), REPORT_AFTER_MS);
-    // Others come first: who calls may have something to say without an end.
-    if (got !== NOT_YET) lineLater(() => this.comes(served, got));
+    // Others come first: who calls may have something to say without an end. Until then it is busy, for
+    // what was taken must not be lost when the line is shut meanwhile.
+    if (got === NOT_YET) {
+      served.isBusy = false;
+    } else {
+      lineLater(() => {
+        served.isBusy = false;
+        this.comes(served, got);
+      });
+    }
     return true;
   }
 
@@ -414,7 +467,7 @@ class Lines {
 
   /* Tells the node of those that it was not told of. How long ago that was is known now. */
   report(served) {
-    if (served.timer !== null) clearTimeout(served.timer);
+    if (served.timer !== null) lineTimerEnd(served.timer);
     served.timer = null;
     if (served.reports.length === 0) return;
     const now = lineClock();

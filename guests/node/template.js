@@ -375,6 +375,8 @@
         const why = `the payload has ${body.length} bytes; a call of a function takes ${ASK_BODY_MAX}`;
         return Promise.reject(new RangeError(why));
       }
+      const why = this.lines.tooMany(body.length);
+      if (why) return Promise.reject(new RangeError(why));
       return new Promise((resolve, reject) => {
         const asked = { turn, resolve, reject, name, nameBytes, type: typeBytes, body };
         if (!this.lines.ask(asked)) this.askNode(asked, null);
@@ -384,8 +386,6 @@
     /* The same by the node, which knows how it ended if it was begun on the line of this number. */
     askNode(asked, line) {
       const { turn, nameBytes, type, body } = asked;
-      const why = tooManyAsks(this.asked.size, this.askedBytes, body.length);
-      if (why) return asked.reject(new RangeError(`${why}; await some of them`));
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
       const id = this.lastAsk;
@@ -399,7 +399,7 @@
       this.asked.set(id, asked);
       this.askedBytes += body.length;
       // Of what came by the channel the node sees how long it waits.
-      if (turn.onLine !== null) turn.waiting.begin();
+      turn.waiting.begin(turn.onLine === null);
       this.lines.tellServing(turn);
       this.send(line === null ? ASK : ASK_AGAIN, turn.number, [head, type, body]);
     }
@@ -427,8 +427,8 @@
     /* Sends bytes at the pace at which the client takes them; one after the other. */
     async sendPieces(turn, bytes) {
       if (turn === null) throw new Error('an answer is sent while its request is handled');
-      // On a line it is not sent before it is whole.
-      if (turn.onLine !== null) return void turn.onLine.kept.push(Buffer.from(bytes));
+      if (!this.turns.has(turn)) throw new Error('nobody waits for the answer any more');
+      if (turn.onLine !== null) return this.lines.keep(turn.onLine, bytes);
       const stream = this.streamOf(turn);
       for (let at = 0; at < bytes.length; at += PIECE_BYTES_MAX) {
         const piece = bytes.subarray(at, at + PIECE_BYTES_MAX);
@@ -508,7 +508,7 @@
     forget(id, asked) {
       this.asked.delete(id);
       this.askedBytes -= asked.body.length;
-      if (asked.turn.onLine !== null) asked.turn.waiting.end();
+      asked.turn.waiting.end(asked.turn.onLine === null);
     }
 
     load(payload) {
@@ -563,28 +563,29 @@
       if (this.ended.push([turn, result]) === 1 && !this.lines.tellsSoon()) setImmediate(tellEnded, this);
     }
 
-    /* Answers all calls that have ended, with one write. */
+    /* Answers all calls that have ended, with one write, also where functions have replaced what this calls. */
     tellEnded() {
       const ended = this.ended;
       this.ended = [];
       this.together = [];
-      for (const [turn, result] of ended) this.returned(turn, result);
-      const pieces = this.together;
-      this.together = null;
-      this.write(pieces);
+      try {
+        for (const [turn, result] of ended) this.returned(turn, result);
+      } finally {
+        const pieces = this.together;
+        this.together = null;
+        this.write(pieces);
+      }
     }
 
     returned(turn, result) {
       const last = asBytes(result);
-      const bytes = last !== null && turn.onLine?.kept.length > 0 ? Buffer.concat([...turn.onLine.kept, last]) : last;
-      if (bytes === null) {
-        return this.answer(turn, BAD_RESULT, [Buffer.from(`apply returned ${kindOf(result)}, not bytes`)]);
-      }
-      if (bytes.length > this.resultMax) {
-        const why = `apply returned ${bytes.length} bytes, more than the ${this.resultMax} that are allowed`;
+      if (last === null) return this.answer(turn, BAD_RESULT, [Buffer.from(`apply returned ${kindOf(result)}, not bytes`)]);
+      const length = last.length + (turn.onLine?.keptBytes ?? 0);
+      if (length > this.resultMax) {
+        const why = `apply returned ${length} bytes, more than the ${this.resultMax} that are allowed`;
         return this.answer(turn, BAD_RESULT, [Buffer.from(why)]);
       }
-      this.answer(turn, RESULT, [bytes]);
+      this.answer(turn, RESULT, [length > last.length ? Buffer.concat([...turn.onLine.kept, last]) : last]);
     }
 
     begin(number) {
@@ -605,9 +606,11 @@
       if (!this.turns.delete(turn)) return;
       for (const resolve of turn.stream?.onRoom.splice(0) ?? []) resolve();
       turn.body?.wake?.();
+      const before = this.asked.size;
       for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.lines.end(turn);
+      if (this.asked.size < before) this.lines.tellOver(turn);
       if (turn.onLine !== null) {
         const result = kind === RESULT ? parts[0] : null;
         if (this.lines.answer(turn, result, turn.logLeft < this.logMax)) return;

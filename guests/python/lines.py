@@ -256,7 +256,8 @@ class ServesLines:
 
     def answer_on_line(self, served, result, facts):
         """Answers there, or by the node what does not fit, which is the end of the line."""
-        read = self.callees.heads.read(result) if isinstance(result, bytes) and len(result) <= LINE_BYTES_MAX else None
+        is_short = isinstance(result, bytes) and len(result) <= LINE_BYTES_MAX and self.callees.lost_bytes() == 0
+        read = self.callees.heads.read(result) if is_short else None
         if read is None or self.served is not served:
             self.leave_line()
             return self.answer(result)

@@ -256,11 +256,20 @@ class Channel:
 
     def take(self, most, flags):
         """What is there, with the descriptors that come with it."""
-        data, rights, _, _ = self.stream.recvmsg(most, RIGHTS_BYTES, flags | socket.MSG_CMSG_CLOEXEC)
+        before = len(self.descriptors)
+        data, rights, told, _ = self.stream.recvmsg(most, RIGHTS_BYTES, flags | socket.MSG_CMSG_CLOEXEC)
         for level, kind, brought in rights:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self.descriptors.extend(struct.unpack(f"<{len(brought) // 4}i", brought[: len(brought) // 4 * 4]))
+        if told & socket.MSG_CTRUNC:
+            self.cut(len(self.descriptors) - before)
         return data
+
+    def cut(self, count):
+        """There were no descriptors left for all that came with a frame: it has none, and not those of the next one."""
+        for _ in range(count):
+            os.close(self.descriptors.pop())
+        self.descriptors.extend((-1, -1, -1))
 
     def has_more(self):
         """Whether something has come; without waiting."""
@@ -313,8 +322,8 @@ class Callees:
         self.request_head, self.identity = None, None
         # Waiting for lines, and for all that was asked.
         self.on_lines_ns, self.waited_ns = 0, 0
-        # Of a result that came over a line: its pieces, put together.
-        self.kept = None
+        # Of a result that came over a line: its pieces, and their bytes, also of those that are too many.
+        self.kept, self.kept_bytes, self.kept_max = None, 0, 0
         # What the node is to be told before anything is asked of it.
         self.untold = None
         self.changed = threading.Condition(threading.Lock())
@@ -322,8 +331,8 @@ class Callees:
         self.last = 0
         # What came of each call that is waited for; None until something did.
         self.answers = {}
-        # Bytes of their bodies.
-        self.bytes = 0
+        # How many calls are under way, those on lines too, and bytes of their bodies.
+        self.under_way, self.bytes = 0, 0
         self.is_reading = False
         # Bytes of a result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left = STREAM_WINDOW, False
@@ -341,12 +350,13 @@ class Callees:
         self.body, self.body_end = [], None
         self.request_head, self.identity, self.untold = head, identity, untold
         self.on_lines_ns, self.waited_ns = 0, 0
-        self.kept = None if untold is None else []
+        self.kept, self.kept_bytes = None if untold is None else [], 0
 
     def end(self):
         """The call that runs is over, and with it those that it made."""
         with self.changed:
             turn, untold, self.turn = self.turn, self.untold, OUTSIDE
+            has_left = self.kept is not None and None in self.answers.values()
             self.request_head, self.identity, self.untold = None, None, None
             for number in self.answers:
                 self.answers[number] = ENDED
@@ -357,12 +367,17 @@ class Callees:
                         self.channel.send(SERVING, turn, untold())
                         untold = None
                     self.channel.send(DROPPED, turn, struct.pack("<I", line.number))
+            if has_left:
+                # The node is to stop it.
+                self.channel.send(SERVING, turn)
 
     def add_line(self, payload):
         """There is a line to a function."""
         (number,) = struct.unpack_from("<I", payload)
-        for other in [line for line in list(self.lines.values()) if line.is_closed() and line.lock.acquire(False)]:
-            self.forget(other)
+        # Who has the lock may close it.
+        for other in [line for line in list(self.lines.values()) if line.lock.acquire(False)]:
+            if other.is_closed():
+                self.forget(other)
             other.lock.release()
         line = Line(self.core, number, payload[4:].decode())
         if not line.open(self.channel.descriptors):
@@ -432,33 +447,44 @@ class Callees:
             raise ValueError(f"a function's name has at most {ASK_NAME_MAX} bytes, a content type {ASK_TYPE_MAX}")
         if len(body) > ASK_BODY_MAX:
             raise ValueError(f"the payload has {len(body)} bytes; a call of a function takes {ASK_BODY_MAX}")
-        again = b""
-        line = self.lines.get(target)
-        if line:
-            told = self.on_line(line, kind, body)
-            if type(told) is tuple:
-                return told
-            again = b"" if told is None else struct.pack("<I", told)
-        begun = time.monotonic_ns()
+        # Before it is begun anywhere: what was, on a line, is not refused any more.
+        self.count(body)
         try:
-            return self.ask_node(name, kind, body, again)
+            line, again = self.lines.get(target), b""
+            if line:
+                told = self.on_line(line, kind, body)
+                if type(told) is tuple:
+                    return told
+                again = b"" if told is None else struct.pack("<I", told)
+            begun = time.monotonic_ns()
+            try:
+                return self.ask_node(name, kind, body, again)
+            finally:
+                self.waited_ns += time.monotonic_ns() - begun
         finally:
-            self.waited_ns += time.monotonic_ns() - begun
+            with self.changed:
+                self.under_way -= 1
+                self.bytes -= len(body)
+
+    def count(self, body):
+        """One call more is under way, on a line or by the node."""
+        with self.changed:
+            if self.under_way >= ASKS_MAX:
+                raise RuntimeError(f"{ASKS_MAX} calls of other functions are under way; wait for some of them")
+            if self.bytes + len(body) > ASKS_BYTES_MAX:
+                why = f"calls of other functions with {self.bytes} bytes are under way, of {ASKS_BYTES_MAX} at most"
+                raise RuntimeError(f"{why}; wait for some of them")
+            self.under_way += 1
+            self.bytes += len(body)
 
     def ask_node(self, name, kind, body, again):
         """The same by the node, which knows how it ended if it was begun on a line."""
         with self.changed:
             if self.turn == OUTSIDE:
                 raise RuntimeError("functions are called while a request is handled, not before or after it")
-            if len(self.answers) >= ASKS_MAX:
-                raise RuntimeError(f"{ASKS_MAX} calls of other functions are under way; wait for some of them")
-            if self.bytes + len(body) > ASKS_BYTES_MAX:
-                why = f"calls of other functions with {self.bytes} bytes are under way, of {ASKS_BYTES_MAX} at most"
-                raise RuntimeError(f"{why}; wait for some of them")
             self.last = (self.last + 1) & 0xFFFFFFFF
             number, turn = self.last, self.turn
             self.answers[number] = None
-            self.bytes += len(body)
             head = struct.pack(f"<IH{len(name)}sH", number, len(name), name, len(kind))
             if self.untold is not None:
                 self.channel.send(SERVING, turn, self.untold())
@@ -468,14 +494,19 @@ class Callees:
                 return self.wait(lambda: self.answers[number] is not None, lambda: self.answers[number])
             finally:
                 self.answers.pop(number, None)
-                self.bytes -= len(body)
 
     def stream(self, piece):
         """Sends the next bytes of the result; false if there is no room for them now.
         The first ones have the result's head, whole."""
         if self.kept is not None:
-            # It is not sent before it is whole.
-            self.kept.append(bytes(piece))
+            # It is not sent before it is whole, and what is too long is only counted.
+            if self.turn == OUTSIDE:
+                raise ConnectionResetError("nobody waits for the answer any more")
+            self.kept_bytes += len(piece)
+            if self.kept_bytes <= self.kept_max:
+                self.kept.append(bytes(piece))
+            else:
+                self.kept = []
             return True
         with self.changed:
             while not self.is_reading and self.channel.has_more():
@@ -487,6 +518,10 @@ class Callees:
             self.room -= len(piece)
             self.channel.send(PIECE, self.turn, piece)
             return True
+
+    def lost_bytes(self):
+        """Of pieces that are not kept: they are too long."""
+        return 0 if self.kept else self.kept_bytes
 
     def wait_for_room(self, size):
         """Waits until so many bytes of the result may be sent, or nobody wants them."""
@@ -654,7 +689,7 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
     def load(self, message):
         # Calls come one at a time.
         self.result_max, self.log_max, _, name_len = struct.unpack_from("<QQHH", message)
-        self.log_left = self.log_max
+        self.log_left, self.callees.kept_max = self.log_max, self.result_max
         name = message[20 : 20 + name_len].decode()
         file = f"{name}.py"
         source = message[20 + name_len :]
@@ -712,8 +747,9 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
             why = f"apply returned {kind_name(type(result))}, not bytes"
             return self.channel.send(BAD_RESULT, self.turn, why.encode())
         view = memoryview(result)
-        if view.nbytes > self.result_max:
-            why = f"apply returned {view.nbytes} bytes, more than the {self.result_max} that are allowed"
+        length = view.nbytes + self.callees.lost_bytes()
+        if length > self.result_max:
+            why = f"apply returned {length} bytes, more than the {self.result_max} that are allowed"
             return self.channel.send(BAD_RESULT, self.turn, why.encode())
         self.channel.send(RESULT, self.turn, result if isinstance(result, bytes) else bytes(view))
 

@@ -43,6 +43,8 @@
 /* How a reader says that it sleeps. */
 #define BY_FUTEX 1
 #define BY_BELL 2
+/* How often a bell is tried for which there is no memory. */
+#define RING_TRIES 3
 /* How often an end looks again before it sleeps: a wake takes longer. */
 #define LOOKS 64
 
@@ -70,6 +72,17 @@ static _Atomic uint64_t *word64(const struct ring *ring, size_t at) {
     return (_Atomic uint64_t *)(void *)(ring->memory + at);
 }
 
+/* Sends a byte by the bell. A bell that is full rings already, and where it is closed nobody hears it.
+ * Where there is no memory for it whoever writes next tries again; that is the node, at last, which
+ * closes a line on which nothing is asked. */
+static void ring_bell(_Atomic uint32_t *sleeps, int bell) {
+    for (int tries = 0; tries < RING_TRIES; tries++) {
+        if (send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 || errno == EAGAIN || errno == EPIPE)
+            return;
+    }
+    atomic_store(sleeps, BY_BELL);
+}
+
 static void wake(const struct ring *ring, size_t sleeps_at, int bell) {
     _Atomic uint32_t *sleeps = word32(ring, sleeps_at);
     uint32_t how;
@@ -78,9 +91,8 @@ static void wake(const struct ring *ring, size_t sleeps_at, int bell) {
     if (atomic_load_explicit(sleeps, memory_order_relaxed) == 0)
         return;
     how = atomic_exchange(sleeps, 0);
-    /* A bell that is full rings already. */
     if (how == BY_BELL)
-        (void)send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ring_bell(sleeps, bell);
     else if (how != 0)
         syscall(SYS_futex, sleeps, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
@@ -163,6 +175,8 @@ void line_close(int index) {
 }
 
 int line_is_closed(int index) {
+    if (lines[index].in.memory == NULL)
+        return 1;
     return atomic_load(word32(&lines[index].in, CLOSED_AT)) != 0 || atomic_load(word32(&lines[index].out, CLOSED_AT)) != 0;
 }
 

@@ -62,6 +62,7 @@ napi_value line_open_one(napi_env env, napi_callback_info info);
 napi_value line_look_again(napi_env env, napi_callback_info info);
 napi_value line_send_one(napi_env env, napi_callback_info info);
 napi_value line_is_all_taken(napi_env env, napi_callback_info info);
+napi_value line_is_shut(napi_env env, napi_callback_info info);
 napi_value line_close_one(napi_env env, napi_callback_info info);
 
 #endif

@@ -411,7 +411,8 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
         {"serve", serve},   {"threads", threads},
         {"send", send_bytes}, {"end", end}, {"streamOf", stream_of}, {"tryFork", try_fork},
         {"attend", attend}, {"onSettled", on_settled}, {"lineOpen", line_open_one}, {"lineLook", line_look_again},
-        {"lineSend", line_send_one}, {"lineIsTaken", line_is_all_taken}, {"lineClose", line_close_one},
+        {"lineSend", line_send_one}, {"lineIsTaken", line_is_all_taken}, {"lineIsClosed", line_is_shut},
+        {"lineClose", line_close_one},
     };
 
     for (size_t at = 0; at < sizeof functions / sizeof functions[0]; at++) {

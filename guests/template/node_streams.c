@@ -154,8 +154,19 @@ static void let_go(uv_handle_t *handle) {
     free(handle);
 }
 
-/* Keeps the descriptors of a message for the frames that they came with. */
+static void keep_descriptor(int fd) {
+    if (descriptors_count < DESCRIPTORS_MAX)
+        descriptors[descriptors_count++] = fd;
+    else
+        close(fd);
+}
+
+/* Keeps the descriptors of a message for the frame that they came with. Where some were cut off, since
+ * there may be no more of them, the others are closed, and the frame has places that lead nowhere: it must
+ * not take those of the next one. */
 static void keep_descriptors(struct msghdr *message) {
+    int is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
+
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
         size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
@@ -164,12 +175,14 @@ static void keep_descriptors(struct msghdr *message) {
         for (size_t at = 0; at < count; at++) {
             int fd;
             memcpy(&fd, CMSG_DATA(part) + at * sizeof fd, sizeof fd);
-            if (descriptors_count < DESCRIPTORS_MAX)
-                descriptors[descriptors_count++] = fd;
-            else
+            if (is_cut)
                 close(fd);
+            else
+                keep_descriptor(fd);
         }
     }
+    for (int at = 0; is_cut && at < LINE_DESCRIPTORS; at++)
+        keep_descriptor(-1);
 }
 
 /* What has come, as recv() tells it. */
@@ -185,7 +198,7 @@ static ssize_t receive(const struct attended *stream) {
     do
         length = recvmsg(stream->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (length < 0 && errno == EINTR);
-    if (length > 0 && message.msg_controllen > 0)
+    if (length > 0 && (message.msg_controllen > 0 || (message.msg_flags & MSG_CTRUNC) != 0))
         keep_descriptors(&message);
     return length;
 }
@@ -359,6 +372,14 @@ napi_value line_is_all_taken(napi_env env, napi_callback_info info) {
     struct bell *bell = given_line(env, info, &given, 1);
 
     return number(env, bell != NULL && line_is_taken(bell->line));
+}
+
+/* lineIsClosed(line): 1 if nothing more is asked there. */
+napi_value line_is_shut(napi_env env, napi_callback_info info) {
+    napi_value given;
+    struct bell *bell = given_line(env, info, &given, 1);
+
+    return number(env, bell == NULL || line_is_closed(bell->line));
 }
 
 /* lineClose(line): nobody is told anything of it any more. */

@@ -80,12 +80,15 @@ pub fn limit_sending(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
 }
 
 /// Has nobody send descriptors to this end: to close one can take as long as
-/// whoever sent it likes. Kernels before 6.16 cannot refuse them.
-pub fn refuse_descriptors(socket: impl AsFd) {
+/// whoever sent it likes.
+///
+/// # Errors
+/// `Unsupported` or another one on kernels before 6.16, which cannot refuse them.
+pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
     const PASS_RIGHTS: libc::c_int = 83;
     let no: libc::c_int = 0;
     // SAFETY: the call reads one integer, which lives longer.
-    _ = unsafe {
+    let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
@@ -94,6 +97,7 @@ pub fn refuse_descriptors(socket: impl AsFd) {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Ends the connection for both sides; whoever waits in it returns.

@@ -54,14 +54,15 @@ impl Line {
     /// A new line, each of whose fifos takes `capacity` bytes.
     ///
     /// # Errors
-    /// As of [`fifo::create`].
+    /// As of [`fifo::create`], and where bells cannot refuse descriptors, which to close can take as long
+    /// as whoever sent them likes (Linux before 6.16).
     pub fn create(capacity: usize) -> Result<(Self, Ends), Error> {
-        let (requests, requests_fd) = fifo::memory(capacity)?;
-        let (answers, answers_fd) = fifo::memory(capacity)?;
         let (caller, callee) = linux::message_pair()?;
         for bell in [&caller, &callee] {
-            linux::refuse_descriptors(bell);
+            linux::refuse_descriptors(bell)?;
         }
+        let (requests, requests_fd) = fifo::memory(capacity)?;
+        let (answers, answers_fd) = fifo::memory(capacity)?;
         let bells = Mutex::new(Some([caller.try_clone()?, callee.try_clone()?]));
         let ends = Ends { requests: requests_fd, answers: answers_fd, caller, callee };
         Ok((Self { requests, answers, bells }, ends))

@@ -24,6 +24,7 @@ fn manifest([first, second, others]: Languages) -> String {
         + &one("third", others, "timeout = \"60s\"\nconcurrency = 1")
         + &one("brief", others, "timeout = \"2s\"")
         + &one("retried", others, "timeout = \"60s\"\nidempotent = true")
+        + &one("shared", "node", "timeout = \"60s\"\nconcurrency = 1\nrequests-per-instance = 16")
 }
 
 /// Calls what the event says, so often, and tells the last answer or failure.
@@ -344,5 +345,19 @@ fn a_call_that_would_wait_for_who_serves_on_a_line_is_refused_at_once() {
         assert!(told.1["status"] == 503 && failed.contains("places are taken"), "{told:?}");
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         assert_eq!(node.call("second", &json!({"do": "version"})).0, 200, "it goes on");
+    });
+}
+
+#[test]
+fn no_line_takes_an_instance_that_serves_several_requests_at_once() {
+    in_each(&[["node"; 3]], |node, _| {
+        // Its only instance is called back by what it calls.
+        let back = json!({"then": ["shared", {"do": "version"}]});
+        let calls = json!({"then": ["shared", {"then": ["second", back]}], "times": 20});
+        let told = named(node, "shared", "first", &calls);
+        assert_eq!(told["version"], 1, "{told}");
+        let records = records(node, "shared", 61);
+        let (shared, second) = (starts(&records, "shared"), starts(&records, "second"));
+        assert_eq!((shared.len(), on_line(&shared), second.len()), (40, 0, 20), "{shared:?}");
     });
 }

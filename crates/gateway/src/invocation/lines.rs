@@ -93,7 +93,9 @@ impl fmt::Debug for LineOffer {
 impl LineOffer {
     /// If the function may be called without the node, by what it is.
     pub(crate) fn of(shared: &Arc<Shared>, served: &Arc<Served>, caller: &str) -> Option<Self> {
-        let is_called_so = !(served.is_pure || served.is_codelet || served.streams_body);
+        // A line takes a whole instance: one that serves others meanwhile is worth more than that.
+        let is_shared = served.calls_at_once > 1;
+        let is_called_so = !(served.is_pure || served.is_codelet || served.streams_body || is_shared);
         let offer = || Self { shared: shared.clone(), served: served.clone(), caller: caller.to_owned() };
         is_called_so.then(offer)
     }

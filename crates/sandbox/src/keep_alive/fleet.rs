@@ -211,6 +211,13 @@ enum Bringer {
     Nobody(Option<(Call, Told)>, Instant),
 }
 
+impl Bringer {
+    /// Whether it is no call that is brought, but a line.
+    fn is_line(&self) -> bool {
+        matches!(self, Self::Nobody(Some((call, _)), _) if call.line.is_some())
+    }
+}
+
 /// What is done without the lock.
 enum Due {
     Begin { ticket: Ticket, instance: InstanceId, sandbox: SandboxId, start: Start, call: Call, told: Told },
@@ -321,8 +328,8 @@ impl Fleet {
     }
 
     /// Begins a call in an instance that is there, or else as soon as there is
-    /// one, until the deadline. Its end is told once, by any thread, maybe
-    /// before this returns: how it ran, or why it did not.
+    /// one, until the deadline; a line at once or not at all. Its end is told once, by
+    /// any thread, maybe before this returns: how it ran, or why it did not.
     pub fn begin(&self, function: &Function, call: Call, deadline: Instant, told: Told) -> Ticket {
         self.shared.arrive(function, Bringer::Nobody(Some((call, told)), deadline))
     }
@@ -501,10 +508,15 @@ impl Shared {
             }
         };
         state.last_ticket += 1;
-        let (ticket, arrived) = (Ticket(state.last_ticket), self.now());
+        let (ticket, arrived, is_line) = (Ticket(state.last_ticket), self.now(), bringer.is_line());
         state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0 });
         state.sharing.allow(id, function.calls_at_once, function.ahead);
         let decisions = match state.joinable(arrived, id) {
+            // A line has its instance for itself, at once or not at all.
+            _ if is_line && !state.policy.has_idle(id) => {
+                state.refuse(ticket, Error::Late);
+                Vec::new()
+            }
             Some(instance) => {
                 state.policy.joined(arrived, id);
                 state.join(arrived, ticket, instance);
@@ -549,7 +561,7 @@ impl Shared {
         let mut decisions = state.leave(now, instance, false);
         let Some(turn) = state.turns.get_mut(&ticket) else { return self.act(&mut state, decisions) };
         turn.tries += 1;
-        let is_over = turn.is_killed() || turn.tries > TRIES_MAX;
+        let is_over = turn.is_killed() || turn.tries > TRIES_MAX || call.line.is_some();
         let Some((id, settings)) = function.filter(|_| !is_over) else {
             let error = if turn.is_killed() { Error::Cancelled } else { Error::Invoke(error) };
             state.turns.remove(&ticket);
@@ -690,7 +702,7 @@ impl State {
         let (Some(turn), Some(&live)) = (self.turns.get_mut(&ticket), self.live.get(&instance)) else {
             return;
         };
-        let is_line = matches!(&turn.bringer, Bringer::Nobody(Some((call, _)), _) if call.line.is_some());
+        let is_line = turn.bringer.is_line();
         let waited = now.saturating_sub(turn.arrived);
         let (kind, start_ns) = match (found, live.origin) {
             (Found::Warm, _) => (StartKind::Warm, 0),

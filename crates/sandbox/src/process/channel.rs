@@ -30,12 +30,13 @@
 //! 17 wants       ←  bytes u32 of the body that were taken: as many more may come
 //! 18 serve       →  timeout in ms u64, version u64, length u16 of each of both
 //!                   names, the function's own name and the caller's; with the
-//!                   descriptors to read from and to write to: a call whose
-//!                   requests come over a line
+//!                   descriptors to read from, to write to and of the bell: a call
+//!                   whose requests come over a line
 //! 19 line        →  id u32, name: a line to the function of this name; with
 //!                   the same descriptors
 //! 20 served      ←  reports of requests that came over the call's line
-//! 21 serving     ←  what the request was told that is being served there
+//! 21 serving     ←  what the request was told that is being served there; nothing: it
+//!                   is over, and what it asked for is not wanted any more
 //! 22 waited      ←  µs u64 in which the call waited for answers on lines
 //! 23 ask again   ←  id u32 of a line, and an ask that was begun on it
 //! 24 dropped     ←  id u32 of a line: the call of this turn does not wait for what is
@@ -573,7 +574,7 @@ impl Head {
             ASK => (ASK_HEAD_LEN..=ASK_LEN_MAX).contains(&len),
             ASK_AGAIN => (ASK_HEAD_LEN + 4..=ASK_LEN_MAX + 4).contains(&len),
             SERVED => (1..=report::BYTES_MAX).contains(&len),
-            SERVING => (1..=LINE_HEAD_MAX).contains(&len),
+            SERVING => len <= LINE_HEAD_MAX,
             WAITED => len == 8,
             DROPPED => len == 4,
             _ => return Err(Broken::Lie("a frame of no known kind")),

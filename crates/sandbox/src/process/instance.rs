@@ -242,7 +242,8 @@ impl Instance {
         let deadline = Instant::now() + terms.load_timeout;
         let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
         let (own, other) = UnixStream::pair().map_err(no_socket)?;
-        linux::refuse_descriptors(&own);
+        // As far as the kernel can: from 6.16 on.
+        _ = linux::refuse_descriptors(&own);
         let watch = Watch::new(own.try_clone().map_err(no_socket)?);
         let mut has_tried = false;
         let template = loop {
@@ -267,7 +268,8 @@ impl Instance {
         let deadline = Instant::now() + terms.load_timeout;
         let no_socket = |error: std::io::Error| unavailable("a socket", &error.to_string());
         let (own, other) = UnixStream::pair().map_err(no_socket)?;
-        linux::refuse_descriptors(&own);
+        // As far as the kernel can: from 6.16 on.
+        _ = linux::refuse_descriptors(&own);
         let watch = Watch::new(own.try_clone().map_err(no_socket)?);
         cold.start(&*place, other, &watch).map_err(|reason| unavailable("the interpreter", &reason))?;
         Self::greeted(place, watch, None, own, cold.prefixes(), terms, deadline)
@@ -462,8 +464,7 @@ impl Instance {
                 Some(Frame::Log(turn, bytes)) => self.logged(turn, &bytes)?,
                 Some(Frame::Ask(turn, id, nested)) => acted.asked.push(self.asked(turn, id, nested)?),
                 Some(Frame::AskAgain(turn, line, id, nested)) => {
-                    let nested = self.asked_again(line, nested)?;
-                    acted.asked.push(self.asked(turn, id, nested)?);
+                    acted.asked.extend(self.asked_again(turn, line, id, nested)?);
                 }
                 Some(Frame::Served(turn, reports)) => acted.served.push(self.reported(turn, reports)?),
                 Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,

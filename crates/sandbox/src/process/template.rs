@@ -276,7 +276,8 @@ impl Template {
         let no_socket = |error: io::Error| format!("no socket: {error}");
         let (socket, other) = linux::message_pair().map_err(no_socket)?;
         linux::limit_sending(&socket, FORK_TIMEOUT).map_err(no_socket)?;
-        linux::refuse_descriptors(&socket);
+        // As far as the kernel can: from 6.16 on.
+        _ = linux::refuse_descriptors(&socket);
         let core = linux::memory_file("template", options.language.core());
         let core = core.map_err(|error| format!("no memory for its library: {error}"))?;
         let source = linux::memory_file("source", options.language.source().as_bytes());

@@ -3,12 +3,12 @@
 //! should, or lies.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use linux::SharedMemory;
-use sandbox::process::Language;
+use sandbox::process::{FunctionsOptions, Language, Weakness};
 use sandbox::{
     Answered, Call, Callees, Invoked, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold,
     NestedAnswer, NestedCall, Outcome, Sandbox as _, SandboxId, Spent,
@@ -17,16 +17,20 @@ use xpu::fifo::{Error, Reader, Writer};
 
 use crate::Case;
 use crate::control::control;
-use crate::world::World;
+use crate::world::{World, options};
 
 pub(crate) const CASES: &[Case] = &[
     ("serves_a_line_until_it_is_shut", serves_a_line_until_it_is_shut),
     ("calls_by_a_line_and_asks_again_what_had_no_answer", calls_by_a_line),
+    ("what_a_request_on_a_line_leaves_is_stopped_with_it", what_a_request_leaves_is_stopped),
+    ("what_was_taken_from_a_line_is_served", what_was_taken_is_served),
 ];
 pub(crate) const HOSTILE: &[Case] = &[
     ("callers_that_lie_on_a_line", callers_that_lie),
     ("callees_that_lie_on_a_line", callees_that_lie),
     ("bells_that_ring_without_end", bells_that_ring_without_end),
+    ("pieces_on_a_line_without_end", pieces_without_end),
+    ("answers_on_a_line_before_they_are_asked_for", answers_that_are_there_before),
 ];
 
 const REQUESTS: u32 = 200;
@@ -105,6 +109,29 @@ impl End {
     }
 }
 
+impl End {
+    /// Whether the other side has closed what it writes to, within this time.
+    fn has_left(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while self.read.word32(256).load(Ordering::SeqCst) == 0 {
+            if begun.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Rings until the other side has left, for two seconds at most; whether it has.
+    fn rings_until_it_leaves(&self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) && !self.has_left(Duration::ZERO) {
+            linux::ring(&self.bell);
+        }
+        self.has_left(Duration::ZERO)
+    }
+}
+
 /// A request of this number, whose id and type are so long, with a body.
 fn request(number: u32, id_len: u8, type_len: u16, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
@@ -145,13 +172,32 @@ fn calling(language: Language) -> &'static str {
     }
 }
 
-/// Has an instance serve a line, while the test uses the other end; how the line ended there.
-fn served(world: &World, id: SandboxId, line: &Arc<Line>, source: &str, test: impl FnOnce(End)) -> Outcome {
+/// Has an instance serve a line, while the test uses the other end; how the line ended there. What the
+/// test gives back is kept until then.
+fn served<T>(
+    world: &World,
+    id: SandboxId,
+    line: &Arc<Line>,
+    source: &str,
+    test: impl FnOnce(End) -> T,
+) -> Outcome {
+    served_with(world, id, line, source, None, test)
+}
+
+/// The same of an instance that may call others meanwhile.
+fn served_with<T>(
+    world: &World,
+    id: SandboxId,
+    line: &Arc<Line>,
+    source: &str,
+    callees: Option<Arc<dyn Callees>>,
+    test: impl FnOnce(End) -> T,
+) -> Outcome {
     let end = End::of(line, false);
-    let call = Call { line: Some(line.clone()), ..world.call(source, &[]) };
+    let call = Call { line: Some(line.clone()), callees, ..world.call(source, &[]) };
     std::thread::scope(|scope| {
         let serves = scope.spawn(|| world.functions.invoke(id, call));
-        test(end);
+        let _kept = test(end);
         let Invoked::Done(outcome) = serves.join().unwrap().unwrap();
         outcome
     })
@@ -222,21 +268,19 @@ fn bells_that_ring_without_end(language: Language) {
     served(&world, id, &line, source, |mut end| {
         end.send(&asked(1)).unwrap();
         end.receive().unwrap();
-        // Who serves sleeps by a bell, whatever it is that sleeps, and cannot be made to wait.
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(1) && end.read.word32(256).load(Ordering::SeqCst) == 0 {
-            linux::ring(&end.bell);
-        }
-        // It goes on, or has left; a line that was only rung on is not broken.
+        // Who sleeps by it has left; others do not hear it.
+        assert_eq!(end.rings_until_it_leaves(), language == Language::Node);
         line.shut();
+        end
     });
     let (line, _) = self::line();
     served(&world, id, &line, source, |mut end| {
         end.send(&asked(1)).unwrap();
         end.receive().unwrap();
         linux::end_messages(&end.bell);
+        assert_eq!(end.has_left(Duration::from_secs(2)), language == Language::Node);
         line.shut();
-        end.wake();
+        end
     });
     control(called(&world, id, source, &Others::default()).is_ok(), "it serves after all of them");
     world.end(id);
@@ -282,9 +326,16 @@ fn called(world: &World, id: SandboxId, source: &str, others: &Others) -> Result
 
 /// Has a function call by a line, whose other end is the test's; what it says, and how many calls it
 /// asked the node for once more.
-fn by_line(language: Language, test: impl FnOnce(End)) -> (Result<String, String>, usize) {
+fn by_line<T>(language: Language, test: impl FnOnce(End) -> T) -> (Result<String, String>, usize) {
+    by_line_of(language, calling(language), test)
+}
+
+fn by_line_of<T>(
+    language: Language,
+    source: &str,
+    test: impl FnOnce(End) -> T,
+) -> (Result<String, String>, usize) {
     let world = World::new(language);
-    let source = calling(language);
     let id = world.created(source);
     let (line, _) = line();
     line.open_for_tests();
@@ -292,7 +343,7 @@ fn by_line(language: Language, test: impl FnOnce(End)) -> (Result<String, String
     let others = Others { line: Some(line), ..Others::default() };
     let said = std::thread::scope(|scope| {
         let calls = scope.spawn(|| called(&world, id, source, &others));
-        test(end);
+        let _kept = test(end);
         calls.join().unwrap()
     });
     // Whatever it was, the instance serves, or another one does.
@@ -345,13 +396,154 @@ fn callees_that_lie(language: Language) {
         assert_eq!(again, usize::from(number != 6), "lie {number}: what was taken is asked again");
     }
     // Who does not answer ends its caller's call by the deadline, as by the node.
-    let (said, _) = by_line(language, |mut end| {
+    let (said, again) = by_line(language, |mut end| {
         end.receive().unwrap();
-        (0..5000).for_each(|_| linux::ring(&end.bell));
-        if language == Language::Python {
-            // It does not sleep by a bell.
-            drop(end.asks);
-        }
+        assert_eq!(end.rings_until_it_leaves(), language == Language::Node);
+        // Python does not sleep by a bell.
+        let End { asks, hears, read, written, bell } = end;
+        (language == Language::Node).then_some((asks, hears, read, written, bell))
     });
     control(said.is_ok(), "a bell that rings for nothing ends the line, and the node is asked");
+    assert_eq!(again, 1);
+}
+
+/// Nobody answers, until nobody waits any more.
+#[derive(Default)]
+struct Nobody {
+    begun: AtomicUsize,
+    stopped: Arc<AtomicUsize>,
+}
+
+struct Stopped(Arc<AtomicUsize>);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Callees for Nobody {
+    fn call(&self, _: NestedCall, _: Answered) -> Box<dyn Send> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        Box::new(Stopped(Arc::clone(&self.stopped)))
+    }
+}
+
+/// Answers, and leaves a call of another function behind.
+fn leaving(language: Language) -> &'static str {
+    match language {
+        Language::Python => {
+            "import threading, time\ndef apply(request, head, body):\n    \
+             threading.Thread(target=ask, args=('g', '', body), daemon=True).start()\n    \
+             time.sleep(0.01)\n    return bytes(4) + body\n"
+        }
+        _ => {
+            "exports.apply = (request, head, body) => { module.ask('g', '', body).catch(() => {});\n\
+             return Buffer.concat([Buffer.alloc(4), body]); };\n"
+        }
+    }
+}
+
+fn what_a_request_leaves_is_stopped(language: Language) {
+    let world = World::new(language);
+    let source = leaving(language);
+    let id = world.created(source);
+    let (line, _) = line();
+    let nobody = Arc::new(Nobody::default());
+    let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+    let outcome = served_with(&world, id, &line, source, Some(nobody.clone()), |mut end| {
+        for number in 1..=REQUESTS {
+            end.send(&asked(number)).unwrap();
+            assert_eq!(end.receive().unwrap(), b"\0\0\0\0body", "request {number}");
+        }
+        // With its request, and not with the line.
+        let deadline = soon();
+        while count(&nobody.stopped) < count(&nobody.begun) {
+            assert!(Instant::now() < deadline, "{} of {}", count(&nobody.stopped), count(&nobody.begun));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        line.shut();
+    });
+    assert_eq!(outcome.result.unwrap().literal_bytes(), Some(&b""[..]));
+    assert!(count(&nobody.begun) > REQUESTS as usize / 2, "{} were begun", count(&nobody.begun));
+    world.end(id);
+}
+
+/// What was taken already when the line is shut is served.
+fn what_was_taken_is_served(language: Language) {
+    let (Language::Node, world) = (language, World::new(language)) else { return };
+    // It is shut before the loop comes to the second request, which is taken with the first answer.
+    let source = "exports.apply = async (request, head, body) => {\n\
+        await new Promise((resolve) => setTimeout(resolve, 10));\n\
+        setImmediate(() => { for (const end = Date.now() + 500; Date.now() < end; ); });\n\
+        return Buffer.concat([Buffer.alloc(4), body]); };\n";
+    let id = world.created(source);
+    let (line, records) = line();
+    let outcome = served(&world, id, &line, source, |mut end| {
+        end.send(&asked(1)).unwrap();
+        end.send(&asked(2)).unwrap();
+        std::thread::sleep(Duration::from_millis(250));
+        line.shut();
+        assert_eq!(end.receive().unwrap(), b"\0\0\0\0body");
+        assert_eq!(end.receive().unwrap(), b"\0\0\0\0body", "it had been taken");
+        end
+    });
+    assert_eq!(outcome.result.unwrap().literal_bytes(), Some(&b""[..]));
+    assert_eq!(records.0.lock().unwrap().len(), 2);
+    world.end(id);
+}
+
+/// An answer in pieces that is longer than any may be is counted, and not kept.
+fn pieces_without_end(language: Language) {
+    // All pieces are more than its memory.
+    let options = FunctionsOptions { result_bytes_max: 1 << 20, ..options(language) };
+    let world = World::with(options, Weakness::NONE);
+    let source = match language {
+        Language::Python => {
+            "def apply(request, head, body):\n    for _ in range(2000):\n        stream(b'x' * 65536)\n    \
+             return b''\n"
+        }
+        _ => {
+            "exports.apply = async () => { const out = module.outgoing(), x = Buffer.alloc(65536, 'x');\n\
+             for (let at = 0; at < 2000; at++) await out.send(x);\n\
+             return Buffer.alloc(0); };\n"
+        }
+    };
+    let id = world.created(source);
+    let (line, _) = line();
+    let outcome = served(&world, id, &line, source, |mut end| {
+        end.send(&asked(1)).unwrap();
+        assert!(end.receive().is_err(), "it is no answer that fits");
+        end
+    });
+    let fault = outcome.result.unwrap_err();
+    control(fault.detail.contains("returned 131072000 bytes"), &fault.detail);
+    world.end(id);
+    world.assert_others_are_served();
+}
+
+/// A callee whose answers are all there before they are asked for keeps nobody from its event loop.
+fn answers_that_are_there_before(language: Language) {
+    if language != Language::Node {
+        // It has none.
+        let (said, _) = by_line(language, |mut end| {
+            (0..7).for_each(|_| end.send(ANSWER).unwrap());
+            (0..7).for_each(|_| drop(end.receive().unwrap()));
+            end
+        });
+        return control(said.is_ok_and(|said| said.ends_with("answer")), "answers are answers");
+    }
+    let source = "exports.apply = async (request, head, body) => {\n\
+        for (let at = 0; at < 10; at++) await module.ask('g', '', body);\n\
+        let turns = 0, is_over = false; const turn = () => { turns += 1; is_over || setImmediate(turn); }; turn();\n\
+        for (let at = 0; at < 500; at++) await module.ask('g', '', body);\n\
+        is_over = true; return Buffer.from(turns > 400 ? 'often' : `${turns} turns`); };\n";
+    let (said, again) = by_line_of(language, source, |mut end| {
+        // As many as are asked on the line: three are by the node.
+        (0..507).for_each(|_| end.send(ANSWER).unwrap());
+        (0..507).for_each(|_| drop(end.receive().unwrap()));
+        end
+    });
+    control(said.as_deref() == Ok("often"), format!("{said:?}"));
+    assert_eq!(again, 0);
 }

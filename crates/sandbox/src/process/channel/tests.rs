@@ -332,9 +332,10 @@ fn what_is_said_of_lines_is_read_and_half_of_it_is_a_lie() {
             Err(Broken::Closed),
         ]
     );
+    let over = Ok(Frame::Serving(7, Vec::new()));
+    assert_eq!(self::heard(&frame(SERVING, b""))[..], [over, Err(Broken::Closed)], "no request is served");
     for half in [
         frame(ASK_AGAIN, &ask[..9]),
-        frame(SERVING, b""),
         frame(SERVING, &[b' '; LINE_HEAD_MAX + 1]),
         frame(WAITED, b"1234"),
         frame(DROPPED, b""),

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::LINES_MAX;
 
-use super::{Broken, Instance, Reported, Turn, UnderWay};
+use super::{AskId, Asked, Broken, Instance, Reported, Turn, UnderWay};
 use crate::Spent;
 use crate::line::{Line, LineAsk, LineReport};
-use crate::nested::NestedCall;
+use crate::nested::{NestedAnswer, NestedCall};
 use crate::process::language::Language;
 
 /// After so many answers by the node there may be a line.
@@ -27,6 +27,12 @@ const PAUSE_UNUSED: Duration = Duration::from_secs(2);
 const NAMES_MAX: usize = 64;
 /// Lines that an instance may get and never use.
 const UNUSED_MAX: u32 = 64;
+
+const FORGOTTEN: NestedAnswer<'_> = NestedAnswer {
+    status: 502,
+    content_type: "text/plain",
+    body: b"the call was begun, and how it ended is not known any more: its line ended too long ago",
+};
 
 /// The lines to functions that an instance calls.
 #[derive(Default)]
@@ -63,7 +69,7 @@ impl Lines {
     fn forget(&mut self, which: impl Fn(&Line) -> bool) {
         let Self { opened, answers, unused, .. } = self;
         opened.retain(|line| {
-            let is_kept = line.is_open() || !which(line);
+            let is_kept = !which(line);
             if !is_kept && line.asked() != 0 {
                 *unused = 0;
             } else if !is_kept {
@@ -78,6 +84,11 @@ impl Lines {
 
     fn find(&self, id: u32) -> Option<&Arc<Line>> {
         self.opened.iter().find(|line| line.id() == id)
+    }
+
+    /// Whether it never had a line of this number, also none that was forgotten.
+    fn is_none(&self, id: u32) -> bool {
+        self.last == 0 || id > self.last
     }
 }
 
@@ -102,7 +113,7 @@ impl Instance {
         if self.terms.language == Language::Executable {
             return false;
         }
-        self.lines.forget(|line| line.asked() == 0 && line.terms().function == function);
+        self.lines.forget(|line| line.is_over() && line.asked() == 0 && line.terms().function == function);
         let Lines { opened, answers, unused, .. } = &mut self.lines;
         if !answers.contains_key(function) && answers.len() >= NAMES_MAX {
             answers.clear();
@@ -113,7 +124,8 @@ impl Instance {
         if known.count < ANSWERS_MIN || is_early || *unused >= UNUSED_MAX {
             return false;
         }
-        if opened.iter().any(|line| line.is_open() && line.terms().function == function) {
+        let is_there = |line: &Line| line.is_open() || (line.asked() == 0 && !line.is_over());
+        if opened.iter().any(|line| is_there(line) && line.terms().function == function) {
             return false;
         }
         // One that is shut may still be in use, and its caller asks for its end then.
@@ -143,19 +155,35 @@ impl Instance {
         }
     }
 
-    /// A call that was begun on a line, and is to be told how it ended.
-    pub(super) fn asked_again(&self, line: u32, nested: NestedCall) -> Result<NestedCall, Broken> {
-        let line = self.lines.find(line).filter(|line| line.terms().function == nested.function);
-        let line = line.ok_or(Broken::Lie("a call on a line that it does not have"))?;
-        Ok(NestedCall { line: LineAsk { again: Some(Arc::clone(line)), ..nested.line }, ..nested })
+    /// A call that was begun on a line, and is to be told how it ended. `None`: it has been told that
+    /// nobody knows.
+    pub(super) fn asked_again(
+        &mut self,
+        turn: Turn,
+        line: u32,
+        id: AskId,
+        nested: NestedCall,
+    ) -> Result<Option<Asked>, Broken> {
+        let Some(found) = self.lines.find(line) else {
+            if self.lines.is_none(line) {
+                return Err(Broken::Lie("a call on a line that it does not have"));
+            }
+            self.asked(turn, id, nested)?;
+            self.tell(turn, id, FORGOTTEN)?;
+            return Ok(None);
+        };
+        if found.terms().function != nested.function {
+            return Err(Broken::Lie("a call on a line to another function"));
+        }
+        let line = LineAsk { again: Some(Arc::clone(found)), ..nested.line };
+        self.asked(turn, id, NestedCall { line, ..nested }).map(Some)
     }
 
     /// The call of this turn, which may be over, waits no longer for what is under way on a line.
     pub(super) fn dropped(&mut self, turn: Turn, line: u32) -> Result<(), Broken> {
         let Some(found) = self.lines.find(line) else {
             // It may be one that was forgotten, and that it could not have.
-            let is_none = self.lines.last == 0 || line > self.lines.last;
-            return if is_none {
+            return if self.lines.is_none(line) {
                 Err(Broken::Lie("the end of a line that it does not have"))
             } else {
                 Ok(())
@@ -173,10 +201,13 @@ impl Instance {
         }
     }
 
-    /// What was told the request that it serves on its line.
+    /// What was told the request that it serves on its line; nothing: that is over. What the request before
+    /// asked for is wanted by nobody any more.
     pub(super) fn serving(&mut self, turn: Turn, head: Vec<u8>) -> Result<(), Broken> {
         let call = self.under_way.iter_mut().find(|call| call.turn == turn && call.others.line.is_some());
-        call.ok_or(Broken::Lie("a request on a line that it does not serve"))?.line_head = Some(head);
+        let call = call.ok_or(Broken::Lie("a request on a line that it does not serve"))?;
+        call.line_head = Some(head).filter(|head| !head.is_empty());
+        call.pending.clear();
         Ok(())
     }
 

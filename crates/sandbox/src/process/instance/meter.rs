@@ -133,9 +133,10 @@ impl Meter {
         }
         let is_own = served.is_exact && is_read && served.sharings == self.sharings;
         let held = self.time_each - served.time_each - served.waiting.time_each;
+        let running = now.saturating_duration_since(served.begun);
         Spent {
-            running: now.saturating_duration_since(served.begun),
-            waiting: served.waiting.time,
+            running,
+            waiting: served.waiting.time.min(running),
             held: nanos(if served.waiting.is_told { held.max(cpu) } else { held }),
             cpu: self.read_ns.map(|_| nanos(cpu)),
             is_cpu_own: is_own && self.read_ns.is_some(),
@@ -162,7 +163,8 @@ impl Meter {
     /// then it is held for as long as it used a processor, at least.
     pub(super) fn waited(&mut self, served: &mut Served, now: Instant, time: Duration) {
         self.pass(now);
-        let time = time.min(now.saturating_duration_since(served.begun));
+        let known = served.waiting.time;
+        let time = time.min(now.saturating_duration_since(served.begun).saturating_sub(known));
         served.waiting.time += time;
         served.waiting.time_each += time.as_nanos() as f64 / f64::from(self.serving.max(1));
         served.waiting.is_told = true;
@@ -204,7 +206,7 @@ impl Meter {
             let cpu = self.read_ns.map(|_| nanos(part(time)));
             Spent {
                 running,
-                waiting,
+                waiting: waiting.min(running),
                 held: time.max(cpu.unwrap_or_default()),
                 cpu,
                 is_cpu_own: self.serving == 0 && calls.len() == 1,

@@ -264,7 +264,11 @@ fn none_joins_when_all_come_to_their_end() {
 /// One whose calls stand in line, two in each of two instances; a first call has
 /// shown that they are brief.
 fn in_line(brief: Duration) -> World {
-    let world = World::with(2, 1, 2, brief);
+    in_line_of(2, brief)
+}
+
+fn in_line_of(instances_max: u32, brief: Duration) -> World {
+    let world = World::with(instances_max, 1, 2, brief);
     world.begin_many(1);
     world.until("it runs", |world| world.sandbox.loads() == [1]);
     world.sandbox.end(world.sandbox.id(0), true);
@@ -369,6 +373,45 @@ impl crate::LineRecords for Nowhere {
     fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
 }
 
+impl World {
+    fn begin_line(&self) -> Ticket {
+        let terms = crate::LineTerms {
+            caller: "caller".to_owned(),
+            function: "callee".to_owned(),
+            version: 1,
+            timeout: Duration::from_secs(60),
+        };
+        let line = crate::Line::new(1, terms, Arc::new(Nowhere)).unwrap();
+        let call = Call { line: Some(line), ..self.call.clone() };
+        let ended = self.ended.clone();
+        let told = Box::new(move |end: Result<(Outcome, Start), Error>| {
+            ended.lock().push(end.map(|(outcome, _)| outcome));
+        });
+        self.fleet.begin(&self.function, call, Instant::now() + Duration::from_secs(20), told)
+    }
+}
+
+#[test]
+fn a_line_joins_nobody_and_does_not_wait() {
+    // Where calls join an instance, and where they stand in line in it.
+    for world in [World::new(1, 3), in_line_of(1, ANY)] {
+        let before = world.ended.lock().len();
+        world.begin_many(1);
+        world.until("it runs", |world| world.sandbox.loads() == [1]);
+        let ticket = world.begin_line();
+        assert!(!world.fleet.waits(ticket));
+        assert!(matches!(world.ended.lock()[before..], [Err(Error::Late)]), "{:?}", world.ended.lock());
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 0));
+        // A call would.
+        world.begin_many(1);
+        assert_eq!(world.sandbox.loads(), [2]);
+        (0..2).for_each(|_| world.sandbox.end(world.sandbox.id(0), true));
+        world.begin_line();
+        assert_eq!(world.sandbox.loads(), [1], "it has nothing to do");
+        world.sandbox.end(world.sandbox.id(0), true);
+    }
+}
+
 #[test]
 fn nobody_joins_an_instance_that_serves_a_line() {
     let world = World::new(2, 3);
@@ -377,19 +420,7 @@ fn nobody_joins_an_instance_that_serves_a_line() {
     world.until("a first instance", |world| world.sandbox.loads() == [1]);
     world.sandbox.end(world.sandbox.id(0), true);
     world.until("it is idle", |world| world.fleet.has_idle(&world.function));
-    let terms = crate::LineTerms {
-        caller: "caller".to_owned(),
-        function: "callee".to_owned(),
-        version: 1,
-        timeout: Duration::from_secs(60),
-    };
-    let line = crate::Line::new(1, terms, Arc::new(Nowhere)).unwrap();
-    let call = Call { line: Some(line), ..world.call.clone() };
-    let ended = world.ended.clone();
-    let told = Box::new(move |end: Result<(Outcome, Start), Error>| {
-        ended.lock().push(end.map(|(outcome, _)| outcome));
-    });
-    let ticket = world.fleet.begin(&world.function, call, Instant::now() + Duration::from_secs(20), told);
+    let ticket = world.begin_line();
     assert!(!world.fleet.waits(ticket) && !world.fleet.has_idle(&world.function));
     // Two more would join any other instance; they get one of their own.
     world.begin_many(2);

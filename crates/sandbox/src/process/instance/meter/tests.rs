@@ -187,3 +187,24 @@ fn who_says_that_it_waited_on_lines_is_held_for_its_processor_time_at_least() {
     let liar = ended(Duration::from_secs(3));
     assert!(about(liar.waiting, 2_000) && about(liar.held, 300), "{liar:?}");
 }
+
+#[test]
+fn time_waited_on_a_line_and_for_the_node_at_once_is_not_counted_twice() {
+    let machine = Machine::new();
+    let mut meter = Meter::new(machine.now());
+    machine.pass(10_000, 0);
+    let mut served = meter.begin(machine.now(), &machine);
+    machine.pass(1_000, 0);
+    meter.waits(&mut served, machine.now());
+    machine.pass(1_500, 300);
+    meter.goes_on(&mut served, machine.now());
+    meter.waited(&mut served, machine.now(), micros(2_000));
+    meter.waits(&mut served, machine.now());
+    machine.pass(500, 0);
+    let spent = meter.end(served, machine.now(), &machine);
+    assert_eq!((spent.running, spent.waiting), (micros(3_000), micros(3_000)));
+    assert!(about(spent.held, 300), "{spent:?}");
+    // Nor is a request on a line held to have waited longer than it ran.
+    let spent = meter.told(machine.now(), &[(micros(100), micros(300))], &machine);
+    assert_eq!((spent[0].running, spent[0].waiting), (micros(100), micros(100)));
+}
