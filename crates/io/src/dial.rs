@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 
 use crate::address::is_public;
 use crate::allow::{AllowList, Host, Target};
-use crate::net::{Lookups, Net};
+use crate::net::{Lookup, Lookups, Net, Whose};
 use crate::s3::Bucket;
 use crate::tls;
 
@@ -84,10 +84,24 @@ impl Dialer {
         }
     }
 
+    /// Waits until the name may be looked up, if it is one that has to be. Whoever
+    /// limits how long connecting takes does not count this: others make it long.
+    pub(crate) async fn may_look_up(&self, place: &Place) -> Result<Option<Lookup>, Undialed> {
+        let Host::Name(name) = &place.target.host else { return Ok(None) };
+        let is_owners = matches!(self.reach, Reach::Any) || place.bucket.is_some();
+        let whose = if is_owners { Whose::Owner } else { Whose::Anybody };
+        let may = self.net.place(name, whose).await;
+        may.map(Some).map_err(|error| Undialed::Failed(format!("{} is not looked up: {error}", place.target)))
+    }
+
     /// A connection to one of a host's addresses that may be named.
-    pub(crate) async fn connect(&self, place: &Place) -> Result<Box<dyn Connection>, Undialed> {
+    pub(crate) async fn connect(
+        &self,
+        place: &Place,
+        lookup: Option<Lookup>,
+    ) -> Result<Box<dyn Connection>, Undialed> {
         let is_free = matches!(self.reach, Reach::Any) || place.bucket.is_some();
-        let stream = self.connect_to(&place.target, is_free).await?;
+        let stream = self.connect_to(&place.target, is_free, lookup).await?;
         if !place.is_tls {
             return Ok(Box::new(stream));
         }
@@ -118,7 +132,12 @@ impl Dialer {
     }
 
     /// `is_free`: the address may be any.
-    async fn connect_to(&self, target: &Target, is_free: bool) -> Result<TcpStream, Undialed> {
+    async fn connect_to(
+        &self,
+        target: &Target,
+        is_free: bool,
+        lookup: Option<Lookup>,
+    ) -> Result<TcpStream, Undialed> {
         let found = match &target.host {
             Host::Address(address) => vec![SocketAddr::new(*address, target.port)],
             // Not every machine's resolver knows it.
@@ -127,8 +146,12 @@ impl Dialer {
                 loopback.map(|address| SocketAddr::new(address, target.port)).into()
             }
             Host::Name(name) => {
-                let found = self.net.resolve(name, target.port).await;
-                found.map_err(|error| Undialed::Failed(format!("{target} is not found: {error}")))?
+                let not_found = |error: &dyn std::fmt::Display| {
+                    Undialed::Failed(format!("{target} is not found: {error}"))
+                };
+                let lookup = lookup.ok_or_else(|| not_found(&"it may not be looked up"))?;
+                let found = self.net.resolve(lookup, name, target.port).await;
+                found.map_err(|error| not_found(&error))?
             }
         };
         let mut last = Undialed::Failed(format!("{target} has no address"));

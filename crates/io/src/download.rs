@@ -11,14 +11,12 @@
 mod answer;
 mod transfer;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -27,6 +25,7 @@ use crate::allow::AllowList;
 use crate::dial::{Dialer, Place, Reach};
 use crate::net::{Internet, Net};
 use crate::s3::Buckets;
+use crate::turns::Turns;
 use transfer::{State, Trouble};
 
 /// Bounds of what is fetched.
@@ -36,7 +35,8 @@ pub struct DownloadOptions {
     pub total_max: usize,
     /// From one host.
     pub per_host_max: usize,
-    /// For looking up a name, connecting, and TLS.
+    /// For looking up a name, connecting, and TLS, without waiting for one's turn to
+    /// look up.
     pub connect_timeout: Duration,
     /// From there to the head of the answer.
     pub head_timeout: Duration,
@@ -57,7 +57,7 @@ pub struct DownloadOptions {
     pub pause: Duration,
     /// The longest pause, also if the server asks for a longer one.
     pub pause_max: Duration,
-    /// Bytes of one source whose length nobody has said.
+    /// Bytes of one source.
     pub bytes_max: u64,
 }
 
@@ -129,8 +129,15 @@ pub trait Sink: Send {
     /// What was taken so far is void, and may not be followed by more for long: nothing
     /// is held any more.
     fn forget(&mut self);
+    /// Whether there is room for so many bytes in all. What it has said yes to is kept
+    /// until it forgets, or begins anew after it has taken something.
+    fn has_room(&mut self, bytes: u64) -> bool;
+    /// Waits for such room. It holds nothing else.
+    fn room(&mut self, bytes: u64) -> Taking<'_>;
     /// The next bytes.
     fn take(&mut self, bytes: Bytes) -> Taking<'_>;
+    /// All has come: it is kept.
+    fn end(&mut self) -> Taking<'_>;
 }
 
 /// Brings data.
@@ -139,7 +146,7 @@ pub struct Downloads {
     buckets: Buckets,
     dialer: Dialer,
     all: Arc<Semaphore>,
-    hosts: Mutex<HashMap<String, Weak<Semaphore>>>,
+    hosts: Turns,
     random: SystemRandom,
 }
 
@@ -171,7 +178,7 @@ impl Downloads {
             buckets: Buckets::default(),
             dialer: Dialer::new(Reach::Named(private, "fetch_private"), net),
             all: Arc::new(Semaphore::new(options.total_max)),
-            hosts: Mutex::default(),
+            hosts: Turns::new(options.per_host_max),
             random: SystemRandom::new(),
         }
     }
@@ -215,27 +222,37 @@ impl Downloads {
     ) -> Result<Downloaded, String> {
         let mut hopeless = vec![false; wanted.urls.len()];
         let mut failures = 0;
+        // Of those, at this URL and together, those that brought something, too slowly.
+        let mut slow = 0;
         // Bytes that came of this URL, in the attempt that went on longest.
         let mut farthest = 0;
         for attempt in 1..=self.options.attempts_max {
             let Some(url) = wanted.urls.get(*at) else { return Err("it has no URL".to_owned()) };
-            let mut is_slow = false;
             let (why, pause) = match self.transfer(wanted, url, &mut state, sink).await {
-                Ok(downloaded) => return Ok(downloaded),
+                // Until it is kept it has its turn.
+                Ok(Downloaded::Known) => return Ok(Downloaded::Known),
+                Ok(whole) => return sink.end().await.map(|()| whole),
                 Err(Trouble::Heals(why, pause)) => (why, pause),
-                Err(Trouble::Slow(why)) => {
-                    is_slow = true;
-                    (why, None)
-                }
                 Err(Trouble::Lasts(why)) => {
                     hopeless[*at] = true;
                     (why, Some(Duration::ZERO))
                 }
+                Err(Trouble::Room(bytes)) if attempt < self.options.attempts_max => {
+                    state.leave(wanted);
+                    sink.forget();
+                    sink.room(bytes).await?;
+                    continue;
+                }
+                Err(Trouble::Room(bytes)) => return Err(format!("there is no room for its {bytes} bytes")),
                 Err(Trouble::Sink(why)) => return Err(why),
             };
-            let progresses = state.received() > farthest && !is_slow;
+            let came = state.received() > farthest;
+            let progresses = state.was_fast(&self.options) && came;
             farthest = farthest.max(state.received());
-            failures = if progresses { 0 } else { failures + 1 };
+            (failures, slow) = match (came, progresses) {
+                (_, true) => (0, 0),
+                (came, false) => (failures + 1, if came { slow + 1 } else { 0 }),
+            };
             let others = (1..=hopeless.len()).map(|step| (*at + step) % hopeless.len());
             let Some(next) = others.into_iter().find(|next| !hopeless[*next]) else {
                 return Err(why);
@@ -244,15 +261,15 @@ impl Downloads {
             if attempt == self.options.attempts_max || failures >= patience {
                 return Err(format!("{why}; given up after {attempt} attempts"));
             }
-            let is_left = next != *at && (!progresses || hopeless[*at]);
+            let is_left = next != *at && (!came || slow >= self.options.failures_max || hopeless[*at]);
             if is_left || !state.can_go_on() {
                 // Another server has another copy, or so it says.
-                state.void(wanted);
-                state.turn = None;
+                state.leave(wanted);
                 sink.forget();
             }
             if is_left {
-                (*at, farthest) = (next, 0);
+                (*at, farthest, slow) = (next, 0, 0);
+                state.asks_another();
             }
             sleep(self.pause(failures, pause)).await;
         }
@@ -272,7 +289,7 @@ impl Downloads {
     /// Waits until one more transfer from this host may begin. Only for who has no turn:
     /// those who wait for each other would wait for ever. None: there are none any more.
     async fn turn(&self, host: String) -> Option<Turn> {
-        let of_host = self.host(&host).acquire_owned().await.ok()?;
+        let of_host = self.hosts.of(&host).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(Turn { host, _of_host: of_host, of_all })
     }
@@ -284,7 +301,7 @@ impl Downloads {
             return;
         }
         if let Some(turn) = state.turn.take() {
-            if let Ok(of_host) = self.host(&host).try_acquire_owned() {
+            if let Ok(of_host) = self.hosts.of(&host).try_acquire_owned() {
                 state.turn = Some(Turn { host, _of_host: of_host, of_all: turn.of_all });
                 return;
             }
@@ -293,18 +310,6 @@ impl Downloads {
             sink.forget();
         }
         state.turn = self.turn(host).await;
-    }
-
-    fn host(&self, name: &str) -> Arc<Semaphore> {
-        let mut hosts = self.hosts.lock();
-        if let Some(known) = hosts.get(name).and_then(Weak::upgrade) {
-            return known;
-        }
-        // Those that nobody waits for.
-        hosts.retain(|_, host| host.strong_count() > 0);
-        let host = Arc::new(Semaphore::new(self.options.per_host_max));
-        hosts.insert(name.to_owned(), Arc::downgrade(&host));
-        host
     }
 }
 

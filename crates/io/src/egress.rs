@@ -33,7 +33,7 @@ use tokio::time::timeout;
 use crate::address::is_public;
 use crate::allow::{AllowList, Host, Target};
 use crate::head::{self, Ask, HEAD_BYTES_MAX};
-use crate::net::{Internet, Lookups, Net};
+use crate::net::{Internet, Lookups, Net, Whose};
 use crate::relay::{Limits, relay};
 
 /// Lines for a function's log that nobody has taken, at most.
@@ -287,7 +287,11 @@ impl Proxy {
             Host::Address(address) => return Ok(vec![SocketAddr::new(*address, target.port)]),
             Host::Name(name) => name,
         };
-        let looked_up = self.shared.net.resolve(name, target.port);
+        let net = &self.shared.net;
+        let looked_up = async {
+            let place = net.place(name, Whose::Anybody).await?;
+            net.resolve(place, name, target.port).await
+        };
         let found = match timeout(self.options.resolve_timeout, looked_up).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => return Err(self.unreachable(target, &error.to_string())),

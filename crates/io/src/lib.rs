@@ -20,6 +20,7 @@ mod relay;
 mod s3;
 mod signing;
 pub mod tls;
+mod turns;
 
 pub use address::is_public;
 pub use allow::{AllowList, Unreadable};

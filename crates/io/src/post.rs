@@ -79,7 +79,8 @@ impl Post {
     }
 
     async fn send_to(&self, place: &Place, headers: HeaderMap, body: Bytes) -> Result<u16, PostError> {
-        let stream = self.0.connect(place).await?;
+        let lookup = self.0.may_look_up(place).await?;
+        let stream = self.0.connect(place, lookup).await?;
         let mut request = Request::post(place.path.clone()).body(Full::new(body));
         if let Ok(request) = &mut request {
             *request.headers_mut() = headers;

@@ -145,6 +145,11 @@ impl Bucket {
         Ok(Self { place, before, region, secret: options.secret.clone(), keys })
     }
 
+    /// The name of the secret without which nothing is signed, if there is none.
+    pub(crate) fn lacks_secret(&self) -> Option<&str> {
+        (self.keys)(&self.secret).is_none().then_some(self.secret.as_str())
+    }
+
     /// What a request to this place is to be sent with, for it to be signed at this time
     /// (seconds since 1970).
     ///

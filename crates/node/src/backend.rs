@@ -438,7 +438,7 @@ impl Node {
             ),
             gauge(
                 "sources_unfinished_bytes",
-                "Bytes on the disk of external data that is not whole yet.",
+                "Bytes of the disk that are kept for external data that is not whole yet.",
                 sources.unfinished_bytes,
             ),
             counter("sources_failed", "External data that did not come.", sources.failed),

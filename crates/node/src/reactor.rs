@@ -16,9 +16,6 @@ use tokio::runtime::Handle;
 pub(crate) use vigil::Traffic;
 use vigil::{Moment, Vigil};
 
-/// Threads of a loop that looks for events before it sleeps.
-const LOOKING_MAX: usize = 2;
-
 /// The event loop.
 #[derive(Debug)]
 pub(crate) struct EventLoop {
@@ -55,11 +52,10 @@ impl EventLoop {
     /// The one that this thread belongs to, if any.
     pub(crate) fn current(traffic: &Arc<Traffic>) -> Option<Self> {
         let handle = Handle::try_current().ok()?;
-        // Of two threads the one that runs looks, while the other one sleeps. Of more,
-        // one sleeps where events come, and the others cannot look; of one processor an
-        // instance would have to wait for the loop.
-        let are_few = handle.metrics().num_workers() <= LOOKING_MAX;
-        let can_look = are_few && linux::available_cpus().is_ok_and(|cpus| cpus.len() > 1);
+        // Of several threads one sleeps where events come, and the others cannot
+        // look; of one processor an instance would have to wait for the loop.
+        let is_alone = handle.metrics().num_workers() == 1;
+        let can_look = is_alone && linux::available_cpus().is_ok_and(|cpus| cpus.len() > 1);
         let watch = || Arc::new(Watch { vigil: Mutex::default(), traffic: Arc::clone(traffic) });
         Some(Self { handle, watch: can_look.then(watch) })
     }

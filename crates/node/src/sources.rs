@@ -34,16 +34,17 @@ const UNDER_WAY_MAX: usize = 1 << 16;
 const KNOWN_MAX: usize = 1 << 12;
 /// The most transfers that a node can be told to carry at once.
 const AT_ONCE_MAX: usize = 4096;
-/// Bytes that all of them together have on the disk before they are whole.
-const UNFINISHED_BYTES_MAX: u64 = 64 << 30;
+/// Bytes that all of them together have on the disk before they are whole: twice what
+/// one may have.
+const UNFINISHED_BYTES_MAX: u64 = 128 << 30;
 /// Threads that write what has come, and look names up.
-const BLOCKING_THREADS: usize = 24;
+const BLOCKING_THREADS: usize = 28;
 
 /// How much is fetched at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fetching {
-    /// Transfers, of all hosts; each may hold 256 KiB of memory and two open files.
+    /// Transfers, of all hosts; each may hold 700 KiB of memory and three open files.
     pub at_once: usize,
     /// From one host.
     pub at_once_per_host: usize,
@@ -125,7 +126,7 @@ pub(crate) struct SourceStats {
     pub(crate) unchanged: u64,
     pub(crate) failed: u64,
     pub(crate) bytes: u64,
-    /// On the disk, of what is not whole yet.
+    /// Of the disk, kept for what is not whole yet.
     pub(crate) unfinished_bytes: u64,
 }
 
@@ -232,10 +233,13 @@ impl Sources {
         let (sources, wanted) = (Arc::clone(self), Arc::clone(wanted));
         let spawned = self.spawn(async move {
             let brought = sources.bring(&wanted).await;
-            // Who stopped it has ended it.
-            if sources.under_way.lock().remove(&wanted.job).is_some() {
-                sources.end(&wanted, brought);
-            }
+            // What is kept of the result may wait for memory, and this thread is all there is.
+            tokio::task::spawn_blocking(move || {
+                // Who stopped it has ended it.
+                if sources.under_way.lock().remove(&wanted.job).is_some() {
+                    sources.end(&wanted, brought);
+                }
+            });
         });
         match spawned {
             Ok(task) => {
@@ -295,7 +299,8 @@ impl Sources {
             }
         };
         let len = sink.len();
-        let handle = sink.finish().await.map_err(|why| Fault::new(FailureCode::Resources, why))?;
+        let lost = || Fault::new(FailureCode::Resources, "it was lost while it was kept");
+        let handle = sink.kept().ok_or_else(lost)?;
         if let Validator::Ref(expected) = source.validator
             && expected.definition() != handle
         {

@@ -231,9 +231,10 @@ impl Work {
         }
         let _stays = self.disk.stay();
         let mut settling = Settling::new(&self.memory, &self.disk);
-        objects.iter().try_for_each(|(key, object)| settling.walk(*key, object))?;
-        self.spilled.fetch_add(settling.finish()?, Ordering::Relaxed);
-        self.memory.evict_written(objects);
+        objects.iter().for_each(|(key, object)| settling.walk(*key, object));
+        let (settled, written) = settling.finish(objects);
+        self.memory.evict_written(settled);
+        self.spilled.fetch_add(written?, Ordering::Relaxed);
         Ok(())
     }
 

@@ -176,9 +176,18 @@ impl Disk {
     }
 
     fn read_large(&self, key: Handle) -> Result<Option<Object>, Error> {
+        self.read_opened(key, || {})
+    }
+
+    /// `opened` is called when the file is open and nothing was said of it yet.
+    fn read_opened(&self, key: Handle, opened: impl Fn()) -> Result<Option<Object>, Error> {
         loop {
+            // Before it is opened: what is said of the name later may be said of another
+            // file, which was put in the place of this one when that was found damaged.
+            let is_verified = self.verified.lock().contains(&key);
             let Some((object, file)) = self.files.read(key)? else { return Ok(None) };
-            if object.len() as u64 == object_len(key) && self.verified.lock().contains(&key) {
+            opened();
+            if object.len() as u64 == object_len(key) && is_verified {
                 return Ok(Some(object));
             }
             self.read_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
@@ -195,12 +204,13 @@ impl Disk {
     /// The bytes of a large object are not what its name says: they are moved aside.
     /// What to say of it; `None` if its name has another file by now, or none.
     fn condemn(&self, key: Handle, file: &File) -> Result<Option<Error>, Error> {
-        let Some(path) = self.files.quarantine_file(key, file)? else { return Ok(None) };
-        self.corrupt.fetch_add(1, Ordering::Relaxed);
-        self.verified.lock().remove(&key);
-        self.count_large(-1, key);
-        self.drop_outboard(key)?;
-        Ok(Some(Error::Corrupt { handle: key, path }))
+        let aside = self.files.quarantine_file(key, file, || {
+            self.corrupt.fetch_add(1, Ordering::Relaxed);
+            self.verified.lock().remove(&key);
+            self.count_large(-1, key);
+            self.drop_outboard(key)
+        })?;
+        Ok(aside.map(|path| Error::Corrupt { handle: key, path }))
     }
 
     /// Writes what is not there yet, or not since a short while ago: who puts

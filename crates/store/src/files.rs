@@ -134,10 +134,9 @@ impl Files {
         let fail = |source| Error::io(&self.home, source);
         let free_bytes = linux::disk_free_bytes(&self.home).map_err(fail)?;
         let total_bytes = linux::disk_total_bytes(&self.home).map_err(fail)?;
-        let kept_bytes = (total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
-        match free_bytes > kept_bytes {
-            true => Ok(()),
-            false => Err(Error::Scarce { home: self.home.clone(), free_bytes, kept_bytes }),
+        match lacking(free_bytes, total_bytes) {
+            None => Ok(()),
+            Some(kept_bytes) => Err(Error::Scarce { home: self.home.clone(), free_bytes, kept_bytes }),
         }
     }
 
@@ -276,8 +275,13 @@ impl Files {
 
     /// Moves a large object's damaged file out of the way and says where to. `None`: the
     /// name is not this file's any more. Somebody else has moved it, and the object may
-    /// have been put again since.
-    pub(crate) fn quarantine_file(&self, key: Handle, damaged: &File) -> Result<Option<PathBuf>, Error> {
+    /// have been put again since. `moved` is called before it can be put again.
+    pub(crate) fn quarantine_file(
+        &self,
+        key: Handle,
+        damaged: &File,
+        moved: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Option<PathBuf>, Error> {
         let target = self.quarantine_path(key);
         let path = self.path(key);
         let fail = |source| Error::io(&path, source);
@@ -293,8 +297,9 @@ impl Files {
             return Ok(None);
         }
         fs::rename(&path, &target).map_err(fail)?;
+        let told = moved();
         drop(naming);
-        self.sync_names(std::iter::once(key))?;
+        self.sync_names(std::iter::once(key)).and(told)?;
         Ok(Some(target))
     }
 
@@ -375,6 +380,13 @@ impl Files {
         let _naming = self.naming.lock();
         remove(&self.path(key))
     }
+}
+
+/// What is kept back of a disk of so many bytes, if no more than that is free. Some file
+/// systems do not tell their size, and say that it is nothing.
+fn lacking(free_bytes: u64, total_bytes: u64) -> Option<u64> {
+    let kept_bytes = (total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
+    (total_bytes > 0 && free_bytes <= kept_bytes).then_some(kept_bytes)
 }
 
 impl TempFile {

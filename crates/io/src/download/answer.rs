@@ -8,6 +8,11 @@ use hyper::header::{
     TRANSFER_ENCODING,
 };
 
+/// Bytes of an entity tag; longer ones cannot be named (`docs/spec/external.md`).
+const ETAG_BYTES_MAX: usize = 1024;
+/// Of what a server says, in what people read.
+const SAID_CHARS_MAX: usize = 256;
+
 /// The answer's part of some data: from where on, and how long all is, if it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
@@ -19,9 +24,18 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// The entity tag, if it is a strong one.
+/// The entity tag, if it is a strong one. One that is too long to be named is none.
 pub(super) fn strong_etag(headers: &HeaderMap) -> Option<&str> {
-    text(headers, ETAG).filter(|etag| etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"'))
+    let is_len = |etag: &str| (2..=ETAG_BYTES_MAX).contains(&etag.len());
+    text(headers, ETAG).filter(|etag| is_len(etag) && etag.starts_with('"') && etag.ends_with('"'))
+}
+
+/// The beginning of what a server says, for people.
+pub(super) fn short(said: &str) -> String {
+    match said.char_indices().nth(SAID_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &said[..at]),
+        None => said.to_owned(),
+    }
 }
 
 /// How long the body is, if that is said.
@@ -155,9 +169,13 @@ mod tests {
     #[test]
     fn only_strong_tags_name_bytes() {
         assert_eq!(strong_etag(&with(ETAG, "\"a\"")), Some("\"a\""));
-        for other in ["W/\"a\"", "a", "\"", ""] {
+        let of_len = |len: usize| format!("\"{}\"", "a".repeat(len - 2));
+        assert!(strong_etag(&with(ETAG, &of_len(1024))).is_some());
+        for other in ["W/\"a\"", "a", "\"", "", &of_len(1025)] {
             assert_eq!(strong_etag(&with(ETAG, other)), None, "{other}");
         }
+        assert_eq!(short("said"), "said");
+        assert_eq!(short(&"é".repeat(300)), format!("{}…", "é".repeat(256)));
         assert_eq!(encoding(&with(CONTENT_ENCODING, "Identity")), None);
         assert_eq!(encoding(&with(CONTENT_ENCODING, "gzip")), Some("gzip"));
         assert_eq!(retry_after(&with(RETRY_AFTER, "7")), Some(Duration::from_secs(7)));

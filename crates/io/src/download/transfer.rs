@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One attempt to bring something: a request, after redirects, and its answer.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{
@@ -17,22 +18,24 @@ use ring::digest::{Context, SHA256};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::answer;
+use super::answer::{self, short};
 use super::{Download, DownloadOptions, Downloaded, Downloads, Sink, Turn};
 use crate::dial::{Place, Undialed};
-use crate::s3;
+use crate::s3::{self, Bucket};
 
 /// Redirects of one request.
 const REDIRECTS_MAX: usize = 5;
 /// Bytes of what a server says that refuses.
 const REASON_BYTES_MAX: usize = 4 << 10;
+/// Bytes of an answer's head, within a factor of two, and of what is read of its body at once.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Why an attempt has brought nothing, or not all.
 pub(super) enum Trouble {
     /// It may go better another time; not before so long, if the server says so.
     Heals(String, Option<Duration>),
-    /// Too little comes.
-    Slow(String),
+    /// There is no room for so many bytes, now.
+    Room(u64),
     /// It does not help to ask again.
     Lasts(String),
     /// Who takes the data cannot.
@@ -70,17 +73,46 @@ pub(super) struct State {
     has_begun: bool,
     /// Kept for as long as something has come that the next attempt goes on with.
     pub(super) turn: Option<Turn>,
+    /// Of the server that is asked. Kept over attempts: who breaks off slow transfers
+    /// before they are looked at is slow too.
+    pace: Pace,
 }
 
 impl State {
     pub(super) fn new(wanted: &Download) -> Self {
         let hasher = wanted.sha256.map(|_| Context::new(&SHA256));
-        Self { received: 0, etag: None, hasher, is_pieced: false, whole: None, has_begun: false, turn: None }
+        Self {
+            received: 0,
+            etag: None,
+            hasher,
+            is_pieced: false,
+            whole: None,
+            has_begun: false,
+            turn: None,
+            pace: Pace::default(),
+        }
     }
 
     /// Nothing has come; whose turn it is does not change.
     pub(super) fn void(&mut self, wanted: &Download) {
-        *self = Self { turn: self.turn.take(), ..Self::new(wanted) };
+        let (turn, pace) = (self.turn.take(), std::mem::take(&mut self.pace));
+        *self = Self { turn, pace, ..Self::new(wanted) };
+    }
+
+    /// Nothing has come, and it is nobody's turn.
+    pub(super) fn leave(&mut self, wanted: &Download) {
+        self.void(wanted);
+        self.turn = None;
+    }
+
+    /// Nothing is known of the server that is asked next.
+    pub(super) fn asks_another(&mut self) {
+        self.pace = Pace::default();
+    }
+
+    /// Whether enough came since it was asked last.
+    pub(super) fn was_fast(&mut self, options: &DownloadOptions) -> bool {
+        self.pace.was_fast(options)
     }
 
     pub(super) fn received(&self) -> u64 {
@@ -98,27 +130,42 @@ struct Answered {
     response: Response<Incoming>,
     /// Carries the connection, which ends when nobody needs it any more.
     _driven: JoinSet<()>,
-    is_bucket: bool,
+    bucket: Option<Arc<Bucket>>,
 }
 
 /// How fast a server sends while it is waited for.
+#[derive(Default)]
 struct Pace {
+    /// Since it was last looked.
     waited: Duration,
     came: u64,
+    /// It was looked, and enough had come.
+    was_fast: bool,
+    /// It was looked, and too little had come.
+    was_slow: bool,
 }
 
 impl Pace {
-    /// After so long these bytes came. How many since it was last looked, if too few.
-    fn is_too_slow(&mut self, options: &DownloadOptions, waited: Duration, bytes: usize) -> Option<u64> {
-        self.waited += waited;
-        self.came += bytes as u64;
+    /// How many bytes came since it was last looked, if too few.
+    fn is_too_slow(&mut self, options: &DownloadOptions) -> Option<u64> {
         if self.waited < options.rate_window {
             return None;
         }
-        let least = (options.rate_min as f64 * self.waited.as_secs_f64()) as u64;
-        let came = self.came;
-        *self = Self { waited: Duration::ZERO, came: 0 };
-        (came < least).then_some(came)
+        let (came, is_enough) = (self.came, self.is_enough(options));
+        let (was_fast, was_slow) = (self.was_fast || is_enough, !is_enough);
+        *self = Self { was_fast, was_slow, ..Self::default() };
+        (!is_enough).then_some(came)
+    }
+
+    fn is_enough(&self, options: &DownloadOptions) -> bool {
+        self.came as f64 >= options.rate_min as f64 * self.waited.as_secs_f64()
+    }
+
+    /// Whether enough came since this was asked last; what was not looked at yet counts
+    /// too, unless it was given up for being slow.
+    fn was_fast(&mut self, options: &DownloadOptions) -> bool {
+        let (was_fast, was_slow) = (std::mem::take(&mut self.was_fast), std::mem::take(&mut self.was_slow));
+        was_fast || (!was_slow && self.is_enough(options))
     }
 }
 
@@ -131,11 +178,20 @@ impl Downloads {
         state: &mut State,
         sink: &mut dyn Sink,
     ) -> Result<Downloaded, Trouble> {
+        if let Some(size) = wanted.size {
+            self.may_be(size)?;
+            if wanted.known_etag.is_none() && !sink.has_room(size) {
+                return Err(Trouble::Room(size));
+            }
+        }
         let answered = self.answered(wanted, url, state, sink).await?;
         let response = &answered.response;
         match response.status() {
             StatusCode::OK => self.begins(wanted, response, state, sink)?,
-            StatusCode::PARTIAL_CONTENT => goes_on(wanted, response, state)?,
+            StatusCode::PARTIAL_CONTENT => {
+                goes_on(wanted, response, state)?;
+                state.whole.map_or(Ok(()), |whole| self.may_be(whole))?;
+            }
             StatusCode::NOT_MODIFIED if wanted.known_etag.is_some() && state.received == 0 => {
                 return Ok(Downloaded::Known);
             }
@@ -161,20 +217,39 @@ impl Downloads {
         finish(wanted, state, is_framed)
     }
 
+    /// So many bytes may be fetched.
+    fn may_be(&self, bytes: u64) -> Result<(), Trouble> {
+        let bytes_max = self.options.bytes_max;
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        Err(lasts(format!("it has {bytes} bytes, and at most {bytes_max} are fetched")))
+    }
+
     /// What a server says that refuses. Buckets give a reason.
-    async fn refusal(&self, answered: Answered, status: StatusCode) -> String {
-        let said = said(status);
-        if !answered.is_bucket {
-            return said;
+    async fn refusal(&self, mut answered: Answered, status: StatusCode) -> String {
+        let mut said = said(status);
+        let Some(bucket) = answered.bucket.take() else { return said };
+        let mut body = Vec::new();
+        let read = async {
+            while let Some(Ok(frame)) = answered.response.body_mut().frame().await {
+                let room = REASON_BYTES_MAX - body.len();
+                let bytes = frame.data_ref().map_or(&[][..], |data| &data[..data.len().min(room)]);
+                body.extend_from_slice(bytes);
+                if body.len() == REASON_BYTES_MAX {
+                    break;
+                }
+            }
+        };
+        // What has come by then may say enough.
+        _ = timeout(self.options.head_timeout, read).await;
+        if let Some(reason) = answer::reason(&String::from_utf8_lossy(&body)) {
+            said += &format!(" ({reason})");
         }
-        let body = Limited::new(answered.response.into_body(), REASON_BYTES_MAX).collect();
-        let body = timeout(self.options.head_timeout, body).await;
-        let body =
-            body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        match answer::reason(&String::from_utf8_lossy(&body)) {
-            Some(reason) => format!("{said} ({reason})"),
-            None => said,
+        if let Some(secret) = bucket.lacks_secret() {
+            said += &format!("; it was asked without keys: there is no secret {secret}");
         }
+        said
     }
 
     /// The answer to a request, after redirects.
@@ -190,7 +265,8 @@ impl Downloads {
             let place = match redirects {
                 0 => self.place(&url).map_err(lasts)?,
                 // A server that is no bucket's leads to none.
-                _ => Place::read(&url).map_err(|why| lasts(format!("it redirects to {url:?}: {why}")))?,
+                _ => Place::read(&url)
+                    .map_err(|why| lasts(format!("it redirects to {:?}: {why}", short(&url))))?,
             };
             self.turn_to(place.target.to_string(), wanted, state, sink).await;
             let answered = self.ask(wanted, &place, state).await?;
@@ -206,10 +282,13 @@ impl Downloads {
             let to = answer::redirect(&url, answered.response.headers());
             let to = to.ok_or_else(|| lasts("it redirects to nowhere"))?;
             if redirects == REDIRECTS_MAX {
-                return Err(lasts(format!("it redirects more than {REDIRECTS_MAX} times, last to {to:?}")));
+                return Err(lasts(format!(
+                    "it redirects more than {REDIRECTS_MAX} times, last to {:?}",
+                    short(&to)
+                )));
             }
             if place.is_tls && !to.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
-                return Err(lasts(format!("it redirects from https to {to:?}")));
+                return Err(lasts(format!("it redirects from https to {:?}", short(&to))));
             }
             url = to;
         }
@@ -218,13 +297,15 @@ impl Downloads {
 
     async fn ask(&self, wanted: &Download, place: &Place, state: &State) -> Result<Answered, Trouble> {
         let options = &self.options;
-        let stream = timeout(options.connect_timeout, self.dialer.connect(place)).await;
+        let lookup = self.dialer.may_look_up(place).await?;
+        let stream = timeout(options.connect_timeout, self.dialer.connect(place, lookup)).await;
         let late = |what: &str, limit: Duration| {
             heals(format!("{} {what} in {} s", place.target, limit.as_secs_f32()))
         };
         let stream = stream.map_err(|_| late("cannot be reached", options.connect_timeout))??;
         let broken = |error: hyper::Error| heals(format!("{}: {error}", place.target));
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let http = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = http.map_err(broken)?;
         let mut driven = JoinSet::new();
         driven.spawn(async move {
             // What goes wrong is told by the answer.
@@ -232,7 +313,7 @@ impl Downloads {
         });
         let sent = timeout(options.head_timeout, sender.send_request(request(wanted, place, state)?)).await;
         let response = sent.map_err(|_| late("did not answer", options.head_timeout))?.map_err(broken)?;
-        Ok(Answered { response, _driven: driven, is_bucket: place.bucket.is_some() })
+        Ok(Answered { response, _driven: driven, bucket: place.bucket.clone() })
     }
 
     /// All of it is to come, whatever has come before.
@@ -245,31 +326,32 @@ impl Downloads {
     ) -> Result<(), Trouble> {
         let headers = response.headers();
         if let Some(encoding) = answer::encoding(headers) {
-            return Err(lasts(format!("it sends its data encoded as {encoding:?}")));
+            return Err(lasts(format!("it sends its data encoded as {:?}", short(encoding))));
         }
         let etag = answer::strong_etag(headers);
         if let Some(expected) = &wanted.etag
             && etag != Some(expected)
         {
-            let has =
-                etag.map_or_else(|| "it has no strong ETag".to_owned(), |etag| format!("its ETag is {etag}"));
+            let has = etag.map_or_else(
+                || "it has no strong ETag".to_owned(),
+                |etag| format!("its ETag is {}", short(etag)),
+            );
             return Err(lasts(format!("it has changed: {has}, not {expected}")));
         }
-        if let Some(length) = answer::content_length(headers) {
+        let length = answer::content_length(headers);
+        if let Some(length) = length {
             if let Some(size) = wanted.size.filter(|size| *size != length) {
                 return Err(lasts(format!("it has {length} bytes, not {size}")));
             }
-            if length > self.options.bytes_max && wanted.size.is_none() {
-                return Err(lasts(format!(
-                    "it has {length} bytes, and at most {} are fetched",
-                    self.options.bytes_max
-                )));
-            }
+            self.may_be(length)?;
         }
         state.void(wanted);
         (state.etag, state.has_begun) = (etag.map(str::to_owned), true);
         sink.begin();
-        Ok(())
+        match length.or(wanted.size) {
+            Some(length) if !sink.has_room(length) => Err(Trouble::Room(length)),
+            _ => Ok(()),
+        }
     }
 
     async fn body(
@@ -281,11 +363,11 @@ impl Downloads {
     ) -> Result<(), Trouble> {
         let limit = self.options.stall_timeout;
         let bytes_max = wanted.size.unwrap_or(self.options.bytes_max);
-        let mut pace = Pace { waited: Duration::ZERO, came: 0 };
         loop {
             let asked = Instant::now();
             let frame = timeout(limit, answered.response.body_mut().frame()).await;
             let received = state.received;
+            state.pace.waited += asked.elapsed();
             let frame = frame.map_err(|_| {
                 heals(format!("after {received} bytes nothing came for {} s", limit.as_secs_f32()))
             })?;
@@ -302,14 +384,17 @@ impl Downloads {
             if let Some(hasher) = &mut state.hasher {
                 hasher.update(&bytes);
             }
-            let waited = asked.elapsed();
-            let len = bytes.len();
+            state.pace.came += bytes.len() as u64;
+            if !sink.has_room(state.received) {
+                // Nobody has said how long it is.
+                return Err(Trouble::Room(state.received.saturating_mul(2).min(bytes_max)));
+            }
             sink.take(bytes).await.map_err(Trouble::Sink)?;
-            if let Some(came) = pace.is_too_slow(&self.options, waited, len)
+            if let Some(came) = state.pace.is_too_slow(&self.options)
                 && !answered.response.body().is_end_stream()
             {
                 let (least, received) = (self.options.rate_min, state.received);
-                return Err(Trouble::Slow(format!(
+                return Err(heals(format!(
                     "it is too slow: of late {came} bytes came, and {least} a second have to; in all {received} came"
                 )));
             }

@@ -121,3 +121,67 @@ fn what_is_signed_says_when_and_for_whom_and_nobody_sees_the_secret() {
         assert!(why.contains("SINEW_S3") && !why.contains("uno"), "{why:?}");
     }
 }
+
+/// What a request to this place, at the beginning of 24 May 2013, is signed with.
+fn signature_of(place: &Place) -> String {
+    let bucket = Arc::clone(place.bucket.as_ref().unwrap());
+    let signed = bucket.signed("GET", place, &hash_of_nothing(), 1_369_353_600).unwrap();
+    signed[0].1.to_str().unwrap().split("Signature=").nth(1).unwrap().to_owned()
+}
+
+const KEYS: &str = "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+const KEYS_WITH_TOKEN: &str = "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY tok/en==";
+
+/// The documentation of S3 has these two requests, with these signatures ("Signature
+/// Calculations for the Authorization Header": the lifecycle of a bucket, its objects).
+#[test]
+fn the_examples_of_the_documentation_have_their_signatures() {
+    let options = BucketOptions { secret: "SINEW_S3".to_owned(), ..BucketOptions::default() };
+    let buckets = Buckets::new([(&"examplebucket".to_owned(), &options)], &keys(KEYS)).unwrap();
+    for (path, signature) in [
+        ("/?lifecycle=", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"),
+        ("/?max-keys=2&prefix=J", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
+    ] {
+        let place = Place {
+            authority: HeaderValue::from_static("examplebucket.s3.amazonaws.com"),
+            path: path.parse().unwrap(),
+            ..buckets.place("s3://examplebucket/a").unwrap()
+        };
+        assert_eq!(signature_of(&place), signature, "{path}");
+    }
+}
+
+/// Computed with the `hashlib` and `hmac` of Python, from the requests as they are sent.
+#[test]
+fn signatures_of_all_kinds_of_names_are_those_that_others_compute() {
+    for (endpoint, keys, url, signature) in [
+        (None, KEYS, "s3://data/a/b.txt", "de065ffcb915c37000fa8074b5f4f7a0de5bd92452895ac0543d86be6dd30a5e"),
+        (
+            None,
+            KEYS,
+            "s3://data/a%20b+c=d%2fe%C3%A9",
+            "1ff42ec41fb81b0bc98996d5ad6f2a61e66db8e897acf90a857154567a402d2a",
+        ),
+        (
+            None,
+            KEYS,
+            "s3://data/a?versionId=x/y",
+            "4803c96bb71d3f5b45c7c34649fca2bf8d0169ccf6f3fa45c2faa247d1bd2e7b",
+        ),
+        (
+            None,
+            KEYS_WITH_TOKEN,
+            "s3://data/a",
+            "c9100801430114d8838fb5604250a7e46ab61b8b1cab1b10d91baf20f9542971",
+        ),
+        (
+            Some("http://127.0.0.1:9000"),
+            KEYS,
+            "s3://data/a",
+            "87f632505e847428bb982b1b6fdd5cc86efd20db00e623e97a5cb713c1965f0c",
+        ),
+    ] {
+        let place = buckets(endpoint, keys).place(url).unwrap();
+        assert_eq!(signature_of(&place), signature, "{url} {endpoint:?}");
+    }
+}

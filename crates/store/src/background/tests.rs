@@ -180,6 +180,33 @@ fn a_store_that_cannot_spill_keeps_the_objects_and_goes_on() {
     }
 }
 
+#[test]
+fn what_needs_no_write_leaves_memory_also_while_nothing_can_be_written() {
+    let folder = tempdir().unwrap();
+    let store = open(folder.path(), 1 << 20);
+    let large = store.keep_blob_vec(bytes(0, 100_000));
+    let tree = |number: u64, named: Handle| {
+        let fill = (0..20).map(|entry| Handle::u64(number * 100 + entry));
+        store.put_tree(fill.chain([named]).collect::<TreeBuilder>().view()).unwrap()
+    };
+    let inner: Vec<Handle> = (0..200).map(|number| tree(number, Handle::u64(1))).collect();
+    let clean: Vec<Handle> = (0..200).map(|number| tree(1000 + number, inner[number as usize])).collect();
+    let unclean: Vec<Handle> = (0..20).map(|number| tree(2000 + number, large)).collect();
+    let temp = folder.path().join("tmp");
+    std::fs::remove_dir(&temp).unwrap();
+    std::fs::write(&temp, "in the way").unwrap();
+    let mut number = 0;
+    let left = wait_until(|| {
+        number += 1;
+        store.keep_blob_vec(bytes(number, 100_000));
+        inner.iter().chain(&clean).all(|tree| store.memory.state(*tree).is_none())
+    });
+    let stays = inner.iter().chain(&clean).filter(|tree| store.memory.state(**tree).is_some()).count();
+    assert!(left, "{stays} stay, {:?}", store.stats());
+    assert!(store.stats().background_failures > 0);
+    assert!(unclean.iter().all(|tree| store.memory.state(*tree).is_some()), "they name what is nowhere else");
+}
+
 /// A result that names, behind a ref, a tree which memory had no room for while it had
 /// what the tree names: `is_large` says how the tree goes to the disk.
 fn a_relation_whose_tree_was_spilled(is_large: bool, is_put: bool) {

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use objects::Handle;
 use tempfile::tempdir;
 
-use super::{Files, FilesStats, LARGE_BYTES, is_large, object_len};
+use super::{Files, FilesStats, LARGE_BYTES, is_large, lacking, object_len};
 use crate::Error;
 
 fn large(byte: u8) -> (Handle, Vec<u8>) {
@@ -104,9 +104,13 @@ fn a_published_file_has_its_objects_name_and_bytes() {
     assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
     assert_eq!(files.scan().unwrap(), FilesStats { objects: 1, bytes: LARGE_BYTES + 5 });
     let (file, _) = files.open_object(key).unwrap().unwrap();
-    let aside = files.quarantine_file(key, &file).unwrap();
+    let moved = || {
+        assert!(files.naming.try_lock().is_none(), "nobody can put it again meanwhile");
+        Ok(())
+    };
+    let aside = files.quarantine_file(key, &file, moved).unwrap();
     assert_eq!(fs::read(aside.unwrap()).unwrap(), bytes);
-    assert_eq!(files.quarantine_file(key, &file).unwrap(), None, "it is aside already");
+    assert_eq!(files.quarantine_file(key, &file, || Ok(())).unwrap(), None, "it is aside already");
     assert!(!files.contains(key).unwrap());
     assert_eq!(files.scan().unwrap(), FilesStats::default());
 }
@@ -130,4 +134,14 @@ fn sizes_count_bytes_for_trees_too() {
     assert_eq!((object_len(tree), is_large(tree)), (0, false));
     assert_eq!((object_len(large_tree), is_large(large_tree)), (64 << 10, true));
     assert!(!is_large(Handle::tree(&entries[32..]).unwrap()));
+}
+
+#[test]
+fn of_a_disk_a_share_is_kept_back_and_who_does_not_tell_its_size_keeps_nothing() {
+    const GIB: u64 = 1 << 30;
+    assert_eq!(lacking(GIB, 20 * GIB), Some(GIB));
+    assert_eq!(lacking(GIB + 1, 20 * GIB), None);
+    assert_eq!(lacking(5 * GIB, 1000 * GIB), None, "never more than 4 GiB");
+    assert_eq!(lacking(4 * GIB, 1000 * GIB), Some(4 * GIB));
+    assert_eq!(lacking(0, 0), None);
 }

@@ -44,6 +44,11 @@ fn child_on_a_small_disk() {
             }
         };
         assert_no_space(&error);
+        let scarce = store.has_spare_room().unwrap_err();
+        assert!(
+            matches!(scarce, Error::Scarce { .. }) && scarce.to_string().contains("sinew gc"),
+            "{scarce}"
+        );
         let mut writer = store.blob_writer().unwrap();
         let streamed = (0..200).find_map(|n| writer.write(&bytes(n, 100_000)).err());
         assert_no_space(&streamed.unwrap());
@@ -53,6 +58,7 @@ fn child_on_a_small_disk() {
             assert_eq!(object.bytes(), bytes(number as u32, len), "{number} of {len}");
         }
         fs::remove_file(ballast).unwrap();
+        store.has_spare_room().unwrap();
         for number in 0..5 {
             store.put_blob(&bytes(1_000_000 + number, len)).unwrap();
         }

@@ -2,6 +2,7 @@
 //! Parts of large objects, as a store that was opened anew reads them.
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -237,6 +238,23 @@ fn who_finds_damage_late_leaves_what_was_put_again_alone() {
     drop(store);
     let store = open(folder.path());
     assert!(store.get(handle).unwrap().unwrap().bytes() == bytes, "what was acknowledged is there");
+}
+
+#[test]
+fn what_was_opened_damaged_is_not_verified_by_what_is_put_in_its_place() {
+    let bytes = bytes(2 * MIB);
+    let (folder, handle) = with_blob(&bytes);
+    let store = open(folder.path());
+    flip(&file_of(folder.path(), handle), 1_000_000);
+    let is_again = Cell::new(false);
+    let put_again = || {
+        if !is_again.replace(true) {
+            store.read_range(handle, 999_999..1_000_005).unwrap_err();
+            store.put_blob(&bytes).unwrap();
+        }
+    };
+    let read = store.disk().unwrap().read_opened(handle, put_again).unwrap().unwrap();
+    assert!(is_again.get() && read.bytes() == bytes);
 }
 
 #[test]
