@@ -63,6 +63,12 @@ impl Node {
         }
     }
 
+    /// Where the node answers by TCP, as it says itself. `None`: nowhere, or we may not know.
+    pub(crate) async fn listens_at(&mut self) -> Option<String> {
+        let status = self.json(Request::get("/v1/status"), whole(Bytes::new())).await.ok()?;
+        status["url"].as_str().map(str::to_owned)
+    }
+
     /// Sends a request; the answer is whatever it is.
     pub(crate) async fn exchange(
         &mut self,

@@ -5,7 +5,7 @@
 //! built from it, and a test holds the OpenAPI document against it.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) openapi: Bytes,
     pub(crate) journal: Mutex<Journal>,
     pub(crate) started: Instant,
+    /// Where clients of other listeners reach this node, once that is known.
+    pub(crate) url: OnceLock<String>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
     /// Calls whose clients have left, and which end soon; and bodies on their way to calls.
@@ -201,6 +203,7 @@ impl Gateway {
             openapi: openapi::document(&options.version),
             journal: Mutex::default(),
             started: Instant::now(),
+            url: OnceLock::new(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),
             departed: Mutex::default(),
@@ -214,6 +217,12 @@ impl Gateway {
             options,
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Requests are also answered at this URL, which has no path. Clients of the
+    /// socket are told: `/v1/status` has it from now on. The first one stays.
+    pub fn answers_at(&self, url: String) {
+        _ = self.shared.url.set(url);
     }
 
     /// Where the listeners count their connections, for `/metrics`.

@@ -54,12 +54,13 @@ impl Line {
     /// A new line, each of whose fifos takes `capacity` bytes.
     ///
     /// # Errors
-    /// As of [`fifo::create`], and where bells cannot refuse descriptors, which to close can take as long
-    /// as whoever sent them likes (Linux before 6.16).
+    /// As of [`fifo::create`].
     pub fn create(capacity: usize) -> Result<(Self, Ends), Error> {
         let (caller, callee) = linux::message_pair()?;
         for bell in [&caller, &callee] {
-            linux::refuse_descriptors(bell)?;
+            // Kernels before 6.16 cannot. There a function can hold up those that call it
+            // or that it calls, by a descriptor that takes long to close, and nobody else.
+            _ = linux::refuse_descriptors(bell);
         }
         let (requests, requests_fd) = fifo::memory(capacity)?;
         let (answers, answers_fd) = fifo::memory(capacity)?;

@@ -212,8 +212,7 @@ pub(crate) async fn url_of(name: &str, node: &mut Node) -> String {
     if here.starts_with("http") {
         return here;
     }
-    let told = node.find_function(name).await.ok().flatten();
-    told.and_then(|function| function["url"].as_str().map(str::to_owned)).unwrap_or(here)
+    node.listens_at().await.map_or(here, |base| format!("{base}/function/{name}"))
 }
 
 #[cfg(test)]

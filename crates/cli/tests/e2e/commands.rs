@@ -185,7 +185,10 @@ fn a_function_is_loaded() {
     let home = home();
     let node = Node::start(home.path());
     let script = "#!/bin/sh\nread word\n[ \"$word\" = end ] && exit 7\nprintf 'so %s' \"$word\"\n";
-    node.ok(&["deploy", node.script("says", "mode = \"stdin\"\n", script).to_str().unwrap()]);
+    let folder = node.script("says", "mode = \"stdin\"\n", script);
+    // By the socket, where nobody has named the address.
+    let deployed = node.json(&["deploy", folder.to_str().unwrap()]).remove(0);
+    assert_eq!(deployed["url"], format!("http://{}/function/says", node.address), "{deployed}");
     let load = ["bench", "says", "-c", "2", "-z", "1s", "-d"];
     let seen = node.json(&[&load[..], &["yes"]].concat()).remove(0);
     let requests = seen["requests"].as_u64().unwrap();

@@ -21,7 +21,12 @@ pub(super) const ECHO: &str = r#"(module (func (export "apply") (param i32) (res
 pub(super) fn echo_source(home: &Path) -> PathBuf {
     let source = home.join("echo");
     std::fs::create_dir_all(&source).unwrap();
-    let manifest = "[functions.echo]\nruntime = \"wasm\"\nsource = \"echo.wat\"\n";
+    // An attempt counts when it is begun, and on a busy machine the same call may be
+    // under way each time that the node is killed.
+    let attempts = KILLS + 2;
+    let manifest = format!(
+        "[functions.echo]\nruntime = \"wasm\"\nsource = \"echo.wat\"\nasync = {{ max-attempts = {attempts} }}\n"
+    );
     std::fs::write(source.join("sinew.toml"), manifest).unwrap();
     std::fs::write(source.join("echo.wat"), ECHO).unwrap();
     source

@@ -8,12 +8,13 @@
 //! that it has no part in. Requests of tenants have no seal: their quotas are asked
 //! for each call.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use objects::{Failure, FailureCode, Handle, TreeBuilder};
+use uuid::Uuid;
 
 use super::recording::{self, Place, Recording};
 use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an_answer, since_1970, trace};
@@ -40,7 +41,7 @@ pub(crate) struct Sealer(Vec<u8>);
 impl Sealer {
     pub(crate) fn new() -> Self {
         let random = std::iter::repeat_with(unique::uuid).take(4);
-        Self(random.flat_map(uuid::Uuid::into_bytes).collect())
+        Self(random.flat_map(Uuid::into_bytes).collect())
     }
 
     fn seal(&self, day: u64, request_id: &str, trace: [u8; 16], flags: u8) -> [u8; SEAL_LEN] {
@@ -53,11 +54,8 @@ impl Sealer {
     /// As the head of a request has it; none for what is no `traceparent`.
     pub(crate) fn text(&self, request_id: &str, traceparent: &str) -> Option<String> {
         let (trace, flags) = trace::of(traceparent)?;
-        let mut text = String::with_capacity(2 * SEAL_LEN);
-        for byte in self.seal(today(), request_id, trace.to_be_bytes(), flags) {
-            _ = write!(text, "{byte:02x}");
-        }
-        Some(text)
+        let seal = Uuid::from_bytes(self.seal(today(), request_id, trace.to_be_bytes(), flags));
+        Some(seal.simple().encode_lower(&mut [0; 2 * SEAL_LEN]).to_owned())
     }
 
     /// Whether it is a seal of this: of today, or of the day before, for no request takes longer.

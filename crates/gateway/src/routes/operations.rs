@@ -56,6 +56,7 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<Value> {
         "api": "v1",
         "ready": ready.is_ok(),
         "waiting_for": ready.err(),
+        "url": shared.url.get(),
         "uptime_s": shared.started.elapsed().as_secs(),
         "numbers": numbers,
     }))

@@ -7,4 +7,3 @@ mod empty;
 pub(crate) mod faulty;
 mod full_disk;
 mod model;
-mod spilled;
