@@ -78,7 +78,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         "internal_io_ms",
         inside * 1e3,
         "ms",
-        "the same, 64 reservations held while inputs come",
+        "the same, given in 64 places, as reservations held while inputs come would",
         ROUNDS,
     );
     report.add("bare_fetch_ms", bare * 1e3, "ms", "a client that only fetches, all at once", ROUNDS);
@@ -86,7 +86,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         "times_faster_than_internal_io",
         inside / ours,
         "x",
-        "reservation first, 64 at a time",
+        "as with the reservation first, 64 at a time",
         ROUNDS,
     );
     report.add("over_bare_fetch", ours / bare, "x", "a client that only fetches", ROUNDS);
