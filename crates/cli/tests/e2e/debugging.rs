@@ -5,7 +5,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::dev::{Dev, call, new};
 use super::functions::is_root;
+use super::requirements::environment;
 
 /// Enough for a slow machine; nothing is measured.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -221,26 +222,12 @@ fn debugged(
     (home, dev, address, url)
 }
 
-/// The programs of a virtual environment that has it, made once. Not below `/tmp`,
-/// which containers have of their own.
-fn python_with_debugpy() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debugpy");
-    let python = root.join("bin/python3");
-    let does = |program: &Path, arguments: &[&str]| {
-        Command::new(program).args(arguments).output().is_ok_and(|done| done.status.success())
-    };
-    let has_it = does(&python, &["-c", "import debugpy"])
-        || does(Path::new("python3"), &["-m", "venv", "--clear", root.to_str()?])
-            && does(&python, &["-m", "pip", "install", "--quiet", "debugpy==1.8.22"]);
-    has_it.then(|| root.join("bin"))
-}
-
 #[test]
 fn python_stops_where_it_is_told() {
     if !is_root() {
         return;
     }
-    let Some(programs) = python_with_debugpy() else {
+    let Some(programs) = environment("debugpy", "debugpy", &["debugpy==1.8.22"]) else {
         return eprintln!("skipped: debugpy cannot be fetched");
     };
     let (home, dev, address, url) = debugged("python", ("main.py", PYTHON), Some(&programs));

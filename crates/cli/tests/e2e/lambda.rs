@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::functions::is_root;
+use super::requirements::python_with_aws;
 use super::{Node, home};
 
 /// Calls through boto3, and prints what it was answered.
@@ -36,20 +37,12 @@ told["late"] = client.invoke(FunctionName="snake", Payload=json.dumps({"do": "va
 print(json.dumps(told))
 "#;
 
-fn has_boto3() -> bool {
-    let found = Command::new("python3").args(["-c", "import boto3"]).output();
-    let is_there = found.is_ok_and(|output| output.status.success());
-    if !is_there {
-        eprintln!("skipped: python3 has no boto3 (pip install boto3)");
-    }
-    is_there
-}
-
 #[test]
 fn boto3_finds_what_it_knows_from_lambda() {
-    if !is_root() || !has_boto3() {
+    if !is_root() {
         return;
     }
+    let Some(python) = python_with_aws() else { return };
     let home = home();
     let node = Node::start(home.path());
     let snake = node.python(
@@ -69,7 +62,7 @@ fn boto3_finds_what_it_knows_from_lambda() {
     std::fs::write(script.join("index.js"), source).unwrap();
     node.deploy(&script);
     let url = format!("http://{}", node.address);
-    let output = Command::new("python3").args(["-c", CLIENT, &url]).output().unwrap();
+    let output = Command::new(python).args(["-c", CLIENT, &url]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -2,8 +2,9 @@
 //! Packages with native code, installed when a function is deployed and called
 //! in its container. Where no registry can be reached, these tests skip.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::json;
 
@@ -17,6 +18,32 @@ pub(super) fn reaches(program: &str, arguments: &[&str]) -> bool {
         eprintln!("skipped: {program} reaches no registry");
     }
     reached
+}
+
+/// The programs of a virtual environment with these packages, made once; it has them if
+/// `modules` can be imported. Not below `/tmp`, which containers have of their own.
+pub(super) fn environment(name: &str, modules: &str, packages: &[&str]) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let python = root.join("bin/python3");
+    let does = |program: &Path, arguments: &[&str]| {
+        Command::new(program).args(arguments).output().is_ok_and(|done| done.status.success())
+    };
+    let has_them = does(&python, &["-c", &format!("import {modules}")])
+        || does(Path::new("python3"), &["-m", "venv", "--clear", root.to_str()?])
+            && does(&python, &[&["-m", "pip", "install", "--quiet"], packages].concat());
+    has_them.then(|| root.join("bin"))
+}
+
+/// A Python that speaks to AWS, and stands for parts of it.
+pub(super) fn python_with_aws() -> Option<&'static Path> {
+    static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let packages = ["moto[server,s3,iam]==5.2.1", "boto3==1.43.11"];
+    let python =
+        PYTHON.get_or_init(|| Some(environment("aws", "boto3, moto.server", &packages)?.join("python3")));
+    if python.is_none() {
+        eprintln!("skipped: {packages:?} cannot be fetched");
+    }
+    python.as_deref()
 }
 
 impl Node {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+use super::requirements::python_with_aws;
 use super::{Node, home};
 
 const LEN: usize = 3_000_000;
@@ -26,27 +27,20 @@ struct Server {
 }
 
 impl Server {
-    /// None, having said so, where it cannot be run.
+    /// None, having said so, where it cannot be fetched.
     fn start() -> Option<Self> {
-        let child = Command::new("python3")
+        let mut child = Command::new(python_with_aws()?)
             .args(["-c", include_str!("s3.py"), &LEN.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .spawn();
-        let Ok(mut child) = child else {
-            eprintln!("skipped: there is no python3");
-            return None;
-        };
+            .spawn()
+            .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut output = BufReader::new(output);
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        let Ok(said) = serde_json::from_str::<Value>(&line) else {
-            child.wait().unwrap();
-            eprintln!("skipped: python3 has no moto; pip install 'moto[server,s3,iam]'");
-            return None;
-        };
+        let said: Value = serde_json::from_str(&line).unwrap();
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
         let (address, keys, etag) = (text("address").parse().unwrap(), text("keys"), text("etag"));
         Some(Self { child, input, output, address, keys, etag })
