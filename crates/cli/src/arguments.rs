@@ -97,6 +97,8 @@ pub(crate) enum Command {
     Eval(commands::eval::Arguments),
     /// Run a whole program (WASI), as if it were one of this machine's
     Run(commands::run::Arguments),
+    /// Run a whole program (WASI) for each of many files; only what changed is run again
+    Map(commands::map::Arguments),
     /// List, read, set or delete labels
     Label(commands::label::Arguments),
     /// Tell where a handle comes from and what its evaluation took

@@ -205,7 +205,7 @@ fn without_empty_folders(plan: &mut Plan) {
     }
 }
 
-fn list(path: &Path) -> anyhow::Result<Vec<OsString>> {
+pub(crate) fn list(path: &Path) -> anyhow::Result<Vec<OsString>> {
     let read = || std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>();
     read().map_err(|error| unreadable(path, error))
 }
@@ -263,7 +263,7 @@ fn classify(
     }
 }
 
-fn is_executable(metadata: &std::fs::Metadata) -> bool {
+pub(crate) fn is_executable(metadata: &std::fs::Metadata) -> bool {
     metadata.permissions().mode() & 0o100 != 0
 }
 

@@ -113,6 +113,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Cat(arguments) => commands::cat::run(&arguments, node, output).await,
         Command::Eval(arguments) => commands::eval::run(&arguments, node, output).await,
         Command::Run(arguments) => commands::run::run(&arguments, node, output).await,
+        Command::Map(arguments) => commands::map::run(&arguments, node, output).await,
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
         Command::Gc(arguments) => commands::gc::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,

@@ -55,6 +55,11 @@ impl Node {
         Client::new(self.client.address().clone())
     }
 
+    /// The same node, over another connection.
+    pub(crate) fn another(&self) -> Self {
+        Self { client: self.connection() }
+    }
+
     /// What is under a path of the node's, as far as its address is a URL.
     pub(crate) fn url(&self, path: &str) -> String {
         match self.client.address() {
@@ -165,6 +170,19 @@ impl Node {
         let request = Request::post(format!("/v1/evaluate{}", wishes.query()));
         let request = request.header(CONTENT_TYPE, BUNDLE).header(ACCEPT, accept);
         Ok(self.send(request, whole(bundle)).await?.into_body())
+    }
+
+    /// Evaluates a goal of which the node may know everything by its name.
+    pub(crate) async fn evaluate_known(&mut self, goal: Handle, wishes: &Wishes) -> anyhow::Result<Value> {
+        let wish = json!({"handle": goal.to_string(), "deadline_ms": wishes.deadline_ms, "priority": wishes.priority});
+        let request = Request::post("/v1/evaluate").header(CONTENT_TYPE, JSON);
+        self.json(request, whole(wish.to_string())).await
+    }
+
+    /// How many of its threads evaluate.
+    pub(crate) async fn workers(&mut self) -> anyhow::Result<u64> {
+        let status = self.json(Request::get("/v1/status"), whole(Bytes::new())).await?;
+        status["numbers"]["workers"].as_u64().context("the node's answer has no workers")
     }
 
     /// The handle that a text names: itself, or a label's.

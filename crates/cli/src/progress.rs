@@ -2,6 +2,7 @@
 //! Progress on stderr: redrawn on a terminal, plain lines elsewhere if asked
 //! for, otherwise nothing.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -27,6 +28,7 @@ pub(crate) struct Progress {
     bytes: u64,
     total: Option<u64>,
     begun: Instant,
+    pace: Pace,
 }
 
 impl Progress {
@@ -59,6 +61,44 @@ impl Progress {
         Self::new(output, what, Some(0), false, TEMPLATE)
     }
 
+    /// Files, of which [`Progress::tally`] tells how many are done.
+    pub(crate) fn files(output: &Output, all: u64, wanted: bool) -> Self {
+        const TEMPLATE: &str = "{human_pos} of {human_len} files {bar:30} {msg}";
+        Self::new(output, "", Some(all), wanted, TEMPLATE)
+    }
+
+    /// So many files have ended.
+    pub(crate) fn tally(&mut self, tally: Tally, output: &Output) {
+        if !self.is_shown() {
+            return;
+        }
+        self.pace.see(tally.done, self.begun.elapsed());
+        let text = tally_text(tally, self.pace.per_second());
+        match &mut self.screen {
+            Screen::None => {}
+            Screen::Terminal(bar) => {
+                bar.set_position(tally.done);
+                bar.set_message(text);
+            }
+            Screen::Lines { next } => {
+                if due(next) {
+                    output.say(&format!(
+                        "{} of {} files, {text}",
+                        quantity::grouped(tally.done),
+                        quantity::grouped(tally.all)
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Clears the terminal's line for something that is printed; the next news draw it again.
+    pub(crate) fn aside(&self) {
+        if let Screen::Terminal(bar) = &self.screen {
+            bar.suspend(|| ());
+        }
+    }
+
     /// So many of so many things are done.
     pub(crate) fn reach(&self, done: u64, all: u64) {
         if let Screen::Terminal(bar) = &self.screen {
@@ -81,7 +121,7 @@ impl Progress {
         } else {
             Screen::None
         };
-        Self { screen, what: what.to_owned(), bytes: 0, total, begun: Instant::now() }
+        Self { screen, what: what.to_owned(), bytes: 0, total, begun: Instant::now(), pace: Pace::default() }
     }
 
     /// Whether anybody looks.
@@ -149,6 +189,68 @@ pub(crate) struct Told {
     pub(crate) done: u64,
     /// Results that were remembered.
     pub(crate) memo_hits: u64,
+}
+
+/// How many files have ended, and how.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) all: u64,
+    pub(crate) done: u64,
+    /// Done, and not run, since the result was remembered.
+    pub(crate) remembered: u64,
+    /// Done, and failed.
+    pub(crate) failed: u64,
+}
+
+/// How quickly it went lately: what is remembered goes by at once, and says nothing of what is not.
+#[derive(Debug, Default)]
+struct Pace {
+    /// What was done when, the last ones.
+    seen: VecDeque<(Duration, u64)>,
+}
+
+impl Pace {
+    /// How far back it looks.
+    const WINDOW: Duration = Duration::from_secs(20);
+
+    fn see(&mut self, done: u64, now: Duration) {
+        if self.seen.back().is_some_and(|&(last, _)| now.saturating_sub(last) < TICK) {
+            return;
+        }
+        self.seen.push_back((now, done));
+        // One that is older stays, so that there is always a time to look at.
+        while self.seen.get(1).is_some_and(|&(then, _)| now.saturating_sub(then) > Self::WINDOW) {
+            self.seen.pop_front();
+        }
+    }
+
+    /// `None` as long as nothing can be said.
+    fn per_second(&self) -> Option<f64> {
+        let (&(from, before), &(to, after)) = (self.seen.front()?, self.seen.back()?);
+        let seconds = to.saturating_sub(from).as_secs_f64();
+        (seconds >= 1.0 && after > before).then(|| (after - before) as f64 / seconds)
+    }
+}
+
+fn tally_text(tally: Tally, per_second: Option<f64>) -> String {
+    let mut parts = Vec::new();
+    if tally.remembered > 0 {
+        parts.push(format!("{} remembered", quantity::grouped(tally.remembered)));
+    }
+    if tally.failed > 0 {
+        parts.push(format!("{} failed", quantity::grouped(tally.failed)));
+    }
+    if let Some(rate) = per_second {
+        let digits = usize::from(rate < 10.0);
+        parts.push(format!("{rate:.digits$}/s"));
+        let left =
+            Duration::try_from_secs_f64((tally.all - tally.done) as f64 / rate).unwrap_or(Duration::MAX);
+        parts.push(format!("{} left", elapsed_text(left)));
+    }
+    if parts.is_empty() {
+        parts.push("begun".to_owned());
+    }
+    parts.join(", ")
 }
 
 /// The same in words. As long as nothing waits, what was asked for is itself

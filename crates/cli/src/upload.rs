@@ -330,7 +330,7 @@ impl<'a> Uplink<'a> {
 }
 
 /// The handle of a file, which is not sent.
-async fn named(path: &Path) -> anyhow::Result<Handle> {
+pub(crate) async fn named(path: &Path) -> anyhow::Result<Handle> {
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
     if metadata.len() <= BUNDLED_BYTES_MAX {
         return Ok(Handle::blob(&std::fs::read(path).map_err(|error| unreadable(path, error))?));

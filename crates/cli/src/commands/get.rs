@@ -117,11 +117,11 @@ async fn to_file(
 }
 
 /// Writes a blob's bytes, or a tree's handles line by line.
-pub(crate) async fn copy(
+pub(crate) async fn copy<W: Write + ?Sized>(
     handle: Handle,
     range: Option<&PartialRange>,
     node: &mut Node,
-    target: &mut dyn Write,
+    target: &mut W,
     mut progress: Option<(Progress, &Output)>,
 ) -> anyhow::Result<()> {
     let range = range.map_or(Ok(0..handle.size()), |range| range.within(handle.size()))?;

@@ -21,6 +21,7 @@ pub(crate) mod label;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod map;
 pub(crate) mod new;
 pub(crate) mod oci;
 pub(crate) mod put;

@@ -2,29 +2,24 @@
 //! `sinew run`: runs a whole program (`docs/spec/programs.md`) as if it were one of
 //! this machine's: its streams, its exit code, and, if asked, its files.
 
-mod application;
-mod directories;
-mod ended;
+pub(super) mod application;
+pub(super) mod directories;
+pub(super) mod ended;
+pub(super) mod options;
+pub(super) mod placing;
 mod snapshot;
 mod write_back;
-
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
 use super::eval::ask;
 use crate::exit::{Code, Stop};
-use crate::node_api::{Node, Wishes};
+use crate::node_api::Node;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::quantity::{parse_bytes, parse_duration};
 use crate::upload::Uplink;
-use directories::Mount;
 use ended::Ended;
-
-/// Memory of a program that nobody says anything of.
-const MEMORY: &str = "256MiB";
+use options::Options;
 
 /// What to run, and what it sees.
 #[derive(Debug, Args)]
@@ -47,39 +42,11 @@ pub(crate) struct Arguments {
     /// What the program finds in its argument list
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,
-    /// A directory that it finds at GUEST (default: the same path); with :ro it cannot write there. HOST may be a handle or #LABEL of a tree
-    #[arg(long = "dir", value_name = "HOST[=GUEST][:ro]")]
-    directories: Vec<String>,
-    /// A variable of its environment; NAME alone has the value that it has here
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
-    environment: Vec<String>,
-    /// What it reads from stdin; - is ours [default: nothing]
-    #[arg(long, value_name = "FILE|-")]
-    stdin: Option<PathBuf>,
-    /// Instructions that it may execute [default: not counted]
-    #[arg(long, value_name = "N")]
-    fuel: Option<u64>,
-    /// Memory that it may use, files that it writes included
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = MEMORY)]
-    memory: u64,
-    /// What its random numbers are made from
-    #[arg(long, value_name = "TEXT")]
-    seed: Option<String>,
-    /// When it begins, in seconds since 1970, or now [default: 2000-01-01]
-    #[arg(long, value_name = "SECONDS|now", value_parser = parse_time)]
-    time: Option<u64>,
-    /// A function that it exports and that is called, with TEXT where ALLOCATOR makes room for it; several are called one after the other [default: _start, or else run]
-    #[arg(long = "entry", value_name = "NAME[:ALLOCATOR=TEXT]")]
-    entries: Vec<String>,
-    /// Go on from a snapshot: a handle or #LABEL
-    #[arg(long, value_name = "SNAPSHOT")]
-    from: Option<String>,
+    #[command(flatten)]
+    options: Options,
     /// When it has returned, keep its memory under this label, for others to go on --from
     #[arg(long, value_name = "LABEL")]
     snapshot: Option<String>,
-    /// Give up after this long, like 500ms or 10s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    deadline: Option<Duration>,
     /// When it has ended, write what it changed in each --dir to this machine
     #[arg(long)]
     write_back: bool,
@@ -88,26 +55,14 @@ pub(crate) struct Arguments {
     progress: bool,
 }
 
-/// Nanoseconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "the user asks for the time of day")]
-fn parse_time(text: &str) -> Result<u64, String> {
-    let time = match text {
-        "now" => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok(),
-        _ => text.parse::<u64>().ok().map(Duration::from_secs),
-    };
-    let nanos = time.and_then(|time| u64::try_from(time.as_nanos()).ok());
-    nanos.ok_or_else(|| "a time is written as seconds since 1970, or now".to_owned())
-}
-
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
-    let mounts: Vec<Mount> =
-        arguments.directories.iter().map(|text| Mount::parse(text)).collect::<Result<_, _>>()?;
+    let mounts = arguments.options.mounts()?;
     if arguments.write_back && arguments.snapshot.is_some() {
         return Err(Stop::new(Code::Usage, "--write-back and --snapshot do not go together")
             .suggest("the directories of a snapshot are in it: `sinew get`")
             .into());
     }
-    if arguments.write_back && !mounts.iter().any(Mount::is_written_back) {
+    if arguments.write_back && !mounts.iter().any(directories::Mount::is_written_back) {
         return Err(Stop::new(Code::Usage, "--write-back has nothing to write to")
             .suggest("give it a directory of this machine: --dir DIR=/data --write-back")
             .into());
@@ -120,10 +75,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     }
     let goal = application::build(arguments, &mounts, &given, &mut uplink).await?;
     let bundle = std::mem::take(&mut uplink.objects).with_goal(goal);
-    let deadline_ms =
-        arguments.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
-    let wishes = Wishes { deadline_ms, priority: None };
-    let answer = match ask(bundle, &wishes, node, output, arguments.progress).await {
+    let answer = match ask(bundle, &arguments.options.wishes(), node, output, arguments.progress).await {
         Ok(answer) => answer,
         Err(error) => return Err(ended::failed(error)),
     };

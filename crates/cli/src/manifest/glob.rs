@@ -130,7 +130,7 @@ impl Glob {
 }
 
 /// `*`, `?` and `[…]` against one name.
-fn matches_name(pattern: &[char], name: &[char]) -> bool {
+pub(crate) fn matches_name(pattern: &[char], name: &[char]) -> bool {
     let (mut at, mut place) = (0, 0);
     // Where to go on if the rest does not match: behind the last star.
     let mut retry: Option<(usize, usize)> = None;

@@ -21,7 +21,7 @@ mod variables;
 pub(crate) use data::{Pairs, serving, settings};
 pub(crate) use fault::Fault;
 pub(crate) use function::{Build, Function, Runtime, is_function_name};
-pub(crate) use glob::{Glob, Selection, Verdict};
+pub(crate) use glob::{Glob, Selection, Verdict, matches_name};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

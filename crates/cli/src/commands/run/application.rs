@@ -4,87 +4,138 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use objects::{Handle, Limits, TreeBuilder};
+use objects::{Handle, TreeBuilder};
 
 use super::Arguments;
 use super::directories::Mount;
 use crate::commands::put::stdin;
 use crate::exit::{Code, Stop};
+use crate::expression::Objects;
 use crate::upload::Uplink;
 
-/// The goal: the program's result, and nothing of what is in it.
+/// The application of a program in the making: words and their values.
+pub(in crate::commands) struct Application<'a> {
+    entries: Vec<Handle>,
+    /// Where the values go that are no handles yet. They are as short as a command line.
+    objects: &'a mut Objects,
+}
+
+impl<'a> Application<'a> {
+    pub(in crate::commands) fn new(limits: Handle, program: Handle, objects: &'a mut Objects) -> Self {
+        Self { entries: vec![limits, program], objects }
+    }
+
+    /// A word whose value is this text.
+    pub(in crate::commands) fn text(&mut self, word: &str, text: &[u8]) {
+        let value = self.objects.blob(text);
+        self.value(word, value);
+    }
+
+    /// A word with a value.
+    pub(in crate::commands) fn value(&mut self, word: &str, value: Handle) {
+        self.word(word);
+        self.entries.push(value);
+    }
+
+    /// A word without a value.
+    pub(in crate::commands) fn word(&mut self, word: &str) {
+        let word = self.objects.blob(word.as_bytes());
+        self.entries.push(word);
+    }
+
+    /// A directory. As a ref it is read when the program looks into it, and not brought before.
+    pub(in crate::commands) fn directory(&mut self, path: &[u8], tree: Handle, is_read_only: bool) {
+        self.text(if is_read_only { "lib" } else { "dir" }, path);
+        self.entries.push(tree.lowered().unwrap_or(tree));
+    }
+
+    /// An entry as `--entry` has it.
+    pub(in crate::commands) fn entry(&mut self, entry: &[u8]) -> Result<(), Stop> {
+        match entry_of(entry)? {
+            (name, None) => self.text("entry", name),
+            (name, Some((allocate, text))) => {
+                self.text("call", name);
+                for value in [allocate, text] {
+                    let value = self.objects.blob(value);
+                    self.entries.push(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A snapshot to go on from. As a ref: the node maps it, and need not bring it to each application.
+    pub(in crate::commands) fn from(&mut self, snapshot: Handle) {
+        self.value("from", snapshot.lowered().unwrap_or(snapshot));
+    }
+
+    /// The goal: the program's result, and nothing of what is in it.
+    pub(in crate::commands) fn goal(self) -> anyhow::Result<Handle> {
+        let tree: TreeBuilder = self.entries.into_iter().collect();
+        let application = self.objects.tree(tree.view()).application().context("a tree can be applied")?;
+        application.shallow().context("an application can be evaluated")
+    }
+}
+
+/// What a command line asks for. What is not on the node waits in the uplink.
 pub(super) async fn build(
     arguments: &Arguments,
     mounts: &[Mount],
     given: &[Handle],
     uplink: &mut Uplink<'_>,
 ) -> anyhow::Result<Handle> {
-    let limits =
-        Limits { memory_bytes: arguments.memory, fuel: arguments.fuel.unwrap_or(0), ..Limits::default() };
-    let mut entries = vec![limits.handle().context("the memory is over 2^48 bytes")?];
-    entries.push(program(&arguments.program, uplink).await?);
-    for argument in std::iter::once(name_of(&arguments.program)).chain(arguments.arguments.iter().cloned()) {
-        words(&mut entries, "arg", argument.into_bytes(), uplink).await?;
+    let options = &arguments.options;
+    let program = program(&arguments.program, uplink).await?;
+    let input = match &options.stdin {
+        Some(path) => Some(input(path, uplink).await?),
+        None => None,
+    };
+    let snapshot = match &options.from {
+        Some(from) => Some(uplink.node.resolve(from).await?),
+        None => None,
+    };
+    let mut application = Application::new(options.limits()?, program, &mut uplink.objects);
+    application.text("arg", name_of(&arguments.program).as_bytes());
+    for argument in &arguments.arguments {
+        application.text("arg", argument.as_bytes());
     }
-    for variable in &arguments.environment {
-        words(&mut entries, "env", variable_of(variable)?.into_bytes(), uplink).await?;
+    for variable in options.variables()? {
+        application.text("env", variable.as_bytes());
     }
     for (mount, tree) in mounts.iter().zip(given) {
-        let word = if mount.is_read_only { "lib" } else { "dir" };
-        words(&mut entries, word, mount.guest.clone().into_bytes(), uplink).await?;
-        // As a ref it is read when the program looks into it, and not brought before.
-        entries.push(tree.lowered().unwrap_or(*tree));
+        application.directory(mount.guest.as_bytes(), *tree, mount.is_read_only);
     }
-    if let Some(path) = &arguments.stdin {
-        let handle = match path == Path::new("-") {
-            true => uplink.stream(stdin()?, None).await?,
-            false => uplink.file(path).await?,
-        };
-        entries.extend([uplink.blob(b"stdin".to_vec()).await?, handle]);
+    if let Some(input) = input {
+        application.value("stdin", input);
     }
-    if let Some(seed) = &arguments.seed {
-        words(&mut entries, "seed", seed.clone().into_bytes(), uplink).await?;
+    if let Some(seed) = &options.seed {
+        application.text("seed", seed.as_bytes());
     }
-    if let Some(time) = arguments.time {
-        entries.extend([uplink.blob(b"time".to_vec()).await?, Handle::u64(time)]);
+    if let Some(time) = options.time {
+        application.value("time", Handle::u64(time));
     }
-    for entry in &arguments.entries {
-        let (name, given) = entry_of(entry)?;
-        let Some((allocate, text)) = given else {
-            words(&mut entries, "entry", name.as_bytes().to_vec(), uplink).await?;
-            continue;
-        };
-        words(&mut entries, "call", name.as_bytes().to_vec(), uplink).await?;
-        entries.push(uplink.blob(allocate.as_bytes().to_vec()).await?);
-        entries.push(uplink.blob(text.as_bytes().to_vec()).await?);
+    for entry in &options.entries {
+        application.entry(entry.as_bytes())?;
     }
-    if let Some(from) = &arguments.from {
-        let snapshot = uplink.node.resolve(from).await?;
-        // As a ref: the node maps it, and need not bring it to each application.
-        let snapshot = snapshot.lowered().unwrap_or(snapshot);
-        entries.extend([uplink.blob(b"from".to_vec()).await?, snapshot]);
+    if let Some(snapshot) = snapshot {
+        application.from(snapshot);
     }
     if arguments.snapshot.is_some() {
-        entries.push(uplink.blob(b"snapshot".to_vec()).await?);
+        application.word("snapshot");
     }
-    let tree: TreeBuilder = entries.into_iter().collect();
-    let application = uplink.tree(&tree).await?.application().context("a tree can be applied")?;
-    application.shallow().context("an application can be evaluated")
+    application.goal()
 }
 
-async fn words(
-    entries: &mut Vec<Handle>,
-    word: &str,
-    value: Vec<u8>,
-    uplink: &mut Uplink<'_>,
-) -> anyhow::Result<()> {
-    entries.push(uplink.blob(word.as_bytes().to_vec()).await?);
-    entries.push(uplink.blob(value).await?);
-    Ok(())
+/// What a program reads from stdin.
+pub(in crate::commands) async fn input(path: &Path, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+    match path == Path::new("-") {
+        true => uplink.stream(stdin()?, None).await,
+        false => uplink.file(path).await,
+    }
 }
 
 /// A module: a file, or what a label or handle names.
-async fn program(text: &str, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+pub(in crate::commands) async fn program(text: &str, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
     let is_stored = text.starts_with('#') || text.parse::<Handle>().is_ok();
     match is_stored {
         true => uplink.node.resolve(text).await,
@@ -93,32 +144,26 @@ async fn program(text: &str, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> 
 }
 
 /// What a program is told that it is called: the file's name, without its ending.
-fn name_of(program: &str) -> String {
+pub(in crate::commands) fn name_of(program: &str) -> String {
     let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(|| program.to_owned());
     name.strip_suffix(".wasm").map_or_else(|| name.clone(), str::to_owned)
 }
 
 /// An entry's name, and its allocator with the text.
-type Entry<'a> = (&'a str, Option<(&'a str, &'a str)>);
+type Entry<'a> = (&'a [u8], Option<(&'a [u8], &'a [u8])>);
 
 /// `NAME`, or `NAME:ALLOCATOR=TEXT`.
-pub(super) fn entry_of(entry: &str) -> Result<Entry<'_>, Stop> {
-    let Some((name, given)) = entry.split_once(':') else { return Ok((entry, None)) };
-    match given.split_once('=') {
-        Some((allocate, text)) => Ok((name, Some((allocate, text)))),
-        None => Err(Stop::new(Code::Usage, format!("{entry:?} is not like NAME:ALLOCATOR=TEXT"))
-            .suggest("--entry run, or --entry 'turn:host_alloc=print(6 * 7)'")),
+pub(super) fn entry_of(entry: &[u8]) -> Result<Entry<'_>, Stop> {
+    let split = |text: &'_ [u8], at: u8| text.iter().position(|byte| *byte == at);
+    let Some(colon) = split(entry, b':') else { return Ok((entry, None)) };
+    let (name, given) = (&entry[..colon], &entry[colon + 1..]);
+    match split(given, b'=') {
+        Some(sign) => Ok((name, Some((&given[..sign], &given[sign + 1..])))),
+        None => {
+            let entry = String::from_utf8_lossy(entry);
+            Err(Stop::new(Code::Usage, format!("{entry:?} is not like NAME:ALLOCATOR=TEXT"))
+                .suggest("--entry run, or --entry 'turn:host_alloc=print(6 * 7)'"))
+        }
     }
-}
-
-fn variable_of(text: &str) -> Result<String, Stop> {
-    if text.contains('=') {
-        return Ok(text.to_owned());
-    }
-    let value = std::env::var(text).map_err(|_| {
-        let stop = Stop::new(Code::Usage, format!("the variable {text} is not set here"));
-        stop.suggest(format!("--env {text}=VALUE sets it for the program"))
-    })?;
-    Ok(format!("{text}={value}"))
 }

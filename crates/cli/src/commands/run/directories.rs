@@ -13,11 +13,11 @@ const READ_ONLY: &str = ":ro";
 
 /// A directory that a program gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(in crate::commands) struct Mount {
     host: Host,
     /// Where the program finds it.
-    pub(super) guest: String,
-    pub(super) is_read_only: bool,
+    pub(in crate::commands) guest: String,
+    pub(in crate::commands) is_read_only: bool,
 }
 
 /// Where it comes from.
@@ -30,7 +30,7 @@ enum Host {
 
 impl Mount {
     /// Reads `HOST[=GUEST][:ro]`.
-    pub(super) fn parse(text: &str) -> Result<Self, Stop> {
+    pub(in crate::commands) fn parse(text: &str) -> Result<Self, Stop> {
         let (rest, is_read_only) = match text.strip_suffix(READ_ONLY) {
             Some(rest) => (rest, true),
             None => (text, false),
@@ -50,7 +50,7 @@ impl Mount {
     }
 
     /// Where it lies on this machine, if it does.
-    pub(super) fn host_path(&self) -> Option<&Path> {
+    pub(in crate::commands) fn host_path(&self) -> Option<&Path> {
         match &self.host {
             Host::Path(path) if !self.is_read_only => Some(path),
             _ => None,
@@ -58,12 +58,12 @@ impl Mount {
     }
 
     /// Whether what the program changes in it can be written to this machine.
-    pub(super) fn is_written_back(&self) -> bool {
+    pub(in crate::commands) fn is_written_back(&self) -> bool {
         self.host_path().is_some()
     }
 
     /// The tree, which is on the node afterwards or waits in the uplink.
-    pub(super) async fn upload(&self, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
+    pub(in crate::commands) async fn upload(&self, uplink: &mut Uplink<'_>) -> anyhow::Result<Handle> {
         let tree = match &self.host {
             Host::Path(path) => return uplink.planned_once(&plan_with_links(path)?).await,
             Host::Stored(text) => uplink.node.resolve(text).await?,

@@ -19,17 +19,18 @@ const ENTRIES_MAX: u64 = 128;
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A program's result.
-pub(super) struct Ended {
-    result: Handle,
-    status: u64,
-    stdout: Handle,
-    stderr: Handle,
-    pub(super) directories: Vec<Handle>,
+#[derive(Debug)]
+pub(in crate::commands) struct Ended {
+    pub(in crate::commands) result: Handle,
+    pub(in crate::commands) status: u64,
+    pub(in crate::commands) stdout: Handle,
+    pub(in crate::commands) stderr: Handle,
+    pub(in crate::commands) directories: Vec<Handle>,
 }
 
 impl Ended {
     /// Reads the result that an evaluation's answer names.
-    pub(super) async fn read(answer: &Value, node: &mut Node) -> anyhow::Result<Self> {
+    pub(in crate::commands) async fn read(answer: &Value, node: &mut Node) -> anyhow::Result<Self> {
         let result = answer["result"].as_str().context("the node's answer has no result")?;
         let result: Handle = result.parse().context("the node's answer has a bad result")?;
         let not_a_program = || {
@@ -55,7 +56,7 @@ impl Ended {
     }
 
     /// Both streams, each to its own.
-    pub(super) async fn print(&self, node: &mut Node) -> anyhow::Result<()> {
+    pub(in crate::commands) async fn print(&self, node: &mut Node) -> anyhow::Result<()> {
         copy(self.stderr, None, node, &mut std::io::stderr().lock(), None).await?;
         copy(self.stdout, None, node, &mut std::io::stdout().lock(), None).await
     }
@@ -74,25 +75,16 @@ impl Ended {
                 json!({"path": path, "handle": handle.to_string(), "changed": changed})
             })
             .collect();
-        let mut line = json!({
+        let line = json!({
             "status": self.status,
-            "stdout": {"handle": self.stdout.to_string(), "size": self.stdout.size()},
-            "stderr": {"handle": self.stderr.to_string(), "size": self.stderr.size()},
+            "stdout": stream(self.stdout, node).await?,
+            "stderr": stream(self.stderr, node).await?,
             "directories": directories,
             "result": self.result.to_string(),
             "memo_hit": answer["memo_hit"],
             "applied": answer["applied"],
             "wall_ns": answer["wall_ns"],
         });
-        for (name, stream) in [("stdout", self.stdout), ("stderr", self.stderr)] {
-            if stream.size() > TEXT_BYTES_MAX {
-                continue;
-            }
-            let bytes = node.read_whole(stream, usize::try_from(stream.size())?).await?;
-            if let Ok(text) = str::from_utf8(&bytes) {
-                line[name]["text"] = text.into();
-            }
-        }
         output.json(&line)
     }
 
@@ -106,8 +98,20 @@ impl Ended {
     }
 }
 
+/// A stream, with its text if that is text and not long.
+pub(in crate::commands) async fn stream(stream: Handle, node: &mut Node) -> anyhow::Result<Value> {
+    let mut told = json!({"handle": stream.to_string(), "size": stream.size()});
+    if stream.size() <= TEXT_BYTES_MAX {
+        let bytes = node.read_whole(stream, usize::try_from(stream.size())?).await?;
+        if let Ok(text) = str::from_utf8(&bytes) {
+            told["text"] = text.into();
+        }
+    }
+    Ok(told)
+}
+
 /// An error whose exit code is that of a process which was ended by a signal, if the program trapped.
-pub(super) fn failed(error: anyhow::Error) -> anyhow::Error {
+pub(in crate::commands) fn failed(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<Stop>() {
         Ok(mut stop) => {
             let failure = stop.problem.as_ref().and_then(|problem| problem["failure"]["code"].as_str());
@@ -127,7 +131,7 @@ pub(super) fn failed(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// What it took, for people.
-pub(super) fn cost(answer: &Value) -> String {
+pub(in crate::commands) fn cost(answer: &Value) -> String {
     let number = |name: &str| answer[name].as_u64().unwrap_or(0);
     let time = human_time(Duration::from_nanos(number("wall_ns")));
     match answer["memo_hit"].as_bool() {
@@ -137,7 +141,10 @@ pub(super) fn cost(answer: &Value) -> String {
 }
 
 /// The names in a directory tree, with their kinds and what they lead to.
-pub(super) async fn children(tree: Handle, node: &mut Node) -> anyhow::Result<Vec<(u8, Vec<u8>, Handle)>> {
+pub(in crate::commands) async fn children(
+    tree: Handle,
+    node: &mut Node,
+) -> anyhow::Result<Vec<(u8, Vec<u8>, Handle)>> {
     let mut entries = Vec::new();
     crate::commands::get::for_entries(tree, 0..tree.size(), node, |_, entry| {
         entries.push(entry);

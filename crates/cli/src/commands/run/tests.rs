@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used)]
 
+use std::path::PathBuf;
+
+use super::directories::Mount;
+use super::options::parse_time;
 use super::*;
 
 #[test]
@@ -23,9 +27,9 @@ fn directories_as_they_are_written() {
 #[test]
 fn entries_as_they_are_written() {
     let entry = application::entry_of;
-    assert_eq!(entry("run").unwrap(), ("run", None));
-    assert_eq!(entry("turn:make=a=b:c").unwrap(), ("turn", Some(("make", "a=b:c"))));
-    assert_eq!(entry("turn:make").unwrap_err().code, Code::Usage);
+    assert_eq!(entry(b"run").unwrap(), (&b"run"[..], None));
+    assert_eq!(entry(b"turn:make=a=b:c").unwrap(), (&b"turn"[..], Some((&b"make"[..], &b"a=b:c"[..]))));
+    assert_eq!(entry(b"turn:make").unwrap_err().code, Code::Usage);
 }
 
 #[test]

@@ -7,17 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
-use std::io;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use objects::Handle;
 
 use super::ended::children;
-use crate::commands::get::copy;
+use super::placing::{directory, file, is_name, remove};
 use crate::node_api::Node;
 use crate::output::Output;
 
@@ -93,78 +91,7 @@ async fn names(tree: Option<Handle>, node: &mut Node) -> anyhow::Result<Names> {
     Ok(children.into_iter().map(|(kind, name, handle)| (name, (kind, handle))).collect())
 }
 
-fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
-}
-
 /// Whether one cannot be made the other without being removed.
 fn is_other(one: u8, other: u8) -> bool {
     (one == b'd') != (other == b'd') || (one == b'l') != (other == b'l')
 }
-
-/// Removes what the program was given and has something else for, or nothing. Where it is
-/// another kind of thing here meanwhile, it stays.
-fn remove(path: &Path, kind: u8) -> anyhow::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(there) if there.is_dir() => match kind {
-            b'd' => fs::remove_dir_all(path),
-            _ => Ok(()),
-        },
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| path.display().to_string())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A directory of its own: where a link is, it is replaced, not followed.
-fn directory(path: &Path) -> anyhow::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(there) if there.is_dir() => return Ok(()),
-        Ok(_) => fs::remove_file(path).with_context(|| path.display().to_string())?,
-        Err(_) => {}
-    }
-    fs::create_dir(path).with_context(|| path.display().to_string())
-}
-
-/// A file or a link, which appears when it is whole.
-async fn file(path: &Path, kind: u8, handle: Handle, node: &mut Node) -> anyhow::Result<()> {
-    let partial = partial(path);
-    if kind == b'l' {
-        let target = node.read_whole(handle, usize::try_from(handle.size())?).await?;
-        remove(&partial, kind)?;
-        std::os::unix::fs::symlink(OsStr::from_bytes(&target), &partial)?;
-        return Ok(fs::rename(&partial, path)?);
-    }
-    let mode = match fs::symlink_metadata(path) {
-        Ok(there) if there.is_file() => Some(there.permissions().mode()),
-        _ => None,
-    };
-    remove(&partial, kind)?;
-    let mut target = fs::OpenOptions::new().write(true).create_new(true).open(&partial)?;
-    let copied = copy(handle, None, node, &mut target, None).await;
-    let done = copied.and_then(|()| {
-        let made = target.metadata()?.permissions().mode();
-        let mode = mode.unwrap_or(made);
-        // Who may read it may run it.
-        let mode = if kind == b'x' { mode | (mode & 0o444) >> 2 } else { mode };
-        fs::set_permissions(&partial, Permissions::from_mode(mode))?;
-        Ok(fs::rename(&partial, path)?)
-    });
-    if done.is_err() {
-        // The reason is what matters; a file that is left over is only ugly.
-        _ = fs::remove_file(&partial);
-    }
-    done
-}
-
-fn partial(path: &Path) -> PathBuf {
-    path.with_file_name(".sinew-partial")
-}
-
-#[cfg(test)]
-mod tests;

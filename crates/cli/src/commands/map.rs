@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew map`: runs a program for each of many files, each run an application of its own, so that
+//! only what changed is run again (`docs/how-to/run-many-files.md`).
+
+mod files;
+mod folder;
+mod job;
+mod recipe;
+mod report;
+mod template;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use objects::Handle;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::exit::{Code, Stop};
+use crate::node_api::Node;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::upload::Uplink;
+use folder::Bundles;
+use job::Kitchen;
+use recipe::Recipe;
+use report::{Outcome, Report};
+use template::Braces;
+
+use super::run::options::Options;
+
+/// Programs under way for each worker of the node: one runs, and one is there when it has ended.
+const JOBS_PER_WORKER: u64 = 2;
+/// Where a node does not tell how many workers it has.
+const JOBS: u64 = 8;
+const JOBS_MAX: u64 = 256;
+const TICK: Duration = Duration::from_millis(200);
+
+/// What to run, for which files, and what each run sees.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    sinew map wc.wasm 'books/**/*.txt' -- -w\n  \
+    sinew map llvm.wasm 'src/**/*.c' --with 'src/**/*.h' --out obj -- clang -c {} -o /out/{.}.o\n  \
+    sinew map jq.wasm 'data/*.json' --stdin {} -- .items\n  \
+    sinew map python.wasm 'tables/*.csv' --with clean.py --out clean -- clean.py {} /out/{/}\n\
+    Quote patterns, so that they are expanded here and not by the shell: *, ?, [a-z], and ** for any directories.\n\
+    {} is the file's path, {.} without its ending, {/} the name, {/.} the name without its ending, {//} the directory;\n\
+    in ARGS, --env, --entry, --seed and --stdin. Where none of them has one, the path is the last argument.\n\
+    A program finds its file at this path, the files of --with at theirs, and nothing of the other files. It writes to\n\
+    /out, where the directory of its file is already, and what all wrote there is one directory in the end.\n\
+    What is remembered is not run again: only files that changed are, or all if the program, an argument, --with or --dir did.\n\
+    Exit code: 0 if all programs ended with 0, 3 if some failed (the others are run nevertheless); else as of all commands.")]
+pub(crate) struct Arguments {
+    /// A file, or a handle or #LABEL of a stored module
+    #[arg(value_name = "PROGRAM")]
+    program: String,
+    /// Which files: paths and patterns
+    #[arg(value_name = "FILES", required = true)]
+    files: Vec<OsString>,
+    /// What each program finds in its argument list
+    #[arg(last = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+    /// Files that each program sees besides its own, at their paths; if one changes, all are run again
+    #[arg(long, value_name = "FILES")]
+    with: Vec<OsString>,
+    /// Write what the programs wrote to GUEST (default: /out) into this directory
+    #[arg(long, value_name = "DIR[=GUEST]")]
+    out: Option<String>,
+    /// When all have ended well, name the tree of what they wrote, for `sinew run --dir '#LABEL=/in'` or `sinew label`
+    #[arg(long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Files under way at once [default: two for each worker of the node]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=JOBS_MAX))]
+    jobs: Option<u64>,
+    /// Two characters that stand for { and }, where arguments have braces of their own
+    #[arg(long, value_name = "AB", default_value = "{}")]
+    braces: Braces,
+    #[command(flatten)]
+    options: Options,
+    /// Tell the progress, also where stderr is no terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let files = files::expand(&arguments.files)?;
+    let uploading = Progress::bytes(output, "uploading", None, arguments.progress);
+    let mut uplink = Uplink::new(node, output, uploading);
+    let recipe = Recipe::prepare(arguments, &mut uplink).await?;
+    drop(uplink);
+    if let Some(target) = recipe.target() {
+        std::fs::create_dir_all(target).with_context(|| target.display().to_string())?;
+    }
+    let jobs = match arguments.jobs {
+        Some(jobs) => jobs,
+        // Who may evaluate need not be allowed to ask how the node is.
+        None => node.workers().await.map_or(JOBS, |workers| workers * JOBS_PER_WORKER),
+    };
+    let kitchen = Arc::new(Kitchen::new(recipe));
+    let mut report = Report::new(&files, output);
+    let mut progress = Progress::files(output, files.len() as u64, arguments.progress);
+    let jobs = jobs.clamp(1, JOBS_MAX);
+    work(&kitchen, &files, jobs, &mut report, &mut progress, node).await?;
+    progress.end();
+    let tree = keep(&kitchen, &files, node).await?;
+    if let (Some(label), 0) = (&arguments.label, report.tally.failed) {
+        node.set_label(label, tree).await?;
+    }
+    tell(arguments, &report, &kitchen, tree, begun.elapsed(), output)?;
+    match report.failure() {
+        None => Ok(()),
+        Some(stop) => Err(stop.into()),
+    }
+}
+
+/// Runs all files, so many at once.
+async fn work(
+    kitchen: &Arc<Kitchen>,
+    files: &[PathBuf],
+    jobs: u64,
+    report: &mut Report<'_>,
+    progress: &mut Progress,
+    node: &mut Node,
+) -> anyhow::Result<()> {
+    let mut running: JoinSet<(usize, Node, Outcome)> = JoinSet::new();
+    let mut idle: Vec<Node> = Vec::new();
+    let mut coming = files.iter().enumerate();
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        while (running.len() as u64) < jobs {
+            let Some((at, path)) = coming.next() else { break };
+            let mut node = idle.pop().unwrap_or_else(|| node.another());
+            let (kitchen, path) = (kitchen.clone(), path.clone());
+            running.spawn(async move {
+                let outcome = job::run(kitchen, path, at, &mut node).await;
+                (at, node, outcome)
+            });
+        }
+        tokio::select! {
+            ended = running.join_next() => {
+                let Some(ended) = ended else { return Ok(()) };
+                let (at, connection, outcome) = ended.context("a file's task ended without a result")?;
+                let outcome = match outcome {
+                    Err(error) if concerns_all(&error) => return Err(error),
+                    outcome => outcome,
+                };
+                idle.push(connection);
+                report.take(at, outcome, progress, node).await?;
+            }
+            _ = tick.tick() => progress.tally(report.tally, report.output()),
+        }
+    }
+}
+
+/// Whether no other file will have a better fate.
+fn concerns_all(error: &anyhow::Error) -> bool {
+    let code = error.downcast_ref::<Stop>().map(|stop| stop.code);
+    matches!(code, Some(Code::NotRunning | Code::Unauthorised))
+}
+
+/// The tree of what all programs made.
+async fn keep(kitchen: &Kitchen, files: &[PathBuf], node: &mut Node) -> anyhow::Result<Handle> {
+    let (tree, bundles) = {
+        let outputs = kitchen.outputs();
+        if let Some((path, one, other)) = outputs.conflicts.first() {
+            let path = String::from_utf8_lossy(path);
+            let (one, other) = (files[*one].display(), files[*other].display());
+            let more = match outputs.conflicting {
+                1 => String::new(),
+                all => format!(", and {} more like it", all - 1),
+            };
+            let message = format!("{path} was made of {one} and of {other}, each another one{more}");
+            let advice = "have each file's program write to its own path: /out/{.}.o";
+            return Err(Stop::new(Code::Failure, message).suggest(advice).into());
+        }
+        let mut bundles = Bundles::default();
+        let sealed = outputs.folder.seal(&mut bundles);
+        (sealed.handle, bundles.finish())
+    };
+    for bundle in bundles {
+        node.put_bundle(bundle).await?;
+    }
+    Ok(tree)
+}
+
+/// The last words.
+fn tell(
+    arguments: &Arguments,
+    report: &Report<'_>,
+    kitchen: &Kitchen,
+    tree: Handle,
+    took: Duration,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let is_labelled = report.tally.failed == 0;
+    let label = arguments.label.as_ref().filter(|_| is_labelled);
+    if output.is_json() {
+        let mut line = report.summary_json(took);
+        line["outputs"] = kitchen.outputs().count.into();
+        line["tree"] = tree.to_string().into();
+        line["label"] = json!(label);
+        return output.json(&json!({ "summary": line }));
+    }
+    output.say(&report.summary(took));
+    if label.is_none()
+        && !kitchen.outputs().folder.is_empty()
+        && (output.is_watched() || arguments.label.is_some())
+    {
+        output.say(&format!("what they wrote: {tree}"));
+    }
+    Ok(())
+}
