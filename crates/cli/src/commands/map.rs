@@ -107,13 +107,14 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     let jobs = jobs.clamp(1, JOBS_MAX);
     work(&kitchen, &files, jobs, &mut report, &mut progress, node).await?;
     progress.end();
-    let tree = keep(&kitchen, &files, node).await?;
-    if let (Some(label), 0) = (&arguments.label, report.tally.failed) {
-        node.set_label(label, tree).await?;
+    let tree = keep(&kitchen, &files, node).await;
+    let is_fine = report.tally.failed == 0;
+    if let (Some(label), Ok(tree), true) = (&arguments.label, &tree, is_fine) {
+        node.set_label(label, *tree).await?;
     }
-    tell(arguments, &report, &kitchen, tree, begun.elapsed(), output)?;
+    tell(arguments, &report, &kitchen, tree.as_ref().ok(), begun.elapsed(), output)?;
     match report.failure() {
-        None => Ok(()),
+        None => tree.map(|_| ()),
         Some(stop) => Err(stop.into()),
     }
 }
@@ -193,24 +194,22 @@ fn tell(
     arguments: &Arguments,
     report: &Report<'_>,
     kitchen: &Kitchen,
-    tree: Handle,
+    tree: Option<&Handle>,
     took: Duration,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let is_labelled = report.tally.failed == 0;
-    let label = arguments.label.as_ref().filter(|_| is_labelled);
+    let label = arguments.label.as_ref().filter(|_| tree.is_some() && report.tally.failed == 0);
+    let outputs = kitchen.outputs();
     if output.is_json() {
         let mut line = report.summary_json(took);
-        line["outputs"] = kitchen.outputs().count.into();
-        line["tree"] = tree.to_string().into();
+        line["outputs"] = outputs.count.into();
+        line["tree"] = json!(tree.map(Handle::to_string));
         line["label"] = json!(label);
         return output.json(&json!({ "summary": line }));
     }
     output.say(&report.summary(took));
-    if label.is_none()
-        && !kitchen.outputs().folder.is_empty()
-        && (output.is_watched() || arguments.label.is_some())
-    {
+    let is_wanted = output.is_watched() || arguments.label.is_some();
+    if let (Some(tree), None, true, false) = (tree, label, is_wanted, outputs.folder.is_empty()) {
         output.say(&format!("what they wrote: {tree}"));
     }
     Ok(())

@@ -26,3 +26,28 @@ fn time_is_told_in_seconds_and_minutes() {
     assert_eq!(elapsed_text(Duration::from_millis(59_900)), "59 s");
     assert_eq!(elapsed_text(Duration::from_secs(61)), "1 min 1 s");
 }
+
+#[test]
+fn files_are_told_with_their_rate_and_the_time_left() {
+    let tally = Tally { all: 5_000, done: 1_200, remembered: 1_100, failed: 2 };
+    assert_eq!(tally_text(tally, Some(20.0)), "1,100 remembered, 2 failed, 20/s, 3 min 10 s left");
+    assert_eq!(tally_text(Tally { all: 3, ..Tally::default() }, None), "begun");
+    assert_eq!(tally_text(Tally { all: 30, done: 1, ..Tally::default() }, Some(0.5)), "0.5/s, 58 s left");
+}
+
+#[test]
+fn the_pace_is_that_of_late() {
+    let mut pace = Pace::default();
+    let second = Duration::from_secs;
+    assert_eq!(pace.per_second(), None);
+    // A thousand that are remembered, at once, and then one a second.
+    pace.see(0, second(0));
+    pace.see(1_000, second(1));
+    assert_eq!(pace.per_second(), Some(1_000.0));
+    for after in 2..60 {
+        pace.see(998 + after, second(after));
+    }
+    let lately = pace.per_second().unwrap();
+    assert!((0.9..1.1).contains(&lately), "{lately}");
+    assert!(pace.seen.len() < 30, "what is older is forgotten");
+}

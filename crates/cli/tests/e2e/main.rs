@@ -20,6 +20,7 @@ mod keys;
 mod lambda;
 mod later;
 mod line;
+mod map;
 mod metering;
 mod program_functions;
 mod programs;

@@ -147,7 +147,7 @@ impl<'a> Report<'a> {
         }
         Some(
             Stop::new(Code::Failure, message)
-                .suggest("the others are done: repeated, the command runs only what is not"),
+                .suggest("mend these and repeat the command: what is done is remembered"),
         )
     }
 }
