@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::upload::Uplink;
 use folder::Bundles;
-use job::Kitchen;
+use job::Course;
 use recipe::Recipe;
 use report::{Outcome, Report};
 use template::Braces;
@@ -101,18 +101,18 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         // Who may evaluate need not be allowed to ask how the node is.
         None => node.workers().await.map_or(JOBS, |workers| workers * JOBS_PER_WORKER),
     };
-    let kitchen = Arc::new(Kitchen::new(recipe));
+    let course = Arc::new(Course::new(recipe));
     let mut report = Report::new(&files, output);
     let mut progress = Progress::files(output, files.len() as u64, arguments.progress);
     let jobs = jobs.clamp(1, JOBS_MAX);
-    work(&kitchen, &files, jobs, &mut report, &mut progress, node).await?;
+    work(&course, &files, jobs, &mut report, &mut progress, node).await?;
     progress.end();
-    let tree = keep(&kitchen, &files, node).await;
+    let tree = keep(&course, &files, node).await;
     let is_fine = report.tally.failed == 0;
     if let (Some(label), Ok(tree), true) = (&arguments.label, &tree, is_fine) {
         node.set_label(label, *tree).await?;
     }
-    tell(arguments, &report, &kitchen, tree.as_ref().ok(), begun.elapsed(), output)?;
+    tell(arguments, &report, &course, tree.as_ref().ok(), begun.elapsed(), output)?;
     match report.failure() {
         None => tree.map(|_| ()),
         Some(stop) => Err(stop.into()),
@@ -121,7 +121,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 
 /// Runs all files, so many at once.
 async fn work(
-    kitchen: &Arc<Kitchen>,
+    course: &Arc<Course>,
     files: &[PathBuf],
     jobs: u64,
     report: &mut Report<'_>,
@@ -136,9 +136,9 @@ async fn work(
         while (running.len() as u64) < jobs {
             let Some((at, path)) = coming.next() else { break };
             let mut node = idle.pop().unwrap_or_else(|| node.another());
-            let (kitchen, path) = (kitchen.clone(), path.clone());
+            let (course, path) = (course.clone(), path.clone());
             running.spawn(async move {
-                let outcome = job::run(kitchen, path, at, &mut node).await;
+                let outcome = job::run(course, path, at, &mut node).await;
                 (at, node, outcome)
             });
         }
@@ -165,9 +165,9 @@ fn concerns_all(error: &anyhow::Error) -> bool {
 }
 
 /// The tree of what all programs made.
-async fn keep(kitchen: &Kitchen, files: &[PathBuf], node: &mut Node) -> anyhow::Result<Handle> {
+async fn keep(course: &Course, files: &[PathBuf], node: &mut Node) -> anyhow::Result<Handle> {
     let (tree, bundles) = {
-        let outputs = kitchen.outputs();
+        let outputs = course.outputs();
         if let Some((path, one, other)) = outputs.conflicts.first() {
             let path = String::from_utf8_lossy(path);
             let (one, other) = (files[*one].display(), files[*other].display());
@@ -193,13 +193,13 @@ async fn keep(kitchen: &Kitchen, files: &[PathBuf], node: &mut Node) -> anyhow::
 fn tell(
     arguments: &Arguments,
     report: &Report<'_>,
-    kitchen: &Kitchen,
+    course: &Course,
     tree: Option<&Handle>,
     took: Duration,
     output: &Output,
 ) -> anyhow::Result<()> {
     let label = arguments.label.as_ref().filter(|_| tree.is_some() && report.tally.failed == 0);
-    let outputs = kitchen.outputs();
+    let outputs = course.outputs();
     if output.is_json() {
         let mut line = report.summary_json(took);
         line["outputs"] = outputs.count.into();

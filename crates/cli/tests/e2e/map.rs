@@ -236,10 +236,9 @@ fn wrong_command_lines_say_what_is_wrong() {
     told(2, &["x/**", "--braces", "ab"], "braces");
     told(2, &[], "FILES");
     // What lies above is named by its whole path.
-    let mapped = workshop.node.command(&["map", &workshop.program, "../x/a.txt"]);
-    let mut mapped = mapped;
     fs::create_dir(workshop.files.join("y")).unwrap();
-    let mapped = mapped.current_dir(workshop.files.join("y")).output().unwrap();
+    let mut command = workshop.node.command(&["map", &workshop.program, "../x/a.txt"]);
+    let mapped = command.current_dir(workshop.files.join("y")).output().unwrap();
     // The path is absolute, and programs know only relative ones without a library: it is not in the directory.
     assert_eq!(mapped.status.code(), Some(3), "{}", text(&mapped.stderr));
     assert!(text(&mapped.stderr).contains(workshop.files.to_str().unwrap()));

@@ -87,14 +87,14 @@ impl Outputs {
     }
 }
 
-/// What all jobs share.
+/// What all jobs of one command share.
 #[derive(Debug)]
-pub(super) struct Kitchen {
+pub(super) struct Course {
     pub(super) recipe: Recipe,
     outputs: Mutex<Outputs>,
 }
 
-impl Kitchen {
+impl Course {
     pub(super) fn new(recipe: Recipe) -> Self {
         Self { recipe, outputs: Mutex::default() }
     }
@@ -106,12 +106,12 @@ impl Kitchen {
 
 /// Has the node evaluate a file's application, and writes what came of it.
 pub(super) async fn run(
-    kitchen: Arc<Kitchen>,
+    course: Arc<Course>,
     path: PathBuf,
     owner: usize,
     node: &mut Node,
 ) -> anyhow::Result<Finished> {
-    let recipe = &kitchen.recipe;
+    let recipe = &course.recipe;
     let name = path.as_os_str().as_bytes();
     let content = Content::read(&path).await?;
     let (stdin, beside) = match recipe.stdin_of(name) {
@@ -124,13 +124,13 @@ pub(super) async fn run(
     };
     let mut objects = Objects::default();
     let given = Given { kind: content.kind, handle: content.handle, stdin };
-    let dish = recipe.application(name, given, &mut objects)?;
-    let answer = match ask(recipe, dish.goal, None, node).await {
+    let wanted = recipe.application(name, given, &mut objects)?;
+    let answer = match ask(recipe, wanted.goal, None, node).await {
         Err(error) if is_unknown(&error) => {
             for content in [Some(&content), beside.as_ref()].into_iter().flatten() {
                 content.send(&mut objects, node).await?;
             }
-            ask(recipe, dish.goal, Some(objects.with_goal(dish.goal)), node).await
+            ask(recipe, wanted.goal, Some(objects.with_goal(wanted.goal)), node).await
         }
         answer => answer,
     };
@@ -141,8 +141,8 @@ pub(super) async fn run(
     if ended.status == 0 {
         let out = *ended.directories.last().context("the result lacks the directory of what was made")?;
         let parent = &name[..name.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
-        made = list(out, &dish.out, parent, node).await?;
-        let ours = kitchen.outputs().take(&made, owner)?;
+        made = list(out, &wanted.out, parent, node).await?;
+        let ours = course.outputs().take(&made, owner)?;
         if let Some(target) = recipe.target() {
             place(&ours, target, node).await?;
         }

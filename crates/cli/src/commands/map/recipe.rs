@@ -72,7 +72,7 @@ pub(super) struct Given {
 
 /// An application of one file.
 #[derive(Debug)]
-pub(super) struct Dish {
+pub(super) struct FileGoal {
     pub(super) goal: Handle,
     /// The directory for what is made, as it is given, and those in it on the way to the file's own.
     pub(super) out: Vec<Handle>,
@@ -169,7 +169,7 @@ impl Recipe {
         path: &[u8],
         given: Given,
         objects: &mut Objects,
-    ) -> anyhow::Result<Dish> {
+    ) -> anyhow::Result<FileGoal> {
         let files = self.files.with(path, given.kind, given.handle, objects);
         let name = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let out = nested(&path[..name], objects);
@@ -206,7 +206,7 @@ impl Recipe {
         if let Some(snapshot) = self.from {
             application.from(snapshot);
         }
-        Ok(Dish { goal: application.goal()?, out })
+        Ok(FileGoal { goal: application.goal()?, out })
     }
 
     /// Where what programs made is written to on this machine, if it is.
