@@ -240,6 +240,9 @@ int template_next(void) {
     struct pollfd ready[2] = {{control, POLLIN, 0}, {endings, POLLIN, 0}};
 
     sigaction(SIGCHLD, &usual, NULL);
+    /* That takes back the word of a child that has ended since the last order,
+     * blocked or not: it is one that is ignored by default. So it is looked for. */
+    reap();
     for (;;) {
         size_t length;
         if (poll(ready, 2, -1) < 0) {

@@ -60,8 +60,9 @@ impl Checks {
         request: Request,
         answer: impl FnOnce(Request) -> F,
     ) -> Response {
-        match self.pass(&request) {
-            Ok(()) => keys::guard(shared, self.access, route, request, answer).await,
+        let passed = self.pass(&request).and_then(|()| shared.ahead.admit(request));
+        match passed {
+            Ok(request) => keys::guard(shared, self.access, route, request, answer).await,
             Err(problem) => problem.into_response(),
         }
     }

@@ -15,6 +15,7 @@
 //! (`deferred.rs`) and go the same way as the others from there.
 
 mod admission;
+mod ahead;
 mod backend;
 mod body;
 mod cloud_event;
@@ -44,6 +45,7 @@ mod traces;
 mod unique;
 mod usage;
 
+pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
     Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge,
     Pieces, Place, Priority, Progress,

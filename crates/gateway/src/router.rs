@@ -18,6 +18,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::ahead::Ahead;
 use crate::backend::Backend;
 use crate::body::BUDGET_UNIT_BYTES;
 use crate::connections::Connections;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) url: OnceLock<String>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
+    /// Of what clients send ahead.
+    pub(crate) ahead: Ahead,
     /// Calls whose clients have left, and which end soon; and bodies on their way to calls.
     pub(crate) departed: Mutex<JoinSet<()>>,
     /// Drawn by requests to aliases so far.
@@ -206,6 +209,7 @@ impl Gateway {
             url: OnceLock::new(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),
+            ahead: Ahead::new(options.ahead_max_bytes),
             departed: Mutex::default(),
             lots: AtomicU64::new(0),
             wake: Wake::default(),

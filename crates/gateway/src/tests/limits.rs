@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::Request;
+use axum::http::{Request, Version};
 use futures_util::stream::{self, StreamExt};
 use http_body_util::BodyExt;
 use objects::Handle;
@@ -80,4 +80,32 @@ async fn bodies_share_one_memory_budget() {
     assert_eq!(house.post("/v1/trees", octets, half).await.problem(400), "bad-tree");
     let blob = house.post("/v1/blobs", octets, more.clone()).await;
     assert_eq!(blob.json()["handle"], Handle::blob(&more).to_string());
+}
+
+#[tokio::test]
+async fn what_is_sent_ahead_is_bounded_for_all() {
+    let ahead_max_bytes = u64::from(crate::BODY_AHEAD_BYTES) + (8 << 10);
+    let options =
+        Options { ahead_max_bytes, body_idle_timeout: Duration::from_secs(60), ..Options::default() };
+    let house = House::with(options);
+    let upload = |version: Version, body: Body| {
+        let request = Request::post("/v1/blobs").version(version).body(body).unwrap();
+        house.send(request)
+    };
+    // Of a body of no known length all may come that its window lets in.
+    let piece = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"SNB1"))]);
+    let endless = upload(Version::HTTP_2, Body::from_stream(piece.chain(stream::pending())));
+    let mut endless = Box::pin(endless);
+    tokio::time::timeout(Duration::from_millis(50), &mut endless).await.err().unwrap();
+    let refused = upload(Version::HTTP_2, vec![1; 9 << 10].into()).await;
+    assert_eq!((refused.problem(503).as_str(), refused.header("retry-after")), ("busy", "1"));
+    // What was answered holds nothing any more.
+    for _ in 0..3 {
+        assert_eq!(upload(Version::HTTP_2, vec![1; 8 << 10].into()).await.status, 201);
+    }
+    assert_eq!(house.get("/v1/status").await.status, 200, "it has no body");
+    let other = upload(Version::HTTP_11, vec![1; 9 << 10].into()).await;
+    assert_eq!(other.status, 201, "what nobody reads waits with its client");
+    drop(endless);
+    assert_eq!(upload(Version::HTTP_2, vec![1; 1 << 20].into()).await.status, 201);
 }

@@ -2,8 +2,10 @@
 //! Connections of HTTP/2, and what is different about their requests.
 //!
 //! Limits are for one connection, of which a listener has many: streams at the
-//! same time, bytes of a request's head, bytes that were sent to us and are
-//! not read yet, bytes of answers that wait to be taken. Streams that are reset
+//! same time, bytes of a request's head, bytes of one body that were sent to us and are
+//! not read yet, bytes of answers that wait to be taken. A connection has room for what
+//! all its streams may send, so that none waits for another's reader; how much that is
+//! for all connections together is the gateway's to bound (`gateway::ahead`). Streams that are reset
 //! before they are looked at, and heads in endless pieces, end the connection;
 //! the library does that. Requests that are begun and taken back are counted
 //! by the watch.
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use axum::http::header::{COOKIE, HOST};
 use axum::http::{HeaderValue, Uri};
+use gateway::BODY_AHEAD_BYTES;
 use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::rt::Executor;
@@ -28,10 +31,8 @@ use super::Connection;
 const STREAMS_MAX: u32 = 100;
 /// Bytes of a request's head, as the protocol counts them.
 const HEAD_BYTES_MAX: u32 = 32 << 10;
-/// Bytes of one request's body that are not read yet.
-const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-/// Bytes of all bodies of a connection that are not read yet.
-const CONNECTION_WINDOW_BYTES: u32 = 512 << 10;
+/// Bytes of all bodies of a connection that are not read yet: of each as many as it may send.
+const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * BODY_AHEAD_BYTES;
 /// Bytes of one answer that wait to be taken.
 const SEND_BYTES_MAX: usize = 64 << 10;
 /// Streams that may be reset before anybody has looked at them.
@@ -82,7 +83,7 @@ where
     builder
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_stream_window_size(BODY_AHEAD_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(SEND_BYTES_MAX)
         .max_pending_accept_reset_streams(EARLY_RESETS_MAX)

@@ -31,6 +31,8 @@ pub(super) struct House {
     pub(super) server: JoinSet<()>,
     /// Requests for `/forever` that were begun, and that have ended.
     pub(super) forever: Arc<[AtomicUsize; 2]>,
+    /// Requests for `/unread`, whose bodies nobody reads.
+    pub(super) unread: Arc<AtomicUsize>,
 }
 
 impl House {
@@ -40,6 +42,8 @@ impl House {
         let address = listener.local_addr().unwrap();
         let forever = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let counted = Arc::clone(&forever);
+        let unread = Arc::<AtomicUsize>::default();
+        let begun = Arc::clone(&unread);
         let router = Router::new()
             .route("/quick", get(async || "quick"))
             .route("/host", get(async |request: axum::extract::Request| host(&request)))
@@ -51,6 +55,15 @@ impl House {
                     std::future::pending::<StatusCode>().await
                 }),
             )
+            .route(
+                "/unread",
+                post(async move |request: axum::extract::Request| {
+                    unread.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                    drop(request);
+                }),
+            )
+            .route("/length", post(async |body: axum::body::Bytes| body.len().to_string()))
             .route("/big", get(async || vec![7_u8; BIG_BYTES]))
             .route("/silent", post(async |body: String| after_a_while(body + " after a silence").await))
             .route("/slow", get(async || after_a_while("slow".to_owned()).await));
@@ -58,7 +71,7 @@ impl House {
         let terms = Terms { connections_max, patience, connections: connections.clone() };
         let mut server = JoinSet::new();
         server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
-        Self { address, connections, stop, server, forever }
+        Self { address, connections, stop, server, forever, unread: begun }
     }
 
     /// Until so many requests for `/forever` were begun (0) or have ended (1).

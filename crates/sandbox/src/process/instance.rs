@@ -51,8 +51,9 @@ mod streamed;
 const LOG_TOLD: usize = 1024;
 /// How a function's module and its file are called.
 const NAME: &str = "function";
-/// How long a process whose channel is closed may take to be seen ending.
-const END_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a process whose channel is closed may take to be seen ending. Its
+/// template, which sees it, may have to wait for a processor first.
+const END_PATIENCE: Duration = Duration::from_secs(3);
 /// How long the template may take to reap a process that was killed. Until it
 /// has, the container cannot be taken down.
 const REAP_PATIENCE: Duration = Duration::from_secs(5);

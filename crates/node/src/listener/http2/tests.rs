@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -132,6 +132,32 @@ async fn whoever_leaves_or_takes_a_request_back_ends_it() {
     drop((sender, driver));
     house.wait_for_forever(1, 2).await;
     drop(left);
+}
+
+#[tokio::test]
+async fn bodies_that_nobody_reads_keep_no_other_one_waiting() {
+    const UNREAD: usize = 20;
+    let house = House::new(1, patient()).await;
+    let tasks = Streams::default();
+    let io = TokioIo::new(house.connect().await);
+    let (mut sender, connection) = handshake::<_, _, Full<Bytes>>(tasks.clone(), io).await.unwrap();
+    tasks.execute(async move { drop(connection.await) });
+    let _driver = tasks.end();
+    let mut post = |path: &str| {
+        let body = Full::new(Bytes::from(vec![7; 1 << 20]));
+        let request = Request::post(format!("http://node.example:80{path}")).body(body).unwrap();
+        sender.send_request(request)
+    };
+    // As much as their windows let in was sent of each, for they come before the last one.
+    let unread: Vec<_> = (0..UNREAD).map(|_| post("/unread")).collect();
+    let begun = std::time::Instant::now();
+    while house.unread.load(Ordering::Relaxed) < UNREAD {
+        assert!(begun.elapsed() < GENEROUS, "they never begin");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let answer = timeout(GENEROUS, post("/length")).await.unwrap();
+    assert_eq!(text(answer).await, (1 << 20).to_string());
+    drop(unread);
 }
 
 /// Each request is begun before it is taken back, so the library has nothing to say.

@@ -84,6 +84,38 @@ fn one_that_was_given_up_is_replaced() {
     assert_eq!(watch.wait(Duration::from_secs(10)), Some(Ended::Exited(0)));
 }
 
+/// Each ends while the next one is forked, and nothing else happens until that is told.
+fn ends_while_others_are_forked_are_told(options: &TemplateOptions) {
+    const ROUNDS: usize = 100;
+    let template = Template::start(options).unwrap();
+    let fork = || {
+        let (own, other) = UnixStream::pair().unwrap();
+        let watch = Watch::new(own.try_clone().unwrap());
+        template.fork(other.as_fd(), &Nowhere, &watch).unwrap();
+        (own, watch)
+    };
+    let mut before = fork();
+    for round in 0..ROUNDS {
+        let (mut own, watch) = before;
+        // Its first word: from then on it waits for orders, or the end of its channel.
+        std::io::Read::read_exact(&mut own, &mut [0]).unwrap();
+        watch.shut();
+        before = fork();
+        let ended = watch.wait(Duration::from_secs(10));
+        assert_eq!(ended, Some(Ended::Exited(0)), "in round {round}");
+    }
+}
+
+#[test]
+fn an_end_while_python_forks_is_told() {
+    ends_while_others_are_forked_are_told(&options(&[]));
+}
+
+#[test]
+fn an_end_while_node_forks_is_told() {
+    ends_while_others_are_forked_are_told(&node(&[]));
+}
+
 /// What looks at the environment of whoever starts it is another node.
 #[test]
 fn a_node_with_another_environment_and_other_descriptors_has_the_same_layout() {

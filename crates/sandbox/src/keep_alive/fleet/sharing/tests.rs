@@ -153,6 +153,15 @@ impl World {
         (0..count).for_each(|_| _ = self.begin(Duration::from_secs(20)));
     }
 
+    /// Ends what is under way, and what waits for that. The fleet would wait for its end, and
+    /// nothing ends here by itself.
+    fn end_all(&self) {
+        let next = || self.sandbox.calls.lock().first().map(|call| call.0);
+        while let Some(id) = next() {
+            self.sandbox.end(id, true);
+        }
+    }
+
     fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
@@ -310,6 +319,8 @@ fn no_line_forms_where_calls_take_long_or_nothing_is_known() {
     new.begin_many(3);
     new.until("it runs", |world| world.sandbox.loads() == [1]);
     assert_eq!(new.fleet.report().waiting, 2);
+    world.end_all();
+    new.end_all();
 }
 
 #[test]
@@ -426,4 +437,5 @@ fn nobody_joins_an_instance_that_serves_a_line() {
     world.begin_many(2);
     world.until("another instance", |world| world.sandbox.loads().len() == 2);
     world.until("both are there", |world| world.sandbox.loads() == [1, 2]);
+    world.end_all();
 }
