@@ -5,12 +5,13 @@
 mod files;
 mod folder;
 mod job;
+mod opened;
 mod recipe;
 mod report;
 mod template;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,19 +19,23 @@ use anyhow::Context as _;
 use clap::Args;
 use objects::Handle;
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinSet;
 
+use crate::directory::unreadable;
 use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::upload::Uplink;
+use files::Files;
 use folder::Bundles;
 use job::Course;
 use recipe::Recipe;
 use report::{Outcome, Report};
 use template::Braces;
 
+use super::put::stdin;
 use super::run::options::Options;
 
 /// Programs under way for each worker of the node: one runs, and one is there when it has ended.
@@ -38,6 +43,8 @@ const JOBS_PER_WORKER: u64 = 2;
 /// Where a node does not tell how many workers it has.
 const JOBS: u64 = 8;
 const JOBS_MAX: u64 = 256;
+/// A list of files, at most.
+const LIST_BYTES_MAX: u64 = 256 << 20;
 const TICK: Duration = Duration::from_millis(200);
 
 /// What to run, for which files, and what each run sees.
@@ -45,11 +52,11 @@ const TICK: Duration = Duration::from_millis(200);
 #[command(after_help = "Examples:\n  \
     sinew map wc.wasm 'books/**/*.txt' -- -w\n  \
     sinew map llvm.wasm 'src/**/*.c' --with 'src/**/*.h' --out obj -- clang -c {} -o /out/{.}.o\n  \
-    sinew map jq.wasm 'data/*.json' --stdin {} -- .items\n  \
+    sinew map jq.wasm 'data/*.json' --stdin {} --stdout {} --out clean -- .items\n  \
     sinew map python.wasm 'tables/*.csv' --with clean.py --out clean -- clean.py {} /out/{/}\n\
     Quote patterns, so that they are expanded here and not by the shell: *, ?, [a-z], and ** for any directories.\n\
     {} is the file's path, {.} without its ending, {/} the name, {/.} the name without its ending, {//} the directory;\n\
-    in ARGS, --env, --entry, --seed and --stdin. Where none of them has one, the path is the last argument.\n\
+    in ARGS, --env, --entry, --seed, --stdin and --stdout. Where none of them has one, the path is the last argument.\n\
     A program finds its file at this path, the files of --with at theirs, and nothing of the other files. It writes to\n\
     /out, where the directory of its file is already, and what all wrote there is one directory in the end.\n\
     What is remembered is not run again: only files that changed are, or all if the program, an argument, --with or --dir did.\n\
@@ -59,17 +66,23 @@ pub(crate) struct Arguments {
     #[arg(value_name = "PROGRAM")]
     program: String,
     /// Which files: paths and patterns
-    #[arg(value_name = "FILES", required = true)]
+    #[arg(value_name = "FILES", required_unless_present = "files_from")]
     files: Vec<OsString>,
     /// What each program finds in its argument list
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,
+    /// A file with the paths of more files, one a line; - is ours
+    #[arg(long, value_name = "FILE|-")]
+    files_from: Option<PathBuf>,
     /// Files that each program sees besides its own, at their paths; if one changes, all are run again
     #[arg(long, value_name = "FILES")]
     with: Vec<OsString>,
     /// Write what the programs wrote to GUEST (default: /out) into this directory
     #[arg(long, value_name = "DIR[=GUEST]")]
     out: Option<String>,
+    /// Have what each program prints be a file of what it wrote, at this path, instead of printing it
+    #[arg(long, value_name = "PATH")]
+    stdout: Option<String>,
     /// When all have ended well, name the tree of what they wrote, for `sinew run --dir '#LABEL=/in'` or `sinew label`
     #[arg(long, value_name = "LABEL")]
     label: Option<String>,
@@ -88,7 +101,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let files = files::expand(&arguments.files)?;
+    let files = selected(arguments).await?;
     let uploading = Progress::bytes(output, "uploading", None, arguments.progress);
     let mut uplink = Uplink::new(node, output, uploading);
     let recipe = Recipe::prepare(arguments, &mut uplink).await?;
@@ -102,7 +115,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         None => node.workers().await.map_or(JOBS, |workers| workers * JOBS_PER_WORKER),
     };
     let course = Arc::new(Course::new(recipe));
-    let mut report = Report::new(&files, output);
+    let mut report = Report::new(&files, arguments.stdout.is_some(), output);
     let mut progress = Progress::files(output, files.len() as u64, arguments.progress);
     let jobs = jobs.clamp(1, JOBS_MAX);
     work(&course, &files, jobs, &mut report, &mut progress, node).await?;
@@ -117,6 +130,32 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         None => tree.map(|_| ()),
         Some(stop) => Err(stop.into()),
     }
+}
+
+/// The files that are meant.
+async fn selected(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Files::default();
+    files.expand(&arguments.files)?;
+    let Some(path) = &arguments.files_from else { return Ok(files.into_list()) };
+    let mut list = Vec::new();
+    let read = if path == Path::new("-") {
+        stdin()?.take(LIST_BYTES_MAX + 1).read_to_end(&mut list).await
+    } else {
+        let file = tokio::fs::File::open(path).await.map_err(|error| unreadable(path, error))?;
+        file.take(LIST_BYTES_MAX + 1).read_to_end(&mut list).await
+    };
+    read.map_err(|error| unreadable(path, error))?;
+    if list.len() as u64 > LIST_BYTES_MAX {
+        let stop = Stop::new(Code::Usage, format!("{} has more than {LIST_BYTES_MAX} bytes", path.display()));
+        return Err(stop.suggest("map parts of it").into());
+    }
+    files.listed(&list)?;
+    let files = files.into_list();
+    if files.is_empty() {
+        let stop = Stop::new(Code::NotFound, format!("{} names no files", path.display()));
+        return Err(stop.suggest("`git ls-files '*.c' | sinew map … --files-from -`").into());
+    }
+    Ok(files)
 }
 
 /// Runs all files, so many at once.

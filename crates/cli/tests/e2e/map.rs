@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::programs::CAT;
 use super::{Node, home, signal};
 
 /// Prints the file that its first argument names, and writes it to the path of its second argument, in
@@ -50,6 +51,26 @@ const COPY: &str = r#"(module
         (call $file (i32.const 4) (i32.load (i32.const 1032)) (i32.const 9) (i64.const 0x40))
         (i32.const 0) (i32.const 1) (i32.const 8)))))))"#;
 
+/// `warm` writes a `W` to its memory; `show`, of a path, prints that and the file.
+const WARM: &str = r#"(module
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func $must (param i32) (if (local.get 0) (then unreachable)))
+  (func (export "warm") (i32.store8 (i32.const 4096) (i32.const 87)))
+  (func (export "room") (param i32) (result i32) (i32.const 2048))
+  (func (export "show") (param $at i32) (param $len i32)
+    (call $must (call $open (i32.const 3) (i32.const 0) (local.get $at) (local.get $len) (i32.const 0)
+      (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 16)))
+    (i32.store (i32.const 0) (i32.const 4097))
+    (i32.store (i32.const 4) (i32.const 1024))
+    (call $must (call $read (i32.load (i32.const 16)) (i32.const 0) (i32.const 1) (i32.const 4)))
+    (i32.store (i32.const 0) (i32.const 4096))
+    (i32.store (i32.const 4) (i32.add (i32.load (i32.const 4)) (i32.const 1)))
+    (call $must (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"#;
+
 /// A node, its program, and a directory with files.
 struct Workshop {
     node: Node,
@@ -73,7 +94,12 @@ impl Workshop {
     }
 
     fn map<T: AsRef<OsStr>>(&self, arguments: &[T]) -> Output {
-        let mut command = self.node.command(&["map", &self.program]);
+        self.map_of(&self.program, arguments)
+    }
+
+    /// The same with another program.
+    fn map_of<T: AsRef<OsStr>>(&self, program: &str, arguments: &[T]) -> Output {
+        let mut command = self.node.command(&["map", program]);
         command.args(arguments).current_dir(&self.files).output().unwrap()
     }
 
@@ -264,4 +290,63 @@ fn ctrl_c_leaves_nothing_half_written_and_what_is_done_is_remembered() {
     let summary = workshop.summary(0, &["?", "--out", "../made", "--", "{}", "{}"]);
     assert_eq!(counts(&summary), [3, 1, 2, 0]);
     assert_eq!(fs::read_to_string(made.join("z")).unwrap(), "fine by now\n");
+}
+
+#[test]
+fn stdin_and_stdout_are_files_of_each() {
+    let long = "a line\n".repeat(30_000);
+    let workshop = Workshop::new(&[
+        (b"in/a.txt", "of a\n"),
+        (b"in/long.txt", &long),
+        (b"list", "in/long.txt\n./in/a.txt\n"),
+    ]);
+    let cat = workshop.node.codelet("cat.wasm", CAT).split_off(1);
+    let map = ["--files-from", "list", "--stdin", "{}", "--stdout", "{.}.copy", "--out", "made"];
+    let mapped = workshop.map_of(&cat, &map);
+    assert_eq!((mapped.status.code(), &*text(&mapped.stdout)), (Some(0), ""), "{}", text(&mapped.stderr));
+    assert_eq!(
+        (workshop.read("made/in/a.copy"), workshop.read("made/in/long.copy")),
+        ("of a\n".to_owned(), long)
+    );
+    // In the order of the list.
+    let mapped = workshop.map_of(&cat, &["--files-from", "list", "--stdin", "{.}.txt", "-o", "json"]);
+    let files: Vec<Value> = text(&mapped.stdout)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["file"].clone())
+        .collect();
+    assert_eq!(files, [Value::from("in/long.txt"), "in/a.txt".into(), Value::Null]);
+    // Two that print to one path differ.
+    let mapped = workshop.map_of(&cat, &["in/*", "--stdin", "{}", "--stdout", "one"]);
+    assert_eq!(mapped.status.code(), Some(3), "{}", text(&mapped.stderr));
+    let mapped = workshop.map_of(&cat, &["in/*", "--stdin", "{}", "--stdout", "../{/}"]);
+    assert!(text(&mapped.stderr).contains("is no path for what is printed"), "{}", text(&mapped.stderr));
+}
+
+#[test]
+fn programs_go_on_from_a_snapshot_with_a_file_each() {
+    let workshop = Workshop::new(&[(b"x/a", "of a\n"), (b"x/b", "of b\n")]);
+    let program = workshop.node.codelet("warm.wasm", WARM).split_off(1);
+    let empty = workshop.files.join("empty");
+    fs::create_dir(&empty).unwrap();
+    let [files, out] = ["/:ro", "/out"].map(|guest| format!("{}={guest}", empty.display()));
+    workshop.node.ok(&[
+        "run",
+        &program,
+        "--dir",
+        &files,
+        "--dir",
+        &out,
+        "--entry",
+        "warm",
+        "--snapshot",
+        "warm",
+    ]);
+    workshop.node.ok(&["run", &program, "--entry", "warm", "--snapshot", "blind"]);
+    let map = |label: &str| workshop.map_of(&program, &["x/*", "--from", label, "--entry", "show:room={}"]);
+    let mapped = map("#warm");
+    assert_eq!(text(&mapped.stdout), "Wof a\nWof b\n", "{}", text(&mapped.stderr));
+    // Without a directory for the file none would be looked at.
+    let mapped = map("#blind");
+    assert_eq!(mapped.status.code(), Some(2));
+    assert!(text(&mapped.stderr).contains("no directory for its file"), "{}", text(&mapped.stderr));
 }

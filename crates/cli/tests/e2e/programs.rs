@@ -37,7 +37,7 @@ const CHANGES: &str = r#"(module
     (call $exit (i32.const 7))))"#;
 
 /// Copies stdin to stdout.
-const CAT: &str = r#"(module
+pub(super) const CAT: &str = r#"(module
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 2)

@@ -53,31 +53,66 @@ fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The files that patterns mean: those of each pattern in the order of their names, none twice.
-pub(super) fn expand(patterns: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
-    let (mut files, mut seen) = (Vec::new(), HashSet::new());
-    for pattern in patterns {
-        let mut found = match literal(pattern)? {
-            Some(file) => vec![file],
-            None => walk(pattern)?,
-        };
-        if found.is_empty() {
-            let message = format!("no file matches {}", pattern.to_string_lossy());
-            let advice = "patterns are looked up from where the command runs, and quoted: 'src/**/*.c'";
-            return Err(Stop::new(Code::NotFound, message).suggest(advice).into());
+/// Files in the order in which they were named, none twice.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    list: Vec<PathBuf>,
+    seen: HashSet<PathBuf>,
+}
+
+impl Files {
+    /// Adds what patterns mean: of each one the files in the order of their names.
+    pub(super) fn expand(&mut self, patterns: &[OsString]) -> anyhow::Result<()> {
+        for pattern in patterns {
+            let mut found = match literal(pattern)? {
+                Some(file) => vec![file],
+                None => walk(pattern)?,
+            };
+            if found.is_empty() {
+                let message = format!("no file matches {}", pattern.to_string_lossy());
+                let advice = "patterns are looked up from where the command runs, and quoted: 'src/**/*.c'";
+                return Err(Stop::new(Code::NotFound, message).suggest(advice).into());
+            }
+            found.sort_unstable_by(|one, other| one.as_os_str().as_bytes().cmp(other.as_os_str().as_bytes()));
+            for file in found {
+                self.add(file)?;
+            }
         }
-        found.sort_unstable_by(|one, other| one.as_os_str().as_bytes().cmp(other.as_os_str().as_bytes()));
-        files.extend(found.into_iter().filter(|file| seen.insert(file.clone())));
-        if files.len() > FILES_MAX {
-            let stop = Stop::new(Code::Usage, format!("the patterns match more than {FILES_MAX} files"));
+        Ok(())
+    }
+
+    /// Adds the paths of a list, one a line. None of them is a pattern.
+    pub(super) fn listed(&mut self, list: &[u8]) -> anyhow::Result<()> {
+        for line in list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let path = Path::new(OsStr::from_bytes(line));
+            let there = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+            if !there.is_file() {
+                let stop = Stop::new(Code::Usage, format!("{} is no file", path.display()));
+                return Err(stop.suggest("the list has a file's path in each line").into());
+            }
+            self.add(normal(path)?)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, file: PathBuf) -> anyhow::Result<()> {
+        if file.as_os_str().as_bytes().contains(&b'\n') {
+            let stop = Stop::new(Code::Failed, format!("the name of {file:?} contains a line break"));
+            return Err(stop.suggest("rename it").into());
+        }
+        if self.seen.insert(file.clone()) {
+            self.list.push(file);
+        }
+        if self.list.len() > FILES_MAX {
+            let stop = Stop::new(Code::Usage, format!("these are more than {FILES_MAX} files"));
             return Err(stop.suggest("map parts of them").into());
         }
+        Ok(())
     }
-    if let Some(file) = files.iter().find(|file| file.as_os_str().as_bytes().contains(&b'\n')) {
-        let stop = Stop::new(Code::Failed, format!("the name of {file:?} contains a line break"));
-        return Err(stop.suggest("rename it").into());
+
+    pub(super) fn into_list(self) -> Vec<PathBuf> {
+        self.list
     }
-    Ok(files)
 }
 
 /// The file of this very name, if it is none of a pattern, or there is one.

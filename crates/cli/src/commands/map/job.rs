@@ -139,15 +139,31 @@ pub(super) async fn run(
     let mut made = Vec::new();
     // What a program left that failed is of no use to anybody.
     if ended.status == 0 {
-        let out = *ended.directories.last().context("the result lacks the directory of what was made")?;
-        let parent = &name[..name.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
-        made = list(out, &wanted.out, parent, node).await?;
+        if let Some(at) = recipe.place_of_out() {
+            let out = ended.directories.get(at).context("the result lacks the directory of what was made")?;
+            let parent = &name[..name.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
+            made = list(*out, &wanted.out, parent, node).await?;
+        }
+        if let Some(path) = recipe.stdout_of(name) {
+            made.push(printed(&path, &ended)?);
+        }
         let ours = course.outputs().take(&made, owner)?;
         if let Some(target) = recipe.target() {
             place(&ours, target, node).await?;
         }
     }
     Ok(Finished { ended, answer, made })
+}
+
+/// What a program printed, as a file among those that it made.
+fn printed(path: &[u8], ended: &Ended) -> anyhow::Result<Made> {
+    let parts = parts(path);
+    if parts.is_empty() || !parts.iter().all(|part| placing::is_name(part)) {
+        let path = String::from_utf8_lossy(path);
+        let stop = Stop::new(Code::Usage, format!("{path:?} is no path for what is printed"));
+        return Err(stop.suggest("--stdout '{}.txt' is one, or '{/.}.txt'").into());
+    }
+    Ok(Made { path: parts.join(&b'/'), kind: b'f', handle: ended.stdout })
 }
 
 /// A file's contents, or only their handle where they are long.
@@ -225,9 +241,12 @@ fn is_unknown(error: &anyhow::Error) -> bool {
     problem.is_some_and(|problem| problem["failure"]["code"] == "missing-data")
 }
 
+/// Whether it would be heard another time.
 fn is_busy(error: &anyhow::Error) -> bool {
     let problem = error.downcast_ref::<Stop>().and_then(|stop| stop.problem.as_ref());
-    problem.and_then(|problem| problem["type"].as_str()).is_some_and(|kind| kind.ends_with(":busy"))
+    problem
+        .and_then(|problem| problem["type"].as_str())
+        .is_some_and(|kind| kind.ends_with(":busy") || kind.ends_with(":over-quota"))
 }
 
 /// What is in a directory but was not given. `given` has the handles of the directories on the way

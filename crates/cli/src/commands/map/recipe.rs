@@ -10,28 +10,21 @@ use std::path::{Path, PathBuf};
 use objects::Handle;
 
 use super::Arguments;
-use super::files::expand;
+use super::files::Files;
 use super::folder::{Bundles, Folder, Leaf, Sealed, nested};
+use super::opened::{Opened, Place, of_snapshot, order, place_of_out};
 use super::template::{Braces, Template};
 use crate::commands::run::application::{Application, input, name_of, program};
 use crate::directory::{is_executable, unreadable};
 use crate::exit::{Code, Stop};
 use crate::expression::Objects;
-use crate::node_api::Wishes;
+use crate::node_api::{Node, Wishes};
 use crate::upload::{Uplink, named};
 
 /// Where a program finds the files: relative paths begin here.
 const ROOT: &str = "/";
 /// Where it finds the directory for what it makes, unless told.
 const OUT: &str = "/out";
-
-/// A directory that all applications have.
-#[derive(Debug)]
-struct SharedDirectory {
-    guest: String,
-    tree: Handle,
-    is_read_only: bool,
-}
 
 /// What programs read from stdin.
 #[derive(Debug)]
@@ -91,9 +84,14 @@ pub(super) struct Recipe {
     time: Option<u64>,
     from: Option<Handle>,
     stdin: Option<Stdin>,
-    directories: Vec<SharedDirectory>,
+    /// The directories that all applications have, and what is in them.
+    shared: Vec<(Opened, Handle)>,
+    /// All directories.
+    order: Vec<Place>,
     files: Sealed,
     out: Out,
+    /// What a program prints is a file at this path, instead of being printed.
+    stdout: Option<Template>,
     pub(super) wishes: Wishes,
 }
 
@@ -105,7 +103,7 @@ impl Recipe {
         let templates =
             |texts: &[String]| -> Vec<Template> { texts.iter().map(|text| template(text)).collect() };
         let out = Out::parse(arguments.out.as_deref())?;
-        let mut directories = Vec::new();
+        let mut shared = Vec::new();
         for mount in options.mounts()? {
             if [ROOT, &out.guest].contains(&&*mount.guest) {
                 let message = format!("{} is not free for a --dir", mount.guest);
@@ -113,9 +111,7 @@ impl Recipe {
                     "the mapped files begin at /, and what is made is written to /out, or as --out says";
                 return Err(Stop::new(Code::Usage, message).suggest(advice).into());
             }
-            let tree = mount.upload(uplink).await?;
-            let (guest, is_read_only) = (mount.guest.clone(), mount.is_read_only);
-            directories.push(SharedDirectory { guest, tree, is_read_only });
+            shared.push((Opened::new(&mount.guest, mount.is_read_only), mount.upload(uplink).await?));
         }
         let stdin = match &options.stdin {
             Some(path) => Some(stdin(path, arguments.braces, uplink).await?),
@@ -125,6 +121,7 @@ impl Recipe {
             Some(from) => Some(uplink.node.resolve(from).await?),
             None => None,
         };
+        let order = directories(from, &out, &shared, stdin.as_ref(), uplink.node).await?;
         let mut recipe = Self {
             limits: options.limits()?,
             program: program(&arguments.program, uplink).await?,
@@ -136,9 +133,11 @@ impl Recipe {
             time: options.time,
             from,
             stdin,
-            directories,
+            shared,
+            order,
             files: shared_files(arguments, uplink).await?,
             out,
+            stdout: arguments.stdout.as_deref().map(template),
             wishes: options.wishes(),
         };
         if !recipe.names_the_file() {
@@ -181,12 +180,16 @@ impl Recipe {
         for variable in &self.variables {
             application.text("env", &variable.fill(path));
         }
-        application.directory(ROOT.as_bytes(), files, true);
-        for directory in &self.directories {
-            application.directory(directory.guest.as_bytes(), directory.tree, directory.is_read_only);
+        for place in &self.order {
+            match *place {
+                Place::Files => application.directory(ROOT.as_bytes(), files, true),
+                Place::Out => application.directory(self.out.guest.as_bytes(), out[0], false),
+                Place::Shared(at) => {
+                    let (opened, tree) = &self.shared[at];
+                    application.directory(&opened.path, *tree, opened.is_read_only);
+                }
+            }
         }
-        // The last one, where the result's directories are looked for.
-        application.directory(self.out.guest.as_bytes(), out[0], false);
         let stdin = match self.stdin {
             Some(Stdin::Shared(handle)) => Some(handle),
             _ => given.stdin,
@@ -209,6 +212,17 @@ impl Recipe {
         Ok(FileGoal { goal: application.goal()?, out })
     }
 
+    /// Which of a result's directories has what was made.
+    pub(super) fn place_of_out(&self) -> Option<usize> {
+        let shared: Vec<Opened> = self.shared.iter().map(|(opened, _)| opened.clone()).collect();
+        place_of_out(&self.order, &shared)
+    }
+
+    /// Where what a program printed belongs among what it made, if it does.
+    pub(super) fn stdout_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        Some(self.stdout.as_ref()?.fill(path))
+    }
+
     /// Where what programs made is written to on this machine, if it is.
     pub(super) fn target(&self) -> Option<&Path> {
         self.out.host.as_deref()
@@ -227,6 +241,32 @@ fn path_of(bytes: &[u8]) -> PathBuf {
     std::ffi::OsStr::from_bytes(bytes).into()
 }
 
+/// The order of the directories. Of what goes on from a snapshot each needs to have its file nevertheless.
+async fn directories(
+    from: Option<Handle>,
+    out: &Out,
+    shared: &[(Opened, Handle)],
+    stdin: Option<&Stdin>,
+    node: &mut Node,
+) -> anyhow::Result<Vec<Place>> {
+    let snapshot = match from {
+        Some(from) => Some(of_snapshot(from, node).await?),
+        None => None,
+    };
+    let shared: Vec<Opened> = shared.iter().map(|(opened, _)| opened.clone()).collect();
+    let (files, made) = (Opened::new(ROOT, true), Opened::new(&out.guest, false));
+    let order = order(snapshot.as_deref(), &files, &made, &shared)?;
+    if !order.contains(&Place::Files) && !matches!(stdin, Some(Stdin::Each(_))) {
+        let stop = Stop::new(Code::Usage, "what goes on from the snapshot has no directory for its file");
+        let advice = format!(
+            "take the snapshot with `--dir EMPTY=/:ro`, and `--dir EMPTY={}` if it writes, EMPTY being an empty directory; or --stdin {{}}",
+            out.guest
+        );
+        return Err(stop.suggest(advice).into());
+    }
+    Ok(order)
+}
+
 async fn stdin(path: &Path, braces: Braces, uplink: &mut Uplink<'_>) -> anyhow::Result<Stdin> {
     let template = Template::new(path.as_os_str().as_bytes(), braces);
     match template.has_place() {
@@ -238,7 +278,9 @@ async fn stdin(path: &Path, braces: Braces, uplink: &mut Uplink<'_>) -> anyhow::
 /// The files of `--with`, which are on the node afterwards or wait in the uplink.
 async fn shared_files(arguments: &Arguments, uplink: &mut Uplink<'_>) -> anyhow::Result<Sealed> {
     let mut folder = Folder::default();
-    let files = if arguments.with.is_empty() { Vec::new() } else { expand(&arguments.with)? };
+    let mut files = Files::default();
+    files.expand(&arguments.with)?;
+    let files = files.into_list();
     for path in &files {
         let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
         let kind = if is_executable(&metadata) { b'x' } else { b'f' };

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::job::Finished;
-use crate::commands::run::ended::{cost, stream};
+use crate::commands::get::copy;
+use crate::commands::run::ended::{Ended, cost, stream};
 use crate::exit::{self, Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
@@ -25,6 +26,8 @@ pub(super) type Outcome = anyhow::Result<Finished>;
 pub(super) struct Report<'a> {
     files: &'a [PathBuf],
     output: &'a Output,
+    /// What programs print goes into files.
+    is_stdout_kept: bool,
     /// What ended before its turn.
     waiting: BTreeMap<usize, Outcome>,
     next: usize,
@@ -34,9 +37,9 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(files: &'a [PathBuf], output: &'a Output) -> Self {
+    pub(super) fn new(files: &'a [PathBuf], is_stdout_kept: bool, output: &'a Output) -> Self {
         let tally = Tally { all: files.len() as u64, ..Tally::default() };
-        Self { files, output, waiting: BTreeMap::new(), next: 0, tally, failures: Vec::new() }
+        Self { files, output, is_stdout_kept, waiting: BTreeMap::new(), next: 0, tally, failures: Vec::new() }
     }
 
     pub(super) fn output(&self) -> &'a Output {
@@ -86,10 +89,15 @@ impl<'a> Report<'a> {
             };
             self.output.json(&line)?;
         } else if let Ok(finished) = &outcome {
-            let streams = [finished.ended.stdout, finished.ended.stderr];
-            if streams.iter().any(|stream| stream.size() > 0) {
+            let Ended { stdout, stderr, status, .. } = finished.ended;
+            // Of a program that failed nothing is kept.
+            let is_printed = !self.is_stdout_kept || status != 0;
+            if stderr.size() > 0 || is_printed && stdout.size() > 0 {
                 progress.aside();
-                finished.ended.print(node).await?;
+            }
+            copy(stderr, None, node, &mut std::io::stderr().lock(), None).await?;
+            if is_printed {
+                copy(stdout, None, node, &mut std::io::stdout().lock(), None).await?;
             }
             if self.output.is_verbose() {
                 progress.aside();

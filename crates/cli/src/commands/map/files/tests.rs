@@ -9,6 +9,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn expand(patterns: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Files::default();
+    files.expand(patterns)?;
+    Ok(files.into_list())
+}
+
 fn tree() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.c", "b.h", "x/c.c", "x/y/d.c", "x/y/z/e.c", ".git/f.c", "x/.hidden.c", "x/[1].c", "u/g.c"]
@@ -71,6 +77,23 @@ fn what_is_no_file_is_told() {
     }
     fs::write(folder.path().join("two\nlines"), "").unwrap();
     assert_eq!(code("two*"), Code::Failed);
+}
+
+#[test]
+fn lists_have_a_path_in_each_line() {
+    let folder = tree();
+    let folder = &folder.path().canonicalize().unwrap();
+    let mut files = Files::default();
+    files.expand(&[folder.join("*.c").into()]).unwrap();
+    let line = |name: &str| format!("{}\n", folder.join(name).display());
+    let list = [line("x/./[1].c"), line("a.c"), "\n".to_owned(), line("b.h")].concat();
+    files.listed(list.trim_end().as_bytes()).unwrap();
+    let expected = ["a.c", "x/[1].c", "b.h"].map(|name| folder.join(name));
+    assert_eq!(files.into_list(), expected);
+    for (wrong, code) in [("*.c", Code::NotFound), ("x", Code::Usage)] {
+        let error = Files::default().listed(line(wrong).as_bytes()).unwrap_err();
+        assert_eq!(error.downcast_ref::<Stop>().unwrap().code, code);
+    }
 }
 
 #[test]

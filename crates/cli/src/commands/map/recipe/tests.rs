@@ -18,9 +18,11 @@ fn recipe(arguments: &[&str]) -> Recipe {
         time: None,
         from: None,
         stdin: None,
-        directories: Vec::new(),
+        shared: Vec::new(),
+        order: vec![Place::Files, Place::Out],
         files: Folder::default().seal(&mut Bundles::default()),
         out: Out::parse(None).unwrap(),
+        stdout: None,
         wishes: Wishes::default(),
     }
 }

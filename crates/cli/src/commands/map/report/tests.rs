@@ -9,7 +9,7 @@ use super::*;
 fn reported(all: u64, failed: u64, remembered: u64, check: impl FnOnce(&Report<'_>)) {
     let output =
         Output::new(&crate::arguments::Arguments::try_parse_from(["sinew", "version"]).unwrap().global);
-    let mut report = Report::new(&[], &output);
+    let mut report = Report::new(&[], false, &output);
     report.tally = Tally { all, done: all, remembered, failed };
     report.failures = (0..failed.min(REPEATED_MAX as u64)).map(|at| format!("{at}.c: exit code 1")).collect();
     check(&report);
