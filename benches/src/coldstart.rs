@@ -165,14 +165,14 @@ fn command(command: &mut Command) -> anyhow::Result<f64> {
 }
 
 /// An OCI bundle that sees the host's programs and the interpreter.
-struct Bundle {
+pub(crate) struct Bundle {
     directory: tempfile::TempDir,
     count: usize,
 }
 
 impl Bundle {
     #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
-    fn new(interpreter: &Path, script: (&str, &str), folders: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(crate) fn new(interpreter: &Path, script: (&str, &str), folders: &[PathBuf]) -> anyhow::Result<Self> {
         let (name, source) = script;
         let directory = tempfile::tempdir()?;
         std::fs::create_dir(directory.path().join("rootfs"))?;
@@ -196,7 +196,8 @@ impl Bundle {
     }
 
     #[expect(clippy::disallowed_methods, reason = "starting containers is what is measured")]
-    fn start(&mut self) -> anyhow::Result<f64> {
+    /// Nanoseconds from here to what it printed.
+    pub(crate) fn start(&mut self) -> anyhow::Result<f64> {
         self.count += 1;
         let id = format!("sinew-bench-{}-{}", std::process::id(), self.count);
         command(Command::new("runc").args(["run", "--bundle"]).arg(self.directory.path()).arg(id))
@@ -205,7 +206,7 @@ impl Bundle {
 
 /// The host's programs, and the directories of the interpreter.
 #[expect(clippy::disallowed_methods, reason = "the interpreter is asked where it lies")]
-fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn seen(python: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let output = Command::new(python)
         .args(["-c", "import sys; print(sys.prefix); print(sys.base_prefix)"])
         .output()?;

@@ -20,6 +20,7 @@ mod external_io;
 mod figures;
 mod hostile;
 mod invoke;
+mod python;
 mod ray;
 mod relay;
 mod soak;
@@ -31,7 +32,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 13] = [
+const BENCHES: [Bench; 14] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -45,6 +46,7 @@ const BENCHES: [Bench; 13] = [
     ("soak", soak::run),
     ("store", storing::run),
     ("external-io", external_io::run),
+    ("python", python::run),
 ];
 
 // As `sinew` does.
