@@ -175,12 +175,12 @@ function addHeader(headers, name, value) {
   if (!CONNECTION_HEADERS.has(lower)) headers.push([lower, text]);
 }
 
-async function responseAnswer(response) {
+async function responseAnswer(response, waiting = []) {
   const headers = [];
   // Set-Cookie is the one header that iteration gives once per value.
   for (const [name, value] of response.headers) addHeader(headers, name, value);
   const sending = new Sending(frame(checkedStatus(response.status), headers), module.outgoing());
-  if (response.body === null) return sending.end();
+  if (response.body === null) return sending.end(waiting);
   const reader = response.body.getReader();
   sending.onLeft(() => reader.cancel("nobody waits for the answer any more").catch(() => {}));
   try {
@@ -188,7 +188,7 @@ async function responseAnswer(response) {
       const reading = reader.read();
       if (sending.isKept && !(await isSettledSoon(reading))) await sending.begin();
       const { done, value } = await reading;
-      if (done) return sending.end();
+      if (done) return sending.end(waiting);
       const piece = bytesOf(value);
       if (!piece) throw new TypeError(`the body of a Response is a stream of Uint8Arrays, not of ${kindOf(value)}; pipe texts through a TextEncoderStream`);
       await sending.add(piece);
@@ -254,8 +254,12 @@ class Sending {
     if (this.#size > KEPT_BYTES_MAX) await this.begin();
   }
 
-  /** What is left of it, for the end of the call. */
-  end() {
+  /** What is left of it, for the end of the call. That waits for these; the client does not, for an empty piece says that it is whole. */
+  async end(waiting = []) {
+    const rest = Promise.allSettled(waiting);
+    const goesOn = waiting.length > 0 && this.head.length <= STREAM_HEAD_BYTES_MAX && !(await isSettledSoon(rest));
+    if (goesOn) await this.begin().then(() => this.#send(Buffer.alloc(0))).catch(() => {});
+    await rest;
     return this.#kept === null ? this.#last.then(() => Buffer.alloc(0)) : Buffer.concat(this.#kept);
   }
 }
@@ -506,10 +510,7 @@ function viaFetch(handler) {
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
     const response = await handler(request, { ...process.env }, context);
     if (!(response instanceof Response)) throw new TypeError("fetch(request) did not return a Response");
-    const result = await responseAnswer(response);
-    // After the answer an instance may be stopped at any time.
-    await Promise.allSettled(waiting);
-    return result;
+    return responseAnswer(response, waiting);
   };
 }
 
@@ -572,7 +573,8 @@ function viaHttp(handler) {
         req.push(null);
         req.complete = true;
       }
-      const next = (error) => reject(asError(error ?? "the handler called next(), and nothing follows"));
+      // Without it, Express answers itself what nothing follows, and for errors that nobody handles.
+      const next = isExpress(handler) ? undefined : (error) => reject(asError(error ?? "the handler called next(), and nothing follows"));
       attempt(reject, () => {
         const returned = handler(req, res, next);
         if (isThenable(returned)) returned.then(undefined, reject);

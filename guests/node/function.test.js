@@ -264,6 +264,27 @@ test("a fetch handler", async () => {
   await assert.rejects(await load("exports.fetch = () => 7;").then((one) => () => one()), /did not return a Response/);
 });
 
+test("what a fetch handler has waited for is not waited for by the client", async () => {
+  const call = await load(
+    `let done = 0;
+     exports.fetch = async (request, env, ctx) => {
+       const body = "x".repeat(done + 2);
+       const rest = Promise.all([1, 2].map(() => new Promise((resolve) => setTimeout(resolve, 5)))).then(() => { done += 1; });
+       ctx.waitUntil(request.method === "GET" ? Promise.resolve() : rest);
+       ctx.waitUntil(Promise.reject(new Error("late")));
+       return new Response(request.method === "HEAD" ? null : body);
+     };`,
+    { handler: "index.fetch" },
+  );
+  assert.equal(await call("", { method: "POST" }), "xx");
+  assert.deepEqual(call.sent.map((piece) => piece.length > 0), [true, false], "all of it, and that it is");
+  assert.equal(await call("", { method: "PUT" }), "xxx", "its end was waited for");
+  assert.equal(await call("", { method: "HEAD" }), "");
+  assert.deepEqual(call.sent.map((piece) => piece.length > 0), [true, false]);
+  assert.equal(await call("", { method: "GET" }), "x".repeat(5));
+  assert.equal(call.sent.length, 0, "there was nothing to wait for");
+});
+
 test("req and res are those of node:http", async () => {
   const call = await load(`const http = require("node:http");
     exports.handler = (req, res) => {
@@ -302,7 +323,7 @@ test("what goes wrong with req and res", async () => {
 });
 
 test("an application in the manner of Express", async () => {
-  const call = await load(`const app = (request, answer) => app.handle(request, answer);
+  const call = await load(`const app = (request, answer, next) => next ? next() : app.handle(request, answer);
     app.use = () => app;
     app.handle = (req, res) => { res.statusCode = 418; res.setHeader("A", "b"); res.end("teapot"); };
     module.exports = app;`);

@@ -424,13 +424,13 @@
       return (turn.stream ??= { room: STREAM_WINDOW, hasLeft: false, onRoom: [], onLeft: [] });
     }
 
-    /* Sends bytes at the pace at which the client takes them; one after the other. */
+    /* Sends bytes at the pace at which the client takes them; one after the other. None of them: they were all. */
     async sendPieces(turn, bytes) {
       if (turn === null) throw new Error('an answer is sent while its request is handled');
       if (!this.turns.has(turn)) throw new Error('nobody waits for the answer any more');
       if (turn.onLine !== null) return this.lines.keep(turn.onLine, bytes);
       const stream = this.streamOf(turn);
-      for (let at = 0; at < bytes.length; at += PIECE_BYTES_MAX) {
+      for (let at = 0; at === 0 || at < bytes.length; at += PIECE_BYTES_MAX) {
         const piece = bytes.subarray(at, at + PIECE_BYTES_MAX);
         while (stream.room < piece.length && !stream.hasLeft && this.turns.has(turn)) {
           await new Promise((resolve) => stream.onRoom.push(resolve));

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `function.py`, run as the template runs it: its source, preceded by
-a line with the settings, as the module `function`."""
+"""Tests of `asgi.py` and `function.py`, run as the template runs them: their source,
+preceded by a line with the settings, as the module `function`."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ import types
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-ADAPTER = (HERE / "function.py").read_text()
+ADAPTER = (HERE / "asgi.py").read_text() + (HERE / "function.py").read_text()
 ID = bytes(range(16))
 
 
@@ -352,6 +352,19 @@ class Asgi(Case):
             text = repr(["PUT", "/a b", b"/a%20b", b"q=1", [(b"h", b"v")], {"greeting": "hello"}, b"in"])
             self.assertEqual(answer, (201, [["x-a", "ü"], ["x-a", "2"]], text.encode()))
 
+    def test_an_application_is_told_where_it_is_mounted(self):
+        source = """
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                await send({"type": "http.response.start", "status": 200})
+                told = [scope["root_path"], scope["path"], scope["raw_path"].decode()]
+                await send({"type": "http.response.body", "body": repr(told).encode()})
+            """
+        function = self.function(source)
+        told = repr(["/function/f", "/function/f/a b", "/function/f/a%20b"])
+        self.assertEqual(function(function="f", path="/a%20b"), told)
+        self.assertEqual(function(function="f", path="/x/1", route="/x/{n}", params=[]), repr(["", "/x/1", "/x/1"]))
+
     def test_objects_and_classes(self):
         send = (
             "        await send({'type': 'http.response.start', 'status': 200})\n"
@@ -385,6 +398,36 @@ class Asgi(Case):
                     task.cancel()
             """
         self.assertEqual(self.function(source)(), "xxx")
+
+    def test_what_comes_after_an_answer_is_not_waited_for(self):
+        source = """
+            import asyncio
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                size = int(scope["query_string"] or 2)
+                await send({"type": "http.response.start", "status": 200})
+                await send({"type": "http.response.body", "body": b"x" * size})
+                for _ in range(0 if scope["path"] == "/quick" else 100):
+                    await asyncio.sleep(0)
+                print("went on")
+                if scope["path"] == "/fails":
+                    raise ValueError("too late")
+            """
+        function = self.function(source)
+        for path in ["/", "/fails", "/quick"]:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                self.assertEqual(function(path=path), "xx")
+            self.assertIn("went on", printed.getvalue())
+            self.assertEqual("ValueError: too late" in printed.getvalue(), path == "/fails")
+            # That it is whole is an empty piece; where nothing goes on it comes at once.
+            told = [] if path == "/quick" else [b"xx", b""]
+            self.assertEqual([piece[-2:] for piece in function.sent], told)
+        # What there is no room for now is sent, whatever ends first.
+        function.room = 100 << 10
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(function(path="/", query=str(300 << 10)), "x" * (300 << 10))
+        self.assertGreater(function.waits, 0)
 
     READER = """
         async def handler(scope, receive, send):
@@ -555,7 +598,7 @@ class Tracebacks(Case):
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
-        template.ADAPTER = (HERE / "function.py").read_text()
+        template.ADAPTER = (HERE / "asgi.py").read_text() + (HERE / "function.py").read_text()
         exec(compile((HERE / "lines.py").read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))

@@ -27,7 +27,7 @@ pub const UNCONFINED: u8 = 9;
 pub const ASK: u8 = 10;
 /// Node to instance: what the other function answered.
 pub const TOLD: u8 = 11;
-/// Instance to node: the next bytes of a result.
+/// Instance to node: the next bytes of a result; none: that was all of it, but the call goes on.
 pub const PIECE: u8 = 12;
 /// Node to instance: how many more bytes of a result it may send.
 pub const ROOM: u8 = 13;

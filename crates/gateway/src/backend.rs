@@ -87,8 +87,12 @@ pub struct Progress {
 /// waits for it any more.
 pub trait Pieces: Send {
     /// The next bytes; the first ones have all of the result's head. `None`: no
-    /// more will come, and how the evaluation ended is told soon.
+    /// more will come, and unless it is whole, how the evaluation ended is told soon.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>>;
+    /// After the last of them: whether they are all there are, although the evaluation goes on.
+    fn is_whole(&self) -> bool {
+        false
+    }
 }
 
 /// Tells whether a result begins to come before it is whole.

@@ -5,7 +5,7 @@
 //! built from it, and a test holds the OpenAPI document against it.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use axum::Router;
@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) buffered: Arc<Semaphore>,
     /// Of what clients send ahead.
     pub(crate) ahead: Ahead,
+    /// Calls whose clients have all of their answers.
+    pub(crate) going_on: Mutex<JoinSet<()>>,
     /// Calls whose clients have left, and which end soon; and bodies on their way to calls.
     pub(crate) departed: Mutex<JoinSet<()>>,
     /// Drawn by requests to aliases so far.
@@ -210,6 +212,7 @@ impl Gateway {
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),
             ahead: Ahead::new(options.ahead_max_bytes),
+            going_on: Mutex::default(),
             departed: Mutex::default(),
             lots: AtomicU64::new(0),
             wake: Wake::default(),
@@ -250,6 +253,18 @@ impl Gateway {
             if let Some(queue) = shared.backend.queue() {
                 Dispatcher::new(shared, queue).run(stop).await;
             }
+        }
+    }
+
+    /// Waits for the calls that go on after their answers.
+    pub async fn settled(&self) {
+        loop {
+            let going_on = &self.shared.going_on;
+            let mut calls = std::mem::take(&mut *going_on.lock().unwrap_or_else(PoisonError::into_inner));
+            if calls.is_empty() {
+                return;
+            }
+            while calls.join_next().await.is_some() {}
         }
     }
 

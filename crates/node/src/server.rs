@@ -164,14 +164,19 @@ async fn serve(
     tracing::info!("stopping; requests under way have {} s", DRAIN.as_secs());
     // The receivers live as long as the servers.
     let _ = stop.send(true);
-    let drained = async { while servers.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+    if tokio::time::timeout(DRAIN, drained(servers, &gateway)).await.is_err() {
         tracing::warn!("requests were still under way and are cut off");
     }
     if let Some(path) = &running.socket {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// Waits for what is under way, and for what goes on after its answer.
+async fn drained(mut servers: JoinSet<()>, gateway: &gateway::Gateway) {
+    while servers.join_next().await.is_some() {}
+    gateway.settled().await;
 }
 
 /// How somebody on this machine writes where the node answers.

@@ -24,6 +24,8 @@ struct Waiting {
     bytes: Vec<u8>,
     /// No more will come.
     is_over: bool,
+    /// Nor then, but the call goes on.
+    is_whole: bool,
     /// Nobody takes any more.
     is_left: bool,
     waker: Option<Waker>,
@@ -74,6 +76,14 @@ impl Listener for Inlet {
         drop(waiting);
         waker.into_iter().for_each(Waker::wake);
     }
+
+    fn has_all(&mut self) {
+        let mut waiting = self.0.lock();
+        waiting.is_whole = true;
+        let waker = waiting.waker.take();
+        drop(waiting);
+        waker.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl Drop for Inlet {
@@ -91,7 +101,7 @@ impl Pieces for Outlet {
         let bytes = {
             let mut waiting = self.shared.lock();
             if waiting.bytes.is_empty() {
-                if waiting.is_over {
+                if waiting.is_over || waiting.is_whole {
                     return Poll::Ready(None);
                 }
                 waiting.waker = Some(context.waker().clone());
@@ -107,17 +117,21 @@ impl Pieces for Outlet {
         }
         Poll::Ready(Some(bytes.into()))
     }
+
+    fn is_whole(&self) -> bool {
+        self.shared.lock().is_whole
+    }
 }
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        let is_over = {
+        let has_all = {
             let mut waiting = self.shared.lock();
             waiting.is_left = true;
             waiting.bytes = Vec::new();
-            waiting.is_over
+            waiting.is_over || waiting.is_whole
         };
-        if !is_over {
+        if !has_all {
             self.source.leaves();
         }
     }

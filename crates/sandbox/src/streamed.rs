@@ -29,6 +29,8 @@ pub trait Listener: Send {
     /// The next bytes. Does not block, and does not use the source: whoever calls
     /// holds the instance.
     fn hears(&mut self, piece: &[u8]);
+    /// That was all of them, though the call goes on. As `hears`.
+    fn has_all(&mut self) {}
 }
 
 /// Where the bytes of one result come from.

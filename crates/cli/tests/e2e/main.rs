@@ -13,6 +13,7 @@ mod direct;
 mod draining;
 mod egress;
 mod executables;
+mod frameworks;
 mod functions;
 mod http2;
 mod java;

@@ -48,7 +48,7 @@ pub(super) fn python_with_aws() -> Option<&'static Path> {
 
 impl Node {
     /// Deploys, with a cache of the test's own; what goes to stderr.
-    fn install(&self, folder: &Path) -> Result<String, String> {
+    pub(super) fn install(&self, folder: &Path) -> Result<String, String> {
         let mut deploy = self.command(&["deploy", folder.to_str().unwrap()]);
         let done = deploy.env("XDG_CACHE_HOME", self.home.join("cache")).output().unwrap();
         let told = String::from_utf8_lossy(&done.stderr).into_owned();

@@ -75,8 +75,12 @@ const STREAM_JS: &str = r#"
 let made = 0, cancelled = 0;
 const bytes = (text) => new TextEncoder().encode(text);
 const PIECE = new Uint8Array(65536).fill(120);
-exports.fetch = async (request) => {
-  const { name, how, pieces } = await request.json();
+exports.fetch = async (request, env, ctx) => {
+  const { name, how, pieces, after } = await request.json();
+  if (after) {
+    ctx.waitUntil(sinew.call("gate", { name: after }).then(() => console.log("went on", after)));
+    return new Response("onetwo", { status: 201, headers: { "x-a": "b" } });
+  }
   if (how === "state") return Response.json({ made, cancelled });
   if (how === "long") {
     return new Response(new ReadableStream({
@@ -126,6 +130,9 @@ async def app(scope, receive, send):
     if asked.get("how") == "fails":
         raise RuntimeError("half way")
     await send({"type": "http.response.body", "body": b"two"})
+    if "after" in asked:
+        await sinew.call_async("gate", {"name": asked["after"]})
+        print("went on", asked["after"])
 "#;
 
 const RELAY_PY: &str = r#"
@@ -234,6 +241,39 @@ fn the_first_piece_is_there_before_the_second_is_made() {
     }
     // It is in the log with its status, as any other.
     assert!(node.ok(&["logs", "asgi"]).contains("201"));
+}
+
+/// What a function does after its answer is its call's, but the client does not wait for it.
+#[test]
+fn the_client_does_not_wait_for_what_comes_after_the_answer() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    deployed(&node);
+    for name in ["asgi", "fetch"] {
+        for version in VERSIONS {
+            let (before, after) = (format!("before {name}{version}"), format!("after {name}{version}"));
+            open(&node, &before);
+            let event = json!({"name": before, "after": after});
+            let whole = Client::post(&node, version, name, &event).rest();
+            assert_eq!(whole, ("onetwo\n201 b".to_owned(), 0), "{after}");
+            // It goes on, and has an instance to itself.
+            let told = node.http(&format!("GET /v1/functions/{name}"), b"");
+            assert!(told.contains("\"busy\":1"), "{told}");
+            open(&node, &after);
+            let begun = Instant::now();
+            while !node.ok(&["logs", name]).contains(&format!("went on {after}")) {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{after} is in no log");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+    // Whoever wants it whole waits for the end.
+    open(&node, "g");
+    let relayed = node.call("relay", &json!({"to": "asgi", "payload": {"name": "g", "after": "g"}}));
+    assert_eq!(relayed, (200, json!("onetwo")));
 }
 
 #[test]

@@ -5,9 +5,14 @@
 //! may send more when they are taken: so the slower of the two sets the pace. If
 //! the function fails after the head has gone out, the body breaks off, which HTTP
 //! tells apart from its end. What becomes of the request is recorded with its end.
+//!
+//! A function may say that its answer is whole and go on, with what other servers call
+//! background tasks. The client's request is over then; the call is not, with its time,
+//! its place among those that run, and its log.
 
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::PoisonError;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -62,6 +67,24 @@ impl Streamed {
             self.recording.sends(piece.len());
             return Some((Ok(piece), Some(self)));
         }
+        if self.rest.is_whole() {
+            self.goes_on();
+            return None;
+        }
+        let why = self.ends().await?;
+        Some((Err(why), None))
+    }
+
+    /// The client has all, and need not wait for what the function still does.
+    fn goes_on(self) {
+        let shared = self.recording.parties().0;
+        let mut going_on = shared.going_on.lock().unwrap_or_else(PoisonError::into_inner);
+        while going_on.try_join_next().is_some() {}
+        going_on.spawn(async { _ = self.ends().await });
+    }
+
+    /// How the function ended, if that was not well.
+    async fn ends(mut self) -> Option<Cut> {
         let end = self.recording.finished().await?;
         let (shared, served) = self.recording.parties();
         if end.failure.is_none() {
@@ -74,6 +97,6 @@ impl Streamed {
         };
         let why = problem.map(|problem| problem.detail().to_owned());
         self.recording.end(self.status, why.clone());
-        why.map(|why| (Err(Cut(why)), None))
+        why.map(Cut)
     }
 }

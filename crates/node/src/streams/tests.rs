@@ -44,6 +44,23 @@ fn next(counted: &Arc<Counted>, outlet: &mut Outlet) -> Poll<Option<Bytes>> {
 }
 
 #[test]
+fn what_is_whole_ends_before_the_call_does() {
+    let (counted, mut inlet, mut outlet) = counted();
+    inlet.hears(b"ab");
+    assert_eq!(next(&counted, &mut outlet), Poll::Ready(Some("ab".into())));
+    assert_eq!(next(&counted, &mut outlet), Poll::Pending);
+    assert!(!outlet.is_whole());
+    inlet.hears(b"c");
+    inlet.has_all();
+    assert_eq!(counted.woken.load(Ordering::SeqCst), 1);
+    assert_eq!(next(&counted, &mut outlet), Poll::Ready(Some("c".into())));
+    assert_eq!(next(&counted, &mut outlet), Poll::Ready(None));
+    assert!(outlet.is_whole());
+    drop(outlet);
+    assert!(!counted.has_left.load(Ordering::SeqCst), "who has all of it has not left");
+}
+
+#[test]
 fn what_is_put_in_is_taken_in_order_and_wakes_who_waits() {
     let (counted, mut inlet, mut outlet) = counted();
     assert_eq!(next(&counted, &mut outlet), Poll::Pending);

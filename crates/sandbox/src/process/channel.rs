@@ -566,7 +566,7 @@ impl Head {
             HELLO => len == HELLO_LEN,
             LOADED => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
-            PIECE => (1..=PIECE_MAX).contains(&len),
+            PIECE => len <= PIECE_MAX,
             WANTS => len == 4,
             RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
             BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,

@@ -70,6 +70,7 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The template holds the adapter compiled, so that no instance has to.
 const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
+    include_str!("../../../../guests/python/asgi.py"),
     include_str!("../../../../guests/python/function.py"),
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
@@ -83,7 +84,10 @@ const NODE_SOURCE: &str = concat!(
     "})();"
 );
 /// What stands between a template and the handler of a function.
-const PYTHON_ADAPTER: &str = include_str!("../../../../guests/python/function.py");
+const PYTHON_ADAPTER: &str = concat!(
+    include_str!("../../../../guests/python/asgi.py"),
+    include_str!("../../../../guests/python/function.py")
+);
 const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");
 /// What comes before it where a function may reach hosts. Python and most
 /// programs look at their environment for that.

@@ -24,6 +24,8 @@ const LEN_WORD: usize = 4;
 pub(super) struct Streamed {
     /// Bytes that may come before the node says more.
     window: usize,
+    /// No more of it will come, though the call goes on.
+    is_whole: bool,
     kept: Kept,
 }
 
@@ -103,6 +105,19 @@ fn within(len: u64, piece: &[u8]) -> Result<u64, Broken> {
 }
 
 impl Streamed {
+    /// One piece more; an empty one says that this was all.
+    fn add(&mut self, piece: &[u8]) -> Result<(), Broken> {
+        if self.is_whole {
+            return Err(Broken::Lie("a piece of a result after its last one"));
+        }
+        self.is_whole = piece.is_empty();
+        match &mut self.kept {
+            Kept::Heard(heard) if self.is_whole => heard.listener.has_all(),
+            kept => kept.add(piece)?,
+        }
+        Ok(())
+    }
+
     /// The result, after its last piece.
     pub(super) fn end(self, last: &[u8]) -> Result<Result<Vec<u8>, Fault>, Broken> {
         if !last.is_empty() {
@@ -135,17 +150,17 @@ impl Instance {
         let call = call.ok_or(Broken::Lie("a piece of a result of no call"))?;
         let streamed = match &mut call.streamed {
             Some(streamed) => {
-                streamed.kept.add(piece)?;
+                streamed.add(piece)?;
                 streamed
             }
             None => {
                 let kept = begins(call, piece, most, sources)?;
-                call.streamed.insert(Streamed { window: STREAM_WINDOW, kept })
+                call.streamed.insert(Streamed { window: STREAM_WINDOW, is_whole: false, kept })
             }
         };
         let left = streamed.window.checked_sub(piece.len());
         streamed.window = left.ok_or(Broken::Lie("more of a result than there is room for"))?;
-        if !matches!(streamed.kept, Kept::Heard(_)) {
+        if !piece.is_empty() && !matches!(streamed.kept, Kept::Heard(_)) {
             self.make_room(turn, piece.len() as u32);
         }
         Ok(())

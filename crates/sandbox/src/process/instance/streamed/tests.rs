@@ -17,6 +17,10 @@ impl Listener for Ear {
     fn hears(&mut self, piece: &[u8]) {
         self.0.lock().extend_from_slice(piece);
     }
+
+    fn has_all(&mut self) {
+        self.0.lock().extend_from_slice(b", and that is all");
+    }
 }
 
 fn whole(most: u64) -> Kept {
@@ -24,7 +28,7 @@ fn whole(most: u64) -> Kept {
 }
 
 fn end(kept: Kept) -> Result<Result<Vec<u8>, Fault>, Broken> {
-    Streamed { window: 0, kept }.end(b"")
+    Streamed { window: 0, is_whole: false, kept }.end(b"")
 }
 
 #[test]
@@ -44,6 +48,22 @@ fn what_nobody_hears_is_put_together() {
         kept.add(piece).unwrap();
     }
     assert_eq!(end(kept).unwrap().unwrap(), [HEAD, b"abc"].concat());
+}
+
+#[test]
+fn an_empty_piece_is_the_last_one() {
+    let ear = Arc::default();
+    let heard = Kept::Heard(Box::new(Heard::new(Box::new(Ear(Arc::clone(&ear))), HEAD)));
+    for kept in [whole(9), Kept::TooLong { len: 5, most: 3 }, heard] {
+        let mut streamed = Streamed { window: 9, is_whole: false, kept };
+        streamed.add(b"abc").unwrap();
+        streamed.add(b"").unwrap();
+        for more in [&b"d"[..], b""] {
+            assert!(matches!(streamed.add(more), Err(Broken::Lie(_))), "{more:?}");
+        }
+        assert!(streamed.end(b"").is_ok());
+    }
+    assert_eq!(*ear.lock(), b"abc, and that is all");
 }
 
 #[test]
@@ -80,5 +100,5 @@ fn more_than_anybody_may_send_is_a_lie() {
     for mut kept in [Kept::TooLong { len: over, most: 1 }, Kept::Heard(Box::new(heard))] {
         assert!(matches!(kept.add(b"x"), Err(Broken::Lie(_))));
     }
-    assert!(matches!(Streamed { window: 0, kept: whole(9) }.end(b"x"), Err(Broken::Lie(_))));
+    assert!(matches!(Streamed { window: 0, is_whole: false, kept: whole(9) }.end(b"x"), Err(Broken::Lie(_))));
 }
