@@ -4,9 +4,10 @@
 //! Builds the release binary and the codelets, fetches the corpus, starts a
 //! node on embedded storage, counts words and a three-letter string as a
 //! map-reduce, checks the counts against `tr` and `grep`, and does it again as
-//! a memo hit. The node is a child of this process and ends with it.
+//! a memo hit. CPython for WASI counts the lines with numpy. The node is a child of this process and ends with it.
 
 mod independent;
+mod python;
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -63,6 +64,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let again = step("counting in the node again", || count(&node, &expression))?;
     ensure!(again.counts == first.counts, "the second run differs: {:?}", again.counts);
     report(&corpus, &first, &again);
+    python::count(&node, &corpus.path, first.counts.lines)?;
     functions(&node)?;
     println!("\nall of it took {}; the node ends with this program.", seconds(begun.elapsed()));
     suggest(&node, &first.handle);
