@@ -80,3 +80,29 @@ fn a_node_that_is_told_to_stop_loses_no_request() {
         assert_eq!(answer["number"], number);
     }
 }
+
+/// The client has its answer long before, so that no connection keeps the node from ending.
+#[test]
+fn a_node_that_is_told_to_stop_waits_for_what_comes_after_answers() {
+    const AFTERWARDS: Duration = Duration::from_secs(4);
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source = format!(
+        "import asyncio\nasync def handler(scope, receive, send):\n    assert scope['type'] == 'http'\n    \
+         await send({{'type': 'http.response.start', 'status': 200}})\n    \
+         await send({{'type': 'http.response.body', 'body': b'done'}})\n    \
+         await asyncio.sleep({})\n",
+        AFTERWARDS.as_secs()
+    );
+    let folder = node.python("after", "", &source);
+    node.deploy(&folder);
+    // It cannot end sooner than what begins from now on.
+    let begun = Instant::now();
+    let answer = node.http("POST /function/after", b"");
+    assert!(body(&answer).contains("done"), "{answer}");
+    assert_eq!(node.terminate(), 0);
+    assert!(begun.elapsed() >= AFTERWARDS, "it was cut off");
+}
