@@ -3,6 +3,8 @@
 //! more, mapped privately. Who writes to a page gets a copy of it.
 #![allow(unsafe_code)]
 
+mod kept;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,6 +12,8 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+
+pub use kept::KeptCopy;
 
 /// An image that is being written. What is not written is zero, and takes nothing.
 #[derive(Debug)]

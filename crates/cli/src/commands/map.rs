@@ -74,6 +74,9 @@ pub(crate) struct Arguments {
     /// A file with the paths of more files, one a line; - is ours
     #[arg(long, value_name = "FILE|-")]
     files_from: Option<PathBuf>,
+    /// Files that are not meant, though the others say so: paths and patterns
+    #[arg(long, value_name = "FILES")]
+    exclude: Vec<OsString>,
     /// Files that each program sees besides its own, at their paths; if one changes, all are run again
     #[arg(long, value_name = "FILES")]
     with: Vec<OsString>,
@@ -136,7 +139,22 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 async fn selected(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Files::default();
     files.expand(&arguments.files)?;
-    let Some(path) = &arguments.files_from else { return Ok(files.into_list()) };
+    if let Some(path) = &arguments.files_from {
+        files.listed(&list(path).await?)?;
+    }
+    files.exclude(&arguments.exclude)?;
+    let files = files.into_list();
+    if files.is_empty() {
+        let stop = Stop::new(Code::NotFound, "no files are left to run the program for");
+        return Err(stop
+            .suggest("`git ls-files '*.c' | sinew map … --files-from -`, or less to --exclude")
+            .into());
+    }
+    Ok(files)
+}
+
+/// A list of files, as it is.
+async fn list(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut list = Vec::new();
     let read = if path == Path::new("-") {
         stdin()?.take(LIST_BYTES_MAX + 1).read_to_end(&mut list).await
@@ -149,13 +167,7 @@ async fn selected(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
         let stop = Stop::new(Code::Usage, format!("{} has more than {LIST_BYTES_MAX} bytes", path.display()));
         return Err(stop.suggest("map parts of it").into());
     }
-    files.listed(&list)?;
-    let files = files.into_list();
-    if files.is_empty() {
-        let stop = Stop::new(Code::NotFound, format!("{} names no files", path.display()));
-        return Err(stop.suggest("`git ls-files '*.c' | sinew map … --files-from -`").into());
-    }
-    Ok(files)
+    Ok(list)
 }
 
 /// Runs all files, so many at once.
@@ -197,10 +209,13 @@ async fn work(
     }
 }
 
-/// Whether no other file will have a better fate.
+/// Whether no other file will have a better fate: the node is gone, the program none, or its memory more than
+/// the node has.
 fn concerns_all(error: &anyhow::Error) -> bool {
-    let code = error.downcast_ref::<Stop>().map(|stop| stop.code);
-    matches!(code, Some(Code::NotRunning | Code::Unauthorised))
+    let Some(stop) = error.downcast_ref::<Stop>() else { return false };
+    let failure = stop.problem.as_ref().and_then(|problem| problem["failure"]["code"].as_str());
+    matches!(stop.code, Code::NotRunning | Code::Unauthorised)
+        || matches!(failure, Some("bad-procedure" | "resources"))
 }
 
 /// The tree of what all programs made.

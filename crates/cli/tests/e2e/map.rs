@@ -261,6 +261,12 @@ fn wrong_command_lines_say_what_is_wrong() {
     told(2, &["x/**", "--dir", "x=/out"], "/out is not free");
     told(2, &["x/**", "--braces", "ab"], "braces");
     told(2, &[], "FILES");
+    told(4, &["x/**", "--exclude", "**/a.*"], "no files are left");
+    // What no file can help is told once.
+    told(3, &["x/**", "--memory", "900GiB"], "are wanted, this node has");
+    fs::write(workshop.files.join("no.wasm"), wat::parse_str("(module)").unwrap()).unwrap();
+    let mapped = workshop.map_of("no.wasm", &["x/**"]);
+    assert_eq!((mapped.status.code(), text(&mapped.stderr).contains("files failed")), (Some(3), false));
     // What lies above is named by its whole path.
     fs::create_dir(workshop.files.join("y")).unwrap();
     let mut command = workshop.node.command(&["map", &workshop.program, "../x/a.txt"]);

@@ -95,6 +95,19 @@ impl Files {
         Ok(())
     }
 
+    /// Takes out what patterns mean, which may be nothing.
+    pub(super) fn exclude(&mut self, patterns: &[OsString]) -> anyhow::Result<()> {
+        let mut excluded = HashSet::new();
+        for pattern in patterns {
+            match is_pattern(pattern.as_bytes()) {
+                true => excluded.extend(walk(pattern)?),
+                false => _ = excluded.insert(normal(Path::new(pattern))?),
+            }
+        }
+        self.list.retain(|file| !excluded.contains(file));
+        Ok(())
+    }
+
     fn add(&mut self, file: PathBuf) -> anyhow::Result<()> {
         if file.as_os_str().as_bytes().contains(&b'\n') {
             let stop = Stop::new(Code::Failed, format!("the name of {file:?} contains a line break"));

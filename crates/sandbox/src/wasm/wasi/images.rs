@@ -3,12 +3,13 @@
 //!
 //! An image is made of its pieces by whoever needs it first, while others wait. The
 //! least recently used ones go when there are too many bytes; those that map one
-//! keep it until they end.
+//! keep it until they end. Private copies of which nothing differs from the image any
+//! more are kept for the next ones, who have no fault at the pages that were written before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use linux::{MemoryImage, MemoryImageWriter};
+use linux::{KeptCopy, MemoryImage, MemoryImageWriter};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use store::Store;
@@ -21,12 +22,19 @@ use crate::wasm::call::load;
 /// Images at most, so that their descriptors are bounded.
 const IMAGES_MAX: usize = 256;
 
+/// Copies of one image that are kept.
+const COPIES_MAX: usize = 8;
+/// To give more bytes than this back to a copy takes as long as making one.
+pub(super) const PRIVATE_BYTES_MAX: u64 = 64 << 20;
+
 /// The image of one memory, once it was made.
 type Place = Arc<Mutex<Option<Arc<MemoryImage>>>>;
 
 struct Entry {
     place: Place,
+    /// Of the image, and of the copies.
     bytes: u64,
+    copies: Vec<KeptCopy>,
     last_used: u64,
 }
 
@@ -64,11 +72,32 @@ impl Images {
         Ok(made)
     }
 
+    /// A copy of the image that [`Self::of`] gave, if one was kept.
+    pub(super) fn copy(&self, memory: Handle, image: &Arc<MemoryImage>) -> Option<KeptCopy> {
+        let mut entries = self.entries.lock();
+        let entry = entries.by_memory.get_mut(&memory)?;
+        let copy = entry.copies.pop()?;
+        entry.bytes -= copy.private_bytes();
+        // One of an image that has gone meanwhile, and was made again, has the same bytes; it would hold both in memory.
+        Some(copy).filter(|copy| Arc::ptr_eq(copy.image(), image))
+    }
+
+    /// Keeps a copy for others, if there is room for it.
+    pub(super) fn keep(&self, memory: Handle, copy: KeptCopy) {
+        let mut entries = self.entries.lock();
+        let entry = entries.by_memory.get_mut(&memory).filter(|entry| entry.copies.len() < COPIES_MAX);
+        if let Some(entry) = entry {
+            entry.bytes += copy.private_bytes();
+            entry.copies.push(copy);
+            drop_oldest(&mut entries, memory, self.bytes_max);
+        }
+    }
+
     fn place(&self, memory: Handle) -> Place {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let last_used = entries.clock;
-        let new = || Entry { place: Place::default(), bytes: 0, last_used };
+        let new = || Entry { place: Place::default(), bytes: 0, copies: Vec::new(), last_used };
         let entry = entries.by_memory.entry(memory).or_insert_with(new);
         entry.last_used = last_used;
         let place = Arc::clone(&entry.place);
@@ -80,7 +109,7 @@ impl Images {
         let bytes = image.resident_bytes().unwrap_or(image.len() as u64);
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.by_memory.get_mut(&memory) {
-            entry.bytes = bytes;
+            entry.bytes += bytes;
         }
         drop_oldest(&mut entries, memory, self.bytes_max);
     }

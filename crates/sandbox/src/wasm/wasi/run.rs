@@ -5,11 +5,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use linux::{KeptCopy, MemoryImage};
 use objects::{FailureCode, Handle};
 use wasmtime::{Extern, Func, Instance, Memory, Store, WasmParams};
 
 use super::errno::Stop;
-use super::images::Images;
+use super::images::{Images, PRIVATE_BYTES_MAX};
 use super::means::Means;
 use super::options::{Entry, Given, Options};
 use super::process::Process;
@@ -46,6 +47,10 @@ pub(crate) fn run(loaded: &Loaded, images: &Images, mut state: CallState, fuel: 
     let objects = Arc::clone(&state.store);
     let mut store = Store::new(loaded.instance.module().engine(), state);
     let returned = start(loaded, images, &plan, &mut store, fuel);
+    let mapped = match &returned {
+        Ok((instance, Some(image))) => Some((*instance, Arc::clone(image))),
+        _ => None,
+    };
     let used = if fuel > 0 { fuel - store.get_fuel().unwrap_or(0) } else { 0 };
     let state = store.data_mut();
     let Some(mut process) = state.program.take() else { unreachable!("`begin` put it there") };
@@ -54,7 +59,7 @@ pub(crate) fn run(loaded: &Loaded, images: &Images, mut state: CallState, fuel: 
             Err(with_last_words(fault_of(state, &error), &process))
         }
         // Only a call that has returned leaves nothing on the stack.
-        Ok(instance) if plan.is_captured && process.exit.unwrap_or(0) == 0 => {
+        Ok((instance, _)) if plan.is_captured && process.exit.unwrap_or(0) == 0 => {
             let taken = take(loaded, &plan, instance, &mut process, &mut store);
             taken.map_err(|fault| with_last_words(fault, &process))
         }
@@ -70,6 +75,9 @@ pub(crate) fn run(loaded: &Loaded, images: &Images, mut state: CallState, fuel: 
             Ok(process.finish(&mut means))
         }
     };
+    if let (Some((instance, image)), Some(snapshot)) = (mapped, &plan.from) {
+        keep((loaded, images), (snapshot, &image), instance, &mut store);
+    }
     Outcome { result, fuel: used, log: Vec::new(), spent: None }
 }
 
@@ -100,6 +108,9 @@ fn begin(loaded: &Loaded, state: &mut CallState) -> Result<Plan, Stop> {
     Ok(Plan { module, entries, from, is_captured })
 }
 
+/// An instance, and the image that its memory is a copy of.
+type Started = (Instance, Option<Arc<MemoryImage>>);
+
 /// Makes the instance and calls what is to be called. A status other than 0 ends it.
 fn start(
     loaded: &Loaded,
@@ -107,15 +118,16 @@ fn start(
     plan: &Plan,
     store: &mut Store<CallState>,
     fuel: u64,
-) -> wasmtime::Result<Instance> {
+) -> wasmtime::Result<Started> {
     live::prepare(loaded, store, fuel)?;
     let instance = loaded.instance.instantiate(&mut *store)?;
     let has = |name: &&str| loaded.instance.module().get_export_index(name).is_some();
     let default = ENTRIES.into_iter().find(has).unwrap_or(ENTRIES[0]);
     let default = [Entry { name: default.as_bytes().into(), given: None }];
     let entries = if plan.entries.is_empty() { &default[..] } else { &plan.entries };
+    let mut image = None;
     match &plan.from {
-        Some(snapshot) => restore(loaded, images, snapshot, instance, store)?,
+        Some(snapshot) => image = Some(restore(loaded, images, snapshot, instance, store)?),
         None if matches!(entries, [Entry { name, .. }] if **name == *super::ENTRY.as_bytes()) => {}
         None => {
             if let Some(initialize) = instance.get_func(&mut *store, INITIALIZE) {
@@ -132,7 +144,7 @@ fn start(
             break;
         }
     }
-    Ok(instance)
+    Ok((instance, image))
 }
 
 /// Calls an entry, and gives its status.
@@ -210,7 +222,7 @@ fn restore(
     snapshot: &Snapshot,
     instance: Instance,
     store: &mut Store<CallState>,
-) -> wasmtime::Result<()> {
+) -> wasmtime::Result<Arc<MemoryImage>> {
     let memory = memory_of(loaded, instance, store);
     let stop = |store: &mut Store<CallState>, fault: Fault| Err(store.data_mut().stop(fault));
     let (has, page) = (memory.data_size(&*store) as u64, memory.page_size(&*store));
@@ -226,20 +238,26 @@ fn restore(
         Ok(image) => image,
         Err(fault) => return stop(store, fault),
     };
-    if let Err(error) = put(&image, memory, store) {
+    let copy = images.copy(snapshot.memory, &image);
+    if let Err(error) = put(&image, copy, memory, store) {
         let why = format!("the node cannot map the snapshot's memory: {error}");
         return stop(store, Fault::new(FailureCode::Resources, why));
     }
     let globals = rewrite::globals(&instance, store);
     match snapshot.set_globals(&globals, store) {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(image),
         Err(fault) => stop(store, fault),
     }
 }
 
-/// Maps an image of the length of a memory in its place.
+/// Puts a copy of an image that is as long as a memory in its place.
 #[allow(unsafe_code)]
-fn put(image: &linux::MemoryImage, memory: Memory, store: &mut Store<CallState>) -> std::io::Result<()> {
+fn put(
+    image: &MemoryImage,
+    copy: Option<KeptCopy>,
+    memory: Memory,
+    store: &mut Store<CallState>,
+) -> std::io::Result<()> {
     let (start, len) = (memory.data_ptr(&*store), memory.data_size(&*store));
     let is_whole = len == image.len() && len.is_multiple_of(WHOLE);
     let start = NonNull::new(start).filter(|_| is_whole);
@@ -249,7 +267,34 @@ fn put(image: &linux::MemoryImage, memory: Memory, store: &mut Store<CallState>)
     // are whole pages, shares with nothing. (2) The store is borrowed for as long as this runs, so no guest does, and
     // slices of the memory cannot outlive a borrow of it. (3) The engine of programs allocates on demand: it unmaps
     // the whole range when the store is dropped, and neither resets it nor looks at what is behind it.
-    unsafe { image.map_over(start) }
+    unsafe {
+        match copy {
+            Some(copy) => {
+                copy.put_over(start);
+                Ok(())
+            }
+            None => image.map_over(start),
+        }
+    }
+}
+
+/// Keeps the copy of an image from which a program went on that has ended by returning. What it wrote is gone then,
+/// also if the copy is not kept.
+#[allow(unsafe_code)]
+fn keep(
+    (loaded, images): (&Loaded, &Images),
+    (snapshot, image): (&Snapshot, &Arc<MemoryImage>),
+    instance: Instance,
+    store: &mut Store<CallState>,
+) {
+    let memory = memory_of(loaded, instance, store);
+    let Some(start) = NonNull::new(memory.data_ptr(&*store)) else { return };
+    // SAFETY: as in `put`, which put a copy of this image there. A memory never moves or shrinks, and
+    // what it grew by lies behind. Nothing runs in the store any more.
+    let copy = unsafe { KeptCopy::take(image, start, PRIVATE_BYTES_MAX) };
+    if let Ok(copy) = copy {
+        images.keep(snapshot.memory, copy);
+    }
 }
 
 fn take(

@@ -97,6 +97,18 @@ fn lists_have_a_path_in_each_line() {
 }
 
 #[test]
+fn what_is_excluded_is_not_meant() {
+    let folder = tree();
+    let folder = &folder.path().canonicalize().unwrap();
+    let pattern = |text: &str| OsString::from(folder.join(text));
+    let mut files = Files::default();
+    files.expand(&[pattern("**/*.c")]).unwrap();
+    files.exclude(&[pattern("x/**/[de].c"), pattern("./a.c"), pattern("none/*"), pattern("none.c")]).unwrap();
+    let expected = ["u/alias.c", "u/g.c", "x/[1].c", "x/c.c"].map(|name| folder.join(name));
+    assert_eq!(files.into_list(), expected);
+}
+
+#[test]
 fn names_need_not_be_text() {
     let folder = tempfile::tempdir().unwrap();
     let name = OsString::from_vec(b"caf\xe9 1.txt".to_vec());

@@ -258,3 +258,49 @@ fn made_up_snapshots_do_no_harm() {
     let words = [world.blob(b"from"), wide];
     assert_eq!(world.apply(&module, &words, limits).result.unwrap_err().code, FailureCode::Memory);
 }
+
+/// Tells the sum of all its memory's words, what `print` gets is only where it begins, and then
+/// writes to every page, and to more of them than there were.
+const LEAKY: &str = r#"
+  (func (export "room") (param i32) (result i32) (i32.const 5000))
+  (func (export "set") (i32.store (i32.const 9000) (i32.const 77)) (drop (memory.grow (i32.const 99))))
+  (func (export "sum") (param $secret i32) (param $len i32) (local $at i32) (local $sum i64)
+    (i64.store (i32.const 5000) (i64.const 0))
+    (loop $next
+      (local.set $sum (i64.add (local.get $sum) (i64.load (local.get $at))))
+      (local.set $at (i32.add (local.get $at) (i32.const 8)))
+      (br_if $next (i32.lt_u (local.get $at) (i32.mul (memory.size) (i32.const 65536)))))
+    (i64.store (i32.const 100) (local.get $sum))
+    (i32.store (i32.const 0) (i32.const 100)) (i32.store (i32.const 4) (i32.const 8))
+    (drop (call $fd_write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 8)))
+    (drop (memory.grow (i32.const 3)))
+    (local.set $at (i32.const 0))
+    (loop $next
+      (i64.store (local.get $at) (i64.add (i64.load (i32.const 5000)) (i64.extend_i32_u (local.get $len))))
+      (local.set $at (i32.add (local.get $at) (i32.const 4096)))
+      (br_if $next (i32.lt_u (local.get $at) (i32.mul (memory.size) (i32.const 65536)))))
+    (if (i32.eq (local.get $len) (i32.const 3)) (then unreachable))
+    (if (i32.eq (local.get $len) (i32.const 2)) (then (call $proc_exit (i32.const 0)))))"#;
+
+#[test]
+fn nothing_of_who_went_on_is_in_the_memory_of_the_next() {
+    let mut world = World::new();
+    let module = module(LEAKY);
+    let (one, two) = (world.say(&["entry", "set"]), world.say(&["entry", "set", "seed", "other"]));
+    let one = world.snapshot(&module, &one).unwrap();
+    let two = world.snapshot(&module, &two).unwrap();
+    let expected = 77u64.to_le_bytes().to_vec();
+    let mut ended = [0; 2];
+    for round in 0..40 {
+        // Traps and exits, which keep nothing, stand between those that return.
+        let text = format!("{:1$}", "", [1, 4, 2, 5, 3][round % 5]);
+        let words = world.say(&["call", "sum", "room", &text]);
+        let from = if round % 3 == 0 { two } else { one };
+        match world.go_on(&module, from, &words) {
+            Ok((_, sum)) => assert_eq!(sum, expected, "{round}"),
+            Err(fault) => assert_eq!((fault.code, round % 5), (FailureCode::Trap, 4), "{fault}"),
+        }
+        ended[usize::from(round % 5 == 4)] += 1;
+    }
+    assert_eq!(ended, [32, 8]);
+}
