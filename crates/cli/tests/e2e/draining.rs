@@ -2,7 +2,8 @@
 //! A node that is told to stop while it is asked: what it has begun it ends,
 //! what comes after is refused, and what waits is made by the next one.
 
-use std::net::TcpStream;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -79,4 +80,34 @@ fn a_node_that_is_told_to_stop_loses_no_request() {
         let answer: Value = serde_json::from_str(body(&answer)).unwrap();
         assert_eq!(answer["number"], number);
     }
+}
+
+/// The client has its answer long before, so that no connection keeps the node from ending.
+#[test]
+fn a_node_that_is_told_to_stop_waits_for_what_comes_after_answers() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let listener = TcpListener::bind("127.0.0.2:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let source = format!(
+        "import asyncio, urllib.request\n\
+         async def handler(scope, receive, send):\n    assert scope['type'] == 'http'\n    \
+         await send({{'type': 'http.response.start', 'status': 200}})\n    \
+         await send({{'type': 'http.response.body', 'body': b'done'}})\n    \
+         await asyncio.sleep(4)\n    \
+         await asyncio.to_thread(urllib.request.urlopen, 'http://{address}/')\n"
+    );
+    let folder = node.python("after", &format!("allow-hosts = [\"{address}\"]\n"), &source);
+    node.deploy(&folder);
+    let answer = node.http("POST /function/after", b"");
+    assert!(body(&answer).contains("done"), "{answer}");
+    let reached = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    });
+    assert_eq!(node.terminate(), 0);
+    wait_for("what came after the answer is done", || reached.is_finished());
 }
