@@ -13,6 +13,7 @@ mod bare;
 mod call;
 mod chain;
 mod coldstart;
+mod compile;
 mod count_string;
 mod density;
 mod dev_loop;
@@ -32,7 +33,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 14] = [
+const BENCHES: [Bench; 15] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -47,6 +48,7 @@ const BENCHES: [Bench; 14] = [
     ("store", storing::run),
     ("external-io", external_io::run),
     ("python", python::run),
+    ("compile", compile::run),
 ];
 
 // As `sinew` does.
