@@ -5,6 +5,7 @@
 
 mod callbacks;
 mod calls;
+mod clang;
 mod commands;
 mod dashboard;
 mod debugging;

@@ -106,7 +106,7 @@ static GROUPS: Mutex<()> = Mutex::new(());
 
 /// What one program says: checks that hold, checks that do not, and all of it.
 fn validate(name: &str, built: &Path, module: &Path) -> (usize, usize, String) {
-    let is_of_groups = name.starts_with("linux_cgroups_") || name == "delete_only_create_resources";
+    let is_of_groups = name.starts_with("linux_cgroups_") || name.starts_with("delete_");
     let _alone = is_of_groups.then(|| GROUPS.lock().unwrap());
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(module).unwrap().flatten() {
@@ -127,12 +127,24 @@ fn validate(name: &str, built: &Path, module: &Path) -> (usize, usize, String) {
 
 /// Some of the programs leave containers that were created and never started.
 fn end_what_is_left(root: &Path) {
-    let Ok(containers) = fs::read_dir(root) else { return };
-    for container in containers.flatten() {
+    for container in fs::read_dir(root).into_iter().flatten().flatten() {
         let mut delete = Command::new(env!("CARGO_BIN_EXE_sinew"));
         delete.args(["oci", "--root"]).arg(root).args(["delete", "--force"]).arg(container.file_name());
-        // One that is half made cannot be deleted by name; it has no process.
         _ = delete.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+    end_who_was_told(root);
+}
+
+/// One that is half made cannot be deleted by name. If it has processes, they keep the control
+/// group that others want; the folder is in their arguments.
+fn end_who_was_told(root: &Path) {
+    let root = root.to_str().unwrap();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&arguments).contains(root) {
+            let pid = process.file_name();
+            _ = Command::new("kill").arg("-9").arg(pid).stderr(Stdio::null()).status();
+        }
     }
 }
 
