@@ -200,10 +200,12 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
-/// This process's pages, opened once: nobody else's can be looked at by it.
+/// This process's pages, opened once: nobody else's can be looked at by it. Nothing is moved where the
+/// kernel would not tell which of them were written.
 fn pages() -> io::Result<&'static File> {
     static PAGES: OnceLock<Option<File>> = OnceLock::new();
-    let pages = PAGES.get_or_init(|| File::open("/proc/self/pagemap").ok());
+    let tells = |pages: &File| written(pages, (0, 0), &mut [Range::default(); RANGES]).is_ok();
+    let pages = PAGES.get_or_init(|| File::open("/proc/self/pagemap").ok().filter(tells));
     pages.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 

@@ -85,8 +85,10 @@ impl Images {
     /// Keeps a copy for others, if there is room for it.
     pub(super) fn keep(&self, memory: Handle, copy: KeptCopy) {
         let mut entries = self.entries.lock();
-        let entry = entries.by_memory.get_mut(&memory).filter(|entry| entry.copies.len() < COPIES_MAX);
-        if let Some(entry) = entry {
+        let has_room = |entry: &&mut Entry| {
+            entry.copies.len() < COPIES_MAX && entry.bytes + copy.private_bytes() <= self.bytes_max
+        };
+        if let Some(entry) = entries.by_memory.get_mut(&memory).filter(has_room) {
             entry.bytes += copy.private_bytes();
             entry.copies.push(copy);
             drop_oldest(&mut entries, memory, self.bytes_max);
