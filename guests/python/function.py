@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapter between the node and a user's Python handler.
 
-The node runs this source as the module `function`, after `asgi.py` and one generated
+The node runs this source as the module `function`, after `asgi.py`, `workflow.py` and one generated
 line `SETTINGS = {...}` (names and values are strings), and calls `apply`. What a
 request, a result and a handler look like is said in `docs/spec/functions.md`,
 sections 5 to 7.
@@ -411,9 +411,10 @@ async def call_async(name, payload=None):
 def install_sinew():
     """The module `sinew`, for functions to import."""
     module = type(sys)("sinew", "What a function may ask of the node that it runs on.")
-    for member in (call, call_async, CallError):
+    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, result_at):
         setattr(module, member.__name__, member)
-    CallError.__module__ = "sinew"
+        # As it is known to whoever reads what has it in it.
+        member.__module__ = "sinew"
     sys.modules["sinew"] = module
 
 
@@ -572,7 +573,10 @@ def load(settings):
         del sys.modules[__name__]
     install_sinew()
     handler = member(imported(module_name), module_name, attribute)
-    return adapted(handler, name)
+    part = settings.get("part")
+    if part == "step":
+        return step_applied(handler, attribute)
+    return adapted(in_run(handler) if part == "workflow" else handler, name)
 
 
 def imported(name):

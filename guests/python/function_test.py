@@ -18,7 +18,7 @@ import types
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-ADAPTER = (HERE / "asgi.py").read_text() + (HERE / "function.py").read_text()
+ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
 ID = bytes(range(16))
 
 
@@ -598,7 +598,7 @@ class Tracebacks(Case):
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
-        template.ADAPTER = (HERE / "asgi.py").read_text() + (HERE / "function.py").read_text()
+        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
         exec(compile((HERE / "lines.py").read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))

@@ -778,12 +778,21 @@ def is_own(frame):
     return frame.f_code.co_filename == OWN_FILE or "__tracebackhide__" in frame.f_globals
 
 
+def without_own(trace):
+    others = []
+    while trace:
+        if not is_own(trace.tb_frame):
+            others.append(trace)
+        trace = trace.tb_next
+    for other in reversed(others):
+        trace = types.TracebackType(trace, other.tb_frame, other.tb_lasti, other.tb_lineno)
+    return trace
+
+
 def describe(error):
     """Type, message and traceback, without the frames of this file and of the
     adapter that it loaded (`function.py`)."""
-    trace = error.__traceback__
-    while trace and is_own(trace.tb_frame):
-        trace = trace.tb_next
+    trace = without_own(error.__traceback__)
     lines = traceback.format_exception(type(error), error.with_traceback(trace), trace, limit=-16)
     text = "".join(lines)
     if len(text) > TEXT_BYTES_MAX:

@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Secret(commands::secret::Arguments),
     /// List, show, redrive and purge dead letters: calls that nobody tries any more
     Dlq(commands::dlq::Arguments),
+    /// Run workflows, and look at their runs
+    Workflow(commands::workflow::Arguments),
     /// Make, list and revoke keys of the API
     Key(commands::key::Arguments),
     /// Remove a function

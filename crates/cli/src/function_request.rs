@@ -110,7 +110,10 @@ impl FunctionRequest {
     }
 
     fn described<B>(&self, door: &str, name: &str, body: B) -> anyhow::Result<Request<B>> {
-        let name = checked(name)?;
+        // A version of it, or an alias.
+        let (own, qualifier) = name.split_once(':').map_or((name, None), |(own, at)| (own, Some(at)));
+        checked(own)?;
+        qualifier.filter(|at| at.parse::<u64>().is_err()).map(checked).transpose()?;
         let path = match self.path.as_str() {
             path if path.is_empty() || path.starts_with(['/', '?']) => path.to_owned(),
             path => format!("/{path}"),

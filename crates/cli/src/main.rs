@@ -104,6 +104,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Rollback(arguments) => commands::rollback::run(&arguments, node, output).await,
         Command::Alias(arguments) => commands::alias::run(&arguments, node, output).await,
         Command::Dlq(arguments) => commands::dlq::run(&arguments, node, output).await,
+        Command::Workflow(arguments) => commands::workflow::run(&arguments, node, output).await,
         Command::Key(arguments) => commands::key::run(&arguments, node, output).await,
         Command::Secret(arguments) => commands::secret::run(&arguments, node, output).await,
         Command::Delete(arguments) => commands::delete::run(&arguments, node, output).await,

@@ -92,6 +92,34 @@ impl Progress {
         }
     }
 
+    /// Steps, of which [`Progress::stage`] tells how many there are, and what runs.
+    pub(crate) fn stages(output: &Output, what: &str, wanted: bool) -> Self {
+        const TEMPLATE: &str = "{human_pos} of {human_len} steps {bar:30} {elapsed} {wide_msg}";
+        Self::new(output, what, Some(0), wanted, TEMPLATE)
+    }
+
+    /// So far it is.
+    pub(crate) fn stage(&mut self, stage: Stage, output: &Output) {
+        let Stage { done, all, text } = stage;
+        match &mut self.screen {
+            Screen::None => {}
+            Screen::Terminal(bar) => {
+                bar.set_length(all);
+                bar.set_position(done);
+                bar.set_message(text);
+            }
+            Screen::Lines { next } => {
+                if due(next) {
+                    output.say(&format!(
+                        "{} of {} steps, {text}",
+                        quantity::grouped(done),
+                        quantity::grouped(all)
+                    ));
+                }
+            }
+        }
+    }
+
     /// Clears the terminal's line for something that is printed; the next news draw it again.
     pub(crate) fn aside(&self) {
         if let Screen::Terminal(bar) = &self.screen {
@@ -189,6 +217,15 @@ pub(crate) struct Told {
     pub(crate) done: u64,
     /// Results that were remembered.
     pub(crate) memo_hits: u64,
+}
+
+/// How far a run of steps is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub(crate) done: u64,
+    pub(crate) all: u64,
+    /// What runs.
+    pub(crate) text: String,
 }
 
 /// How many files have ended, and how.

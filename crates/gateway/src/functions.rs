@@ -36,6 +36,8 @@ pub struct Served {
     pub is_codelet: bool,
     /// Of a module: it is a whole program, whose stdin is the body and whose stdout that of the answer.
     pub is_program: bool,
+    /// It is a workflow: its calls of other functions are steps.
+    pub is_workflow: bool,
     /// Of a module: what its answers are; `None`: as they look.
     pub content_type: Option<HeaderValue>,
     /// Its result depends on the body alone, and is remembered.
@@ -70,6 +72,23 @@ impl Served {
         self.version_counts.ended(record.failure.is_some(), record.usage.cpu_us);
         self.counts.ended(now, record, cpu_between);
     }
+}
+
+/// What a workflow says of one of its functions. What it does not say is the workflow's own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StepSettings {
+    /// `module.name`.
+    pub handler: String,
+    /// Of one instance.
+    pub memory_bytes: Option<u64>,
+    /// Of one attempt.
+    pub timeout: Option<Duration>,
+    /// Of one processor.
+    pub cpu_percent: Option<u32>,
+    /// Instances at most.
+    pub concurrency: u32,
+    /// Its result depends on its arguments alone, and is remembered.
+    pub is_pure: bool,
 }
 
 /// The function that a path belongs to.
@@ -226,6 +245,13 @@ pub trait Intake: Send {
 /// The functions of a node. Methods that change something block; the gateway
 /// calls them off its event loop.
 pub trait Functions: Send + Sync {
+    /// How the steps of a workflow are run that are this function of it: as a version of
+    /// its own, which is no function's of the node. Blocks if it is new.
+    ///
+    /// # Errors
+    /// [`FunctionError::Invalid`], [`FunctionError::Store`].
+    fn step(&self, workflow: &Served, settings: &StepSettings) -> Result<Arc<Served>, FunctionError>;
+
     /// What serves under a name, or under an alias or a version's number of
     /// it. `lot`, 0 to 9999, decides among versions that share the requests.
     /// Never blocks.

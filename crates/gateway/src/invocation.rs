@@ -8,6 +8,7 @@ mod lines;
 mod passing;
 mod program;
 mod recording;
+mod step;
 mod streamed;
 mod trace;
 
@@ -28,6 +29,7 @@ pub(crate) use lines::Sealer;
 pub use lines::{LineCall, LineEnd, LineOffer};
 use passing::Passing;
 use recording::{Place, Recording, Running, SERVER_TIMING};
+pub(crate) use step::StepEnd;
 pub(crate) use trace::{Context, Span, TRACEPARENT};
 
 use crate::admission::Permit;
@@ -41,6 +43,7 @@ use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
 use crate::tenants::{Holding, Tenancy};
 use crate::unique;
+use crate::workflows::{Beginning, Durable};
 
 /// How much longer the gateway waits than the function may take, so that it is
 /// the function's own end that is told.
@@ -75,6 +78,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) nesting: Option<Nesting>,
     /// For whom, if that is counted.
     pub(crate) tenancy: Option<Arc<Tenancy>>,
+    /// Of a workflow that the queue has: how far the run is.
+    pub(crate) durable: Option<Durable>,
 }
 
 /// What a function that calls another one hands down, besides the trace.
@@ -176,8 +181,8 @@ impl Invocation<'_> {
         body: Buffered,
         arriving: Option<Box<Arriving>>,
     ) -> Result<Response, Problem> {
-        // A pure function's result is remembered, and that of a codelet comes at once.
-        let streams = !(self.served.is_pure || self.served.is_codelet);
+        // A pure function's result is remembered, that of a codelet comes at once, and a workflow's has no pieces.
+        let streams = !(self.served.is_pure || self.served.is_codelet || self.served.is_workflow);
         let holding = self.hold()?;
         let (given, recording) = self.begin(shared, permit, holding, (body, arriving), streams).await;
         let answer = match given {
@@ -200,7 +205,7 @@ impl Invocation<'_> {
 
     /// Has it run until there is an answer, or the beginning of one if it streams.
     async fn begin(
-        self,
+        mut self,
         shared: &Arc<Shared>,
         permit: Permit,
         holding: Option<Box<Holding>>,
@@ -221,14 +226,34 @@ impl Invocation<'_> {
         let time = self.time();
         let may_call = has_head && self.tenancy.is_none();
         let seal = if may_call { shared.sealer.text(&self.id.0, &traceparent) } else { None };
+        let own = self.served.is_workflow.then(|| traceparent.clone());
         let head = if has_head { self.head(traceparent, time, arriving.is_some(), seal) } else { Vec::new() };
         let latest = self.latest();
         let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams };
-        let given = answer(shared, &self.served, asked, &mut recording).await;
+        let beginning = own.map(|traceparent| self.beginning(traceparent));
+        let answered = answer(shared, &self.served, asked, &mut recording);
+        let given = match beginning {
+            Some(beginning) => Box::pin(shared.workflows.run(shared, beginning, answered)).await,
+            None => answered.await,
+        };
         let has_begun = given.as_ref().is_ok_and(|given| given.rest.is_some());
         match recording.body_problem().filter(|_| !has_begun) {
             Some(problem) => (Err(problem), recording),
             None => (given, recording),
+        }
+    }
+
+    /// The run that it is, if it is one of a workflow.
+    fn beginning(&mut self, traceparent: String) -> Beginning {
+        Beginning {
+            workflow: self.served.clone(),
+            request_id: self.id.clone(),
+            span: Span::of(&traceparent),
+            traceparent: HeaderValue::try_from(traceparent).ok(),
+            deadline: self.latest(),
+            tenancy: self.tenancy.clone(),
+            depth: self.nesting.as_ref().map_or(0, |nesting| nesting.depth),
+            durable: self.durable.take(),
         }
     }
 
@@ -463,6 +488,17 @@ fn keep(
     head: &[u8],
     body: &[u8],
 ) -> Result<(Handle, Option<Passed>), Problem> {
+    apply(shared, served, head, body, &[])
+}
+
+/// The same, with what is here already as further arguments.
+fn apply(
+    shared: &Arc<Shared>,
+    served: &Served,
+    head: &[u8],
+    body: &[u8],
+    further: &[Handle],
+) -> Result<(Handle, Option<Passed>), Problem> {
     let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
     if !served.is_codelet {
         // One of its own for each request, so that no two are one computation.
@@ -471,6 +507,9 @@ fn keep(
         tree.push(Handle::blob(head));
     }
     tree.push(Handle::blob(body));
+    for handle in further {
+        tree.push(*handle);
+    }
     let records = [BundleRecord::Blob(head), BundleRecord::Blob(body), BundleRecord::Tree(tree.view())];
     // What is asked for once leaves no trace: it may hold secrets.
     let kept =

@@ -44,6 +44,7 @@ mod text;
 mod traces;
 mod unique;
 mod usage;
+mod workflows;
 
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
@@ -57,7 +58,7 @@ pub use door::Door;
 pub use front::Front;
 pub use functions::{
     CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, RouteError,
-    Routed, Served, VersionCounts,
+    Routed, Served, StepSettings, VersionCounts,
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};

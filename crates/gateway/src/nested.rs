@@ -30,6 +30,7 @@ use crate::router::Shared;
 use crate::routes::call::served;
 use crate::routes::functions::{no_functions, unknown};
 use crate::text::shortened;
+use crate::workflows::{self, Told};
 pub(crate) use graph::CallGraph;
 
 /// Functions that may wait for one another.
@@ -196,6 +197,15 @@ async fn make(shared: &Arc<Shared>, request: NestedRequest) -> NestedEnd {
         Err(problem) => return NestedEnd::refused(&problem, ""),
     };
     let id = caller.id();
+    // No function's name begins so: it is for the run that the caller is.
+    if let Some(word) = request.function.strip_prefix('@') {
+        return match workflows::order(shared, &caller, word, &request.body).await {
+            Ok(Told { content_type, body }) => {
+                NestedEnd { status: 200, content_type: content_type.to_owned(), body, line: None }
+            }
+            Err(problem) => NestedEnd::refused(&problem, &id.0),
+        };
+    }
     match invoke(shared, &caller, &id, request).await {
         Ok(answer) => NestedEnd::of(answer),
         Err(problem) => NestedEnd::refused(&problem, &id.0),
@@ -247,6 +257,7 @@ async fn invoke(
         source: "call",
         nesting: Some(nesting),
         tenancy,
+        durable: None,
     };
     if let Some(end) = begun {
         let answer = invocation.conclude(shared, request.body.len(), end).await.answer;

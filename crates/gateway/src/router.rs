@@ -35,6 +35,7 @@ use crate::problem::Problem;
 use crate::tenants::Tenants;
 use crate::text::shortened;
 use crate::traces::Tracer;
+use crate::workflows::Workflows;
 use crate::{admission, envelope, front, keys, openapi, routes};
 
 /// What all requests share.
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) tenants: Arc<Tenants>,
     /// Where sampled requests leave their spans.
     pub(crate) tracer: Option<Tracer>,
+    /// The runs of workflows.
+    pub(crate) workflows: Workflows,
 }
 
 /// How long an endpoint's answer may take, and whether it counts.
@@ -135,7 +138,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
         blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, functions,
-        keys, labels, lambda, objects, operations, secrets, trees,
+        keys, labels, lambda, objects, operations, runs, secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -171,6 +174,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/async-function/{name}/{*path}", Long, deferred::call),
         Endpoint::new(Get, "/v1/async/{id}", Quick, deferred::status),
         Endpoint::new(Get, "/v1/async/{id}/result", Quick, deferred::result),
+        Endpoint::new(Get, "/v1/runs", Quick, runs::all),
+        Endpoint::new(Get, "/v1/runs/{id}", Quick, runs::one),
+        Endpoint::new(Delete, "/v1/runs/{id}", Quick, runs::stop),
         Endpoint::new(Get, "/v1/dlq", Quick, dead_letters::list),
         Endpoint::new(Delete, "/v1/dlq", Long, dead_letters::purge_all),
         Endpoint::new(Post, "/v1/dlq/redrive", Long, dead_letters::redrive_all),
@@ -221,6 +227,7 @@ impl Gateway {
             guard: keys::Guard::default(),
             tenants,
             tracer,
+            workflows: Workflows::default(),
             options,
         };
         Self { shared: Arc::new(shared) }

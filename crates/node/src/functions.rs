@@ -9,6 +9,7 @@ mod deployment;
 mod labels;
 mod module;
 mod routes;
+mod steps;
 mod traffic;
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use gateway::{
     CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError,
-    Routed, Served,
+    Routed, Served, StepSettings,
 };
 use objects::{Handle, Pairs};
 use parking_lot::{Mutex, RwLock};
@@ -28,6 +29,7 @@ use crate::processes::{Expected, Processes, check_in};
 use crate::secrets::{SecretError, Secrets, is_ours};
 use deployment::Deployment;
 use routes::{Route, RouteTable};
+use steps::Steps;
 use traffic::{LIVE, Traffic, is_alias};
 
 /// Versions of one function that are kept.
@@ -69,6 +71,16 @@ struct Version {
     routes: Arc<[Route]>,
     /// Names of secrets that it needs.
     secrets: Arc<[String]>,
+    /// Of a workflow: its functions, as far as runs asked for them.
+    steps: Steps,
+}
+
+impl Version {
+    /// Its procedure, and those of its steps.
+    fn procedures(&self) -> impl Iterator<Item = (Handle, Expected)> {
+        let own = (self.served.procedure, self.expected);
+        std::iter::once(own).chain(self.steps.procedures())
+    }
 }
 
 impl Function {
@@ -170,6 +182,7 @@ impl Deployments {
             expected: deployment.expected,
             routes: deployment.routes.into(),
             secrets: deployment.secrets.into(),
+            steps: Steps::default(),
         })
     }
 
@@ -192,10 +205,12 @@ impl Deployments {
         let reached: HashSet<Handle> = reached.map(|version| version.served.procedure).collect();
         let some = serving.functions.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
         for version in some.flat_map(|(_, function)| function.versions.values()) {
-            let procedure = version.served.procedure;
-            self.processes.expect(procedure, version.expected);
-            if !reached.contains(&procedure) {
-                self.processes.retire(procedure);
+            let is_reached = reached.contains(&version.served.procedure);
+            for (procedure, expected) in version.procedures() {
+                self.processes.expect(procedure, expected);
+                if !is_reached {
+                    self.processes.retire(procedure);
+                }
             }
         }
     }
@@ -264,7 +279,7 @@ impl Deployments {
         let serving = self.serving.read();
         let versions = serving.functions.values().flat_map(|function| function.versions.values());
         for version in versions.filter(|version| version.secrets.iter().any(|name| name == secret)) {
-            self.processes.renew(version.served.procedure);
+            version.procedures().for_each(|(procedure, _)| self.processes.renew(procedure));
         }
     }
 
@@ -316,6 +331,10 @@ fn texts(pairs: &Pairs) -> Vec<(String, String)> {
 impl Functions for Deployments {
     fn has_place(&self, served: &Served) -> bool {
         self.processes.has_place(served.procedure)
+    }
+
+    fn step(&self, workflow: &Served, settings: &StepSettings) -> Result<Arc<Served>, FunctionError> {
+        self.step_of(workflow, settings)
     }
 
     fn served(&self, name: &str, qualifier: Option<&str>, lot: u32) -> Option<Arc<Served>> {
@@ -519,7 +538,7 @@ impl Functions for Deployments {
         let reached: HashSet<Handle> = reached.map(|version| version.served.procedure).collect();
         for version in removed.iter().flat_map(|function| function.versions.values()) {
             if !reached.contains(&version.served.procedure) {
-                self.processes.retire(version.served.procedure);
+                version.procedures().for_each(|(procedure, _)| self.processes.retire(procedure));
             }
         }
         Ok(())

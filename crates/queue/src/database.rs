@@ -14,13 +14,14 @@ use redb::{
 };
 
 use crate::record::{self, Entry, Key};
-use crate::{Error, Id, Payload};
+use crate::{Error, Id, Note, Payload};
 
 const ENTRIES: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("entries");
 const PAYLOADS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("payloads");
 const OUTCOMES: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("outcomes");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const MARKS: TableDefinition<'_, &str, u64> = TableDefinition::new("marks");
+const NOTES: TableDefinition<'_, (u128, &[u8]), &[u8]> = TableDefinition::new("notes");
 
 /// What one caller wants written; all of it in one transaction, or none.
 #[derive(Debug, Default)]
@@ -31,12 +32,15 @@ pub(crate) struct Batch {
     pub(crate) outcomes: Vec<(Id, Option<Vec<u8>>)>,
     pub(crate) keys: Vec<(String, Option<Key>)>,
     pub(crate) marks: Vec<(String, u64)>,
+    /// Those of a message that is removed go with it.
+    pub(crate) notes: Vec<(Id, Note)>,
 }
 
 impl Batch {
     pub(crate) fn bytes(&self) -> usize {
         let long = self.payloads.iter().chain(&self.outcomes);
-        long.map(|(_, row)| row.as_ref().map_or(0, Vec::len)).sum()
+        let noted: usize = self.notes.iter().map(|(_, (_, value))| value.len()).sum();
+        noted + long.map(|(_, row)| row.as_ref().map_or(0, Vec::len)).sum::<usize>()
     }
 }
 
@@ -142,6 +146,22 @@ impl Database {
         row.map(|row| row.ok_or_else(|| self.damaged(format!("the outcome of {id} is damaged")))).transpose()
     }
 
+    /// What is written down about a message. What is damaged is left out.
+    pub(crate) fn notes(&self, id: Id) -> Result<Vec<Note>, Error> {
+        self.read(|transaction| {
+            let mut notes = Vec::new();
+            for row in transaction.open_table(NOTES)?.range((id.0, [].as_slice())..)? {
+                let (key, row) = row?;
+                let (of, key) = key.value();
+                if of != id.0 {
+                    break;
+                }
+                notes.extend(record::content(row.value()).map(|value| (key.to_vec(), value.to_vec())));
+            }
+            Ok(notes)
+        })
+    }
+
     /// Everything that was committed. What is damaged is left out, and told to
     /// the log.
     pub(crate) fn load(&self) -> Result<Loaded, Error> {
@@ -178,11 +198,19 @@ fn write(transaction: &WriteTransaction, batches: &[&Batch]) -> Result<(), redb:
     let mut outcomes = transaction.open_table(OUTCOMES)?;
     let mut keys = transaction.open_table(KEYS)?;
     let mut marks = transaction.open_table(MARKS)?;
+    let mut notes = transaction.open_table(NOTES)?;
     for batch in batches {
+        for (id, (key, value)) in &batch.notes {
+            notes.insert((id.0, key.as_slice()), record::checked(value).as_slice())?;
+        }
         for (id, entry) in &batch.entries {
             match entry {
                 Some(entry) => _ = entries.insert(id.0, record::encoded(entry).as_slice())?,
-                None => _ = entries.remove(id.0)?,
+                None => {
+                    entries.remove(id.0)?;
+                    let (none, next) = ([].as_slice(), id.0.saturating_add(1));
+                    notes.retain_in((id.0, none)..(next, none), |_, _| false)?;
+                }
             }
         }
         for (table, rows) in [(&mut payloads, &batch.payloads), (&mut outcomes, &batch.outcomes)] {

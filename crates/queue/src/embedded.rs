@@ -17,7 +17,7 @@ use crate::database::{Batch, Database, Opener};
 use crate::ledger::Ledger;
 use crate::message::{Claimed, End, Pushed, State, Stats, Status};
 use crate::record::{Entry, joined};
-use crate::{Error, Id, Message, Options, Payload, Queue};
+use crate::{Error, Id, Message, Note, Options, Payload, Queue};
 
 /// Pages that the database keeps in memory.
 const CACHE_BYTES: usize = 16 << 20;
@@ -314,6 +314,25 @@ impl Queue for Embedded {
 
     fn outcome(&self, id: Id) -> Result<Option<Vec<u8>>, Error> {
         self.database.outcome(id)
+    }
+
+    fn note(&self, id: Id, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        let ledger = self.ledger.lock();
+        if ledger.entry(id).is_none() {
+            return Ok(false);
+        }
+        let notes = vec![(id, (key.to_vec(), value.to_vec()))];
+        let begun = self.committer.begin(Batch { notes, ..Batch::default() });
+        drop(ledger);
+        begun?.wait().map(|()| true)
+    }
+
+    fn notes(&self, id: Id) -> Result<Vec<Note>, Error> {
+        self.database.notes(id)
+    }
+
+    fn recent(&self, lane: &str, limit: usize) -> Vec<Status> {
+        self.ledger.lock().recent(lane, limit)
     }
 
     fn payload(&self, id: Id) -> Result<Option<Payload>, Error> {

@@ -297,6 +297,14 @@ impl Ledger {
         ids.take(limit).filter_map(|id| self.status(id)).collect()
     }
 
+    /// Messages of a lane, whatever their state, the newest first.
+    pub(crate) fn recent(&self, lane: &str, limit: usize) -> Vec<Status> {
+        let of_lane = self.entries.iter().filter(|(_, entry)| entry.lane == lane);
+        let mut ids: Vec<Id> = of_lane.map(|(id, _)| *id).collect();
+        ids.sort_unstable_by(|one, other| other.cmp(one));
+        ids.into_iter().take(limit).filter_map(|id| self.status(id)).collect()
+    }
+
     pub(crate) fn status(&self, id: Id) -> Option<Status> {
         let entry = self.entries.get(&id)?;
         Some(Status {

@@ -30,7 +30,9 @@ mod schedule;
 pub use backoff::Policy;
 pub use embedded::Embedded;
 pub use error::Error;
-pub use message::{Claimed, Dedup, End, Id, LaneStats, Message, Payload, Pushed, State, Stats, Status};
+pub use message::{
+    Claimed, Dedup, End, Id, LaneStats, Message, Note, Payload, Pushed, State, Stats, Status,
+};
 pub use options::Options;
 pub use schedule::Schedule;
 
@@ -70,6 +72,22 @@ pub trait Queue: Send + Sync {
     /// # Errors
     /// If the disk fails.
     fn outcome(&self, id: Id) -> Result<Option<Vec<u8>>, Error>;
+
+    /// Writes something down about a message, under a key of its own, in the place of what is
+    /// there; it goes with the message. Whether that is known. When this returns, it is synced.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn note(&self, id: Id, key: &[u8], value: &[u8]) -> Result<bool, Error>;
+
+    /// All that is written down about a message, by its keys.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn notes(&self, id: Id) -> Result<Vec<Note>, Error>;
+
+    /// The messages of a lane that were pushed last, the newest first.
+    fn recent(&self, lane: &str, limit: usize) -> Vec<Status>;
 
     /// Head and body of a message that has not succeeded.
     ///

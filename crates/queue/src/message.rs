@@ -72,6 +72,9 @@ impl Message {
 /// Head and body of a message.
 pub type Payload = (Vec<u8>, Vec<u8>);
 
+/// Key and value of what is written down about a message.
+pub type Note = (Vec<u8>, Vec<u8>);
+
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {

@@ -32,3 +32,4 @@ pub(crate) mod secret;
 pub(crate) mod up;
 pub(crate) mod upgrade;
 pub(crate) mod version;
+pub(crate) mod workflow;

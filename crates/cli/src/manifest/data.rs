@@ -10,6 +10,8 @@ use super::function::{Function, Runtime};
 pub(crate) type Pairs = BTreeMap<String, String>;
 
 const TIMEOUT_DEFAULT_MS: u64 = 60_000;
+/// A day.
+const WORKFLOW_TIMEOUT_MS: u64 = 86_400_000;
 const CPU_DEFAULT_PERCENT: u64 = 100;
 const TMP_DEFAULT_BYTES: u64 = 16 << 20;
 const CONCURRENCY_DEFAULT: u64 = 16;
@@ -40,7 +42,12 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     if function.streams_body {
         pairs.insert("body".to_owned(), "stream".to_owned());
     }
-    number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);
+    if function.is_workflow {
+        pairs.insert("part".to_owned(), "workflow".to_owned());
+    }
+    // A run waits for its steps.
+    let timeout_ms = function.timeout_ms.or(function.is_workflow.then_some(WORKFLOW_TIMEOUT_MS));
+    number(&mut pairs, "timeout-ms", timeout_ms, TIMEOUT_DEFAULT_MS);
     number(&mut pairs, "cpu-percent", function.cpu_percent, CPU_DEFAULT_PERCENT);
     number(&mut pairs, "requests-per-instance", function.requests_per_instance, 1);
     number(&mut pairs, "tmp-bytes", function.tmp_bytes, TMP_DEFAULT_BYTES);

@@ -29,6 +29,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("imports", &["array"]),
     ("requirements", &["boolean"]),
     ("pure", &["boolean"]),
+    ("workflow", &["boolean"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
     ("schedules", &["array"]),

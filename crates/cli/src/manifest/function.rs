@@ -148,6 +148,8 @@ pub(crate) struct Function {
     pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
     pub(crate) idempotent: bool,
+    /// Its calls of its own functions are steps.
+    pub(crate) is_workflow: bool,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
     /// Five fields of cron, or `@hourly` and the like.
@@ -185,6 +187,7 @@ impl Function {
             has_requirements: true,
             pure: false,
             idempotent: false,
+            is_workflow: false,
             routes: Vec::new(),
             schedules: Vec::new(),
             delivery: Delivery::default(),
@@ -222,6 +225,16 @@ pub(super) fn read(
         meaningless(table, reader);
     } else {
         of_this_runtime(&function, table, reader);
+    }
+    if function.is_workflow && function.runtime != Runtime::Python {
+        let message = format!("{name} is a workflow, and these are written in Python");
+        let hint = "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
+        reader.faults.push(Fault::new(place.clone(), message).hint(hint));
+    }
+    if function.is_workflow && (function.pure || function.idempotent || function.streams_body) {
+        let message = format!("{name} is a workflow: its steps are pure or not, and made again or not");
+        let hint = "leave out `pure`, `idempotent` and `body`; @function(pure=True) makes a step pure";
+        reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
     if function.streams_body && (function.pure || function.idempotent || function.is_run_each_time) {
         let message = format!(
@@ -273,6 +286,7 @@ fn field(
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
+        "workflow" => function.is_workflow = reader.switch(value)?,
         "routes" => function.routes = routes(value, reader)?,
         "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,

@@ -20,11 +20,12 @@ use tokio::time::Instant;
 use super::verdict::{self, Verdict};
 use super::{Call, Parcel, callback, now_ms, request_id, scheduler};
 use crate::admission::Permit;
-use crate::body::held;
+use crate::body::{blocking, held};
 use crate::invocation::Invocation;
 use crate::router::Shared;
 use crate::routes::call::served;
 use crate::unique;
+use crate::workflows::{Durable, resume};
 
 /// Attempts at one time.
 const PLACES: usize = 512;
@@ -214,10 +215,18 @@ async fn make(
         Err(problem) => return End::Dead { reason: problem.detail().to_owned() },
     };
     let policy = served.delivery;
+    let is_workflow = served.is_workflow;
     if let Some(reason) = verdict::overdue(claimed, &policy, now_ms()) {
         return End::Dead { reason };
     }
     let version = served.version;
+    let durable = match is_workflow {
+        true => match resumed(shared, claimed, &policy).await {
+            Ok(durable) => Some(durable),
+            Err(end) => return end,
+        },
+        false => None,
+    };
     let tenancy = call.tenant.as_ref().map(|payer| shared.tenants.tenancy(&payer.name, payer.quota));
     // It was one of so many in a second when it was taken.
     let counting =
@@ -235,13 +244,30 @@ async fn make(
                 source: call.source.word(),
                 nesting: None,
                 tenancy,
+                durable,
             };
             invocation.run(shared, Permit::of(place), body).await.answer
         }
         Err(problem) => Err(problem),
     };
-    let verdict = verdict::judge(&answer, call.source);
+    let verdict = match is_workflow {
+        true => verdict::judge_run(&answer),
+        false => verdict::judge(&answer, call.source),
+    };
     verdict::end(verdict, claimed, &policy, (now_ms(), random()), || verdict::outcome(&answer, version))
+}
+
+/// How far a run is that is attempted, or how that ends at once.
+async fn resumed(shared: &Arc<Shared>, claimed: &Claimed, policy: &Policy) -> Result<Durable, End> {
+    let (id, shared) = (claimed.id, shared.clone());
+    match blocking(move || resume(&shared, id)).await.and_then(|resumed| resumed) {
+        Ok(Some(durable)) => Ok(durable),
+        Ok(None) => Err(End::Dead { reason: "it was cancelled".to_owned() }),
+        Err(problem) => {
+            let verdict = Verdict::Again { reason: problem.detail().to_owned(), counts: false };
+            Err(verdict::end(verdict, claimed, policy, (now_ms(), random()), Vec::new))
+        }
+    }
 }
 
 pub(super) fn random() -> u64 {

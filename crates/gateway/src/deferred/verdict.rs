@@ -50,6 +50,26 @@ pub(super) fn judge(end: &Result<Answer, Problem>, source: Source) -> Verdict {
     }
 }
 
+/// Judges the end of a run of a workflow. Its steps were tried again as they say, so that
+/// a run that failed has failed; one that was interrupted goes on.
+pub(super) fn judge_run(end: &Result<Answer, Problem>) -> Verdict {
+    let was_stopped = |problem: &Problem| {
+        [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&problem.status())
+    };
+    match end {
+        Ok(answer) if answer.status.as_u16() < 400 => Verdict::Done,
+        Err(problem) if was_stopped(problem) => {
+            Verdict::Again { reason: problem.detail().to_owned(), counts: false }
+        }
+        Err(problem) => Verdict::Never(problem.detail().to_owned()),
+        Ok(answer) => {
+            let body = &answer.body[..answer.body.len().min(QUOTED)];
+            let said = String::from_utf8_lossy(body);
+            Verdict::Never(format!("it answered with {}: {said}", answer.status.as_u16()))
+        }
+    }
+}
+
 /// What becomes of the call. `random` spreads attempts over time.
 pub(super) fn end(
     verdict: Verdict,

@@ -165,7 +165,7 @@ async fn serve(
         let arriving = Arriving::new(headers, body, options.body_max_bytes, options.body_idle_timeout)?;
         let (source, tenancy) = ("http", tenancy.cloned());
         let invocation =
-            Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
+            Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy, durable: None };
         let body = held(shared, Vec::new())?;
         return Box::pin(invocation.respond(shared, permit, body, Some(Box::new(arriving)))).await;
     }
@@ -179,7 +179,7 @@ async fn serve(
     let (method, query) = (method.as_str(), query.unwrap_or_default());
     let tenancy = tenancy.cloned();
     let invocation =
-        Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy };
+        Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy, durable: None };
     invocation.respond(shared, permit, body, None).await
 }
 

@@ -261,7 +261,8 @@ fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<Str
         ("cold_starts", instances.cold_starts.into()),
         ("recent", recent),
     ];
-    members.into_iter().map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
+    let workflow = served.is_workflow.then(|| ("workflow", true.into()));
+    members.into_iter().chain(workflow).map(|(name, value): (&str, Value)| (name.to_owned(), value)).collect()
 }
 
 /// What its requests used together since the node started.

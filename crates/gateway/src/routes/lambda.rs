@@ -155,6 +155,7 @@ async fn call(
         source: "lambda",
         nesting: None,
         tenancy: tenancy.cloned(),
+        durable: None,
     };
     let Ended { answer, log, .. } = invocation.run(shared, permit, body).await;
     let mut response = match answer {

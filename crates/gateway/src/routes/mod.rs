@@ -18,6 +18,7 @@ pub(crate) mod labels;
 pub(crate) mod lambda;
 pub(crate) mod objects;
 pub(crate) mod operations;
+pub(crate) mod runs;
 pub(crate) mod secrets;
 pub(crate) mod trees;
 

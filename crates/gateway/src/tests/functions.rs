@@ -78,6 +78,7 @@ impl FakeFunctions {
                 prefix: vec![Handle::literal(b"").unwrap(), Handle::literal(b"sinew:python").unwrap()],
                 is_codelet: false,
                 is_program: false,
+                is_workflow: false,
                 content_type: None,
                 is_pure: false,
                 streams_body: false,
@@ -104,6 +105,12 @@ fn nothing<T>() -> Result<T, FunctionError> {
 }
 
 impl Functions for FakeFunctions {
+    fn step(&self, workflow: &Served, settings: &StepSettings) -> Result<Arc<Served>, FunctionError> {
+        let known = self.served.lock().unwrap();
+        let name = format!("{}.{}", workflow.name, settings.handler);
+        known.get(&name).and_then(|versions| versions.last().cloned()).map_or_else(nothing, Ok)
+    }
+
     fn has_place(&self, _: &Served) -> bool {
         !self.is_full.load(std::sync::atomic::Ordering::SeqCst)
     }

@@ -8,7 +8,7 @@ use axum::http::HeaderValue;
 use gateway::{Counts, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use queue::{Policy, Schedule};
-use sandbox::process::{Image, Language, Settings};
+use sandbox::process::{Image, Language, Part, Settings};
 use store::{Object, Store};
 
 use super::module;
@@ -41,6 +41,7 @@ pub(crate) struct Deployment {
     pub(crate) secrets: Vec<String>,
     /// A module that is a whole program.
     is_program: bool,
+    is_workflow: bool,
     /// What answers of a module are.
     content_type: Option<HeaderValue>,
     is_pure: bool,
@@ -81,7 +82,8 @@ impl Deployment {
                 run
             }
         };
-        let Settings { timeout, calls_at_once, streams_body, secrets, .. } = run;
+        let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
+        let is_workflow = part == Some(Part::Workflow);
         // What comes for a call that stands in line would come between the frames of others.
         let ahead = Language::of_runtime(&runtime).filter(|_| !streams_body);
         let expected = Expected {
@@ -100,7 +102,14 @@ impl Deployment {
             let why = "a body that is passed on while it comes is there once: leave \"pure\" and \"idempotent\", or \"body\", out";
             return Err(why.to_owned());
         }
-        let delivery = delivery(&serving)?;
+        if is_workflow && (is_pure || is_idempotent || streams_body) {
+            let why = "a workflow's steps are pure or not, and are made again or not: leave \"pure\", \"idempotent\" and \"body\" out";
+            return Err(why.to_owned());
+        }
+        if part == Some(Part::Step) {
+            return Err("a step is made by its workflow: leave \"part\" out".to_owned());
+        }
+        let delivery = delivery(&serving, is_workflow)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
         let limits = limits_value;
@@ -117,6 +126,7 @@ impl Deployment {
             route_texts,
             secrets: secrets.into_values().collect(),
             is_program: module.is_some_and(|module| module.is_program),
+            is_workflow,
             content_type,
             is_pure,
             is_idempotent,
@@ -137,6 +147,7 @@ impl Deployment {
             prefix: self.prefix.clone(),
             is_codelet,
             is_program: self.is_program,
+            is_workflow: self.is_workflow,
             content_type: self.content_type.clone(),
             is_pure: self.is_pure || is_codelet,
             streams_body: self.expected.streams_body,
@@ -218,8 +229,12 @@ const ASYNC: [(&str, u64, u64); 4] = [
 ];
 
 /// How calls that are made later are tried.
-fn delivery(serving: &Pairs) -> Result<Policy, String> {
+fn delivery(serving: &Pairs, is_workflow: bool) -> Result<Policy, String> {
     let mut policy = Policy::default();
+    if is_workflow {
+        // Those that fail are over; these are the ends of the node that a run survives.
+        (policy.max_attempts, policy.max_age_ms) = (100, 14 * 86_400_000);
+    }
     for (name, least, most) in ASYNC {
         let Some(value) = serving.get(name) else { continue };
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());

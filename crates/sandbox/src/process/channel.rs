@@ -252,10 +252,15 @@ impl Channel {
 
     /// Queues a call; [`Channel::flush`] sends it.
     pub(crate) fn call(&mut self, turn: Turn, arguments: &[&[u8]]) -> Result<(), Broken> {
-        let mut head = [0; 64];
+        // Requests have three; a step of a workflow may be given the results of thousands.
+        let (mut few, mut many) = ([0; 64], Vec::new());
         let head_len = 4 + 4 * arguments.len();
-        let Some(head) = head.get_mut(..head_len) else {
-            return Err(Broken::Lie("our own call has too many arguments"));
+        let head = match few.get_mut(..head_len) {
+            Some(head) => head,
+            None => {
+                many.resize(head_len, 0);
+                many.as_mut_slice()
+            }
         };
         let lengths = arguments.iter().map(|argument| argument.len() as u32);
         let words = std::iter::once(arguments.len() as u32).chain(lengths);

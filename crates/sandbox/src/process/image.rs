@@ -45,6 +45,24 @@ pub struct Image {
     pub settings: Settings,
 }
 
+/// What a function is in a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The workflow itself: its calls of its functions are steps.
+    Workflow,
+    /// One of its functions: it is given values, and gives one.
+    Step,
+}
+
+impl Part {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Workflow => "workflow",
+            Self::Step => "step",
+        }
+    }
+}
+
 /// What a function's procedure says about how to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -54,6 +72,8 @@ pub struct Settings {
     pub handler: Option<String>,
     /// How an executable is asked, `http` or `stdin`; `None` for all others.
     pub mode: Option<String>,
+    /// What it is in a workflow, if it is in one.
+    pub part: Option<Part>,
     /// Of one call.
     pub timeout: Duration,
     /// Of one processor.
@@ -83,6 +103,7 @@ impl Default for Settings {
             function: String::new(),
             handler: None,
             mode: None,
+            part: None,
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
             calls_at_once: 1,
@@ -137,6 +158,9 @@ impl Image {
             let why =
                 format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
             return Err(bad(why));
+        }
+        if settings.part.is_some() && runtime != Language::Python.runtime() {
+            return Err(bad(format!("workflows are written in Python, and this is a function for {runtime}")));
         }
         if settings.streams_body && settings.mode.is_some() {
             return Err(bad(
@@ -220,6 +244,9 @@ impl Image {
         if self.settings.streams_body {
             add("body", STREAM);
         }
+        if let Some(part) = self.settings.part {
+            add("part", part.word());
+        }
         add("timeout-ms", &self.settings.timeout.as_millis().to_string());
         for (name, value) in self.variables(secrets)? {
             add(&name, &value);
@@ -282,6 +309,8 @@ impl Settings {
                 "cpu-percent" => {
                     settings.cpu_percent = u32::try_from(number(name, text, 1, 6400)?).unwrap_or(u32::MAX);
                 }
+                "part" if text == "workflow" => settings.part = Some(Part::Workflow),
+                "part" if text == "step" => settings.part = Some(Part::Step),
                 "body" if text == STREAM => settings.streams_body = true,
                 "requests-per-instance" => {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);

@@ -71,6 +71,7 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
     include_str!("../../../../guests/python/asgi.py"),
+    include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py"),
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
@@ -86,6 +87,7 @@ const NODE_SOURCE: &str = concat!(
 /// What stands between a template and the handler of a function.
 const PYTHON_ADAPTER: &str = concat!(
     include_str!("../../../../guests/python/asgi.py"),
+    include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py")
 );
 const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");

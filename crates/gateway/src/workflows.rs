@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Workflows: functions whose calls of other functions are steps, of which the
+//! gateway knows what each needs (`docs/spec/workflows.md`).
+//!
+//! A request to a workflow is a *run*. Its instance asks for steps, and for what
+//! became of them, over the channel by which functions call functions; the run
+//! has their graph, begins what may begin, and ends all of it when the request
+//! has ended. One that the queue has goes on where it was when the node ended.
+
+mod document;
+mod graph;
+mod history;
+mod journal;
+mod order;
+mod run;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use axum::http::{HeaderValue, StatusCode};
+use objects::Handle;
+use tokio::sync::Semaphore;
+
+pub(crate) use history::{Listed, Wanted, cancel, find, list};
+pub(crate) use journal::{Durable, resume};
+
+use crate::functions::Served;
+use crate::invocation::Span;
+use crate::nested::Caller;
+use crate::problem::Problem;
+use crate::request_id::RequestId;
+use crate::router::Shared;
+use crate::tenants::Tenancy;
+use history::History;
+use run::Run;
+
+/// Runs at one time, of all workflows.
+const RUNS_MAX: usize = 1000;
+
+/// What a request to a workflow brings to its run.
+pub(crate) struct Beginning {
+    pub(crate) workflow: Arc<Served>,
+    pub(crate) request_id: RequestId,
+    /// By which its orders are known.
+    pub(crate) span: Option<Span>,
+    /// Its own place in its trace.
+    pub(crate) traceparent: Option<HeaderValue>,
+    pub(crate) deadline: Instant,
+    pub(crate) depth: u32,
+    pub(crate) tenancy: Option<Arc<Tenancy>>,
+    pub(crate) durable: Option<Durable>,
+}
+
+/// What became of an order.
+pub(crate) struct Told {
+    pub(crate) content_type: &'static str,
+    pub(crate) body: axum::body::Bytes,
+}
+
+/// The runs of a node.
+#[derive(Default)]
+pub(crate) struct Workflows {
+    running: Mutex<HashMap<Span, Arc<Run>>>,
+    history: Mutex<History>,
+    /// Of the steps of one procedure, in whatever runs: how many more may run.
+    places: Mutex<HashMap<Handle, Weak<Semaphore>>>,
+}
+
+impl Workflows {
+    /// Has a run while a request to a workflow is answered, and ends the one with the other.
+    pub(crate) async fn run<T>(
+        &self,
+        shared: &Arc<Shared>,
+        beginning: Beginning,
+        answered: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let Some(span) = beginning.span else {
+            return Err(Problem::internal("gateway", "a run has no name"));
+        };
+        let run = Arc::new(Run::new(beginning));
+        {
+            let mut running = self.running();
+            if running.len() >= RUNS_MAX {
+                return Err(Problem::busy("gateway", format!("{RUNS_MAX} workflows run already")));
+            }
+            running.insert(span, run.clone());
+        }
+        let under_way = UnderWay { shared, span, run: &run };
+        let result = tokio::select! {
+            biased;
+            result = answered => result,
+            () = run.cancelled() => Err(cancelled(&run)),
+        };
+        run.end(shared, result.as_ref().err()).await;
+        drop(under_way);
+        result
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Span, Arc<Run>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to be one of so many steps of a procedure that run at one time.
+    fn places(&self, served: &Served) -> Arc<Semaphore> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = places.get(&served.procedure).and_then(Weak::upgrade) {
+            return known;
+        }
+        places.retain(|_, known| known.strong_count() > 0);
+        let new = Arc::new(Semaphore::new(served.concurrency as usize));
+        places.insert(served.procedure, Arc::downgrade(&new));
+        new
+    }
+}
+
+/// A run, for as long as its request is answered.
+struct UnderWay<'a> {
+    shared: &'a Shared,
+    span: Span,
+    run: &'a Arc<Run>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let workflows = &self.shared.workflows;
+        workflows.running().remove(&self.span);
+        self.run.stop(self.shared);
+        let mut history = workflows.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.add(self.run);
+    }
+}
+
+/// What an instance asks of its run: `word` says what.
+///
+/// # Errors
+/// Why it does not get it: also that a step has failed.
+pub(crate) async fn order(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    word: &str,
+    body: &[u8],
+) -> Result<Told, Problem> {
+    let run = caller.span().and_then(|span| shared.workflows.running().get(&span).cloned());
+    let run = run.ok_or_else(no_run)?;
+    run.order(shared, word, body).await
+}
+
+fn no_run() -> Problem {
+    let why = "steps are made by a workflow while it runs, and this function is none";
+    refused(StatusCode::FORBIDDEN, "no-workflow", why).suggest("add workflow = true to it in sinew.toml")
+}
+
+fn cancelled(run: &Run) -> Problem {
+    let why = format!("the run {} of {} was cancelled", run.id(), run.workflow().name);
+    refused(StatusCode::CONFLICT, "run-cancelled", &why)
+}
+
+fn refused(status: StatusCode, kind: &str, why: &str) -> Problem {
+    Problem::new(status, kind, "The workflow cannot go on so", "workflow", why)
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is told of a run, as JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::graph::{State, Step};
+use super::run::{End, Inner, Run};
+use crate::usage::micros;
+
+/// Characters of a failure that a step's line has.
+const FAILURE_LEN_MAX: usize = 2000;
+
+/// Steps of one function.
+#[derive(Default)]
+struct OfFunction {
+    all: u64,
+    running: u64,
+    done: u64,
+    failed: u64,
+    remembered: u64,
+    ran: Duration,
+}
+
+impl Run {
+    /// All of it, with its first steps.
+    pub(super) fn document(&self, steps_max: usize) -> Value {
+        let inner = self.inner();
+        let mut document = self.summary_of(&inner);
+        let steps = inner.graph.steps().iter().take(steps_max).enumerate();
+        document["graph"] = steps.map(|(number, step)| told(number, step)).collect();
+        document
+    }
+
+    /// What there is to be told in a line or two.
+    pub(super) fn summary(&self) -> Value {
+        self.summary_of(&self.inner())
+    }
+
+    fn summary_of(&self, inner: &Inner) -> Value {
+        let (state, took) = match &inner.ended {
+            None => ("running", self.elapsed()),
+            Some((End::Succeeded, took)) => ("succeeded", *took),
+            Some((End::Failed(_), took)) => ("failed", *took),
+            Some((End::Cancelled, took)) => ("cancelled", *took),
+        };
+        let counts = inner.graph.counts();
+        let mut document = json!({
+            "id": self.id(),
+            "workflow": self.workflow().name,
+            "version": self.workflow().version,
+            "request_id": self.request_id(),
+            "state": state,
+            "durable": inner.is_durable(),
+            "began_ms": self.began_ms(),
+            "took_us": micros(took),
+            "steps": {
+                "all": counts.all, "running": counts.running, "done": counts.done, "failed": counts.failed,
+                "remembered": counts.remembered,
+            },
+            "functions": functions(inner.graph.steps()),
+        });
+        if let Some((End::Failed(reason), _)) = &inner.ended {
+            document["failure"] = reason.as_str().into();
+        }
+        document
+    }
+}
+
+fn functions(steps: &[Step]) -> Vec<Value> {
+    let mut functions: BTreeMap<&str, OfFunction> = BTreeMap::new();
+    let mut order = Vec::new();
+    for step in steps {
+        let of = functions.entry(&step.function).or_insert_with(|| {
+            order.push(&*step.function);
+            OfFunction::default()
+        });
+        of.all += 1;
+        match step.state {
+            State::Running => of.running += 1,
+            State::Done(_) => of.done += 1,
+            State::Failed(..) => of.failed += 1,
+            State::Waiting | State::Ready => {}
+        }
+        of.remembered += u64::from(step.is_remembered);
+        if let (Some(begun), Some(ended)) = (step.begun, step.ended) {
+            of.ran += ended.saturating_sub(begun);
+        }
+    }
+    let told = order.into_iter().filter_map(|name| Some((name, functions.get(name)?)));
+    told.map(|(name, of)| {
+        json!({
+            "function": name, "all": of.all, "running": of.running, "done": of.done, "failed": of.failed,
+            "remembered": of.remembered, "ran_us": micros(of.ran),
+        })
+    })
+    .collect()
+}
+
+/// One step: times are in microseconds since the run began.
+fn told(number: usize, step: &Step) -> Value {
+    let mut document = json!({
+        "step": number,
+        "function": &*step.function,
+        "needs": step.needs,
+        "attempts": step.attempts,
+        "made_us": micros(step.made),
+    });
+    let times = [("ready_us", step.ready), ("begun_us", step.begun), ("ended_us", step.ended)];
+    for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
+        document[name] = micros(time).into();
+    }
+    let state = match &step.state {
+        State::Waiting => "waiting",
+        State::Ready => "ready",
+        State::Running => "running",
+        State::Done(result) => {
+            document["result_bytes"] = result.size().into();
+            if step.is_remembered { "remembered" } else { "done" }
+        }
+        State::Failed(problem, origin) => {
+            let detail = problem.failure_detail().unwrap_or(problem.detail());
+            let cut = detail.floor_char_boundary(FAILURE_LEN_MAX);
+            match *origin as usize == number {
+                true => document["failure"] = detail[..cut].into(),
+                false => document["failed_with"] = (*origin).into(),
+            }
+            "failed"
+        }
+    };
+    document["state"] = state.into();
+    document
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run of a workflow.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use objects::{BundleRecord, Handle};
+use store::Object;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::graph::{Graph, Made, Number};
+use super::journal::Ledger;
+use super::order::{StepOptions, Steps, Value};
+use super::{Beginning, Told, refused};
+use crate::admission::permit;
+use crate::body::blocking;
+use crate::functions::Served;
+use crate::invocation::{Invocation, Nesting, StepEnd, TRACEPARENT, millis, since_1970};
+use crate::problem::Problem;
+use crate::router::Shared;
+use crate::routes::functions::no_functions;
+use crate::routes::objects::load;
+
+/// Steps of one run that have begun and not ended.
+const RUNNING_MAX: usize = 256;
+/// Results of one run that are held in memory; those beyond are put on the disk.
+const HELD_BYTES_MAX: u64 = 256 << 20;
+/// The longest result that a workflow's own instance gets.
+const VALUE_BYTES_MAX: u64 = 64 << 20;
+/// What found no room is tried again after this long.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+/// What a step's result begins with: the head of a result that says nothing.
+const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
+/// Serialized by the runtime of the workflow.
+const VALUE_TYPE: &str = "application/vnd.sinew.value";
+
+/// How a run has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    Succeeded,
+    Failed(String),
+    Cancelled,
+}
+
+/// A run.
+pub(crate) struct Run {
+    id: String,
+    beginning: Beginning,
+    began: Instant,
+    began_ms: u64,
+    inner: Mutex<Inner>,
+    tasks: Mutex<JoinSet<()>>,
+    /// A step has ended, or more.
+    changed: Notify,
+    cancelled: tokio::sync::watch::Sender<bool>,
+}
+
+#[derive(Default)]
+pub(super) struct Inner {
+    pub(super) graph: Graph,
+    pub(super) ended: Option<(End, Duration)>,
+    options: HashMap<Arc<str>, StepOptions>,
+    ledger: Option<Ledger>,
+    held: Vec<Object>,
+    held_bytes: u64,
+    /// Results that are to be let go.
+    passed: Vec<Handle>,
+}
+
+impl Inner {
+    /// Whether it goes on after an end of the node.
+    pub(super) fn is_durable(&self) -> bool {
+        self.ledger.is_some()
+    }
+}
+
+impl Run {
+    pub(super) fn new(mut beginning: Beginning) -> Self {
+        let durable = beginning.durable.take();
+        let id = match &durable {
+            Some(durable) => durable.message.to_string(),
+            None => beginning.request_id.0.to_string(),
+        };
+        let inner = Inner { ledger: durable.map(Ledger::new), ..Inner::default() };
+        Self {
+            id,
+            beginning,
+            began: Instant::now(),
+            began_ms: millis(since_1970()),
+            inner: Mutex::new(inner),
+            tasks: Mutex::default(),
+            changed: Notify::new(),
+            cancelled: tokio::sync::watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn workflow(&self) -> &Served {
+        &self.beginning.workflow
+    }
+
+    pub(super) fn request_id(&self) -> &str {
+        &self.beginning.request_id.0
+    }
+
+    pub(super) fn began_ms(&self) -> u64 {
+        self.began_ms
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when somebody wants it to end.
+    pub(super) async fn cancelled(&self) {
+        let mut told = self.cancelled.subscribe();
+        // The sender is here for as long as this is.
+        let _ = told.wait_for(|is_cancelled| *is_cancelled).await;
+    }
+
+    /// Has it end.
+    pub(super) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    pub(super) async fn order(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        word: &str,
+        body: &[u8],
+    ) -> Result<Told, Problem> {
+        let nothing = Told { content_type: "", body: Bytes::new() };
+        match word {
+            "steps" => {
+                let steps = Steps::read(body).map_err(|why| bad(&why))?;
+                self.make(shared, steps).await.map(|()| nothing)
+            }
+            "value" => {
+                let value: Value = serde_json::from_slice(body).map_err(|error| bad(&error.to_string()))?;
+                let body = self.value(shared, &value).await?;
+                Ok(Told { content_type: VALUE_TYPE, body })
+            }
+            "settle" => self.settle().await.map(|()| nothing),
+            _ => Err(bad("it is none that this node knows")),
+        }
+    }
+
+    /// Adds steps, and begins those that may.
+    async fn make(self: &Arc<Self>, shared: &Arc<Shared>, steps: Steps) -> Result<(), Problem> {
+        let known = {
+            let mut inner = self.inner();
+            inner.options.extend(steps.options);
+            inner.ledger.as_mut().map(|ledger| ledger.known(&steps.made))
+        };
+        // What a run before this one has done is done, if its result is still here.
+        let known = match known {
+            Some(known) if known.iter().any(Option::is_some) => {
+                let shared = shared.clone();
+                blocking(move || present(&shared, known)).await?
+            }
+            _ => Vec::new(),
+        };
+        self.add(steps.made, &known)?;
+        self.go_on(shared);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn add(&self, made: Vec<Made>, known: &[Option<Handle>]) -> Result<(), Problem> {
+        let now = self.elapsed();
+        let mut inner = self.inner();
+        for (at, made) in made.into_iter().enumerate() {
+            let number = inner.graph.add(made, now).map_err(|error| {
+                refused(StatusCode::UNPROCESSABLE_ENTITY, "bad-steps", &error.to_string())
+            })?;
+            if let Some(Some(result)) = known.get(at) {
+                inner.graph.succeed(number, *result, true, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins all steps that may begin.
+    fn go_on(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        let mut inner = self.inner();
+        while inner.ended.is_none() && inner.graph.counts().running < RUNNING_MAX {
+            let Some(number) = inner.graph.next() else { break };
+            let (run, shared) = (self.clone(), shared.clone());
+            tasks.spawn(async move { run.perform(&shared, number).await });
+        }
+    }
+
+    /// Runs a step to its end.
+    async fn perform(self: Arc<Self>, shared: &Arc<Shared>, number: Number) {
+        let result = match self.attempts(shared, number).await {
+            Ok(end) => self.keep(shared, number, end).await,
+            Err(problem) => Err(problem),
+        };
+        let now = self.elapsed();
+        {
+            let mut inner = self.inner();
+            match result {
+                Ok((result, is_remembered)) => inner.graph.succeed(number, result, is_remembered, now),
+                Err(problem) => inner.graph.fail(number, &Arc::new(problem), number, now),
+            }
+        }
+        self.go_on(shared);
+        self.changed.notify_waiters();
+    }
+
+    /// Attempts at a step, until one succeeds or there are no more.
+    async fn attempts(&self, shared: &Arc<Shared>, number: Number) -> Result<(Handle, bool, bool), Problem> {
+        let (function, options) = {
+            let inner = self.inner();
+            let function = inner.graph.step(number).map(|step| step.function.clone()).unwrap_or_default();
+            let options = inner.options.get(&function).cloned().unwrap_or_default();
+            (function, options)
+        };
+        let functions = shared.backend.functions().ok_or_else(no_functions)?;
+        let served = functions.step(&self.beginning.workflow, &options.settings(&function));
+        let served = served.map_err(|error| bad(&error.to_string()))?;
+        let places = shared.workflows.places(&served);
+        loop {
+            // Never closed.
+            let _place = places.acquire().await;
+            let end = self.attempt(shared, number, &served).await;
+            drop(_place);
+            let problem = match end.result {
+                Ok(result) => return Ok((result, end.is_remembered, served.is_pure)),
+                Err(problem) => problem,
+            };
+            let no_room = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+            if no_room.contains(&problem.status()) {
+                self.inner().graph.uncount(number);
+                tokio::time::sleep(NO_ROOM_PAUSE).await;
+                continue;
+            }
+            let attempts = self.inner().graph.step(number).map_or(0, |step| step.attempts);
+            if attempts > options.retries {
+                return Err(problem);
+            }
+            tokio::time::sleep(options.pause(attempts)).await;
+        }
+    }
+
+    async fn attempt(&self, shared: &Arc<Shared>, number: Number, served: &Arc<Served>) -> StepEnd {
+        let failed = |problem| StepEnd { result: Err(problem), is_remembered: false };
+        let brought = self.inner().graph.begin(number, self.elapsed());
+        let Some((arguments, results)) = brought else {
+            return failed(Problem::internal("workflow", "a step began before what it needs was there"));
+        };
+        let permit = match permit(shared) {
+            Ok(permit) => permit,
+            Err(problem) => return failed(problem),
+        };
+        let Beginning { workflow, request_id, traceparent, deadline, depth, tenancy, .. } = &self.beginning;
+        let headers: HeaderMap = traceparent.iter().map(|value| (TRACEPARENT, value.clone())).collect();
+        let nesting = Nesting { caller: workflow.name.clone(), depth: depth + 1, deadline: *deadline };
+        let invocation = Invocation {
+            served: served.clone(),
+            id: request_id,
+            method: "POST",
+            path: "/",
+            query: "",
+            headers: &headers,
+            routed: None,
+            source: "step",
+            nesting: Some(nesting),
+            tenancy: tenancy.clone(),
+            durable: None,
+        };
+        invocation.step(shared, permit, arguments, results).await
+    }
+
+    /// Keeps the result of a step: for as long as the run lasts, and on the disk if the run is to go on
+    /// after an end of the node.
+    async fn keep(
+        &self,
+        shared: &Arc<Shared>,
+        number: Number,
+        (result, is_remembered, is_pure): (Handle, bool, bool),
+    ) -> Result<(Handle, bool), Problem> {
+        let note = {
+            let mut inner = self.inner();
+            if !is_pure {
+                inner.passed.push(result);
+            }
+            inner.ledger.as_ref().and_then(|ledger| ledger.note(number))
+        };
+        if let Some(note) = note {
+            let shared = shared.clone();
+            blocking(move || put(&shared, result).and_then(|()| note.write_result(&shared, result))).await??;
+            return Ok((result, is_remembered));
+        }
+        let Some(object) = shared.backend.local(result) else { return Ok((result, is_remembered)) };
+        let fits = {
+            let mut inner = self.inner();
+            let bytes = inner.held_bytes + result.size();
+            let fits = bytes <= HELD_BYTES_MAX;
+            if fits {
+                inner.held.push(object);
+                inner.held_bytes = bytes;
+            }
+            fits
+        };
+        if !fits {
+            let shared = shared.clone();
+            blocking(move || put(&shared, result)).await??;
+        }
+        Ok((result, is_remembered))
+    }
+
+    /// The result of a step, when it is there.
+    async fn value(&self, shared: &Arc<Shared>, value: &Value) -> Result<Bytes, Problem> {
+        let outcome = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                // From here on no end is missed.
+                changed.as_mut().enable();
+                let outcome = {
+                    let mut inner = self.inner();
+                    inner.graph.step(value.step).ok_or_else(|| bad("there is no such step"))?;
+                    inner.graph.outcome(value.step)
+                };
+                match outcome {
+                    Some(outcome) => return outcome.map_err(|failure| self.failed(value.step, failure)),
+                    None => changed.await,
+                }
+            }
+        };
+        let outcome = match value.wait_ms {
+            None => outcome.await,
+            Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), outcome).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    let why = format!("step {} has no result after {ms} ms", value.step);
+                    return Err(refused(StatusCode::REQUEST_TIMEOUT, "step-under-way", &why));
+                }
+            },
+        }?;
+        if outcome.size() > VALUE_BYTES_MAX {
+            let why = format!(
+                "the result of step {} has {} bytes; a workflow itself gets at most {VALUE_BYTES_MAX}",
+                value.step,
+                outcome.size()
+            );
+            let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", &why);
+            return Err(problem.suggest("pass the step on to another one, which looks at its result"));
+        }
+        let bytes = load(shared, outcome).await?.ok_or_else(|| Problem::object_not_found(outcome))?;
+        if !bytes.starts_with(RESULT_HEAD) {
+            return Err(Problem::internal("workflow", "the result of a step is none"));
+        }
+        Ok(bytes.slice(RESULT_HEAD.len()..))
+    }
+
+    /// Waits until all steps have ended.
+    async fn settle(&self) -> Result<(), Problem> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let inner = self.inner();
+                if inner.graph.is_settled() {
+                    if let Some(failure) = inner.graph.unseen_failure() {
+                        drop(inner);
+                        return Err(self.failed(failure.1, failure));
+                    }
+                    return inner.ledger.as_ref().map_or(Ok(()), Ledger::check);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// The problem of a step, as whoever made it is told.
+    fn failed(&self, number: Number, (problem, origin): (Arc<Problem>, Number)) -> Problem {
+        let inner = self.inner();
+        let step = inner.graph.step(origin);
+        let attempts = step.map_or(0, |step| step.attempts);
+        let function = step.map_or("", |step| &step.function);
+        let of = if origin == number { String::new() } else { format!("step {number} needs it: ") };
+        let times = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
+        let detail = problem.failure_detail().unwrap_or(problem.detail());
+        let why = format!("{of}step {origin}, {function}, failed{times}: {detail}");
+        refused(StatusCode::BAD_GATEWAY, "step-failed", &why)
+    }
+
+    /// Writes down how it ended.
+    pub(super) async fn end(&self, shared: &Arc<Shared>, problem: Option<&Problem>) {
+        let is_cancelled = *self.cancelled.borrow();
+        let end = match problem {
+            _ if is_cancelled => End::Cancelled,
+            None => End::Succeeded,
+            Some(problem) => End::Failed(problem.detail().to_owned()),
+        };
+        self.inner().ended = Some((end, self.elapsed()));
+        let note = self.inner().ledger.as_ref().map(Ledger::record);
+        if let Some(note) = note {
+            let document = self.document(super::history::STEPS_KEPT);
+            let shared = shared.clone();
+            let written = blocking(move || note.write(&shared, document.to_string().as_bytes())).await;
+            if let Err(problem) | Ok(Err(problem)) = written {
+                tracing::error!(run = self.id, reason = problem.detail(), "a run's end could not be kept");
+            }
+        }
+    }
+
+    /// Stops what still runs, and lets go of all that it held.
+    pub(super) fn stop(&self, shared: &Shared) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(tasks);
+        let passed = {
+            let mut inner = self.inner();
+            inner.held = Vec::new();
+            inner.ended.get_or_insert_with(|| (End::Cancelled, self.began.elapsed()));
+            std::mem::take(&mut inner.passed)
+        };
+        passed.into_iter().for_each(|handle| shared.backend.drop_passed(handle));
+    }
+}
+
+fn bad(why: &str) -> Problem {
+    refused(StatusCode::BAD_REQUEST, "bad-order", &format!("what the workflow asked for is not understood: {why}"))
+}
+
+/// Those results that are here.
+fn present(shared: &Shared, mut known: Vec<Option<Handle>>) -> Vec<Option<Handle>> {
+    for result in &mut known {
+        *result = result.filter(|result| shared.backend.renew(*result).unwrap_or(false));
+    }
+    known
+}
+
+/// Has an object that is in memory on the disk.
+fn put(shared: &Shared, handle: Handle) -> Result<(), Problem> {
+    if handle.literal_bytes().is_some() {
+        return Ok(());
+    }
+    let object = shared.backend.get(handle).map_err(|error| Problem::store(&error))?;
+    let object = object.ok_or_else(|| Problem::object_not_found(handle))?;
+    let put = shared.backend.put_many(&[BundleRecord::Blob(object.bytes())]);
+    put.map(drop).map_err(|error| Problem::store(&error))
+}

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+# Workflows: functions whose calls of functions are steps (`docs/spec/workflows.md`). It is run
+# before `function.py`, in the same module: names that are not defined here are that one's, or the
+# template's.
+#
+# In a workflow's own instance a call of a function gives a `Step`, which the node runs in an instance
+# of that function; what it needs of other steps never comes here unless it is asked for. Everywhere
+# else, also within a step, it is an ordinary call.
+
+# The longest result that a step may have, and what it begins with.
+STEP_FRAME = b"\x02\0\0\0{}"
+# Steps are told to the node when there are so many, of so many bytes, or after a millisecond.
+BATCH_STEPS, BATCH_BYTES, BATCH_PAUSE_S = 64, 1 << 20, 0.001
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+TIMES_MS = {"": 1000, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+# Of the request that is handled, if that is a run of a workflow.
+_run = None
+# In a step: the results of other steps that it was given, as they came, and those that were read.
+_results, _values = (), {}
+
+
+class StepError(Exception):
+    """A step that has no result: it has failed, or an earlier one that it needs."""
+
+    def __init__(self, function, step, reason):
+        super().__init__(reason)
+        self.function, self.step, self.reason = function, step, reason
+
+    def __reduce__(self):
+        return StepError, (self.function, self.step, self.reason)
+
+
+class Step:
+    """The result of a call, before it is there. Passing it on to other functions does not wait for it."""
+
+    __slots__ = ("_run", "_result", "function", "number")
+
+    def __init__(self, run, function, number):
+        self._run, self.function, self.number = run, function, number
+
+    def result(self, timeout=None):
+        """Waits for what the function returned, or raises `StepError`; `TimeoutError` after so many seconds."""
+        if not hasattr(self, "_result"):
+            self._result = self._run.value(self, timeout)
+        return self._result
+
+    def __await__(self):
+        if not hasattr(self, "_result"):
+            import asyncio
+
+            yield from asyncio.get_running_loop().run_in_executor(None, self.result).__await__()
+        return self._result
+
+    def __repr__(self):
+        return f"<step {self.number}: {self.function}>"
+
+    def __reduce__(self):
+        raise TypeError(f"{self!r} can be passed to a function of the workflow, and be returned; use its result()")
+
+    def _is_no_value(self, *_):
+        raise TypeError(f"{self!r} is no value yet: result() waits for it, and so does await")
+
+    __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = __int__ = __float__ = __index__ = _is_no_value
+    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _is_no_value
+    __truediv__ = __rtruediv__ = __call__ = _is_no_value
+
+
+class Function:
+    """A function whose calls are steps where a workflow makes them."""
+
+    def __init__(self, body, options):
+        import functools
+
+        functools.update_wrapper(self, body)
+        self._options = options
+
+    def __call__(self, *arguments, **named):
+        if _run is None:
+            return self.__wrapped__(*arguments, **named)
+        return _run.step(self, arguments, named)
+
+    def map(self, *iterables):
+        """A step for each element, or for each that several have at the same place."""
+        return [self(*each) for each in zip(*iterables)]
+
+    def options(self, **changes):
+        """The same function, run in another way."""
+        return Function(self.__wrapped__, {**self._options, **options_of(**changes)})
+
+    def _name(self):
+        name = self.__wrapped__.__qualname__
+        if not name.isidentifier():
+            raise TypeError(f"{name} cannot be a step: its function is defined at the top of its module")
+        return f"{self.__wrapped__.__module__}.{name}"
+
+
+def function(body=None, **options):
+    """Makes a function one whose calls are steps: `@function` or `@function(memory="1GiB", retries=2)`."""
+    options = options_of(**options)
+    if body is None:
+        return lambda body: Function(body, options)
+    return Function(body, options)
+
+
+def workflow(body):
+    """Marks the function that is a workflow, for those who read it: it is one by `workflow = true`."""
+    body.__sinew_workflow__ = True
+    return body
+
+
+def options_of(*, memory=None, timeout=None, cpu=None, concurrency=None, retries=None, retry_delay=None, pure=None):
+    """What the node is told of how a function is run."""
+    told = {
+        "memory_bytes": None if memory is None else quantity(memory, UNITS, "memory", "512MiB", str.upper),
+        "timeout_ms": None if timeout is None else quantity(timeout, TIMES_MS, "timeout", "30s"),
+        "cpu_percent": None if cpu is None else round(cpu * 100),
+        "concurrency": concurrency,
+        "retries": retries,
+        "retry_delay_ms": None if retry_delay is None else quantity(retry_delay, TIMES_MS, "retry_delay", "2s"),
+        "pure": pure,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def quantity(value, units, name, example, change=str):
+    """A number of something, from `512MiB`, `30s`, or a number of bytes or seconds."""
+    text = str(value).strip()
+    digits = text.rstrip("".join(set("".join(units).lower() + "".join(units))))
+    unit = change(text[len(digits) :].strip())
+    try:
+        return round(float(digits) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise ValueError(f"{name} is {value!r}, which is no quantity like {example!r}") from None
+
+
+# ------------------------------------------------------------ the workflow
+
+
+class Run:
+    """A request to a workflow, and the steps that it has made."""
+
+    def __init__(self):
+        import threading
+
+        self.lock, self.buffered = threading.Lock(), threading.Condition()
+        # How many steps there are, and those of them that the node was not told of.
+        self.made, self.batch, self.batch_bytes, self.options = 0, [], 0, {}
+        self.is_over, self.teller = False, None
+
+    def step(self, function, arguments, named):
+        needs, name = [], function._name()
+        written = written_arguments((arguments, named), needs, self, name)
+        with self.lock:
+            known = self.options.setdefault(name, function._options)
+            if known != function._options:
+                raise ValueError(f"{name} is run in two ways by one workflow; give the other one a name of its own")
+            step = Step(self, name, self.made)
+            self.made += 1
+            self.batch.append((name, needs, written))
+            self.batch_bytes += len(written)
+            is_full = len(self.batch) >= BATCH_STEPS or self.batch_bytes >= BATCH_BYTES
+        if is_full:
+            self.tell()
+        else:
+            self.tell_soon()
+        return step
+
+    def tell_soon(self):
+        """Whoever makes a step may have other things to do afterwards."""
+        with self.buffered:
+            if self.teller is None:
+                import threading
+
+                self.teller = threading.Thread(target=self.keep_telling, daemon=True)
+                self.teller.start()
+            self.buffered.notify()
+
+    def keep_telling(self):
+        while True:
+            with self.buffered:
+                while not self.batch and not self.is_over:
+                    self.buffered.wait()
+                if self.is_over:
+                    return
+            time.sleep(BATCH_PAUSE_S)
+            try:
+                self.tell()
+            except Exception:
+                # Whoever asks for anything next is told: what could not be told is told again.
+                return
+
+    def tell(self):
+        """Tells the node of the steps that it does not know."""
+        with self.lock:
+            if not self.batch:
+                return
+            steps = [{"function": name, "needs": needs, "bytes": len(written)} for name, needs, written in self.batch]
+            functions = {name: self.options[name] for name, _, _ in self.batch}
+            head = json.dumps({"functions": functions, "steps": steps}).encode()
+            parts = [len(head).to_bytes(4, "little"), head, *(written for _, _, written in self.batch)]
+            ordered("@steps", b"".join(parts))
+            self.batch, self.batch_bytes = [], 0
+
+    def value(self, step, timeout):
+        self.tell()
+        question = {"step": step.number}
+        if timeout is not None:
+            question["wait_ms"] = max(0, round(timeout * 1000))
+        return read_value(ordered("@value", json.dumps(question).encode(), step.function, step.number))
+
+    def finish(self, result):
+        """The workflow's result, with steps' results in their places, when all steps have ended."""
+        self.tell()
+        result = resolved(result)
+        self.tell()
+        if self.made:
+            ordered("@settle", b"")
+        return result
+
+    def close(self):
+        with self.buffered:
+            self.is_over = True
+            self.buffered.notify_all()
+
+
+def ordered(word, body, function=None, number=None):
+    """What the node says to an order; how a step has failed is an exception."""
+    status, kind, body = ask(word, "application/octet-stream", body)  # noqa: F821 - the template's
+    if status < 400:
+        return body
+    problem = problem_of(kind, body)
+    reason = problem.get("detail") or shown(body)
+    if problem.get("type", "").endswith(":step-under-way"):
+        raise TimeoutError(reason)
+    if suggestion := problem.get("suggestion"):
+        reason = f"{reason}; {suggestion}"
+    if problem.get("type", "").endswith(":step-failed"):
+        raise StepError(function, number, reason)
+    raise RuntimeError(reason)
+
+
+def resolved(value):
+    """A value without steps."""
+    if isinstance(value, Step):
+        return value.result()
+    kind = type(value)
+    if kind is dict:
+        return {key: resolved(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return kind(resolved(item) for item in value)
+    return value
+
+
+def in_run(handler):
+    """A workflow: calls of functions are steps while it is called."""
+    import functools
+
+    @functools.wraps(handler)
+    def run(*arguments):
+        global _run
+        _run = Run()
+        try:
+            result = handler(*arguments)
+            is_coroutine = hasattr(result, "__await__") and not isinstance(result, Step)
+            return _run.finish(awaited(result) if is_coroutine else result)
+        finally:
+            _run.close()
+            _run = None
+
+    return run
+
+
+# ------------------------------------------------------------------ values
+
+
+def written(value, what, table=None):
+    """A value as bytes, after the head of a result."""
+    import io
+    import pickle
+
+    target = io.BytesIO()
+    if table is None:
+        target.write(STEP_FRAME)
+    pickler = pickle.Pickler(target, 5)
+    if table is not None:
+        pickler.dispatch_table = table
+    try:
+        pickler.dump(value)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise TypeError(f"{what} cannot be passed on: {error}") from None
+    return target.getvalue()
+
+
+def written_arguments(arguments, needs, run, name):
+    """Arguments of a step; where they have other steps, these are named in `needs`, by the places there."""
+    import copyreg
+
+    places = {}
+
+    def place_of(step):
+        if step._run is not run:
+            raise TypeError(f"{step!r} is of an earlier run")
+        if step.number not in places:
+            places[step.number] = len(needs)
+            needs.append(step.number)
+        return result_at, (places[step.number],)
+
+    return written(arguments, f"an argument of {name}", {**copyreg.dispatch_table, Step: place_of})
+
+
+def read_value(body):
+    import pickle
+
+    return pickle.loads(body)
+
+
+def result_at(place):
+    """In a step: the result of another one that is among its arguments."""
+    if place not in _values:
+        _values[place] = read_value(memoryview(_results[place])[len(STEP_FRAME) :])
+    return _values[place]
+
+
+def step_applied(function, name):
+    """A function from a step's arguments and the results of others to its result."""
+    if not isinstance(function, Function):
+        raise TypeError(f"{name} is a {kind_name(type(function))}, and no step: put @function before it")
+    body = function.__wrapped__
+
+    def apply(request, head, arguments, *results):
+        global _results, _values
+        _results, _values = results, {}
+        try:
+            positional, named = read_value(arguments)
+            result = body(*positional, **named)
+            if hasattr(result, "__await__"):
+                result = awaited(result)
+            return written(result, f"what {name} returned")
+        except BaseException as error:
+            raise users_part(error)  # noqa: B904
+        finally:
+            _results, _values = (), {}
+
+    return apply
