@@ -30,9 +30,7 @@ mod schedule;
 pub use backoff::Policy;
 pub use embedded::Embedded;
 pub use error::Error;
-pub use message::{
-    Claimed, Dedup, End, Id, LaneStats, Message, Note, Payload, Pushed, State, Stats, Status,
-};
+pub use message::{Claimed, Dedup, End, Id, LaneStats, Message, Note, Payload, Pushed, State, Stats, Status};
 pub use options::Options;
 pub use schedule::Schedule;
 

@@ -91,7 +91,9 @@ async fn begin(
     let known = node.function(name.split(':').next().unwrap_or(name)).await?;
     if known["workflow"] != true {
         let stop = Stop::new(Code::Failed, format!("the function {name} is no workflow"));
-        return Err(stop.suggest(format!("add workflow = true to it in sinew.toml, or `sinew invoke {name}`")).into());
+        return Err(stop
+            .suggest(format!("add workflow = true to it in sinew.toml, or `sinew invoke {name}`"))
+            .into());
     }
     // All attempts at a run are of one version: its steps are known by what they are.
     let target = match (name.contains(':'), known["version"].as_u64()) {
@@ -127,7 +129,8 @@ async fn begin(
                 output.json(&json!({"run": run}))?;
             }
             let why = run["failure"].as_str().unwrap_or("it was cancelled");
-            let stop = Stop::new(Code::Failure, format!("the run {id} {}: {why}", state.unwrap_or("has failed")));
+            let stop =
+                Stop::new(Code::Failure, format!("the run {id} {}: {why}", state.unwrap_or("has failed")));
             let next = format!(
                 "`sinew workflow describe {id}` shows its steps; `sinew dlq redrive {id}` goes on with what has no result"
             );
@@ -155,7 +158,9 @@ async fn follow(node: &mut Node, output: &Output, id: &str) -> anyhow::Result<Va
         if !is_told && begun.elapsed() > Duration::from_secs(1) && output.is_terminal() {
             is_told = true;
             progress.aside();
-            output.say(&format!("run {id}; it goes on without this command, `sinew workflow describe {id}` shows it"));
+            output.say(&format!(
+                "run {id}; it goes on without this command, `sinew workflow describe {id}` shows it"
+            ));
         }
         progress.stage(stage(&run), output);
         tokio::time::sleep((begun.elapsed() / 10).clamp(LOOK_FIRST, LOOK_LATER)).await;
@@ -173,13 +178,15 @@ fn stage(run: &Value) -> Stage {
         format!("{name} {} of {}, {} running", count("done"), count("all"), count("running"))
     });
     let texts: Vec<String> = texts.collect();
-    let text = if texts.is_empty() { run["state"].as_str().unwrap_or("").to_owned() } else { texts.join("; ") };
+    let text =
+        if texts.is_empty() { run["state"].as_str().unwrap_or("").to_owned() } else { texts.join("; ") };
     Stage { done: number("done") + number("failed"), all: number("all"), text }
 }
 
 async fn list(node: &mut Node, output: &Output, name: Option<&str>, limit: usize) -> anyhow::Result<()> {
     let of = name.map(checked).transpose()?.map(|name| format!("&workflow={name}")).unwrap_or_default();
-    let mut answer = node.json(Request::get(format!("/v1/runs?limit={limit}{of}")), whole(Bytes::new())).await?;
+    let mut answer =
+        node.json(Request::get(format!("/v1/runs?limit={limit}{of}")), whole(Bytes::new())).await?;
     let Value::Array(runs) = answer["runs"].take() else { anyhow::bail!("the node's answer has no runs") };
     if output.is_json() {
         return runs.iter().try_for_each(|run| output.json(run));
@@ -189,7 +196,9 @@ async fn list(node: &mut Node, output: &Output, name: Option<&str>, limit: usize
         let names: Vec<&str> = names.filter_map(|workflow| workflow["name"].as_str()).collect();
         output.say(&match names.first() {
             Some(first) => format!("there are no runs yet; `sinew workflow run {first}` begins one"),
-            None => "there are no workflows; a Python function is one by workflow = true in sinew.toml".to_owned(),
+            None => {
+                "there are no workflows; a Python function is one by workflow = true in sinew.toml".to_owned()
+            }
         });
         return Ok(());
     }

@@ -228,7 +228,8 @@ pub(super) fn read(
     }
     if function.is_workflow && function.runtime != Runtime::Python {
         let message = format!("{name} is a workflow, and these are written in Python");
-        let hint = "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
+        let hint =
+            "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
     if function.is_workflow && (function.pure || function.idempotent || function.streams_body) {

@@ -37,6 +37,7 @@ mod traces;
 mod unprivileged;
 mod uploads;
 mod wasi_python;
+mod workflows;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

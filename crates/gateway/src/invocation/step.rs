@@ -50,11 +50,8 @@ impl Invocation<'_> {
         if let Some(holding) = holding {
             recording.holds(holding);
         }
-        let head = if self.served.is_pure {
-            Vec::new()
-        } else {
-            self.head(traceparent, self.time(), false, None)
-        };
+        let head =
+            if self.served.is_pure { Vec::new() } else { self.head(traceparent, self.time(), false, None) };
         let result = self.evaluated(shared, permit, (head, arguments, results), &mut recording).await;
         let (status, failure) = match &result {
             Ok((result, _)) => {

@@ -164,8 +164,19 @@ async fn serve(
         let options = &shared.options;
         let arriving = Arriving::new(headers, body, options.body_max_bytes, options.body_idle_timeout)?;
         let (source, tenancy) = ("http", tenancy.cloned());
-        let invocation =
-            Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy, durable: None };
+        let invocation = Invocation {
+            served,
+            id,
+            method,
+            path,
+            query,
+            headers,
+            routed,
+            source,
+            nesting: None,
+            tenancy,
+            durable: None,
+        };
         let body = held(shared, Vec::new())?;
         return Box::pin(invocation.respond(shared, permit, body, Some(Box::new(arriving)))).await;
     }
@@ -178,8 +189,19 @@ async fn serve(
     let (headers, source) = unpacked.as_ref().map_or((headers, "http"), |headers| (headers, "event"));
     let (method, query) = (method.as_str(), query.unwrap_or_default());
     let tenancy = tenancy.cloned();
-    let invocation =
-        Invocation { served, id, method, path, query, headers, routed, source, nesting: None, tenancy, durable: None };
+    let invocation = Invocation {
+        served,
+        id,
+        method,
+        path,
+        query,
+        headers,
+        routed,
+        source,
+        nesting: None,
+        tenancy,
+        durable: None,
+    };
     invocation.respond(shared, permit, body, None).await
 }
 

@@ -130,7 +130,8 @@ pub(crate) fn find(shared: &Shared, id: &str, with_steps: bool) -> Result<Value,
     };
     let (status, message) = queued(shared, id).unzip();
     // A message that waits is one whose run is not over, whatever came of its last attempt.
-    let is_open = status.as_ref().is_some_and(|status| matches!(status.state, State::Waiting | State::Running));
+    let is_open =
+        status.as_ref().is_some_and(|status| matches!(status.state, State::Waiting | State::Running));
     if let Some((summary, text)) = kept.filter(|_| !is_open) {
         return Ok(if with_steps { serde_json::from_str(&text).unwrap_or(summary) } else { summary });
     }

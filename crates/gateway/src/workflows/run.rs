@@ -302,7 +302,8 @@ impl Run {
         };
         if let Some(note) = note {
             let shared = shared.clone();
-            blocking(move || put(&shared, result).and_then(|()| note.write_result(&shared, result))).await??;
+            blocking(move || put(&shared, result).and_then(|()| note.write_result(&shared, result)))
+                .await??;
             return Ok((result, is_remembered));
         }
         let Some(object) = shared.backend.local(result) else { return Ok((result, is_remembered)) };
@@ -436,7 +437,11 @@ impl Run {
 }
 
 fn bad(why: &str) -> Problem {
-    refused(StatusCode::BAD_REQUEST, "bad-order", &format!("what the workflow asked for is not understood: {why}"))
+    refused(
+        StatusCode::BAD_REQUEST,
+        "bad-order",
+        &format!("what the workflow asked for is not understood: {why}"),
+    )
 }
 
 /// Those results that are here.

@@ -54,7 +54,8 @@ impl Deployments {
             let why = format!("a workflow has at most {STEPS_MAX} functions, each with its own settings");
             return Err(FunctionError::Invalid(why));
         }
-        let deployment = Deployment::read(&self.store, workflow.deployment).map_err(FunctionError::Invalid)?;
+        let deployment =
+            Deployment::read(&self.store, workflow.deployment).map_err(FunctionError::Invalid)?;
         let most = self.processes.memory_bytes();
         if settings.memory_bytes.is_some_and(|bytes| bytes > most) {
             let why = format!(
@@ -83,7 +84,8 @@ fn made(
     let name = format!("{}.{short}", workflow.name);
     let timeout = settings.timeout.unwrap_or(DEFAULT_TIMEOUT);
     let mut pairs = deployment.settings.clone();
-    let mut set = |name: &str, value: String| pairs.set(name, value.as_bytes()).map_err(|error| error.to_string());
+    let mut set =
+        |name: &str, value: String| pairs.set(name, value.as_bytes()).map_err(|error| error.to_string());
     set("function", name.clone())?;
     set("handler", settings.handler.clone())?;
     set("part", "step".to_owned())?;

@@ -160,7 +160,9 @@ impl Image {
             return Err(bad(why));
         }
         if settings.part.is_some() && runtime != Language::Python.runtime() {
-            return Err(bad(format!("workflows are written in Python, and this is a function for {runtime}")));
+            return Err(bad(format!(
+                "workflows are written in Python, and this is a function for {runtime}"
+            )));
         }
         if settings.streams_body && settings.mode.is_some() {
             return Err(bad(

@@ -37,7 +37,9 @@ pub(super) fn heading(run: &Value, output: &Output) -> anyhow::Result<()> {
         output.line(&format!("steps     {}", parts.join(", ")))?;
     }
     match run["failure"].as_str() {
-        Some(failure) => output.line(&format!("failure   {}", failure.trim_end().replace('\n', "\n          "))),
+        Some(failure) => {
+            output.line(&format!("failure   {}", failure.trim_end().replace('\n', "\n          ")))
+        }
         None => Ok(()),
     }
 }
@@ -64,7 +66,9 @@ fn whole(run: &Value) -> u64 {
 fn spans(run: &Value) -> BTreeMap<&str, (u64, u64)> {
     let mut spans: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for step in run["graph"].as_array().into_iter().flatten() {
-        let (Some(name), Some(begun)) = (step["function"].as_str(), step["begun_us"].as_u64()) else { continue };
+        let (Some(name), Some(begun)) = (step["function"].as_str(), step["begun_us"].as_u64()) else {
+            continue;
+        };
         let ended = step["ended_us"].as_u64().unwrap_or_else(|| whole(run));
         let span = spans.entry(name).or_insert((begun, ended));
         *span = (span.0.min(begun), span.1.max(ended));

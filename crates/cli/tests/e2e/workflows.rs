@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Workflows: steps, what they need of each other, how they fail, and runs that
+//! go on after the node was killed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Node, home};
+
+const MAIN: &str = r#"
+import asyncio, os, time
+from sinew import StepError, function, workflow
+
+@function
+def numbers(count):
+    return list(range(count))
+
+@function
+def total(numbers, factor=1):
+    return factor * sum(numbers)
+
+@function
+def both(first, second):
+    return [first, second, first is second]
+
+@function(retries=2, retry_delay="10ms")
+def fails(why):
+    print("this is said before it fails")
+    raise ValueError(why)
+
+@function
+def token(number):
+    return (number, os.urandom(8).hex())
+
+@function
+def waits(seconds, *after):
+    time.sleep(seconds)
+    return list(after)
+
+@function(pure=True)
+def squared(number):
+    return number * number
+
+@function
+def grown(numbers):
+    numbers.append(len(numbers))
+    return numbers
+
+@workflow
+def sums(event):
+    made = numbers(event["count"])
+    parts = [total(made, factor=at) for at in range(event["width"])]
+    return {"parts": parts, "all": total(parts), "count": event["count"]}
+
+@workflow
+def branches(event):
+    left = event["from"]
+    steps = 0
+    made = numbers(left)
+    while total(made).result() > event["until"]:
+        left -= 1
+        steps += 1
+        made = numbers(left)
+    same = numbers(3)
+    return [left, steps, both(same, same), squared.map(range(4))]
+
+async def awaits(event):
+    made = await numbers(5)
+    first = total(made)
+    sums = await asyncio.gather(*(total(made, factor=at) for at in range(4)))
+    try:
+        await asyncio.gather(fails("awaited"), first)
+    except StepError as error:
+        sums.append(error.function)
+    return sums
+
+def failing(event):
+    fine = numbers(4)
+    wrong = fails("no such portfolio")
+    after = total(wrong)
+    beside = total(fine)
+    if event.get("caught"):
+        try:
+            after.result()
+        except StepError as error:
+            return {"caught": error.reason, "beside": beside}
+    return total([1, beside, after]) if event.get("returned") else beside
+
+def long(event):
+    tokens = token.map(range(event["tokens"]))
+    held = waits(event["seconds"], *tokens)
+    return total(numbers(waits(0, held, tokens[0]).result()[0].__len__()))
+
+def links(event):
+    at = waits(0.05, 0)
+    for number in range(1, event["steps"]):
+        at = waits(0.05, number, at)
+    return at
+
+def diverges(event):
+    token(time.time_ns()).result()
+    return waits(event["seconds"])
+
+def mutates(event):
+    made = numbers(3)
+    return [grown(made), grown(made), made]
+
+def refused(event):
+    try:
+        return str(eval(event["what"]))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"#;
+
+fn deploy(node: &Node, home: &Path) {
+    let source = home.join("workflows");
+    std::fs::create_dir_all(&source).unwrap();
+    let names = ["sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "refused"];
+    let mut manifest: String = names
+        .iter()
+        .map(|name| {
+            format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"main.{name}\"\nworkflow = true\n")
+        })
+        .collect();
+    manifest.push_str("[functions.plain]\nruntime = \"python\"\nhandler = \"main.sums\"\n");
+    std::fs::write(source.join("sinew.toml"), manifest).unwrap();
+    std::fs::write(source.join("main.py"), MAIN).unwrap();
+    node.deploy(&source);
+}
+
+fn result(node: &Node, workflow: &str, event: &Value) -> Value {
+    serde_json::from_str(&node.ok(&["invoke", workflow, "-d", &event.to_string()])).unwrap()
+}
+
+/// The last run of a workflow.
+fn last(node: &Node, workflow: &str) -> Value {
+    let listed = node.ok(&["workflow", "list", workflow, "-n", "1", "-o", "json"]);
+    let run: Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
+    described(node, run["id"].as_str().unwrap())
+}
+
+fn described(node: &Node, id: &str) -> Value {
+    serde_json::from_str(&node.ok(&["workflow", "describe", id, "-o", "json"])).unwrap()
+}
+
+/// Waits until a run is as it should be.
+fn wait_until(node: &Node, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        let run = described(node, id);
+        if is_so(&run) {
+            return run;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "{run}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn begun(node: &Node, workflow: &str, event: &Value) -> String {
+    node.ok(&["workflow", "run", workflow, "--detach", "-d", &event.to_string()])
+}
+
+fn is(state: &str) -> impl Fn(&Value) -> bool {
+    move |run| run["state"] == state
+}
+
+fn done(run: &Value) -> u64 {
+    run["steps"]["done"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn steps_are_given_the_results_of_others_and_what_they_need_is_told() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let told = result(&node, "sums", &json!({"count": 1000, "width": 20}));
+    let parts: Vec<u64> = (0..20).map(|factor| factor * 499_500).collect();
+    assert_eq!(told, json!({"parts": parts, "all": parts.iter().sum::<u64>(), "count": 1000}));
+    let run = last(&node, "sums");
+    assert_eq!((&run["state"], &run["steps"]["all"], done(&run)), (&json!("succeeded"), &json!(22), 22));
+    let graph = run["graph"].as_array().unwrap();
+    assert_eq!((&graph[0]["function"], &graph[0]["needs"]), (&json!("main.numbers"), &json!([])));
+    assert_eq!(graph[21]["needs"], json!((1..21).collect::<Vec<_>>()));
+    for step in graph {
+        let times = ["made_us", "ready_us", "begun_us", "ended_us"].map(|name| step[name].as_u64().unwrap());
+        assert!(times.is_sorted(), "{step}");
+        for need in step["needs"].as_array().unwrap() {
+            let needed = &graph[need.as_u64().unwrap() as usize];
+            assert!(needed["ended_us"].as_u64().unwrap() <= times[1], "{step} {needed}");
+        }
+    }
+    // A thousand arguments are some.
+    let wide = result(&node, "sums", &json!({"count": 10, "width": 1000}));
+    assert_eq!(wide["all"], json!(45 * (0..1000).sum::<u64>()));
+    // People see it as a picture; and what its steps printed is the request's.
+    let shown = node.ok(&["workflow", "describe", run["id"].as_str().unwrap(), "--steps"]);
+    assert!(shown.contains("main.total") && shown.contains('█'), "{shown}");
+    // Where it is no workflow, its calls are calls.
+    let plain = result(&node, "plain", &json!({"count": 3, "width": 2}));
+    assert_eq!(plain, json!({"parts": [0, 3], "all": 3, "count": 3}));
+}
+
+#[test]
+fn the_graph_grows_by_what_results_say() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let told = result(&node, "branches", &json!({"from": 10, "until": 20}));
+    // An argument that stands in two places is one object.
+    assert_eq!(told, json!([6, 4, [[0, 1, 2], [0, 1, 2], true], [0, 1, 4, 9]]));
+    assert_eq!(result(&node, "awaits", &json!({})), json!([0, 10, 20, 30, "main.fails"]));
+    // What a step changes is its own.
+    assert_eq!(result(&node, "mutates", &json!({})), json!([[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2]]));
+}
+
+#[test]
+fn pure_steps_are_remembered_from_run_to_run() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    for round in 0..2 {
+        result(&node, "branches", &json!({"from": 2, "until": 20}));
+        let run = last(&node, "branches");
+        let steps = run["graph"].as_array().unwrap();
+        let squared: Vec<&Value> = steps.iter().filter(|step| step["function"] == "main.squared").collect();
+        let state = if round == 0 { "done" } else { "remembered" };
+        assert_eq!(squared.len(), 4);
+        assert!(squared.iter().all(|step| step["state"] == state), "{run}");
+        // The others have effects, for all that anybody knows.
+        assert!(
+            steps.iter().all(|step| step["function"] == "main.squared" || step["state"] == "done"),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn a_step_that_fails_is_named_with_its_traceback_and_the_rest_goes_on() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let told = result(&node, "failing", &json!({"caught": true}));
+    let reason = told["caught"].as_str().unwrap();
+    assert!(
+        reason.contains("main.fails, failed after 3 attempts: ValueError: no such portfolio"),
+        "{reason}"
+    );
+    assert!(reason.contains("raise ValueError(why)") && !reason.contains("function.py"), "{reason}");
+    assert_eq!(told["beside"], json!(6));
+    let run = last(&node, "failing");
+    let graph = run["graph"].as_array().unwrap();
+    assert_eq!((&graph[1]["attempts"], &graph[1]["state"]), (&json!(3), &json!("failed")));
+    assert_eq!((&graph[2]["failed_with"], &graph[2]["attempts"]), (&json!(1), &json!(0)));
+    // A failure that nobody looked at fails the run, whatever that returns.
+    for event in [json!({}), json!({"returned": true})] {
+        let output = node.run(&["workflow", "run", "failing", "-d", &event.to_string()]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert!(errors.contains("main.fails") && errors.contains("no such portfolio"), "{errors}");
+        assert!(errors.contains("sinew workflow describe") && output.stdout.is_empty(), "{errors}");
+        let run = last(&node, "failing");
+        assert_eq!(run["state"], "failed");
+        assert!(run["failure"].as_str().unwrap().contains("no such portfolio"), "{run}");
+    }
+    let logs = node.ok(&["logs", "failing.fails"]);
+    assert!(logs.contains("this is said before it fails"), "{logs}");
+}
+
+#[test]
+fn a_run_goes_on_where_it_was_when_the_node_is_killed() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let id = begun(&node, "long", &json!({"tokens": 6, "seconds": 3}));
+    wait_until(&node, &id, |run| done(run) == 6);
+    node.kill();
+    let node = Node::start(home.path());
+    let run = wait_until(&node, &id, is("succeeded"));
+    assert_eq!((&run["steps"]["remembered"], &run["steps"]["done"]), (&json!(6), &json!(10)), "{run}");
+    let graph = run["graph"].as_array().unwrap();
+    assert!(graph.iter().all(|step| (step["attempts"] == 0) == (step["state"] == "remembered")), "{run}");
+    // It is known after its end, also to a node that never saw it.
+    assert_eq!(node.terminate(), 0);
+    let node = Node::start(home.path());
+    assert_eq!(described(&node, &id), run);
+    assert!(node.ok(&["workflow", "list"]).contains(&id));
+    let got = node.http(&format!("GET /v1/async/{id}/result"), b"");
+    // The sum of numbers below six.
+    assert!(got.starts_with("HTTP/1.1 200") && got.ends_with("15"), "{got}");
+}
+
+#[test]
+fn however_often_the_node_is_killed_no_step_that_has_ended_is_made_again() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let id = begun(&node, "links", &json!({"steps": 40}));
+    let mut node = Some(node);
+    let mut before = 0;
+    for _ in 0..4 {
+        let at = before + 4;
+        let run =
+            wait_until(node.as_ref().unwrap(), &id, |run| done(run) >= at || run["state"] == "succeeded");
+        // What is told to be done is on the disk.
+        let ended = done(&run);
+        node.take().unwrap().kill();
+        let next = Node::start(home.path());
+        let again = wait_until(&next, &id, |run| run["steps"]["all"] == 40);
+        let remembered = again["steps"]["remembered"].as_u64().unwrap();
+        assert!(remembered >= ended, "{ended} had ended, and {remembered} were known again");
+        before = ended;
+        node = Some(next);
+    }
+    let node = node.unwrap();
+    let run = wait_until(&node, &id, is("succeeded"));
+    assert_eq!(done(&run), 40);
+    let mut nested = json!([0]);
+    for number in 1..40 {
+        nested = json!([number, nested]);
+    }
+    let got = node.http(&format!("GET /v1/async/{id}/result"), b"");
+    assert!(got.ends_with(&nested.to_string()), "{got}");
+}
+
+#[test]
+fn a_workflow_that_does_something_else_after_a_kill_is_told_so() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let id = begun(&node, "diverges", &json!({"seconds": 2}));
+    wait_until(&node, &id, |run| done(run) == 1);
+    node.kill();
+    let node = Node::start(home.path());
+    let run = wait_until(&node, &id, is("failed"));
+    let failure = run["failure"].as_str().unwrap();
+    assert!(failure.contains("made other steps than before") && failure.contains("main.token"), "{failure}");
+}
+
+#[test]
+fn a_run_that_is_cancelled_ends_and_does_not_come_back() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let id = begun(&node, "long", &json!({"tokens": 2, "seconds": 600}));
+    wait_until(&node, &id, |run| done(run) == 2);
+    node.ok(&["workflow", "cancel", &id]);
+    let run = wait_until(&node, &id, |run| run["state"] != "running");
+    assert_eq!(run["state"], "cancelled");
+    // Its steps have ended with it.
+    let begun_at = Instant::now();
+    while node.ok(&["describe", "long", "-o", "json"]).contains("\"busy\":1") {
+        assert!(begun_at.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let again = node.run(&["workflow", "cancel", &id]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("has ended"));
+    assert_eq!(node.code(&["workflow", "cancel", "00000000-0000-7000-8000-000000000000"]), 4);
+    // One that a kill interrupts is not begun again either.
+    let id = begun(&node, "long", &json!({"tokens": 2, "seconds": 600}));
+    wait_until(&node, &id, |run| done(run) == 2);
+    node.ok(&["workflow", "cancel", &id]);
+    node.kill();
+    let node = Node::start(home.path());
+    let run = wait_until(&node, &id, |run| !matches!(run["state"].as_str(), Some("running" | "interrupted")));
+    assert!(matches!(run["state"].as_str(), Some("failed" | "cancelled")), "{run}");
+}
+
+#[test]
+fn what_cannot_be_a_step_is_refused_with_what_to_do() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    for (what, expected) in [
+        ("total(lambda: 1).result()", "TypeError: an argument of main.total cannot be passed on"),
+        ("bool(numbers(1))", "no value yet: result() waits for it"),
+        ("numbers(1) + 1", "no value yet"),
+        ("function(lambda: 1)()", "defined at the top of its module"),
+        ("function(memory='much')", "memory is 'much', which is no quantity like '512MiB'"),
+        ("numbers.options(memory='4TiB')(1).result()", "and all instances of this node"),
+        ("numbers.options(retries=1000)(1).result()", "retries is 1000, not a number from 0 to 100"),
+        ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "timeout"),
+        ("waits(60).result(timeout=0.1)", "TimeoutError"),
+        ("numbers(function).result()", "cannot be passed on"),
+    ] {
+        let told = result(&node, "refused", &json!({"what": what}));
+        assert!(told.as_str().unwrap().contains(expected), "{what}: {told}");
+    }
+    assert_eq!(node.code(&["workflow", "run", "plain", "-d", "{}"]), 1);
+    let source = home.path().join("wrong");
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::write(source.join("index.js"), "exports.handler = () => 1").unwrap();
+    std::fs::write(
+        source.join("sinew.toml"),
+        "[function]\nname = \"x\"\nruntime = \"node\"\nworkflow = true\n",
+    )
+    .unwrap();
+    let output = node.run(&["deploy", source.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("written in Python"));
+}
+
+#[test]
+fn values_of_megabytes_reach_many_steps() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let told = result(&node, "sums", &json!({"count": 500_000, "width": 8}));
+    assert_eq!(told["all"], json!(28_u64 * 124_999_750_000));
+    let run = last(&node, "sums");
+    assert!(run["graph"][0]["result_bytes"].as_u64().unwrap() > 1 << 20, "{run}");
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs of workflows: what their instances order, what is refused, and what an
+//! end of the run ends.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ::objects::{FailureCode, Handle};
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::fake::{Fake, Script};
+use super::nested::{PARENT, head, request};
+use super::{Answer, Arc, House, Options};
+use crate::{Access, Door, Gateway, NestedEnd, NestedRequest};
+
+/// What a step's result is: the head that says nothing, and a value.
+const RESULT: &[u8] = b"\x02\0\0\0{}a value, whatever the runtime wrote";
+
+/// A workflow whose instance never answers by itself, and the orders that it could give.
+struct Flow {
+    house: Arc<House>,
+    gateway: Gateway,
+    head: Vec<u8>,
+    client: JoinHandle<Answer>,
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn order(function: &str, options: &Value, steps: &[(&[u32], &[u8])]) -> Vec<u8> {
+    let told = steps.iter().map(|(needs, arguments)| {
+        json!({"function": function, "needs": needs, "bytes": arguments.len()})
+    });
+    let head = json!({"functions": {function: options}, "steps": told.collect::<Vec<_>>()}).to_string();
+    let arguments: Vec<u8> = steps.iter().flat_map(|(_, arguments)| arguments.to_vec()).collect();
+    [&(head.len() as u32).to_le_bytes()[..], head.as_bytes(), &arguments].concat()
+}
+
+impl Flow {
+    async fn begin() -> Self {
+        let fake = Arc::new(Fake::new());
+        fake.functions.add("flow", 1, |served| served.is_workflow = true);
+        fake.functions.add("flow.main.step", 1, |served| served.name = "flow.step".to_owned());
+        let gateway = Gateway::new(fake.clone(), Options::default());
+        let router = gateway.router(Door::Private, Access::Owner);
+        let house = Arc::new(House { fake, router });
+        *house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+        let client = {
+            let house = house.clone();
+            tokio::spawn(async move { house.post_json("/function/flow", "{}").await })
+        };
+        until(|| house.fake.requests.lock().unwrap().len() == 1).await;
+        let (told, _) = house.fake.last_call();
+        let [call, http] = [&told, &json!({"headers": told["headers"]})].map(Value::to_string);
+        house.fake.gives("{}", &RESULT[6..]);
+        Self { house, gateway, head: format!("{call}\n{http}").into_bytes(), client }
+    }
+
+    async fn order(&self, word: &str, body: Vec<u8>) -> NestedEnd {
+        let (sender, receiver) = oneshot::channel();
+        let caller_head = self.head.clone();
+        let request = NestedRequest { body, caller_head, ..request(word, "") };
+        let _call = self.gateway.nested_calls().begin(request, |end| drop(sender.send(end)));
+        receiver.await.unwrap()
+    }
+
+    async fn steps(&self, options: Value, steps: &[(&[u32], &[u8])]) {
+        let end = self.order("@steps", order("main.step", &options, steps)).await;
+        assert_eq!((end.status, &*end.body), (200, &b""[..]), "{}", String::from_utf8_lossy(&end.body));
+    }
+
+    async fn value(&self, number: u32) -> NestedEnd {
+        self.order("@value", json!({"step": number}).to_string().into_bytes()).await
+    }
+
+    /// The kind of a problem, and what it says.
+    async fn refused(&self, word: &str, body: impl Into<Vec<u8>>, status: u16) -> (String, String) {
+        let end = self.order(word, body.into()).await;
+        let problem: Value = serde_json::from_slice(&end.body).unwrap();
+        assert_eq!(end.status, status, "{problem}");
+        let kind = problem["type"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+        (kind, problem["detail"].as_str().unwrap().to_owned())
+    }
+
+    async fn run(&self) -> Value {
+        let listed = self.house.get("/v1/runs").await.json();
+        let id = listed["runs"][0]["id"].as_str().unwrap().to_owned();
+        self.house.get(&format!("/v1/runs/{id}")).await.json()
+    }
+
+    /// The entries of the application of the last step that ran.
+    fn last_application(&self) -> Vec<Handle> {
+        let requests = self.house.fake.requests.lock().unwrap();
+        let tree = self.house.fake.store.get(requests.last().unwrap().goal.thunk().unwrap().definition());
+        tree.unwrap().unwrap().as_tree().iter().collect()
+    }
+}
+
+#[tokio::test]
+async fn steps_are_applied_to_their_arguments_and_the_results_of_others() {
+    let flow = Flow::begin().await;
+    flow.steps(json!({}), &[(&[], b"first"), (&[0, 0], b"second")]).await;
+    let end = flow.value(1).await;
+    assert_eq!((end.status, &*end.body), (200, &RESULT[6..]));
+    assert_eq!(end.content_type, "application/vnd.sinew.value");
+    let application = flow.last_application();
+    let result = Handle::blob(RESULT);
+    assert_eq!(application[application.len() - 3..], [Handle::blob(b"second"), result, result]);
+    let settled = flow.order("@settle", Vec::new()).await;
+    assert_eq!(settled.status, 200);
+    let run = flow.run().await;
+    assert_eq!((&run["workflow"], &run["state"], &run["durable"]), (&json!("flow"), &json!("running"), &json!(false)));
+    assert_eq!((&run["steps"]["done"], &run["graph"][1]["needs"]), (&json!(2), &json!([0, 0])));
+    // They are in the journal, as called by the workflow.
+    let records = flow.house.get("/v1/logs").await.json();
+    let names: Vec<&Value> = records["records"].as_array().unwrap().iter().map(|each| &each["function"]).collect();
+    assert_eq!(names, ["flow.step", "flow.step"]);
+    assert!(records["records"][0]["parent"].is_string());
+}
+
+#[tokio::test]
+async fn orders_are_refused_to_who_is_no_run_and_if_they_are_none() {
+    let flow = Flow::begin().await;
+    let problem = |end: NestedEnd| String::from_utf8_lossy(&end.body).into_owned();
+    // Whoever is no run, or knows another's id but not its span.
+    let other = Flow { head: head(0).into_bytes(), ..Flow::begin().await };
+    assert!(PARENT.len() > 50 && problem(other.value(0).await).contains("no-workflow"));
+    assert_eq!(flow.refused("@value", r#"{"step": 0}"#, 400).await.0, "bad-order");
+    assert_eq!(flow.refused("@steps", "nonsense", 400).await.0, "bad-order");
+    assert_eq!(flow.refused("@other", "", 400).await.0, "bad-order");
+    let later = order("main.step", &json!({}), &[(&[1], b""), (&[], b"")]);
+    assert_eq!(flow.refused("@steps", later, 422).await.0, "bad-steps");
+    assert_eq!(flow.run().await["steps"]["all"], json!(0));
+    // A pure function has no head, and orders nothing.
+    let pure = Flow { head: Vec::new(), ..Flow::begin().await };
+    assert_eq!(pure.refused("@steps", "", 403).await.0, "pure-call");
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+    flow.steps(json!({}), &[(&[], b"")]).await;
+    let late = flow.refused("@value", r#"{"step": 0, "wait_ms": 5}"#, 408).await;
+    assert_eq!(late.0, "step-under-way");
+}
+
+#[tokio::test]
+async fn a_step_that_fails_is_tried_again_and_then_named() {
+    let flow = Flow::begin().await;
+    let result = flow.house.fake.store.put_blob(RESULT).unwrap();
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Recovers(FailureCode::Trap, result));
+    flow.steps(json!({"retries": 1, "retry_delay_ms": 1}), &[(&[], b"a")]).await;
+    assert_eq!(flow.value(0).await.status, 200);
+    assert_eq!(flow.run().await["graph"][0]["attempts"], json!(2));
+    // What found no room was no attempt.
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Recovers(FailureCode::Resources, result));
+    flow.steps(json!({}), &[(&[], b"b")]).await;
+    assert_eq!(flow.value(1).await.status, 200);
+    assert_eq!(flow.run().await["graph"][1]["attempts"], json!(1));
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Fails(FailureCode::Trap));
+    flow.steps(json!({}), &[(&[], b"c"), (&[2], b"d")]).await;
+    let (kind, why) = flow.refused("@settle", "", 502).await;
+    assert_eq!((kind.as_str(), why.as_str()), ("step-failed", "step 2, main.step, failed: why"));
+    let (_, why) = flow.refused("@value", r#"{"step": 3}"#, 502).await;
+    assert_eq!(why, "step 3 needs it: step 2, main.step, failed: why");
+    assert_eq!(flow.order("@settle", Vec::new()).await.status, 200, "it was told");
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_ends_its_steps_and_lets_go_of_what_it_held() {
+    for is_cancelled in [false, true] {
+        let flow = Flow::begin().await;
+        flow.steps(json!({}), &[(&[], b"done")]).await;
+        assert_eq!(flow.value(0).await.status, 200);
+        *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+        flow.steps(json!({}), &[(&[], b"hangs"), (&[0], b"too")]).await;
+        let fake = flow.house.fake.clone();
+        until(|| fake.requests.lock().unwrap().len() == 4).await;
+        let id = flow.run().await["id"].as_str().unwrap().to_owned();
+        if is_cancelled {
+            let cancel = Request::delete(format!("/v1/runs/{id}")).body(Body::empty()).unwrap();
+            assert_eq!(flow.house.send(cancel).await.status, 202);
+            assert_eq!(flow.client.await.unwrap().problem(409), "run-cancelled");
+        } else {
+            flow.client.abort();
+        }
+        // The two steps, and the workflow itself.
+        until(|| fake.cancelled.load(Ordering::SeqCst) == 3).await;
+        until(|| fake.dropped.lock().unwrap().contains(&Handle::blob(RESULT))).await;
+        let run = flow.house.get(&format!("/v1/runs/{id}")).await.json();
+        assert_eq!((&run["state"], &run["steps"]["done"]), (&json!("cancelled"), &json!(1)));
+        let again = Request::delete(format!("/v1/runs/{id}")).body(Body::empty()).unwrap();
+        assert_eq!(flow.house.send(again).await.problem(409), "run-ended");
+    }
+    let house = House::new();
+    assert_eq!(house.get("/v1/runs/nothing").await.problem(404), "run-not-found");
+    assert_eq!(house.get("/v1/runs?limit=x").await.problem(400), "bad-query");
+    assert_eq!(house.get("/v1/runs").await.json(), json!({"workflows": [], "runs": []}));
+}
+
+#[tokio::test]
+async fn so_many_steps_of_a_function_run_at_a_time_and_others_wait() {
+    let flow = Flow::begin().await;
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+    let steps: Vec<(&[u32], &[u8])> = (0..20).map(|_| (&[][..], &b"x"[..])).collect();
+    flow.steps(json!({}), &steps).await;
+    // Its places are four; the first request is the workflow's.
+    let fake = flow.house.fake.clone();
+    until(|| fake.requests.lock().unwrap().len() == 5).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(fake.requests.lock().unwrap().len(), 5);
+}

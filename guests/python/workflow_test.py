@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `workflow.py`: a workflow before a node of a few lines, and its steps."""
+
+import json
+import pickle
+import threading
+import unittest
+
+from function_test import ID, Case, head_of
+
+FRAME = b"\x02\0\0\0{}"
+SOURCE = """
+from sinew import StepError, function, workflow
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+    def __eq__(self, other):
+        return isinstance(other, Point) and self.x == other.x
+
+@function(memory="512MiB", timeout="1.5s", retries=3, retry_delay=0.5, cpu=0.5, concurrency=2, pure=True)
+def add(one, other=0):
+    return one + other
+
+@function
+def point(x):
+    return Point(x)
+
+@function
+async def later(x):
+    return x * 2
+
+@workflow
+def handler(event):
+    first = add(1, other=2)
+    return {"nested": [add(first, first), (point(3).result().x,)], "plain": 7}
+
+@workflow
+async def coroutine(event):
+    first = add(1)
+    return [await first, await first]
+
+def many(event):
+    return len([add(number) for number in range(200)])
+
+def loses(event):
+    add(1).result()
+
+def plain(event):
+    return 1
+"""
+
+
+class Node:
+    """What a run is told by the node: steps are numbered, and every one of them has the same result."""
+
+    def __init__(self, result=3, problem=None):
+        self.steps, self.functions, self.orders, self.problem = [], {}, [], problem
+        self.result, self.lock = result, threading.Lock()
+
+    def ask(self, word, kind, body):
+        with self.lock:
+            self.orders.append(word)
+            if self.problem and word == self.problem[0]:
+                told = {"type": f"urn:sinew:problem:{self.problem[1]}", "detail": "because", "suggestion": "do other"}
+                return 502, "application/problem+json", json.dumps(told).encode()
+            if word == "@steps":
+                length = int.from_bytes(body[:4], "little")
+                head, at = json.loads(body[4 : 4 + length]), 4 + length
+                self.functions.update(head["functions"])
+                for step in head["steps"]:
+                    self.steps.append((step["function"], step["needs"], body[at : at + step["bytes"]]))
+                    at += step["bytes"]
+                assert at == len(body)
+            if word == "@value":
+                number = json.loads(body)["step"]
+                assert number < len(self.steps), "it is told of a step before it is asked for"
+                function = self.steps[number][0]
+                return 200, "application/vnd.sinew.value", self.value_of(function)
+            return 200, "", b""
+
+    def value_of(self, function):
+        import main
+
+        return pickle.dumps(main.Point(3) if function == "main.point" else self.result, 5)
+
+
+class Workflows(Case):
+    def workflow(self, name="handler", node=None):
+        function = self.function(SOURCE, {"part": "workflow", "handler": f"main.{name}"})
+        function.module.ask = (node or Node()).ask
+        return function
+
+    def test_calls_are_steps_and_what_they_need_is_told(self):
+        node = Node()
+        answer = json.loads(self.workflow(node=node)("{}"))
+        self.assertEqual(answer, {"nested": [3, [3]], "plain": 7})
+        self.assertEqual([(name, needs) for name, needs, _ in node.steps], [("main.add", []), ("main.add", [0]), ("main.point", [])])
+        self.assertEqual(node.functions["main.add"], {
+            "memory_bytes": 512 << 20, "timeout_ms": 1500, "cpu_percent": 50, "concurrency": 2, "retries": 3,
+            "retry_delay_ms": 500, "pure": True,
+        })  # fmt: skip
+        self.assertEqual(node.functions["main.point"], {})
+        self.assertEqual(node.orders[-1], "@settle")
+
+    def test_steps_are_told_in_batches_in_their_order(self):
+        node = Node()
+        self.assertEqual(self.workflow("many", node)("{}"), "200")
+        written = [pickle.loads(arguments)[0][0] for _, _, arguments in node.steps]
+        self.assertEqual(written, list(range(200)))
+        self.assertLess(node.orders.count("@steps"), 100)
+
+    def test_coroutines_await_steps_and_a_result_is_asked_for_once(self):
+        node = Node()
+        self.assertEqual(json.loads(self.workflow("coroutine", node)("{}")), [3, 3])
+        self.assertEqual(node.orders.count("@value"), 1)
+
+    def test_without_steps_nothing_is_asked(self):
+        node = Node()
+        self.assertEqual(self.workflow("plain", node)("{}"), "1")
+        self.assertEqual(node.orders, [])
+
+    def test_a_step_that_failed_is_an_exception_with_the_reason(self):
+        failed = self.workflow("loses", Node(problem=("@value", "step-failed")))
+        with self.assertRaisesRegex(Exception, "because; do other") as caught:
+            failed("{}")
+        self.assertEqual((type(caught.exception).__name__, caught.exception.function), ("StepError", "main.add"))
+        again = pickle.loads(pickle.dumps(caught.exception))
+        self.assertEqual((again.function, again.step, again.reason), ("main.add", 0, "because; do other"))
+        with self.assertRaisesRegex(RuntimeError, "because"):
+            self.workflow("plain", Node())("{}")
+            self.workflow("loses", Node(problem=("@steps", "bad-steps")))("{}")
+        with self.assertRaisesRegex(RuntimeError, "because"):
+            self.workflow("many", Node(problem=("@settle", "workflow-diverged")))("{}")
+
+    def step(self, name, arguments, *results, named={}):
+        function = self.function(SOURCE, {"part": "step", "handler": f"main.{name}"})
+        result = function.apply(ID, head_of(), pickle.dumps((arguments, named), 5), *results)
+        self.assertTrue(result.startswith(FRAME))
+        return pickle.loads(result[len(FRAME) :])
+
+    def test_a_step_is_the_plain_function_of_values(self):
+        self.assertEqual(self.step("add", (1,), named={"other": 5}), 6)
+        self.assertEqual(self.step("later", (4,)), 8)
+        self.assertEqual(self.step("point", (4,)).x, 4)
+
+    def test_results_of_other_steps_come_in_their_places(self):
+        node = Node()
+        self.workflow(node=node)("{}")
+        arguments = node.steps[1][2]
+        function = self.function(SOURCE, {"part": "step", "handler": "main.add"})
+        # The same step twice is one value, which is read once.
+        result = function.apply(ID, b"", arguments, FRAME + pickle.dumps(20, 5))
+        self.assertEqual(pickle.loads(result[len(FRAME) :]), 40)
+        self.assertEqual(function.module._results, (), "nothing of a request stays")
+
+    def test_what_is_no_step_does_not_load_as_one(self):
+        with self.assertRaisesRegex(TypeError, "plain is a function, and no step: put @function before it"):
+            self.function(SOURCE, {"part": "step", "handler": "main.plain"})
+
+    def test_what_cannot_be_passed_on_is_told(self):
+        source = """
+        from sinew import function
+        @function
+        def gives(x):
+            return lambda: x
+        """
+        function = self.function(source, {"part": "step", "handler": "main.gives"})
+        with self.assertRaisesRegex(TypeError, "what gives returned cannot be passed on"):
+            function.apply(ID, b"", pickle.dumps(((1,), {}), 5))
+
+    def test_outside_of_workflows_calls_are_calls(self):
+        function = self.function(SOURCE + "\ndef handler(event):\n    return add(2, other=5)\n", {})
+        self.assertEqual(function("{}"), "7")
+
+    def test_quantities_are_read(self):
+        options = self.function(SOURCE, {"handler": "main.plain"}).module.options_of
+        self.assertEqual(options(memory="1.5 GiB", timeout=2), {"memory_bytes": 3 << 29, "timeout_ms": 2000})
+        self.assertEqual(options(memory="10MB", timeout="2 min"), {"memory_bytes": 10_000_000, "timeout_ms": 120_000})
+        self.assertEqual(options(memory=1 << 20, timeout="250ms"), {"memory_bytes": 1 << 20, "timeout_ms": 250})
+        for wrong in ["", "MiB", "5 apples", "-", "1e400GiB"]:
+            with self.assertRaisesRegex(ValueError, "no quantity like '512MiB'"):
+                options(memory=wrong)
+
+
+if __name__ == "__main__":
+    unittest.main()
