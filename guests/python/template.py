@@ -7,7 +7,7 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py` before this one.
+`lines.py` and `failures.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -768,36 +768,6 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
         texts = [part.encode("utf-8", "backslashreplace")[:TEXT_BYTES_MAX] for part in parts]
         # What is cut may end inside a character; the other side replaces it.
         self.channel.send(RAISED, self.turn, *(piece for text in texts for piece in (struct.pack("<I", len(text)), text)))
-
-
-def kind_name(kind):
-    return kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def is_own(frame):
-    return frame.f_code.co_filename == OWN_FILE or "__tracebackhide__" in frame.f_globals
-
-
-def without_own(trace):
-    others = []
-    while trace:
-        if not is_own(trace.tb_frame):
-            others.append(trace)
-        trace = trace.tb_next
-    for other in reversed(others):
-        trace = types.TracebackType(trace, other.tb_frame, other.tb_lasti, other.tb_lineno)
-    return trace
-
-
-def describe(error):
-    """Type, message and traceback, without the frames of this file and of the
-    adapter that it loaded (`function.py`)."""
-    trace = without_own(error.__traceback__)
-    lines = traceback.format_exception(type(error), error.with_traceback(trace), trace, limit=-16)
-    text = "".join(lines)
-    if len(text) > TEXT_BYTES_MAX:
-        text = text[: TEXT_BYTES_MAX // 4] + "\n…\n" + text[-TEXT_BYTES_MAX // 2 :]
-    return [kind_name(type(error)), str(error)[:TEXT_BYTES_MAX], text]
 
 
 main()

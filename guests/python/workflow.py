@@ -11,8 +11,14 @@
 STEP_FRAME = b"\x02\0\0\0{}"
 # Steps are told to the node when there are so many, of so many bytes, or after a millisecond.
 BATCH_STEPS, BATCH_BYTES, BATCH_PAUSE_S = 64, 1 << 20, 0.001
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 TIMES_MS = {"": 1000, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+# What the node takes, of each.
+BOUNDS = {
+    "memory_bytes": (1 << 20, 1 << 46), "timeout_ms": (1, 86_400_000), "cpu_percent": (1, 6400),
+    "concurrency": (1, 1000), "retries": (0, 100), "retry_delay_ms": (0, 86_400_000), "pure": (0, 1),
+}  # fmt: skip
 
 # Of the request that is handled, if that is a run of a workflow.
 _run = None
@@ -120,7 +126,12 @@ def options_of(*, memory=None, timeout=None, cpu=None, concurrency=None, retries
         "retry_delay_ms": None if retry_delay is None else quantity(retry_delay, TIMES_MS, "retry_delay", "2s"),
         "pure": pure,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    told = {name: value for name, value in told.items() if value is not None}
+    for name, value in told.items():
+        least, most = BOUNDS[name]
+        if not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"{name} is {value!r}, not a number from {least} to {most}")
+    return told
 
 
 def quantity(value, units, name, example, change=str):
@@ -147,6 +158,8 @@ class Run:
         # How many steps there are, and those of them that the node was not told of.
         self.made, self.batch, self.batch_bytes, self.options = 0, [], 0, {}
         self.is_over, self.teller = False, None
+        # Why the node did not take steps: nothing can be asked any more.
+        self.broken = None
 
     def step(self, function, arguments, named):
         needs, name = [], function._name()
@@ -187,20 +200,26 @@ class Run:
             try:
                 self.tell()
             except Exception:
-                # Whoever asks for anything next is told: what could not be told is told again.
+                # Whoever asks for anything next is told.
                 return
 
     def tell(self):
         """Tells the node of the steps that it does not know."""
         with self.lock:
+            if self.broken:
+                raise self.broken
             if not self.batch:
                 return
             steps = [{"function": name, "needs": needs, "bytes": len(written)} for name, needs, written in self.batch]
             functions = {name: self.options[name] for name, _, _ in self.batch}
             head = json.dumps({"functions": functions, "steps": steps}).encode()
             parts = [len(head).to_bytes(4, "little"), head, *(written for _, _, written in self.batch)]
-            ordered("@steps", b"".join(parts))
             self.batch, self.batch_bytes = [], 0
+            try:
+                ordered("@steps", b"".join(parts))
+            except Exception as error:
+                self.broken = error
+                raise
 
     def value(self, step, timeout):
         self.tell()

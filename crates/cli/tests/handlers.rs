@@ -22,6 +22,7 @@ fn run(program: &str, arguments: &[&str]) {
 fn python_handlers() {
     // Without compiled files beside the sources.
     run("python3", &["-B", "python/function_test.py"]);
+    run("python3", &["-B", "python/workflow_test.py"]);
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl Record {
 /// Which records a reader wants.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted<'a> {
+    /// With its steps, if it is a workflow.
     pub(crate) function: Option<&'a str>,
     pub(crate) request_id: Option<&'a str>,
     /// Only those with a higher number.
@@ -107,7 +108,7 @@ impl Journal {
     pub(crate) fn find(&self, wanted: &Wanted<'_>) -> Vec<Arc<Record>> {
         let newest_first = self.records.iter().rev().take_while(|record| record.sequence > wanted.after);
         let fits = newest_first.filter(|record| {
-            wanted.function.is_none_or(|function| record.function == function)
+            wanted.function.is_none_or(|function| is_of(record, function))
                 && wanted.request_id.is_none_or(|id| record.request_id == id)
         });
         let mut found: Vec<Arc<Record>> = fits.take(wanted.limit).cloned().collect();
@@ -119,6 +120,12 @@ impl Journal {
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
+}
+
+/// Whether a record is a function's, or that of a step of it.
+fn is_of(record: &Record, function: &str) -> bool {
+    let rest = record.function.strip_prefix(function);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 #[cfg(test)]

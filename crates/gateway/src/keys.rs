@@ -269,6 +269,7 @@ mod tests {
             ("/function/{name}", Scope::Invoke),
             ("/v1/async/{id}", Scope::Invoke),
             ("/v1/dlq", Scope::Deploy),
+            ("/v1/runs/{id}", Scope::Deploy),
             ("/v1/labels/{*name}", Scope::Deploy),
             ("/v1/collect", Scope::Admin),
             ("/v1/secrets/{name}", Scope::Admin),

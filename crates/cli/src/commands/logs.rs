@@ -21,7 +21,7 @@ const PAGE: usize = 1000;
     sinew logs --request-id ID    one request; ID is in X-Request-Id and in problems\n  \
     sinew logs hello -o json      a JSON document a line")]
 pub(crate) struct Arguments {
-    /// The function [default: all]
+    /// The function, of a workflow with its steps; `workflow.function` for one of those [default: all]
     name: Option<String>,
     /// Only the request with this id
     #[arg(long, value_name = "ID")]
@@ -37,8 +37,8 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let (name, id) = (arguments.name.as_deref(), arguments.request_id.as_deref());
     if let Some(name) = name {
-        // A name that is none is an error, and not silence.
-        node.function(name).await?;
+        // A name that is none is an error, and not silence. A workflow's functions have no deployment.
+        node.function(name.split('.').next().unwrap_or(name)).await?;
     }
     let limit = usize::try_from(arguments.lines).unwrap_or(PAGE);
     let (mut records, mut last) = node.calls(name, id, 0, limit).await?;

@@ -109,9 +109,9 @@ def mutates(event):
 
 def refused(event):
     try:
-        return str(eval(event["what"]))
+        return [str(eval(event["what"]))]
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return [f"{type(error).__name__}: {error}"]
 "#;
 
 fn deploy(node: &Node, home: &Path) {
@@ -266,6 +266,7 @@ fn a_step_that_fails_is_named_with_its_traceback_and_the_rest_goes_on() {
     }
     let logs = node.ok(&["logs", "failing.fails"]);
     assert!(logs.contains("this is said before it fails"), "{logs}");
+    assert!(node.ok(&["logs", "failing"]).contains("failing.total"));
 }
 
 #[test]
@@ -380,12 +381,13 @@ fn what_cannot_be_a_step_is_refused_with_what_to_do() {
         ("function(memory='much')", "memory is 'much', which is no quantity like '512MiB'"),
         ("numbers.options(memory='4TiB')(1).result()", "and all instances of this node"),
         ("numbers.options(retries=1000)(1).result()", "retries is 1000, not a number from 0 to 100"),
+        ("numbers.options(pure='yes')", "pure is 'yes', not a number"),
         ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "timeout"),
         ("waits(60).result(timeout=0.1)", "TimeoutError"),
         ("numbers(function).result()", "cannot be passed on"),
     ] {
         let told = result(&node, "refused", &json!({"what": what}));
-        assert!(told.as_str().unwrap().contains(expected), "{what}: {told}");
+        assert!(told[0].as_str().unwrap().contains(expected), "{what}: {told}");
     }
     assert_eq!(node.code(&["workflow", "run", "plain", "-d", "{}"]), 1);
     let source = home.path().join("wrong");

@@ -171,6 +171,11 @@ impl Recording {
         (Arc::clone(&self.shared), Arc::clone(&self.served))
     }
 
+    /// Whether an instance ran for it.
+    pub(super) fn has_report(&self) -> bool {
+        self.report.is_some()
+    }
+
     /// What it printed, once it has run.
     pub(super) fn log(&self) -> &[u8] {
         self.report.as_ref().map_or(&self.printed, |report| &report.log)

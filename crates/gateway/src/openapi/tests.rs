@@ -77,6 +77,7 @@ fn the_document_is_whole() {
                     "AliasName",
                     "SecretName",
                     "CallId",
+                    "RunId",
                     "KeyId",
                     "DashboardFile",
                 ]

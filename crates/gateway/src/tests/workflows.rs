@@ -37,9 +37,9 @@ async fn until(is_so: impl Fn() -> bool) {
 }
 
 fn order(function: &str, options: &Value, steps: &[(&[u32], &[u8])]) -> Vec<u8> {
-    let told = steps.iter().map(|(needs, arguments)| {
-        json!({"function": function, "needs": needs, "bytes": arguments.len()})
-    });
+    let told = steps
+        .iter()
+        .map(|(needs, arguments)| json!({"function": function, "needs": needs, "bytes": arguments.len()}));
     let head = json!({"functions": {function: options}, "steps": told.collect::<Vec<_>>()}).to_string();
     let arguments: Vec<u8> = steps.iter().flat_map(|(_, arguments)| arguments.to_vec()).collect();
     [&(head.len() as u32).to_le_bytes()[..], head.as_bytes(), &arguments].concat()
@@ -118,11 +118,15 @@ async fn steps_are_applied_to_their_arguments_and_the_results_of_others() {
     let settled = flow.order("@settle", Vec::new()).await;
     assert_eq!(settled.status, 200);
     let run = flow.run().await;
-    assert_eq!((&run["workflow"], &run["state"], &run["durable"]), (&json!("flow"), &json!("running"), &json!(false)));
+    assert_eq!(
+        (&run["workflow"], &run["state"], &run["durable"]),
+        (&json!("flow"), &json!("running"), &json!(false))
+    );
     assert_eq!((&run["steps"]["done"], &run["graph"][1]["needs"]), (&json!(2), &json!([0, 0])));
     // They are in the journal, as called by the workflow.
     let records = flow.house.get("/v1/logs").await.json();
-    let names: Vec<&Value> = records["records"].as_array().unwrap().iter().map(|each| &each["function"]).collect();
+    let names: Vec<&Value> =
+        records["records"].as_array().unwrap().iter().map(|each| &each["function"]).collect();
     assert_eq!(names, ["flow.step", "flow.step"]);
     assert!(records["records"][0]["parent"].is_string());
 }

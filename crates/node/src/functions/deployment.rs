@@ -98,17 +98,7 @@ impl Deployment {
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
         let is_pure = serving.get("pure") == Some(b"true");
         let is_idempotent = serving.get("idempotent") == Some(b"true");
-        if streams_body && (is_pure || is_idempotent) {
-            let why = "a body that is passed on while it comes is there once: leave \"pure\" and \"idempotent\", or \"body\", out";
-            return Err(why.to_owned());
-        }
-        if is_workflow && (is_pure || is_idempotent || streams_body) {
-            let why = "a workflow's steps are pure or not, and are made again or not: leave \"pure\", \"idempotent\" and \"body\" out";
-            return Err(why.to_owned());
-        }
-        if part == Some(Part::Step) {
-            return Err("a step is made by its workflow: leave \"part\" out".to_owned());
-        }
+        check_together(part, streams_body, is_pure, is_idempotent)?;
         let delivery = delivery(&serving, is_workflow)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
@@ -251,6 +241,26 @@ fn delivery(serving: &Pairs, is_workflow: bool) -> Result<Policy, String> {
         return Err("async.min-backoff-ms is more than async.max-backoff-ms".to_owned());
     }
     Ok(policy)
+}
+
+/// Checks what is said of a function against the rest of it.
+fn check_together(
+    part: Option<Part>,
+    streams_body: bool,
+    is_pure: bool,
+    is_idempotent: bool,
+) -> Result<(), String> {
+    let why = match part {
+        Some(Part::Step) => "a step is made by its workflow: leave \"part\" out",
+        Some(Part::Workflow) if is_pure || is_idempotent || streams_body => {
+            "a workflow's steps are pure or not, and are made again or not: leave \"pure\", \"idempotent\" and \"body\" out"
+        }
+        None if streams_body && (is_pure || is_idempotent) => {
+            "a body that is passed on while it comes is there once: leave \"pure\" and \"idempotent\", or \"body\", out"
+        }
+        _ => return Ok(()),
+    };
+    Err(why.to_owned())
 }
 
 /// Schedules of one function.

@@ -25,7 +25,10 @@ const WAITING: u32 = 4096;
 
 /// Those of one version.
 #[derive(Clone, Default)]
-pub(super) struct Steps(Arc<Mutex<HashMap<StepSettings, (Arc<Served>, Expected)>>>);
+pub(super) struct Steps(Arc<Mutex<Known>>);
+
+/// By how they are run: what they are, and what instances they may have.
+type Known = HashMap<StepSettings, (Arc<Served>, Expected)>;
 
 impl Steps {
     /// What they run, and as what.

@@ -241,6 +241,47 @@ fn outcomes_and_dead_letters_are_forgotten_in_time() {
 }
 
 #[test]
+fn notes_stay_with_their_message_and_go_with_it() {
+    each(Options::default(), |queue| {
+        assert!(!queue.note(Id(1), b"a", b"1").unwrap(), "there is no such message");
+        queue.push(message(1, "a"), 0).unwrap();
+        queue.push(message(2, "a"), 0).unwrap();
+        for (id, key, value) in
+            [(1, &b"b"[..], &b"2"[..]), (1, b"a", b"1"), (2, b"a", b"other"), (1, b"a", b"3")]
+        {
+            assert!(queue.note(Id(id), key, value).unwrap());
+        }
+        let noted = vec![(b"a".to_vec(), b"3".to_vec()), (b"b".to_vec(), b"2".to_vec())];
+        assert_eq!(queue.notes(Id(1)).unwrap(), noted);
+        assert_eq!((queue.notes(Id(3)).unwrap(), queue.notes(Id(0)).unwrap()), (vec![], vec![]));
+        claim(&*queue, 0).unwrap();
+        queue.end(Id(1), die(), None, 1).unwrap();
+        assert_eq!(queue.notes(Id(1)).unwrap(), noted, "whoever redrives it needs them");
+        assert!(queue.purge(Id(1)).unwrap());
+        assert_eq!(queue.notes(Id(1)).unwrap(), vec![]);
+        assert_eq!(queue.notes(Id(2)).unwrap().len(), 1, "that is another's");
+    });
+}
+
+#[test]
+fn the_last_messages_of_a_lane_are_listed_whatever_became_of_them() {
+    each(Options::default(), |queue| {
+        for (id, lane) in [(1, "a"), (2, "b"), (3, "a"), (4, "a")] {
+            queue.push(message(id, lane), 0).unwrap();
+        }
+        while let Some(claimed) = claim(&*queue, 0) {
+            let end = if claimed.id == Id(3) { die() } else { End::Succeeded(Vec::new()) };
+            queue.end(claimed.id, end, None, 1).unwrap();
+        }
+        queue.push(message(5, "a"), 0).unwrap();
+        let recent: Vec<_> =
+            queue.recent("a", 3).into_iter().map(|status| (status.id, status.state)).collect();
+        assert_eq!(recent, [(Id(5), State::Waiting), (Id(4), State::Succeeded), (Id(3), State::Dead)]);
+        assert!(queue.recent("c", 3).is_empty());
+    });
+}
+
+#[test]
 fn what_is_not_under_way_cannot_end() {
     each(Options::default(), |queue| {
         queue.push(message(1, "a"), 0).unwrap();

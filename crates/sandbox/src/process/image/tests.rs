@@ -58,6 +58,22 @@ fn an_image_is_read() {
 }
 
 #[test]
+fn workflows_are_for_python() {
+    let store = store();
+    let empty = tree(&store, &[]);
+    for (part, expected) in [("workflow", Part::Workflow), ("step", Part::Step)] {
+        let list = tree(&store, &[literal("part"), literal(part)]);
+        let image = read(&store, &[literal("sinew:python"), empty, empty, list]).unwrap();
+        assert_eq!(image.settings.part, Some(expected));
+        let line = image.settings_line(Limits::default(), None, false).unwrap();
+        assert!(line.contains(&format!("\"part\":\"{part}\"")), "{line}");
+        let fault = read(&store, &[literal("sinew:node"), empty, empty, list]).unwrap_err();
+        assert!(fault.detail.contains("written in Python"), "{}", fault.detail);
+    }
+    assert!(settings(&[("part", "other")]).is_err());
+}
+
+#[test]
 fn settings_have_bounds() {
     let all = settings(&[
         ("timeout-ms", "1500"),

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is told of an exception. It is run before `template.py`, in the same module: names that are not
+# defined here are that one's.
+
+
+def kind_name(kind):
+    return kind.__qualname__ if kind.__module__ in ("builtins", None) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_own(frame):
+    return frame.f_code.co_filename == OWN_FILE or "__tracebackhide__" in frame.f_globals
+
+
+def without_own(trace):
+    others = []
+    while trace:
+        if not is_own(trace.tb_frame):
+            others.append(trace)
+        trace = trace.tb_next
+    for other in reversed(others):
+        trace = types.TracebackType(trace, other.tb_frame, other.tb_lasti, other.tb_lineno)
+    return trace
+
+
+def describe(error):
+    """Type, message and traceback, without the frames of this file and of the
+    adapter that it loaded (`function.py`)."""
+    trace = without_own(error.__traceback__)
+    lines = traceback.format_exception(type(error), error.with_traceback(trace), trace, limit=-16)
+    is_told = trace is None and error.__cause__ is None and error.__context__ is None
+    # Where nothing of the user's was under way, there is nothing to tell but the message.
+    text = "" if is_told else "".join(lines)
+    if len(text) > TEXT_BYTES_MAX:
+        text = text[: TEXT_BYTES_MAX // 4] + "\n…\n" + text[-TEXT_BYTES_MAX // 2 :]
+    return [kind_name(type(error)), str(error)[:TEXT_BYTES_MAX], text]
