@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `compile`: a C library of more than 500 files, by a clang that is a program for WASI: `sinew map`
-//! on a node of its own, against `make -j` that runs the same clang in plain wasmtime for each file.
+//! on a node of its own, against `make -j` that runs the same clang in plain wasmtime for each file, and
+//! against one that runs the machine's own, which is native code.
 //!
 //! The files are LibTomCrypt's and LibTomMath's. Both ways have their
 //! compiled clang before they begin, and the node a new seed in each round, so that nothing is
@@ -37,16 +38,20 @@ const FLAGS: [&str; 8] = [
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let sources = Sources::get()?;
-    let mut peer = report.peer("make with wasmtime", || Peer::new(&sources));
+    let mut peer = report.peer("make with wasmtime", || Peer::wasmtime(&sources));
+    let mut native = report.spare_peer("make with native clang", || Peer::native(&sources));
     let ours = Ours::start(&sources)?;
     eprintln!("  {} files", sources.files.len());
-    let (mut cold, mut made) = (Vec::new(), Vec::new());
+    let (mut cold, mut made, mut made_native) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let mapped = ours.map(&format!("{round}"))?;
         ensure!(mapped.run == sources.files.len() as u64, "{} of the files were run", mapped.run);
         cold.push(mapped.seconds);
         if let Some(peer) = &mut peer {
             made.push(peer.make()?);
+        }
+        if let Some((native, _)) = &mut native {
+            made_native.push(native.make()?);
         }
     }
     let again: Result<Vec<Mapped>, _> = (0..AGAIN).map(|_| ours.map("0")).collect();
@@ -66,6 +71,12 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         let made = median(made);
         report.add("make_same_clang_s", made, "s", "make -j2, wasmtime", n);
         report.add("over_make_j2_same_clang", cold / made, "x", "make -j2, wasmtime", n);
+    }
+    if let Some((_, version)) = native {
+        let n = made_native.len();
+        let made = median(made_native);
+        report.add("make_native_clang_s", made, "s", "make -j2, native", n);
+        report.add("over_make_j2_native_clang", cold / made, "x", &version, n);
     }
     let (linked, tested) = ours.link()?;
     report.add("link_s", linked, "s", "wasm-ld inside, of the tree of objects", 1);

@@ -28,6 +28,10 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     if *name == "coldstart" && !arguments.contains(&"--without-peers") {
         install::container_runtime()?;
     }
+    // It is no promised figure: the bench says what is missing.
+    if *name == "compile" && !arguments.contains(&"--without-peers") && install::native_compiler().is_err() {
+        eprintln!("clang-22 cannot be installed");
+    }
     step("building in the release profile", || {
         process::run(process::cargo().args(["build", "--quiet", "--release", "-p", "cli", "-p", "benches"]))
     })?;

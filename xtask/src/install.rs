@@ -85,6 +85,11 @@ pub(crate) fn container_runtime() -> anyhow::Result<()> {
     packages(&[Package { name: "runc", program: "/usr/sbin/runc" }])
 }
 
+/// The compiler that the one inside is held against.
+pub(crate) fn native_compiler() -> anyhow::Result<()> {
+    packages(&[Package { name: "clang-22", program: "/usr/bin/clang-22" }])
+}
+
 /// What `make test-unified` needs.
 pub(crate) fn emulator() -> anyhow::Result<()> {
     packages(EMULATOR)

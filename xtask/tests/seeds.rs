@@ -12,13 +12,16 @@ mod evaluator_steps;
 mod line_reports;
 #[path = "../../fuzz/src/object_decode.rs"]
 mod object_decode;
+#[path = "../../fuzz/src/program_words.rs"]
+mod program_words;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 3] = [
+const TARGETS: [Target; 4] = [
     ("object_decode", object_decode::run),
     ("evaluator_steps", evaluator_steps::run),
     ("line_reports", line_reports::run),
+    ("program_words", program_words::run),
 ];
 /// Variants of one seed.
 const VARIANTS: u64 = 400;
@@ -114,6 +117,16 @@ fn seeds_of_evaluator_steps() {
 #[test]
 fn seeds_of_line_reports() {
     replay("line_reports");
+}
+
+#[test]
+fn seeds_of_program_words() {
+    replay("program_words");
+    let refused = ["missing", "refused", "snapshot-other", "trees"];
+    for (name, seed) in seeds("program_words") {
+        let is_refused = refused.iter().any(|refused| name.ends_with(&format!("/{refused}")));
+        assert_eq!(program_words::accepts(&seed), !is_refused, "{name}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `make -j` with a process for each file, which runs the same clang in plain wasmtime.
+//! `make -j` with a process for each file, which runs the same clang in plain wasmtime, or
+//! the clang of the machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -13,6 +14,8 @@ use crate::coldstart::installed;
 
 const PACKAGES: [&str; 1] = ["wasmtime==48.0.0"];
 const RUNNER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/wasmtime_run.c");
+/// Debian's clang of the version that is a program for WASI here; `cargo xtask bench` installs it.
+const NATIVE: &str = "clang-22";
 
 pub(super) struct Peer {
     folder: PathBuf,
@@ -20,8 +23,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// The same clang, in wasmtime.
     #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
-    pub(super) fn new(sources: &Sources) -> anyhow::Result<Self> {
+    pub(super) fn wasmtime(sources: &Sources) -> anyhow::Result<Self> {
         let python = installed("bench-wasmtime", &PACKAGES, "import wasmtime")?;
         let told =
             Command::new(&python).args(["-c", "import wasmtime; print(wasmtime.__path__[0])"]).output()?;
@@ -39,8 +43,27 @@ impl Peer {
             ensure!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
             std::fs::rename(&partial, &code)?;
         }
-        let folder = sources.copy("peer")?;
-        std::fs::write(folder.join("Makefile"), makefile(sources, &runner, &code))?;
+        Self::of(sources, "peer", |flags| {
+            format!("{} {} usr=/usr .=/ -- clang {flags} $< -o /$@", runner.display(), code.display())
+        })
+    }
+
+    /// The machine's own clang, told to make the same objects, and which it is.
+    #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
+    pub(super) fn native(sources: &Sources) -> anyhow::Result<(Self, String)> {
+        let told = Command::new(NATIVE).arg("--version").output();
+        let told = told.with_context(|| format!("{NATIVE} cannot be run; apt-get install {NATIVE}"))?;
+        let version = String::from_utf8_lossy(&told.stdout).lines().next().unwrap_or(NATIVE).to_owned();
+        let peer = Self::of(sources, "native", |flags| {
+            format!("{NATIVE} --target=wasm32-wasip1 --sysroot=usr {flags} $< -o $@")
+        })?;
+        Ok((peer, version))
+    }
+
+    /// `compile` makes the command of the flags.
+    fn of(sources: &Sources, name: &str, compile: impl Fn(&str) -> String) -> anyhow::Result<Self> {
+        let folder = sources.copy(name)?;
+        std::fs::write(folder.join("Makefile"), makefile(sources, &compile(&FLAGS.join(" "))))?;
         Ok(Self { folder, jobs: linux::available_cpus().map_or(1, |cpus| cpus.len()) })
     }
 
@@ -57,19 +80,14 @@ impl Peer {
             .env_remove("MAKEFLAGS")
             .output();
         let told = told.context("make cannot be run; apt-get install make")?;
+        let seconds = begun.elapsed().as_secs_f64();
         ensure!(told.status.success(), "make: {}", String::from_utf8_lossy(&told.stderr));
-        Ok(begun.elapsed().as_secs_f64())
+        Ok(seconds)
     }
 }
 
-fn makefile(sources: &Sources, runner: &Path, code: &Path) -> String {
+fn makefile(sources: &Sources, compile: &str) -> String {
     let objects = sources.files.iter().map(|file| format!("obj/{}", file.with_extension("o").display()));
     let objects: Vec<String> = objects.collect();
-    format!(
-        "all: {}\nobj/%.o: %.c\n\t@mkdir -p $(@D)\n\t@{} {} usr=/usr .=/ -- clang {} $< -o /$@\n",
-        objects.join(" "),
-        runner.display(),
-        code.display(),
-        FLAGS.join(" ")
-    )
+    format!("all: {}\nobj/%.o: %.c\n\t@mkdir -p $(@D)\n\t@{compile}\n", objects.join(" "))
 }

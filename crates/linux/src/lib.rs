@@ -46,7 +46,7 @@ pub use execution::{close_on_exec_from, fix_addresses, keep_only_as_stdin, memor
 pub use heap::{HEAP, Heap, SMALL_HEAP, keep_freed_memory, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
-pub use memory_image::{KeptCopy, MemoryImage, MemoryImageWriter};
+pub use memory_image::{AlikeImageWriter, KeptCopy, MemoryImage, MemoryImageWriter};
 pub use message::{
     MESSAGE_FDS_MAX, MESSAGE_LEN_MAX, end_messages, limit_sending, message_pair, receive_message,
     refuse_descriptors, ring, send_message, send_part,

@@ -37,6 +37,8 @@ pub use invoker::Invoker;
 pub use library::{Awaiting, Compilation, Origin};
 pub use module::{Class, is_program};
 pub use wasi::check_words;
+#[cfg(any(test, feature = "contract"))]
+pub use wasi::{Rehearsal, rehearse};
 
 #[cfg(test)]
 mod tests;

@@ -425,6 +425,25 @@ impl Memory {
         true
     }
 
+    /// Drops an object that can be had again and that nobody holds, whoever looked at it.
+    pub(crate) fn let_go(&self, key: Handle) {
+        let hash = self.seed.of_hashed(&key);
+        let mut guard = self.shard(hash).state.lock();
+        let shard = &mut *guard;
+        let Some(position) = shard.table.position(hash, &key) else { return };
+        let stays =
+            |entry: &mut Entry| entry.state & DURABLE == 0 || !entry.may_leave() || entry.object.is_held();
+        if shard.table.at_mut(position).is_none_or(stays) {
+            return;
+        }
+        let entry = shard.table.remove_at(position, |key| self.seed.of_hashed(key));
+        self.note_evicted(&entry);
+        shard.evictions += 1;
+        self.release(shard, cost_bytes(&entry.object));
+        // The bytes are freed after the shard is.
+        drop(guard);
+    }
+
     /// One of those that passed it on needs it no more: it is dropped with the
     /// last of them, unless somebody has stored it for longer.
     pub(crate) fn drop_passed(&self, key: Handle) {

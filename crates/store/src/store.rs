@@ -287,6 +287,14 @@ impl Store {
         self.read(disk, key)
     }
 
+    /// Whoever has made something else of an object does not need it in memory any more: it leaves
+    /// if it is on the disk and nobody holds it. Else nothing happens.
+    pub fn let_go(&self, handle: Handle) {
+        if handle.literal_bytes().is_none() {
+            self.memory.let_go(handle.plain_tree());
+        }
+    }
+
     /// Reads from the disk, for who stays.
     fn read(&self, disk: &Disk, key: Handle) -> Result<Option<Object>, Error> {
         let object = disk.read(key)?;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Private copies of an image that are used again: pages that were written hold the
 //! image's bytes once more, and stay where they are. Whoever gets the copy next has no fault at them.
+//!
+//! A copy is kept of what is mapped from the common file, with the image's changes. So it can be
+//! [turned](KeptCopy::turned) into one of another image that has that file in common.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
-use super::MemoryImage;
+use super::{MemoryImage, PAGE, map_private};
 
 /// What the kernel maps by one entry of a directory of pages: mappings that lie alike in
 /// these are moved by their directories.
@@ -19,7 +21,7 @@ const DIRECTORY: usize = 2 << 20;
 /// Ranges that one look tells.
 const RANGES: usize = 128;
 
-/// A private copy of an image that nobody uses, and in which every byte is the image's.
+/// A private copy of an image, without its tail, that nobody uses, and in which every byte is the image's.
 #[derive(Debug)]
 pub struct KeptCopy {
     mapping: Mapping,
@@ -83,26 +85,27 @@ impl KeptCopy {
     }
 
     /// Takes the copy that [`MemoryImage::map_over`] or [`Self::put_over`] put at `start` away from there, and gives
-    /// all of it the image's bytes again. At `start` there is the image as if it had just been mapped.
+    /// all of it the image's bytes again. At `start` there is then what the image has in common with others, as if
+    /// it had just been mapped, and behind that what was there.
     ///
     /// # Safety
     /// As of [`MemoryImage::map_over`], and that call was the last that changed the mapping.
     ///
     /// # Errors
     /// What the kernel says; `Unsupported` before Linux 6.7; `OutOfMemory` if more than
-    /// `private_bytes_max` were written. Then nothing is kept; what is at `start` then is either what was there, or the image.
+    /// `private_bytes_max` were written. Then nothing is kept; what is at `start` then is either what was there, or as above.
     pub unsafe fn take(
         image: &Arc<MemoryImage>,
         start: NonNull<u8>,
         private_bytes_max: u64,
     ) -> io::Result<Self> {
-        let pages = pages()?;
-        let mapping = Mapping::like(start, image.len)?;
+        let (pages, len) = (pages()?, image.head());
+        let mapping = Mapping::like(start, len)?;
         let (from, to) = (start.as_ptr().cast(), mapping.start.as_ptr().cast());
         let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
         // SAFETY: the range at `start` is the caller's, who does not use it meanwhile (1, 2);
         // what was at the new place is `mapping`, to which nobody refers. The old place stays mapped, to the file alone.
-        if let Err(error) = unsafe { rustix::mm::mremap_fixed(from, image.len, image.len, flags, to) } {
+        if let Err(error) = unsafe { rustix::mm::mremap_fixed(from, len, len, flags, to) } {
             // The new place may be free by now, and somebody else's.
             std::mem::forget(mapping);
             return Err(error.into());
@@ -112,14 +115,44 @@ impl KeptCopy {
         Ok(copy)
     }
 
+    /// Whether it can be [turned](Self::turned) into a copy of this image: they map the same bytes of one file.
+    pub fn fits(&self, image: &MemoryImage) -> bool {
+        self.image.shares_with(image) && self.image.head() == image.head()
+    }
+
+    /// The same as a copy of another image, which it [fits](Self::fits), or it is given up.
+    pub fn turned(mut self, image: &Arc<MemoryImage>) -> Option<Self> {
+        if !self.fits(image) {
+            return None;
+        }
+        if !Arc::ptr_eq(&self.image, image) {
+            let start = self.mapping.start;
+            // SAFETY: the mapping is this copy's alone, writable, and as long as what both images map
+            // of the file that they have in common.
+            unsafe {
+                self.image.changes.undo(start, &image.common);
+                image.changes.write(start);
+            }
+            // Some of these pages were its own before.
+            self.private_bytes += (image.changes.pages() * PAGE) as u64;
+            self.image = Arc::clone(image);
+        }
+        Some(self)
+    }
+
     /// Puts the copy in place of what is at `start`, as [`MemoryImage::map_over`] would a new one.
     ///
-    /// If the kernel refuses, it may have unmapped what was there. Then a new one is put there, or, if
+    /// If the kernel refuses to move it, it may have unmapped what was there. Then a new one is put there, or, if
     /// that place is not free any more, the process ends: nobody could say whose memory it is.
     ///
     /// # Safety
     /// As of [`MemoryImage::map_over`].
-    pub unsafe fn put_over(self, start: NonNull<u8>) {
+    ///
+    /// # Errors
+    /// What the kernel says of the image's tail; then what is at `start` still is what was there.
+    pub unsafe fn put_over(self, start: NonNull<u8>) -> io::Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.image.map_tail_over(start) }?;
         let Self { mapping, image, .. } = self;
         let (from, to) = (mapping.start.as_ptr().cast(), start.as_ptr().cast());
         // SAFETY: the copy is our own, and `start` the caller's, who may write to it and does not use it meanwhile.
@@ -128,36 +161,60 @@ impl KeptCopy {
         if moved.is_ok() {
             // It is not there any more.
             std::mem::forget(mapping);
-            return;
+            return Ok(());
         }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: it takes the place of nothing; where nothing is, that is what the caller owned.
-        let new = unsafe { rustix::mm::mmap(to, mapping.len, access, flags, &image.file, 0) };
-        if new.is_err() {
-            std::process::abort();
+        // The changes lie within what was mapped.
+        unsafe {
+            if map_private(&image.common.file, start, mapping.len, MapFlags::FIXED_NOREPLACE).is_err() {
+                std::process::abort();
+            }
+            image.changes.write(start);
         }
+        Ok(())
     }
 
-    /// Reads what was written over from the image again.
+    /// Gives what was written over the image's bytes again.
     fn restore(&mut self, pages: &File, private_bytes_max: u64) -> io::Result<()> {
+        let start = self.mapping.start.as_ptr().addr() as u64;
+        // Before any work is done for a copy that is not kept.
+        let mut private_bytes = 0;
+        self.for_written(pages, |range| {
+            private_bytes += range.end - range.start;
+            match private_bytes > private_bytes_max {
+                true => Err(io::ErrorKind::OutOfMemory.into()),
+                false => Ok(()),
+            }
+        })?;
+        self.private_bytes = private_bytes;
+        self.for_written(pages, |range| {
+            let range = (range.start - start) as usize..(range.end - start) as usize;
+            for at in range.clone().step_by(PAGE) {
+                let common = self.image.common.part(at, PAGE.min(range.end - at));
+                let common = common.ok_or_else(|| io::Error::other("the kernel tells of other pages"))?;
+                // SAFETY: the kernel says that these are pages of the mapping, which is this copy's alone; the
+                // common bytes are another mapping, or a static.
+                unsafe {
+                    let bytes = NonNull::from(common).cast();
+                    self.mapping.start.add(at).copy_from_nonoverlapping(bytes, common.len());
+                }
+            }
+            Ok(())
+        })?;
+        // SAFETY: the mapping is this copy's alone, and as long as what the image maps of the common file.
+        unsafe { self.image.changes.write(self.mapping.start) };
+        Ok(())
+    }
+
+    /// Looks at each range of pages of the mapping that are copies.
+    fn for_written(&self, pages: &File, mut look: impl FnMut(&Range) -> io::Result<()>) -> io::Result<()> {
         let start = self.mapping.start.as_ptr().addr() as u64;
         let end = start + self.mapping.len as u64;
         let mut ranges = [Range::default(); RANGES];
         let mut next = start;
         while next < end {
             let (found, walked) = written(pages, (next, end), &mut ranges)?;
-            for range in found {
-                let (at, len) = ((range.start - start) as usize, (range.end - range.start) as usize);
-                self.private_bytes += len as u64;
-                if self.private_bytes > private_bytes_max {
-                    return Err(io::ErrorKind::OutOfMemory.into());
-                }
-                // SAFETY: the kernel says that these are pages of the mapping, which is this copy's alone.
-                let bytes =
-                    unsafe { std::slice::from_raw_parts_mut(self.mapping.start.as_ptr().add(at), len) };
-                self.image.file.read_exact_at(bytes, at as u64)?;
-            }
+            found.iter().try_for_each(&mut look)?;
             if walked <= next {
                 return Err(io::Error::other("the kernel tells of no more pages"));
             }

@@ -26,6 +26,8 @@ mod means;
 mod options;
 mod process;
 mod random;
+#[cfg(any(test, feature = "contract"))]
+mod rehearsal;
 mod rights;
 mod run;
 mod snapshot;
@@ -33,6 +35,8 @@ mod snapshot;
 pub(crate) use images::Images;
 pub use options::check_words;
 pub(crate) use process::Process;
+#[cfg(any(test, feature = "contract"))]
+pub use rehearsal::{Rehearsal, rehearse};
 pub(crate) use run::run;
 
 /// The only module of which a program's imports mean something.

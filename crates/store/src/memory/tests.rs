@@ -195,3 +195,25 @@ fn room_is_judged_by_the_budget() {
     assert_eq!(memory.lacking_bytes(1 << 20), ENTRY_COST_BYTES);
     assert!(memory.lacking_bytes(u64::MAX) > 0);
 }
+
+#[test]
+fn what_is_let_go_leaves_if_it_can_be_had_again() {
+    let memory = Memory::new(1 << 20, None);
+    let before = memory.stats().bytes;
+    let on_disk = insert(&memory, 1, 100, DURABLE);
+    let derived = insert(&memory, 2, 100, 0);
+    let held = insert(&memory, 3, 100, DURABLE);
+    let hold = memory.get(held);
+    // Being looked at is no reason to stay.
+    assert!(memory.get(on_disk).is_some());
+    for key in [on_disk, derived, held, on_disk] {
+        memory.let_go(key);
+    }
+    assert!(state(&memory, on_disk).is_none());
+    assert!(state(&memory, derived).is_some(), "nowhere else is it");
+    assert!(state(&memory, held).is_some(), "who holds it relies on finding it");
+    assert_eq!(memory.stats().bytes - before, 2 * (100 + ENTRY_COST_BYTES));
+    drop(hold);
+    memory.let_go(held);
+    assert!(state(&memory, held).is_none());
+}

@@ -119,6 +119,12 @@ pub(in crate::commands) fn failed(error: anyhow::Error) -> anyhow::Error {
                 Some("trap" | "stack") => (Code::Aborted, None),
                 Some("fuel") => (stop.code, Some("grant more: --fuel N, or leave it out")),
                 Some("memory") => (stop.code, Some("grant more: --memory 1GiB")),
+                Some("resources") => (
+                    stop.code,
+                    Some(
+                        "ask for less: --memory 256MiB; or start the node with more: sinew up --memory 8GiB",
+                    ),
+                ),
                 Some("bad-procedure") => (stop.code, Some("compile it for wasm32-wasip1 (WASI preview 1)")),
                 _ => (stop.code, None),
             };

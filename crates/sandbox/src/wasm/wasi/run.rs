@@ -238,7 +238,7 @@ fn restore(
         Ok(image) => image,
         Err(fault) => return stop(store, fault),
     };
-    let copy = images.copy(snapshot.memory, &image);
+    let copy = images.copy(&image);
     if let Err(error) = put(&image, copy, memory, store) {
         let why = format!("the node cannot map the snapshot's memory: {error}");
         return stop(store, Fault::new(FailureCode::Resources, why));
@@ -269,10 +269,7 @@ fn put(
     // the whole range when the store is dropped, and neither resets it nor looks at what is behind it.
     unsafe {
         match copy {
-            Some(copy) => {
-                copy.put_over(start);
-                Ok(())
-            }
+            Some(copy) => copy.put_over(start),
             None => image.map_over(start),
         }
     }

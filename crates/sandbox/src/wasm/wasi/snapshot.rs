@@ -121,7 +121,7 @@ impl Snapshot {
         Self::decode(memory, state.bytes()).ok_or_else(|| wrong("its state means nothing"))
     }
 
-    fn decode(memory: Handle, state: &[u8]) -> Option<Self> {
+    pub(super) fn decode(memory: Handle, state: &[u8]) -> Option<Self> {
         let (numbers, rest) = state.split_at_checked(8 * NUMBERS)?;
         let (numbers, _) = numbers.as_chunks();
         let &[memory_bytes, elapsed, drawn, globals] = numbers else { return None };
@@ -135,14 +135,15 @@ impl Snapshot {
         let mut opened = Vec::new();
         while let Some((&[is_read_only, ref len @ ..], after)) = rest.split_first_chunk::<5>() {
             let (path, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-            opened.push(Opened { is_read_only: is_read_only == 1, path: path.into() });
+            let is_read_only = [false, true].get(usize::from(is_read_only)).copied()?;
+            opened.push(Opened { is_read_only, path: path.into() });
             rest = after;
         }
         let [memory_bytes, elapsed, drawn] = [memory_bytes, elapsed, drawn].map(u64::from_le_bytes);
         rest.is_empty().then_some(Self { memory, memory_bytes, elapsed, drawn, globals, opened })
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let numbers = [self.memory_bytes, self.elapsed, self.drawn, self.globals.len() as u64];
         let mut state = numbers.map(u64::to_le_bytes).concat();
         for global in &self.globals {

@@ -264,6 +264,9 @@ fn made_up_snapshots_do_no_harm() {
 const LEAKY: &str = r#"
   (func (export "room") (param i32) (result i32) (i32.const 5000))
   (func (export "set") (i32.store (i32.const 9000) (i32.const 77)) (drop (memory.grow (i32.const 99))))
+  (func (export "keep") (param $at i32) (param $len i32)
+    (memory.copy (i32.const 400000) (local.get $at) (local.get $len))
+    (memory.fill (local.get $at) (i32.const 0) (local.get $len)))
   (func (export "sum") (param $secret i32) (param $len i32) (local $at i32) (local $sum i64)
     (i64.store (i32.const 5000) (i64.const 0))
     (loop $next
@@ -303,4 +306,33 @@ fn nothing_of_who_went_on_is_in_the_memory_of_the_next() {
         ended[usize::from(round % 5 == 4)] += 1;
     }
     assert_eq!(ended, [32, 8]);
+}
+
+#[test]
+fn snapshots_that_differ_share_what_they_can_and_nothing_else() {
+    let mut world = World::new();
+    let module = module(LEAKY);
+    let set = world.say(&["entry", "set"]);
+    let begun = world.snapshot(&module, &set).unwrap();
+    // Each goes on from that one, and leaves another text in its memory; `sum` finds it.
+    let several: Vec<(Handle, Vec<u8>)> = (0..20u64)
+        .map(|number| {
+            let text = format!("{number:>16}");
+            let words =
+                [&[world.blob(b"from"), begun][..], &world.say(&["call", "keep", "room", &text])].concat();
+            let words_of: Vec<u64> =
+                text.as_bytes().chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+            let sum = words_of.iter().fold(77u64, |sum, word| sum.wrapping_add(*word));
+            (world.snapshot(&module, &words).unwrap(), sum.to_le_bytes().to_vec())
+        })
+        .collect();
+    for round in 0..100 {
+        let (from, expected) = &several[round * 7 % several.len()];
+        let text = format!("{:1$}", "", [1, 4, 2, 5, 3][round % 5]);
+        let words = world.say(&["call", "sum", "room", &text]);
+        match world.go_on(&module, *from, &words) {
+            Ok((_, sum)) => assert_eq!(&sum, expected, "{round}"),
+            Err(fault) => assert_eq!((fault.code, round % 5), (FailureCode::Trap, 4), "{fault}"),
+        }
+    }
 }
