@@ -24,6 +24,7 @@ mod invoke;
 mod python;
 mod ray;
 mod relay;
+mod sandboxed_python_density;
 mod soak;
 mod storing;
 mod warm;
@@ -33,7 +34,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 16] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -48,6 +49,7 @@ const BENCHES: [Bench; 15] = [
     ("store", storing::run),
     ("external-io", external_io::run),
     ("python", python::run),
+    ("sandboxed-python-density", sandboxed_python_density::run),
     ("compile", compile::run),
 ];
 
@@ -71,6 +73,9 @@ fn main() -> anyhow::Result<()> {
     }
     if arguments.first().is_some_and(|name| name == "store-child") {
         return storing::child();
+    }
+    if arguments.first().is_some_and(|name| name == "snapshots-child") {
+        return sandboxed_python_density::child();
     }
     if arguments.first().is_some_and(|name| name == "invoke-loop") {
         return invoke::profile();

