@@ -27,13 +27,14 @@ mod relay;
 mod soak;
 mod storing;
 mod warm;
+mod workflows;
 
 use figures::Report;
 
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 16] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -49,6 +50,7 @@ const BENCHES: [Bench; 15] = [
     ("external-io", external_io::run),
     ("python", python::run),
     ("compile", compile::run),
+    ("workflows", workflows::run),
 ];
 
 // As `sinew` does.
