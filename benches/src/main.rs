@@ -28,6 +28,7 @@ mod sandboxed_python_density;
 mod soak;
 mod storing;
 mod warm;
+mod workflows;
 
 use figures::Report;
 
@@ -51,6 +52,7 @@ const BENCHES: [Bench; 16] = [
     ("python", python::run),
     ("sandboxed-python-density", sandboxed_python_density::run),
     ("compile", compile::run),
+    ("workflows", workflows::run),
 ];
 
 // As `sinew` does.

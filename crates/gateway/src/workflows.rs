@@ -22,7 +22,7 @@ use axum::http::{HeaderValue, StatusCode};
 use objects::Handle;
 use tokio::sync::Semaphore;
 
-pub(crate) use history::{Listed, Wanted, cancel, find, list};
+pub(crate) use history::{CANCELLED, Listed, Wanted, cancel, find, list};
 pub(crate) use journal::{Durable, resume};
 
 use crate::functions::Served;
@@ -152,7 +152,7 @@ fn no_run() -> Problem {
 }
 
 fn cancelled(run: &Run) -> Problem {
-    let why = format!("the run {} of {} was cancelled", run.id(), run.workflow().name);
+    let why = format!("the run {} of {} {CANCELLED}", run.id(), run.workflow().name);
     refused(StatusCode::CONFLICT, "run-cancelled", &why)
 }
 

@@ -365,7 +365,7 @@ fn a_run_that_is_cancelled_ends_and_does_not_come_back() {
     node.kill();
     let node = Node::start(home.path());
     let run = wait_until(&node, &id, |run| !matches!(run["state"].as_str(), Some("running" | "interrupted")));
-    assert!(matches!(run["state"].as_str(), Some("failed" | "cancelled")), "{run}");
+    assert_eq!(run["state"], "cancelled", "{run}");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn what_cannot_be_a_step_is_refused_with_what_to_do() {
         ("numbers.options(memory='4TiB')(1).result()", "and all instances of this node"),
         ("numbers.options(retries=1000)(1).result()", "retries is 1000, not a number from 0 to 100"),
         ("numbers.options(pure='yes')", "pure is 'yes', not a number"),
-        ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "timeout"),
+        ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "took too long"),
         ("waits(60).result(timeout=0.1)", "TimeoutError"),
         ("numbers(function).result()", "cannot be passed on"),
     ] {

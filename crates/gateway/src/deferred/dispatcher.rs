@@ -25,7 +25,7 @@ use crate::invocation::Invocation;
 use crate::router::Shared;
 use crate::routes::call::served;
 use crate::unique;
-use crate::workflows::{Durable, resume};
+use crate::workflows::{CANCELLED, Durable, resume};
 
 /// Attempts at one time.
 const PLACES: usize = 512;
@@ -262,7 +262,7 @@ async fn resumed(shared: &Arc<Shared>, claimed: &Claimed, policy: &Policy) -> Re
     let (id, shared) = (claimed.id, shared.clone());
     match blocking(move || resume(&shared, id)).await.and_then(|resumed| resumed) {
         Ok(Some(durable)) => Ok(durable),
-        Ok(None) => Err(End::Dead { reason: "it was cancelled".to_owned() }),
+        Ok(None) => Err(End::Dead { reason: format!("it {CANCELLED}") }),
         Err(problem) => {
             let verdict = Verdict::Again { reason: problem.detail().to_owned(), counts: false };
             Err(verdict::end(verdict, claimed, policy, (now_ms(), random()), Vec::new))

@@ -22,6 +22,8 @@ use axum::http::StatusCode;
 pub(super) const STEPS_KEPT: usize = 10_000;
 /// Runs that have ended, in memory.
 const KEPT_MAX: usize = 500;
+/// How the reason ends with which a run that was cancelled is a dead letter.
+pub(crate) const CANCELLED: &str = "was cancelled";
 /// Bytes of what is told of them.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
@@ -100,6 +102,7 @@ fn of_status(status: &Status) -> Value {
         State::Waiting if status.attempts == 0 => "queued",
         State::Waiting | State::Running => "interrupted",
         State::Succeeded => "succeeded",
+        State::Dead if status.reason.ends_with(CANCELLED) => "cancelled",
         State::Dead => "failed",
     };
     let mut told = json!({
@@ -109,7 +112,7 @@ fn of_status(status: &Status) -> Value {
     if status.ended_ms > 0 {
         told["took_us"] = (status.ended_ms.saturating_sub(status.created_ms) * 1000).into();
     }
-    if status.state == State::Dead {
+    if state == "failed" {
         told["failure"] = status.reason.clone().into();
     }
     told
@@ -129,9 +132,11 @@ pub(crate) fn find(shared: &Shared, id: &str, with_steps: bool) -> Result<Value,
         kept.map(|(_, summary, text)| (summary.clone(), text.clone()))
     };
     let (status, message) = queued(shared, id).unzip();
-    // A message that waits is one whose run is not over, whatever came of its last attempt.
-    let is_open =
-        status.as_ref().is_some_and(|status| matches!(status.state, State::Waiting | State::Running));
+    // A message that waits is one whose run is not over, whatever came of its last attempt, unless it was
+    // cancelled; that of one that has just ended says so a moment later.
+    let is_waiting = status.as_ref().is_some_and(|status| status.state == State::Waiting);
+    let is_cancelled = kept.as_ref().is_some_and(|(summary, _)| summary["state"] == "cancelled");
+    let is_open = is_waiting && !is_cancelled;
     if let Some((summary, text)) = kept.filter(|_| !is_open) {
         return Ok(if with_steps { serde_json::from_str(&text).unwrap_or(summary) } else { summary });
     }

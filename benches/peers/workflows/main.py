@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workflows of the bench, in the manner of RMMAP, section 5.1. The same file is run by a node
+and by its peers, which bring a module `sinew` of their own."""
+
+import collections
+import random
+
+import numpy
+import pandas
+from sinew import function, workflow
+
+SYMBOLS = [f"SYM{number:03}" for number in range(100)]
+WORDS = 20_000
+
+
+# ------------------------------------------------------------------- FINRA
+
+
+@function
+def fetch_portfolio(rows):
+    """Trades of a portfolio: numbers, and columns of strings that are objects of their own."""
+    numbers = numpy.arange(rows)
+    return pandas.DataFrame({
+        "id": numbers,
+        "symbol": numpy.array([SYMBOLS[number % len(SYMBOLS)] for number in range(rows)], dtype=object),
+        "price": 100 + (numbers * 7919 % 10_007) / 100,
+        "volume": numbers * 31 % 977,
+        "account": numpy.array([f"account-{number % 5000:05}" for number in range(rows)], dtype=object),
+        "trader": numpy.array([f"trader {number}" for number in range(rows)], dtype=object),
+    })  # fmt: skip
+
+
+@function
+def fetch_market(rows):
+    """What each symbol was worth."""
+    return {symbol: 100 + at % 50 + rows % 3 for at, symbol in enumerate(SYMBOLS)}
+
+
+@function
+def audit(portfolio, market, rule):
+    """One rule: trades of a symbol that are off its price, and of too much."""
+    symbol = SYMBOLS[rule % len(SYMBOLS)]
+    trades = portfolio.iloc[rule % len(SYMBOLS) :: len(SYMBOLS)]
+    assert trades["symbol"].iloc[0] == symbol and trades["trader"].iloc[-1].startswith("trader ")
+    off = (trades["price"] - market[symbol]).abs() > 40 + rule % 7
+    return {"rule": rule, "off": int(off.sum()), "large": int((trades["volume"] > 900).sum())}
+
+
+@function
+def merge_audits(audits):
+    return {
+        "rules": len(audits),
+        "off": sum(audit["off"] for audit in audits),
+        "large": sum(audit["large"] for audit in audits),
+    }
+
+
+@workflow
+def finra(event):
+    portfolio, market = fetch_portfolio(event["size"]), fetch_market(event["size"])
+    return merge_audits([audit(portfolio, market, rule) for rule in range(event["width"])])
+
+
+# --------------------------------------------------------------- WordCount
+
+
+@function
+def book(size):
+    """A text of so many bytes, of words that are common as words are."""
+    dice = random.Random(7)
+    words = [f"{'abcdefghijklmnopqrst'[number % 20]}{number}" for number in range(WORDS)]
+    picked = dice.choices(words, [1 / (1 + number) for number in range(WORDS)], k=size // 5)
+    return " ".join(picked)[:size]
+
+
+@function
+def count_words(text, part, parts):
+    step = len(text) // parts
+    begin, end = (text.find(" ", at * step) if 0 < at < parts else len(text) * (at == parts) for at in (part, part + 1))
+    return dict(collections.Counter(text[begin:end].split()))
+
+
+@function
+def add_counts(counts):
+    total = collections.Counter()
+    for count in counts:
+        total.update(count)
+    return {"words": sum(total.values()), "different": len(total), "most": total.most_common(1)[0][0]}
+
+
+@workflow
+def wordcount(event):
+    text = book(event["size"])
+    return add_counts([count_words(text, part, event["width"]) for part in range(event["width"])])
+
+
+# -------------------------------------------------------------- prediction
+
+
+@function
+def images(size):
+    return numpy.random.default_rng(3).random((size, 785))
+
+
+@function
+def components(data):
+    """The directions in which the data varies most."""
+    centred = data - data.mean(axis=0)
+    values, vectors = numpy.linalg.eigh(centred.T @ centred)
+    return vectors[:, numpy.argsort(values)[::-1][:32]]
+
+
+@function
+def predict(data, directions, part, parts):
+    piece = data[part :: parts] @ directions
+    return numpy.sign(piece[:, :10]).astype(numpy.int8)
+
+
+@function
+def gather(predictions):
+    return {"rows": sum(len(each) for each in predictions), "sum": int(sum(each.astype(int).sum() for each in predictions))}
+
+
+@workflow
+def prediction(event):
+    data = images(event["size"])
+    directions = components(data)
+    return gather([predict(data, directions, part, event["width"]) for part in range(event["width"])])
