@@ -35,7 +35,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 16] = [
+const BENCHES: [Bench; 17] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
