@@ -383,7 +383,7 @@ fn what_cannot_be_a_step_is_refused_with_what_to_do() {
         ("numbers.options(retries=1000)(1).result()", "retries is 1000, not a number from 0 to 100"),
         ("numbers.options(pure='yes')", "pure is 'yes', not a number"),
         ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "took too long"),
-        ("waits(60).result(timeout=0.1)", "TimeoutError"),
+        ("waits(2).result(timeout=0.1)", "TimeoutError"),
         ("numbers(function).result()", "cannot be passed on"),
     ] {
         let told = result(&node, "refused", &json!({"what": what}));
