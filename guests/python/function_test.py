@@ -56,6 +56,7 @@ class Function:
         # What the template gives it: pieces of an answer, and how many it takes now.
         self.sent, self.room, self.waits = [], 1 << 30, 0
         module.stream, module.wait_for_room = self.stream, self.wait_for_room
+        module.share = lambda parts: None
         # And pieces of a body, of which None has to be waited for.
         self.coming, self.body_waits = [], 0
         module.take_body, module.wait_for_body = self.take_body, self.wait_for_body
@@ -599,7 +600,7 @@ class Tracebacks(Case):
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
         template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
-        for name in ("lines.py", "failures.py"):
+        for name in ("lines.py", "failures.py", "shared.py"):
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))

@@ -9,6 +9,10 @@
 
 # The longest result that a step may have, and what it begins with.
 STEP_FRAME = b"\x02\0\0\0{}"
+# The beginning of a value with buffers, and where those lie.
+VALUE_HEAD, ALIGN = 17, 64
+# A result that is longer is put into memory that is shared.
+SHARED_BYTES_MIN = 256 << 10
 # Steps are told to the node when there are so many, of so many bytes, or after a millisecond.
 BATCH_STEPS, BATCH_BYTES, BATCH_PAUSE_S = 64, 1 << 20, 0.001
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
@@ -293,22 +297,51 @@ def in_run(handler):
 # ------------------------------------------------------------------ values
 
 
-def written(value, what, table=None):
-    """A value as bytes, after the head of a result."""
+def written(value, what, table):
+    """A value as bytes."""
     import io
     import pickle
 
     target = io.BytesIO()
-    if table is None:
-        target.write(STEP_FRAME)
     pickler = pickle.Pickler(target, 5)
-    if table is not None:
-        pickler.dispatch_table = table
+    pickler.dispatch_table = table
     try:
         pickler.dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise TypeError(f"{what} cannot be passed on: {error}") from None
     return target.getvalue()
+
+
+def result_of(value, what):
+    """A step's result. Arrays and the like are not copied into it, but lie beside the rest; what is long is put where
+    others can map it."""
+    import pickle
+
+    buffers = []
+    try:
+        rest = pickle.dumps(value, 5, buffer_callback=buffers.append)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise TypeError(f"{what} cannot be passed on: {error}") from None
+    views = [buffer.raw() for buffer in buffers]
+    parts = laid_out(rest, views) if views else [STEP_FRAME, rest]
+    if sum(len(part) for part in parts) >= SHARED_BYTES_MIN and (shared := share(parts)) is not None:  # noqa: F821
+        return shared
+    return b"".join(parts)
+
+
+def laid_out(rest, views):
+    """A value with buffers: how many there are, the length of the rest, where each buffer begins and how long it is, from
+    the beginning of the value on; the rest, and the buffers, each at a multiple of 64 bytes of the whole."""
+    head = len(STEP_FRAME)
+    end = head + VALUE_HEAD + 16 * len(views) + len(rest)
+    places, parts = [], [rest]
+    for view in views:
+        begin = (end + ALIGN - 1) // ALIGN * ALIGN
+        parts += [bytes(begin - end), view]
+        places += [begin - head, view.nbytes]
+        end = begin + view.nbytes
+    numbers = [len(views), len(rest), *places]
+    return [STEP_FRAME, b"\x01", b"".join(number.to_bytes(8, "little") for number in numbers), *parts]
 
 
 def written_arguments(arguments, needs, run, name):
@@ -331,7 +364,16 @@ def written_arguments(arguments, needs, run, name):
 def read_value(body):
     import pickle
 
-    return pickle.loads(body)
+    if body[0] != 1:
+        return pickle.loads(body)
+    # Who is given an array may write to it: what is mapped is its own, and else it is copied.
+    body = memoryview(bytearray(body) if memoryview(body).readonly else body)
+    numbers = memoryview(bytes(body[1:VALUE_HEAD])).cast("Q")
+    count, length = numbers[0], numbers[1]
+    at = VALUE_HEAD + 16 * count
+    places = memoryview(bytes(body[VALUE_HEAD:at])).cast("Q")
+    buffers = [body[places[place] : places[place] + places[place + 1]] for place in range(0, 2 * count, 2)]
+    return pickle.loads(body[at : at + length], buffers=buffers)
 
 
 def result_at(place):
@@ -355,7 +397,7 @@ def step_applied(function, name):
             result = body(*positional, **named)
             if hasattr(result, "__await__"):
                 result = awaited(result)
-            return written(result, f"what {name} returned")
+            return result_of(result, f"what {name} returned")
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         finally:

@@ -154,6 +154,46 @@ class Workflows(Case):
         self.assertEqual(pickle.loads(result[len(FRAME) :]), 40)
         self.assertEqual(function.module._results, (), "nothing of a request stays")
 
+    def test_what_is_long_is_shared_and_what_lies_in_buffers_is_not_copied(self):
+        source = """
+        from sinew import function
+        import pickle
+        class Array:
+            def __init__(self, data):
+                self.data = data
+            def __reduce_ex__(self, protocol):
+                return Array, (pickle.PickleBuffer(self.data),)
+        @function
+        def twice(array):
+            array.data[0] = 9
+            return [array, Array(bytearray(b"x" * 300_000)), len(array.data)]
+        @function
+        def gives(size):
+            return Array(bytearray(range(100))) if size < 0 else b"y" * size
+        """
+        function = self.function(source, {"part": "step", "handler": "main.gives"})
+        shared = []
+        function.module.share = lambda parts: shared.append(b"".join(parts)) or "shared"
+        small = function.apply(ID, b"", pickle.dumps(((-1,), {}), 5))
+        self.assertIsInstance(small, bytes)
+        self.assertEqual((shared, small[len(FRAME)]), ([], 1))
+        self.assertEqual(function.apply(ID, b"", pickle.dumps(((300_000,), {}), 5)), "shared")
+        self.assertEqual(pickle.loads(shared[0][len(FRAME) :]), b"y" * 300_000)
+        function = self.function(source, {"part": "step", "handler": "main.twice"})
+        function.module.share = lambda parts: shared.append(b"".join(parts)) or "shared"
+        import main
+
+        arguments = pickle.dumps(((main.Array(bytearray(range(100))),), {}), 5)
+        self.assertEqual(function.apply(ID, b"", arguments), "shared")
+        value = function.module.read_value(memoryview(bytearray(shared[1]))[len(FRAME) :])
+        self.assertEqual((bytes(value[0].data[:3]), value[1].data.nbytes, value[2]), (b"\t\x01\x02", 300_000, 100))
+        # However it came: it may be written to.
+        for body in (shared[1][len(FRAME) :], small[len(FRAME) :]):
+            got = function.module.read_value(body)
+            array = got[0] if isinstance(got, list) else got
+            array.data[1] = 200
+            self.assertEqual(array.data[1], 200)
+
     def test_what_is_no_step_does_not_load_as_one(self):
         with self.assertRaisesRegex(TypeError, "plain is a function, and no step: put @function before it"):
             self.function(SOURCE, {"part": "step", "handler": "main.plain"})

@@ -54,6 +54,9 @@ pub const ASK_AGAIN: u8 = 23;
 /// Instance to node: nobody waits any more for what is under way on a line.
 pub const DROPPED: u8 = 24;
 
+/// Instance to node: a result is in the call's outbox, and so long.
+pub const OUTBOX: u8 = 25;
+
 /// Names a call on its instance.
 pub type Turn = u32;
 /// The turn of what happens outside of calls.

@@ -3,9 +3,10 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use linux::Mapping;
+use linux::{Mapping, Sealed};
 use objects::TreeView;
 
 /// Vectors from this length are shared as they are; shorter ones are copied
@@ -22,6 +23,8 @@ enum Bytes {
     Heap(Arc<[u8]>),
     Vec(Arc<Vec<u8>>),
     Mapped(Arc<Mapping>),
+    /// Memory that processes share.
+    Sealed(Arc<Sealed>),
 }
 
 impl Object {
@@ -45,6 +48,18 @@ impl Object {
         Self(Bytes::Mapped(Arc::new(mapping)))
     }
 
+    pub(crate) fn sealed(memory: Sealed) -> Self {
+        Self(Bytes::Sealed(Arc::new(memory)))
+    }
+
+    /// By which another process may map the bytes instead of being sent them.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Bytes::Sealed(memory) => Some(memory.fd()),
+            Bytes::Heap(_) | Bytes::Vec(_) | Bytes::Mapped(_) => None,
+        }
+    }
+
     /// Whether the bytes are the page cache's, so that they cost no memory of
     /// the process.
     pub(crate) fn is_mapped(&self) -> bool {
@@ -58,6 +73,7 @@ impl Object {
             Bytes::Heap(bytes) => Arc::strong_count(bytes),
             Bytes::Vec(bytes) => Arc::strong_count(bytes),
             Bytes::Mapped(mapping) => Arc::strong_count(mapping),
+            Bytes::Sealed(memory) => Arc::strong_count(memory),
         };
         owners > 1
     }
@@ -69,6 +85,7 @@ impl Object {
             Bytes::Heap(bytes) => bytes,
             Bytes::Vec(bytes) => bytes,
             Bytes::Mapped(mapping) => mapping,
+            Bytes::Sealed(memory) => memory,
         }
     }
 

@@ -217,6 +217,25 @@ impl Store {
         handle
     }
 
+    /// [`Store::pass_blob`] of memory that processes share; others are handed it as such
+    /// ([`Object::descriptor`]).
+    pub fn pass_sealed(&self, memory: linux::Sealed) -> Handle {
+        self.insert_sealed(memory, PASSING)
+    }
+
+    /// [`Store::keep_blob`] of the same.
+    pub fn keep_sealed(&self, memory: linux::Sealed) -> Handle {
+        self.insert_sealed(memory, 0)
+    }
+
+    fn insert_sealed(&self, memory: linux::Sealed, state: u8) -> Handle {
+        let handle = Handle::blob(&memory);
+        if handle.literal_bytes().is_none() {
+            self.memory.insert_with(handle, state, || Object::sealed(memory));
+        }
+        handle
+    }
+
     /// [`Store::pass_blob`] for a tree.
     pub fn pass_tree(&self, tree: TreeView<'_>) -> Handle {
         let handle = tree.handle();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Node, home};
 
 const MAIN: &str = r#"
-import asyncio, os, time
+import asyncio, mmap, os, pickle, time
 from sinew import StepError, function, workflow
 
 @function
@@ -107,6 +107,38 @@ def mutates(event):
     made = numbers(3)
     return [grown(made), grown(made), made]
 
+class Array:
+    def __init__(self, data):
+        self.data = data
+
+    def __reduce_ex__(self, protocol):
+        return Array, (pickle.PickleBuffer(self.data),)
+
+@function
+def array(size):
+    return Array(bytearray(size))
+
+@function
+def marked(array, at):
+    array.data[at] = 1
+    return [sum(array.data), len(array.data)]
+
+def arrays(event):
+    made = array(event["size"])
+    marks = [marked(made, at) for at in range(4)]
+    return {"marks": marks, "own": sum(made.result().data), "after": marked(made, 9)}
+
+held = None
+
+@function
+def holds(size):
+    global held
+    for name in os.listdir("/proc/self/fd"):
+        if os.path.exists(f"/proc/self/fd/{name}") and "sinew-outbox" in os.readlink(f"/proc/self/fd/{name}"):
+            os.ftruncate(int(name), size)
+            held = mmap.mmap(int(name), size)
+    return b"x" * size
+
 def refused(event):
     try:
         return [str(eval(event["what"]))]
@@ -117,7 +149,9 @@ def refused(event):
 fn deploy(node: &Node, home: &Path) {
     let source = home.join("workflows");
     std::fs::create_dir_all(&source).unwrap();
-    let names = ["sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "refused"];
+    let names = [
+        "sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "refused", "arrays",
+    ];
     let mut manifest: String = names
         .iter()
         .map(|name| {
@@ -384,7 +418,8 @@ fn what_cannot_be_a_step_is_refused_with_what_to_do() {
         ("numbers.options(pure='yes')", "pure is 'yes', not a number"),
         ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "took too long"),
         ("waits(2).result(timeout=0.1)", "TimeoutError"),
-        ("numbers(function).result()", "cannot be passed on"),
+        // What it can still write to is nobody's value.
+        ("holds(300_000).result()", "the result in shared memory is none"),
     ] {
         let told = result(&node, "refused", &json!({"what": what}));
         assert!(told[0].as_str().unwrap().contains(expected), "{what}: {told}");
@@ -411,4 +446,12 @@ fn values_of_megabytes_reach_many_steps() {
     assert_eq!(told["all"], json!(28_u64 * 124_999_750_000));
     let run = last(&node, "sums");
     assert!(run["graph"][0]["result_bytes"].as_u64().unwrap() > 1 << 20, "{run}");
+    // Arrays are handed over as they are, or mapped where they are long: each step has its own.
+    for size in [100, 3_000_000] {
+        let told = result(&node, "arrays", &json!({"size": size}));
+        assert_eq!(told, json!({"marks": vec![[1, size]; 4], "own": 0, "after": [1, size]}));
+    }
+    // A durable run has them on the disk.
+    let id = begun(&node, "arrays", &json!({"size": 3_000_000}));
+    wait_until(&node, &id, is("succeeded"));
 }

@@ -72,8 +72,8 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, PIECE, PIECE_MAX, RAISED, RESULT, ROOM, SERVE,
-    SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
+    HELLO, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, OUTBOX, PIECE, PIECE_MAX, RAISED, RESULT, ROOM,
+    SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 
@@ -96,6 +96,12 @@ const TAKEN_AT_ONCE: usize = 4 << 20;
 /// What is read at once while no long frame is under way.
 const BUFFER_LEN: usize = 64 << 10;
 
+/// Descriptors of arguments of one call, of which a message takes one more.
+const CALL_FDS_MAX: usize = linux::MESSAGE_FDS_MAX - 1;
+/// In the place of an argument's length: it is what the next descriptor has.
+const IN_DESCRIPTOR: u32 = u32::MAX;
+/// In the number of arguments: the last descriptor is where a long result may be put.
+const WITH_OUTBOX: u32 = 1 << 31;
 /// Frames with descriptors that wait to be written.
 const ATTACHED_MAX: usize = 4;
 
@@ -126,10 +132,27 @@ pub(crate) struct Raised {
     pub(crate) traceback: String,
 }
 
+/// An argument of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Argument<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// It need not be sent, but can be handed over.
+    pub(crate) descriptor: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> Argument<'a> {
+    #[cfg(test)]
+    pub(crate) fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, descriptor: None }
+    }
+}
+
 /// How a call ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Result(Vec<u8>),
+    /// A result of so many bytes is in the call's outbox.
+    Outbox(u64),
     Raised(Raised),
     BadResult(String),
 }
@@ -251,7 +274,12 @@ impl Channel {
     }
 
     /// Queues a call; [`Channel::flush`] sends it.
-    pub(crate) fn call(&mut self, turn: Turn, arguments: &[&[u8]]) -> Result<(), Broken> {
+    pub(crate) fn call(
+        &mut self,
+        turn: Turn,
+        arguments: &[Argument<'_>],
+        outbox: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Broken> {
         // Requests have three; a step of a workflow may be given the results of thousands.
         let (mut few, mut many) = ([0; 64], Vec::new());
         let head_len = 4 + 4 * arguments.len();
@@ -262,15 +290,35 @@ impl Channel {
                 many.as_mut_slice()
             }
         };
-        let lengths = arguments.iter().map(|argument| argument.len() as u32);
-        let words = std::iter::once(arguments.len() as u32).chain(lengths);
+        let mut descriptors = Vec::new();
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + arguments.len());
+        parts.push(&[]);
+        let mut words = Vec::with_capacity(1 + arguments.len());
+        words.push(arguments.len() as u32 | if outbox.is_some() { WITH_OUTBOX } else { 0 });
+        for argument in arguments {
+            match argument.descriptor {
+                Some(descriptor) if descriptors.len() < CALL_FDS_MAX => {
+                    descriptors.push(descriptor);
+                    words.push(IN_DESCRIPTOR);
+                }
+                _ => {
+                    parts.push(argument.bytes);
+                    words.push(argument.bytes.len() as u32);
+                }
+            }
+        }
+        descriptors.extend(outbox);
         for (at, word) in head.chunks_exact_mut(4).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
-        let mut parts = Vec::with_capacity(1 + arguments.len());
-        parts.push(&*head);
-        parts.extend(arguments);
-        self.queue(CALL, turn, &parts)
+        parts[0] = head;
+        if descriptors.is_empty() {
+            return self.queue(CALL, turn, &parts);
+        }
+        let owned = descriptors.iter().map(BorrowedFd::try_clone_to_owned);
+        let owned = owned.collect::<io::Result<Vec<_>>>();
+        let owned = owned.map_err(|_| Broken::Lie("there are no descriptors left for a call"))?;
+        self.queue_with(CALL, turn, &parts, owned)
     }
 
     /// Queues the answer to an ask; [`Channel::flush`] sends it.
@@ -571,6 +619,7 @@ impl Head {
             HELLO => len == HELLO_LEN,
             LOADED => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
+            OUTBOX => len == 8,
             PIECE => len <= PIECE_MAX,
             WANTS => len == 4,
             RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
@@ -599,6 +648,10 @@ impl Head {
             },
             LOADED => Ok(Frame::Loaded),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
+            OUTBOX => {
+                let len = payload.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+                Ok(Frame::Answer(self.turn, Answer::Outbox(len)))
+            }
             PIECE => Ok(Frame::Piece(self.turn, payload)),
             WANTS => match payload.first_chunk() {
                 Some(bytes) => Ok(Frame::Wants(self.turn, u32::from_le_bytes(*bytes))),

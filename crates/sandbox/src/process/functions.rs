@@ -19,17 +19,20 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
+use linux::Outbox;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use store::{Object, Store};
 
 use super::blanks::Blanks;
-use super::channel::Bounds;
+use super::channel::{Argument, Bounds};
 use super::contained::Containers;
 use super::debugger::Debuggee;
-use super::instance::{CallEnd, Instance, Others, Terms};
+use super::image::Part;
+use super::instance::{CallEnd, Instance, Made, Others, Terms};
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
 use super::place::{Place, Places};
@@ -339,6 +342,7 @@ impl Functions {
         if let Some(image) = &recipe.image {
             let allowed = &image.settings.allow_hosts;
             instance.connect(options.outbound.as_deref(), seat.procedure, allowed)?;
+            seat.makes_values.store(image.settings.part == Some(Part::Step), Ordering::Relaxed);
         }
         {
             let mut control = seat.control.lock();
@@ -366,6 +370,12 @@ impl Functions {
         }
     }
 
+    /// Where a step of a workflow may put a long result. Without one it is sent.
+    fn outbox(&self, seat: &Seat) -> Option<Outbox> {
+        let makes_values = seat.makes_values.load(Ordering::Relaxed);
+        if makes_values { Outbox::create().ok() } else { None }
+    }
+
     /// The arguments of a call: its entries behind those of the procedure.
     fn arguments(&self, call: &Call) -> Result<Vec<Bytes>, Fault> {
         let mut arguments = Vec::new();
@@ -391,12 +401,12 @@ impl Functions {
     /// Runs an admitted call, and waits for its end.
     fn run(&self, seat: &Arc<Seat>, call: &Call) -> Result<CallEnd, Fault> {
         let arguments = self.arguments(call)?;
-        let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
+        let slices: Vec<Argument<'_>> = arguments.iter().map(Bytes::as_argument).collect();
         self.ensure_instance(seat)?;
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        let begun = seat.begin(&slices, call.deadline, Others::of(call), done);
+        let begun = seat.begin(&slices, call.deadline, Others::of(call, self.outbox(seat)), done);
         begun.or_else(|(ended, _)| ended.result.map(drop))?;
         if self.options.reactor.is_none() {
             seat.drive();
@@ -428,8 +438,12 @@ impl Functions {
             log.extend(note.bytes().chain(*b"\n"));
         }
         seat.leave(result.is_ok(), &log);
-        let keep =
-            |bytes| if is_asked_once { store.pass_blob_vec(bytes) } else { store.keep_blob_vec(bytes) };
+        let keep = |made| match (made, is_asked_once) {
+            (Made::Bytes(bytes), true) => store.pass_blob_vec(bytes),
+            (Made::Bytes(bytes), false) => store.keep_blob_vec(bytes),
+            (Made::Sealed(memory), true) => store.pass_sealed(memory),
+            (Made::Sealed(memory), false) => store.keep_sealed(memory),
+        };
         Outcome { result: result.map(keep), fuel: 0, log, spent }
     }
 
@@ -595,9 +609,9 @@ impl Sandbox for Functions {
         };
         // An instance that has ended is not made anew: that takes a while, and is
         // not for whoever brings calls.
-        let slices: Vec<&[u8]> = arguments.iter().map(Bytes::as_slice).collect();
+        let slices: Vec<Argument<'_>> = arguments.iter().map(Bytes::as_argument).collect();
         let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, Others::of(&call), done) {
+        match seat.begin(&slices, call.deadline, Others::of(&call, self.outbox(&seat)), done) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((ended, done)) => done(ended),
         }
@@ -611,6 +625,14 @@ enum Bytes {
 }
 
 impl Bytes {
+    fn as_argument(&self) -> Argument<'_> {
+        let descriptor = match self {
+            Self::Literal(_) => None,
+            Self::Hashed(object) => object.descriptor(),
+        };
+        Argument { bytes: self.as_slice(), descriptor }
+    }
+
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Literal(handle) => handle.literal_bytes().unwrap_or_default(),

@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use linux::{Outbox, Sealed};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 
-use super::channel::{Answer, AskId, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
+use super::channel::{Answer, Argument, AskId, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
 use super::cold::Cold;
 use super::language::Language;
 use super::layers::Layer;
@@ -134,13 +135,21 @@ pub(crate) type Done = Box<dyn FnOnce(CallEnd) + Send>;
 
 /// The end of a call.
 pub(crate) struct CallEnd {
-    pub(crate) result: Result<Vec<u8>, Fault>,
+    pub(crate) result: Result<Made, Fault>,
     /// What it printed.
     pub(crate) log: Vec<u8>,
     /// Otherwise the instance never came to it: another one may serve it.
     pub(crate) has_begun: bool,
     /// What it took; `None` if the instance never came to it.
     pub(crate) spent: Option<Box<Spent>>,
+}
+
+/// What a call made.
+#[derive(Debug)]
+pub(crate) enum Made {
+    Bytes(Vec<u8>),
+    /// In memory that others can be handed.
+    Sealed(Sealed),
 }
 
 impl CallEnd {
@@ -157,11 +166,14 @@ pub(crate) struct Others {
     pub(crate) audience: Option<Arc<dyn Audience>>,
     /// It is no call, but a line that is to be served.
     pub(crate) line: Option<Arc<Line>>,
+    /// Where a long result may be put.
+    pub(crate) outbox: Option<Arc<Outbox>>,
 }
 
 impl Others {
-    pub(crate) fn of(call: &Call) -> Self {
-        Self { callees: call.callees.clone(), audience: call.audience.clone(), line: call.line.clone() }
+    pub(crate) fn of(call: &Call, outbox: Option<Outbox>) -> Self {
+        let (callees, audience, line) = (call.callees.clone(), call.audience.clone(), call.line.clone());
+        Self { callees, audience, line, outbox: outbox.map(Arc::new) }
     }
 }
 
@@ -387,7 +399,7 @@ impl Instance {
     /// back if it cannot be told.
     pub(crate) fn begin(
         &mut self,
-        arguments: &[&[u8]],
+        arguments: &[Argument<'_>],
         deadline: Option<Instant>,
         others: Others,
         done: Done,
@@ -406,7 +418,11 @@ impl Instance {
                     done,
                 ));
             }
-        } else if self.channel.call(turn, arguments).is_err() {
+        } else if self
+            .channel
+            .call(turn, arguments, others.outbox.as_ref().map(|outbox| outbox.fd()))
+            .is_err()
+        {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
             return Err((CallEnd::fault(fault, true), done));
         }
@@ -500,9 +516,19 @@ impl Instance {
         }
         let result = match answer {
             Answer::Result(bytes) => match call.streamed {
-                Some(streamed) => streamed.end(&bytes)?,
-                None => Ok(bytes),
+                Some(streamed) => streamed.end(&bytes)?.map(Made::Bytes),
+                None => Ok(Made::Bytes(bytes)),
             },
+            Answer::Outbox(len) => {
+                let outbox = call.others.outbox.and_then(Arc::into_inner);
+                let outbox = outbox.ok_or(Broken::Lie("a result in an outbox that it was not given"))?;
+                outbox.seal(len).map(Made::Sealed).map_err(|error| {
+                    Fault::new(
+                        FailureCode::BadResult,
+                        format!("the result in shared memory is none: {error}"),
+                    )
+                })
+            }
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
             Answer::Raised(raised) => {
                 let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);

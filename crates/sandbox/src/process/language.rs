@@ -76,6 +76,7 @@ const PYTHON_SOURCE: &str = concat!(
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
+    include_str!("../../../../guests/python/shared.py"),
     include_str!("../../../../guests/python/template.py")
 );
 /// In one scope: what a script declares at its top every other one sees.

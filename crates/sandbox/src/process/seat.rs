@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::channel::Argument;
 use super::channel::{Broken, Turn};
 use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others, Reported};
 use super::reactor::{Next, Reactor, Ready};
@@ -41,6 +42,8 @@ pub(super) struct Seat {
     /// Who tells when something has come; `None`: threads wait.
     reactor: Option<Arc<dyn Reactor>>,
     is_watched: AtomicBool,
+    /// It is a step of a workflow, whose results others are given.
+    pub(super) makes_values: AtomicBool,
 }
 
 /// An instance, and which one it is of those that the seat had.
@@ -81,6 +84,7 @@ impl Seat {
             log: Mutex::default(),
             reactor,
             is_watched: AtomicBool::new(false),
+            makes_values: AtomicBool::new(false),
         }
     }
 
@@ -128,7 +132,7 @@ impl Seat {
     /// Begins a call in the instance that is there.
     pub(super) fn begin(
         self: &Arc<Self>,
-        arguments: &[&[u8]],
+        arguments: &[Argument<'_>],
         deadline: Option<Instant>,
         others: Others,
         done: Done,

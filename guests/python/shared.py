@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# Values that are handed over in memory that processes share, instead of being sent. It is run before
+# `template.py`, in the same module: names that are not defined here are that one's.
+
+import mmap
+
+# In the place of an argument's length, and in the number of arguments; as in `channel.rs`.
+IN_DESCRIPTOR, WITH_OUTBOX = 0xFFFFFFFF, 1 << 31
+
+
+class Shared:
+    """A result that is in the call's outbox."""
+
+    def __init__(self, length):
+        self.length = length
+
+
+def handed_over(arguments, has_outbox, descriptors):
+    """Puts what came as descriptors into its places; gives the outbox, if there is one."""
+    for place, argument in enumerate(arguments):
+        if argument is None:
+            arguments[place] = mapped(taken(descriptors))
+    return taken(descriptors) if has_outbox else None
+
+
+def taken(descriptors):
+    descriptor = descriptors.popleft()
+    if descriptor < 0:
+        raise OSError(errno.EMFILE, "no descriptors are left for what the step is given")  # noqa: F821 - of lines.py
+    return descriptor
+
+
+def mapped(descriptor):
+    """The bytes behind a descriptor. What is written to them is this process's own."""
+    try:
+        return memoryview(mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    finally:
+        os.close(descriptor)  # noqa: F821 - of lines.py
+
+
+def put(outbox, parts):
+    """Writes a result into the outbox."""
+    length = 0
+    for part in parts:
+        rest = memoryview(part)
+        length += rest.nbytes
+        while rest:
+            rest = rest[os.write(outbox, rest) :]  # noqa: F821 - of lines.py
+    return Shared(length)
