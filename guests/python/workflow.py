@@ -13,6 +13,8 @@ STEP_FRAME = b"\x02\0\0\0{}"
 VALUE_HEAD, ALIGN = 17, 64
 # A result that is longer is put into memory that is shared.
 SHARED_BYTES_MIN = 256 << 10
+# What an order is, and the longest arguments that it has: a call of a function is not much longer.
+KIND, ARGUMENTS_MAX = "application/octet-stream", 15 << 20
 # Steps are told to the node when there are so many, of so many bytes, or after a millisecond.
 BATCH_STEPS, BATCH_BYTES, BATCH_PAUSE_S = 64, 1 << 20, 0.001
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
@@ -68,11 +70,13 @@ class Step:
     def __reduce__(self):
         raise TypeError(f"{self!r} can be passed to a function of the workflow, and be returned; use its result()")
 
+    __hash__ = object.__hash__
+
     def _is_no_value(self, *_):
         raise TypeError(f"{self!r} is no value yet: result() waits for it, and so does await")
 
     __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = __int__ = __float__ = __index__ = _is_no_value
-    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _is_no_value
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _is_no_value
     __truediv__ = __rtruediv__ = __call__ = _is_no_value
 
 
@@ -172,6 +176,11 @@ class Run:
             known = self.options.setdefault(name, function._options)
             if known != function._options:
                 raise ValueError(f"{name} is run in two ways by one workflow; give the other one a name of its own")
+            if len(written) > ARGUMENTS_MAX:
+                why = f"an argument of {name} has {len(written)} bytes; what a workflow makes itself has {ARGUMENTS_MAX} at most"
+                raise ValueError(f"{why}: have a step make it, and pass that step on")
+            if self.batch_bytes + len(written) > ARGUMENTS_MAX:
+                self.tell_locked()
             step = Step(self, name, self.made)
             self.made += 1
             self.batch.append((name, needs, written))
@@ -204,26 +213,32 @@ class Run:
             try:
                 self.tell()
             except Exception:
-                # Whoever asks for anything next is told.
-                return
+                # Whoever asks for anything next is told; what could not be sent is sent again.
+                if self.broken:
+                    return
 
     def tell(self):
         """Tells the node of the steps that it does not know."""
         with self.lock:
-            if self.broken:
-                raise self.broken
-            if not self.batch:
-                return
-            steps = [{"function": name, "needs": needs, "bytes": len(written)} for name, needs, written in self.batch]
-            functions = {name: self.options[name] for name, _, _ in self.batch}
-            head = json.dumps({"functions": functions, "steps": steps}).encode()
-            parts = [len(head).to_bytes(4, "little"), head, *(written for _, _, written in self.batch)]
-            self.batch, self.batch_bytes = [], 0
-            try:
-                ordered("@steps", b"".join(parts))
-            except Exception as error:
-                self.broken = error
-                raise
+            self.tell_locked()
+
+    def tell_locked(self):
+        if self.broken:
+            raise self.broken
+        if not self.batch:
+            return
+        steps = [{"function": name, "needs": needs, "bytes": len(written)} for name, needs, written in self.batch]
+        functions = {name: self.options[name] for name, _, _ in self.batch}
+        head = json.dumps({"functions": functions, "steps": steps}).encode()
+        parts = [len(head).to_bytes(4, "little"), head, *(written for _, _, written in self.batch)]
+        # What was not sent at all, as when too much is asked at the same time, is told the next time.
+        told = ask("@steps", KIND, b"".join(parts))  # noqa: F821 - the template's
+        self.batch, self.batch_bytes = [], 0
+        try:
+            answered(told)
+        except Exception as error:
+            self.broken = error
+            raise
 
     def value(self, step, timeout):
         self.tell()
@@ -249,7 +264,11 @@ class Run:
 
 def ordered(word, body, function=None, number=None):
     """What the node says to an order; how a step has failed is an exception."""
-    status, kind, body = ask(word, "application/octet-stream", body)  # noqa: F821 - the template's
+    return answered(ask(word, KIND, body), function, number)  # noqa: F821 - the template's
+
+
+def answered(told, function=None, number=None):
+    status, kind, body = told
     if status < 400:
         return body
     problem = problem_of(kind, body)

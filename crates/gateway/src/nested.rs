@@ -199,6 +199,10 @@ async fn make(shared: &Arc<Shared>, request: NestedRequest) -> NestedEnd {
     let id = caller.id();
     // No function's name begins so: it is for the run that the caller is.
     if let Some(word) = request.function.strip_prefix('@') {
+        // Whoever serves a line says itself for whom it does.
+        if request.on_line.is_some() {
+            return NestedEnd::refused(&foreign(), &id.0);
+        }
         return match workflows::order(shared, &caller, word, &request.body).await {
             Ok(Told { content_type, body }) => {
                 NestedEnd { status: 200, content_type: content_type.to_owned(), body, line: None }

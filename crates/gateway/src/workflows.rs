@@ -87,10 +87,14 @@ impl Workflows {
             running.insert(span, run.clone());
         }
         let under_way = UnderWay { shared, span, run: &run };
+        // Whoever cancelled it since its message was looked at found no run.
+        if run.was_cancelled(shared).await? {
+            run.cancel();
+        }
         let result = tokio::select! {
             biased;
-            result = answered => result,
             () = run.cancelled() => Err(cancelled(&run)),
+            result = answered => result,
         };
         run.end(shared, result.as_ref().err()).await;
         drop(under_way);

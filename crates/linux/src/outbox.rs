@@ -1,53 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that one process fills and others only read.
 //!
-//! An [`Outbox`] is empty memory that a process of less trust is handed, to write
-//! to. When it says that it has, [`Outbox::seal`] makes sure that nobody changes or
-//! shortens it ever after, whoever has it open: from then on it is like a file
-//! that never changes, and may be mapped and handed on.
+//! An [`Outbox`] is memory of zeros that a process of less trust is handed, to map
+//! and write to; what nobody writes to takes none. When it says how much it has written,
+//! [`Outbox::seal`] cuts off the rest, and makes sure that nobody changes or shortens what is
+//! left ever after, whoever has it open: from then on it is like a file that never
+//! changes, and may be mapped and handed on.
 
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::Mapping;
 
+/// In what the kernel counts what a file takes.
+const BLOCK_BYTES: u64 = 512;
+/// The smallest pages that memory has.
+const PAGE_BYTES: u64 = 4096;
+
 /// Memory that is being filled.
 #[derive(Debug)]
-pub struct Outbox(File);
+pub struct Outbox {
+    file: File,
+    bytes_max: u64,
+}
 
 impl Outbox {
-    /// Empty memory, closed on exec.
+    /// Memory of so many bytes at most, closed on exec.
     ///
     /// # Errors
     /// What the kernel says, as when there are no descriptors left.
-    pub fn create() -> io::Result<Self> {
+    pub fn create(bytes_max: u64) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        Ok(Self(rustix::fs::memfd_create("sinew-outbox", flags)?.into()))
+        let file = File::from(rustix::fs::memfd_create("sinew-outbox", flags)?);
+        file.set_len(bytes_max)?;
+        Ok(Self { file, bytes_max })
     }
 
     /// What whoever fills it is handed.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 
-    /// Ends the filling, and maps what is there, which is to be so long.
+    /// Ends the filling, and maps the first so many bytes, of which all is kept.
     ///
     /// # Errors
-    /// `InvalidData` if it has another length, or `ResourceBusy` if somebody has it mapped for writing
+    /// `InvalidData` if there are fewer, or some of them were never written, `ResourceBusy` if somebody has it mapped for writing
     /// still; else what the kernel says.
     pub fn seal(self, len: u64) -> io::Result<Sealed> {
+        let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        if len > self.bytes_max {
+            return refused("it is longer than it may be");
+        }
+        if len < self.file.metadata()?.len() {
+            self.file.set_len(len)?;
+        }
         // In this order: a length that was looked at before could change.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&self.0, seals)?;
-        let is_whole = self.0.metadata()?.len() == len;
-        let len = usize::try_from(len).ok().filter(|_| is_whole);
-        let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it has another length"))?;
-        let mapping = Mapping::map(&self.0, 0, len)?;
-        Ok(Sealed { file: self.0, mapping })
+        rustix::fs::fcntl_add_seals(&self.file, seals)?;
+        let metadata = self.file.metadata()?;
+        if metadata.len() != len {
+            return refused("it has another length");
+        }
+        // Whoever reads a page that nobody has written to makes it, and pays for it.
+        if metadata.blocks() * BLOCK_BYTES < len / PAGE_BYTES * PAGE_BYTES {
+            return refused("a part of it was never written");
+        }
+        let Ok(len) = usize::try_from(len) else { return refused("it is longer than memory") };
+        let mapping = Mapping::map(&self.file, 0, len)?;
+        Ok(Sealed { file: self.file, mapping })
     }
 }
 
@@ -82,7 +107,7 @@ mod tests {
     use super::*;
 
     fn filled(bytes: &[u8]) -> (Outbox, File) {
-        let outbox = Outbox::create().unwrap();
+        let outbox = Outbox::create(bytes.len() as u64).unwrap();
         let mut other = File::from(outbox.fd().try_clone_to_owned().unwrap());
         other.write_all(bytes).unwrap();
         (outbox, other)
@@ -90,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_was_filled_is_read_and_never_changes() {
-        let (outbox, mut other) = filled(b"some bytes");
+        let (outbox, mut other) = filled(b"some bytes and more");
         let sealed = outbox.seal(10).unwrap();
         assert_eq!(&*sealed, b"some bytes");
         other.seek(SeekFrom::Start(0)).unwrap();
@@ -104,13 +129,26 @@ mod tests {
 
     #[test]
     fn what_is_not_as_it_was_said_to_be_is_refused() {
-        for len in [0, 9, 11, u64::MAX] {
+        for len in [11, u64::MAX] {
             assert_eq!(filled(b"some bytes").0.seal(len).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
-        assert_eq!(Outbox::create().unwrap().seal(0).unwrap().len(), 0);
+        assert_eq!(Outbox::create(5000).unwrap().seal(0).unwrap().len(), 0);
+        // Who has the other end may have shortened it.
+        let (outbox, other) = filled(b"some bytes");
+        other.set_len(3).unwrap();
+        assert_eq!(outbox.seal(10).unwrap_err().kind(), io::ErrorKind::InvalidData);
         // Whoever can write to it by memory would do so afterwards.
         let (memory, file) = crate::SharedMemory::create("test", 4096).unwrap();
         let _ = memory;
-        assert!(Outbox(file.into()).seal(4096).is_err(), "its seals are not ours to add");
+        let other = Outbox { file: file.into(), bytes_max: 4096 };
+        assert!(other.seal(4096).is_err(), "its seals are not ours to add");
+        // To read what nobody wrote would take memory of whoever reads.
+        assert_eq!(
+            Outbox::create(1 << 30).unwrap().seal(1 << 30).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+        let (outbox, other) = filled(&[7; 10_000]);
+        other.set_len(1 << 20).unwrap();
+        assert_eq!(outbox.seal(1 << 20).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

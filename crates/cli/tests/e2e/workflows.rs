@@ -135,9 +135,12 @@ def holds(size):
     global held
     for name in os.listdir("/proc/self/fd"):
         if os.path.exists(f"/proc/self/fd/{name}") and "sinew-outbox" in os.readlink(f"/proc/self/fd/{name}"):
-            os.ftruncate(int(name), size)
             held = mmap.mmap(int(name), size)
     return b"x" * size
+
+def calls(event):
+    import sinew
+    return [sinew.call("sums", {"count": 3, "width": 2})["all"] for _ in range(6)]
 
 def refused(event):
     try:
@@ -159,8 +162,9 @@ fn deploy(node: &Node, home: &Path) {
         })
         .collect();
     manifest.push_str("[functions.plain]\nruntime = \"python\"\nhandler = \"main.sums\"\n");
-    std::fs::write(source.join("sinew.toml"), manifest).unwrap();
     std::fs::write(source.join("main.py"), MAIN).unwrap();
+    manifest.push_str("[functions.calls]\nruntime = \"python\"\nhandler = \"main.calls\"\n");
+    std::fs::write(source.join("sinew.toml"), manifest).unwrap();
     node.deploy(&source);
 }
 
@@ -231,6 +235,8 @@ fn steps_are_given_the_results_of_others_and_what_they_need_is_told() {
     // People see it as a picture; and what its steps printed is the request's.
     let shown = node.ok(&["workflow", "describe", run["id"].as_str().unwrap(), "--steps"]);
     assert!(shown.contains("main.total") && shown.contains('█'), "{shown}");
+    // However often a function calls it: a run is never on a line.
+    assert_eq!(result(&node, "calls", &json!({})), json!([3, 3, 3, 3, 3, 3]));
     // Where it is no workflow, its calls are calls.
     let plain = result(&node, "plain", &json!({"count": 3, "width": 2}));
     assert_eq!(plain, json!({"parts": [0, 3], "all": 3, "count": 3}));
@@ -409,6 +415,8 @@ fn what_cannot_be_a_step_is_refused_with_what_to_do() {
     deploy(&node, home.path());
     for (what, expected) in [
         ("total(lambda: 1).result()", "TypeError: an argument of main.total cannot be passed on"),
+        ("numbers(1) == [0]", "no value yet"),
+        ("total('x' * (16 << 20))", "have a step make it"),
         ("bool(numbers(1))", "no value yet: result() waits for it"),
         ("numbers(1) + 1", "no value yet"),
         ("function(lambda: 1)()", "defined at the top of its module"),

@@ -95,7 +95,9 @@ impl LineOffer {
     pub(crate) fn of(shared: &Arc<Shared>, served: &Arc<Served>, caller: &str) -> Option<Self> {
         // A line takes a whole instance: one that serves others meanwhile is worth more than that.
         let is_shared = served.calls_at_once > 1;
-        let is_called_so = !(served.is_pure || served.is_codelet || served.streams_body || is_shared);
+        // And a workflow is a run only where the gateway has it begun.
+        let is_no_line = is_shared || served.is_workflow;
+        let is_called_so = !(served.is_pure || served.is_codelet || served.streams_body || is_no_line);
         let offer = || Self { shared: shared.clone(), served: served.clone(), caller: caller.to_owned() };
         is_called_so.then(offer)
     }

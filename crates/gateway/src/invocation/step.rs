@@ -27,6 +27,15 @@ pub(crate) struct StepEnd {
     pub(crate) result: Result<Handle, Problem>,
     /// Nothing ran: the result was remembered.
     pub(crate) is_remembered: bool,
+    /// An instance came to it.
+    pub(crate) has_run: bool,
+}
+
+impl StepEnd {
+    /// Of what was not begun.
+    pub(crate) fn refused(problem: Problem) -> Self {
+        Self { result: Err(problem), is_remembered: false, has_run: false }
+    }
 }
 
 impl Invocation<'_> {
@@ -40,7 +49,7 @@ impl Invocation<'_> {
     ) -> StepEnd {
         let holding = match self.hold() {
             Ok(holding) => holding,
-            Err(problem) => return StepEnd { result: Err(problem), is_remembered: false },
+            Err(problem) => return StepEnd::refused(problem),
         };
         let tracer = shared.tracer.as_ref();
         let samples = |trace| tracer.is_some_and(|tracer| tracer.samples(trace));
@@ -60,9 +69,10 @@ impl Invocation<'_> {
             }
             Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
         };
+        let has_run = recording.has_report();
         recording.end(status, failure);
         let is_remembered = result.as_ref().is_ok_and(|(_, is_remembered)| *is_remembered);
-        StepEnd { result: result.map(|(result, _)| result), is_remembered }
+        StepEnd { result: result.map(|(result, _)| result), is_remembered, has_run }
     }
 
     async fn evaluated(

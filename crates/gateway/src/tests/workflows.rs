@@ -144,9 +144,23 @@ async fn orders_are_refused_to_who_is_no_run_and_if_they_are_none() {
     let later = order("main.step", &json!({}), &[(&[1], b""), (&[], b"")]);
     assert_eq!(flow.refused("@steps", later, 422).await.0, "bad-steps");
     assert_eq!(flow.run().await["steps"]["all"], json!(0));
+    // Whoever serves a line says itself for whom it does: nobody's word is taken for a run.
+    let (sender, receiver) = oneshot::channel();
+    let on_line = NestedRequest {
+        on_line: Some("flow".to_owned()),
+        caller_head: flow.head.clone(),
+        body: br#"{"step": 0}"#.to_vec(),
+        ..request("@value", "")
+    };
+    let _call = flow.gateway.nested_calls().begin(on_line, |end| drop(sender.send(end)));
+    assert!(problem(receiver.await.unwrap()).contains("bad-caller"));
     // A pure function has no head, and orders nothing.
     let pure = Flow { head: Vec::new(), ..Flow::begin().await };
     assert_eq!(pure.refused("@steps", "", 403).await.0, "pure-call");
+    // What would follow has other numbers than its runtime thinks.
+    let again = order("main.step", &json!({}), &[(&[], b"")]);
+    assert_eq!(flow.refused("@steps", again, 422).await.0, "bad-steps");
+    let flow = Flow::begin().await;
     *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
     flow.steps(json!({}), &[(&[], b"")]).await;
     let late = flow.refused("@value", r#"{"step": 0, "wait_ms": 5}"#, 408).await;

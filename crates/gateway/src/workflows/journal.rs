@@ -71,6 +71,12 @@ pub(super) fn cancel(shared: &Shared, message: Id) -> Result<bool, Problem> {
     noted.map_err(|error| crate::deferred::refused(&error))
 }
 
+/// Whether somebody has cancelled a run.
+pub(super) fn is_cancelled(shared: &Shared, message: Id) -> Result<bool, Problem> {
+    let notes = queue(shared)?.notes(message).map_err(|error| crate::deferred::refused(&error))?;
+    Ok(notes.iter().any(|(key, _)| key == CANCELLED))
+}
+
 /// The steps of a run, as they are known from one attempt at it to the next.
 pub(super) struct Ledger {
     message: Id,
@@ -86,6 +92,10 @@ impl Ledger {
     pub(super) fn new(durable: Durable) -> Self {
         let Durable { message, done } = durable;
         Self { message, done, keys: Vec::new(), alike: HashMap::new() }
+    }
+
+    pub(super) fn message(&self) -> Id {
+        self.message
     }
 
     /// The results of new steps, as far as they are done.

@@ -12,8 +12,8 @@ use store::Object;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::graph::{Graph, Made, Number};
-use super::journal::Ledger;
+use super::graph::{Graph, Made, Number, Refused, STEPS_MAX};
+use super::journal::{Ledger, is_cancelled};
 use super::order::{StepOptions, Steps, Value};
 use super::{Beginning, Told, refused};
 use crate::admission::permit;
@@ -25,6 +25,8 @@ use crate::router::Shared;
 use crate::routes::functions::no_functions;
 use crate::routes::objects::load;
 
+/// Functions of one workflow.
+const FUNCTIONS_MAX: usize = 256;
 /// Steps of one run that have begun and not ended.
 const RUNNING_MAX: usize = 256;
 /// Results of one run that are held in memory; those beyond are put on the disk.
@@ -54,6 +56,8 @@ pub(crate) struct Run {
     began_ms: u64,
     inner: Mutex<Inner>,
     tasks: Mutex<JoinSet<()>>,
+    /// Held by the order that makes steps.
+    making: tokio::sync::Mutex<()>,
     /// A step has ended, or more.
     changed: Notify,
     cancelled: tokio::sync::watch::Sender<bool>,
@@ -69,6 +73,9 @@ pub(super) struct Inner {
     held_bytes: u64,
     /// Results that are to be let go.
     passed: Vec<Handle>,
+    is_stopped: bool,
+    /// Steps were refused: what would follow has other numbers than its runtime thinks.
+    is_broken: bool,
 }
 
 impl Inner {
@@ -93,6 +100,7 @@ impl Run {
             began_ms: millis(since_1970()),
             inner: Mutex::new(inner),
             tasks: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
             changed: Notify::new(),
             cancelled: tokio::sync::watch::Sender::new(false),
         }
@@ -129,6 +137,14 @@ impl Run {
         let _ = told.wait_for(|is_cancelled| *is_cancelled).await;
     }
 
+    /// Whether it is durable, and was cancelled before it began.
+    pub(super) async fn was_cancelled(&self, shared: &Arc<Shared>) -> Result<bool, Problem> {
+        let message = self.inner().ledger.as_ref().map(Ledger::message);
+        let Some(message) = message else { return Ok(false) };
+        let shared = shared.clone();
+        blocking(move || is_cancelled(&shared, message)).await?
+    }
+
     /// Has it end.
     pub(super) fn cancel(&self) {
         self.cancelled.send_replace(true);
@@ -158,8 +174,23 @@ impl Run {
 
     /// Adds steps, and begins those that may.
     async fn make(self: &Arc<Self>, shared: &Arc<Shared>, steps: Steps) -> Result<(), Problem> {
+        // One order after the other: those that come later have later numbers.
+        let _turn = self.making.lock().await;
         let known = {
             let mut inner = self.inner();
+            let new = steps.options.keys().filter(|name| !inner.options.contains_key(*name)).count();
+            if inner.options.len() + new > FUNCTIONS_MAX || inner.is_broken {
+                inner.is_broken = true;
+                let why = format!(
+                    "a workflow has at most {FUNCTIONS_MAX} functions, and makes no steps after some were refused"
+                );
+                return Err(refused(StatusCode::UNPROCESSABLE_ENTITY, "bad-steps", &why));
+            }
+            if inner.graph.counts().all + steps.made.len() > STEPS_MAX {
+                inner.is_broken = true;
+                let why = Refused::TooMany.to_string();
+                return Err(refused(StatusCode::UNPROCESSABLE_ENTITY, "bad-steps", &why));
+            }
             inner.options.extend(steps.options);
             inner.ledger.as_mut().map(|ledger| ledger.known(&steps.made))
         };
@@ -181,9 +212,13 @@ impl Run {
         let now = self.elapsed();
         let mut inner = self.inner();
         for (at, made) in made.into_iter().enumerate() {
-            let number = inner.graph.add(made, now).map_err(|error| {
-                refused(StatusCode::UNPROCESSABLE_ENTITY, "bad-steps", &error.to_string())
-            })?;
+            let number = match inner.graph.add(made, now) {
+                Ok(number) => number,
+                Err(error) => {
+                    inner.is_broken = true;
+                    return Err(refused(StatusCode::UNPROCESSABLE_ENTITY, "bad-steps", &error.to_string()));
+                }
+            };
             if let Some(Some(result)) = known.get(at) {
                 inner.graph.succeed(number, *result, true, now);
             }
@@ -243,7 +278,9 @@ impl Run {
                 Err(problem) => problem,
             };
             let no_room = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
-            if no_room.contains(&problem.status()) {
+            // Its time is over before it began: it waited for an instance for all of it.
+            let is_late = problem.status() == StatusCode::GATEWAY_TIMEOUT && !end.has_run;
+            if is_late || no_room.contains(&problem.status()) {
                 self.inner().graph.uncount(number);
                 tokio::time::sleep(NO_ROOM_PAUSE).await;
                 continue;
@@ -257,14 +294,14 @@ impl Run {
     }
 
     async fn attempt(&self, shared: &Arc<Shared>, number: Number, served: &Arc<Served>) -> StepEnd {
-        let failed = |problem| StepEnd { result: Err(problem), is_remembered: false };
         let brought = self.inner().graph.begin(number, self.elapsed());
         let Some((arguments, results)) = brought else {
-            return failed(Problem::internal("workflow", "a step began before what it needs was there"));
+            let why = "a step began before what it needs was there";
+            return StepEnd::refused(Problem::internal("workflow", why));
         };
         let permit = match permit(shared) {
             Ok(permit) => permit,
-            Err(problem) => return failed(problem),
+            Err(problem) => return StepEnd::refused(problem),
         };
         let Beginning { workflow, request_id, traceparent, deadline, depth, tenancy, .. } = &self.beginning;
         let headers: HeaderMap = traceparent.iter().map(|value| (TRACEPARENT, value.clone())).collect();
@@ -295,8 +332,10 @@ impl Run {
     ) -> Result<(Handle, bool), Problem> {
         let note = {
             let mut inner = self.inner();
-            if !is_pure {
-                inner.passed.push(result);
+            match (is_pure, inner.is_stopped) {
+                (true, _) => {}
+                (false, true) => shared.backend.drop_passed(result),
+                (false, false) => inner.passed.push(result),
             }
             inner.ledger.as_ref().and_then(|ledger| ledger.note(number))
         };
@@ -424,14 +463,16 @@ impl Run {
 
     /// Stops what still runs, and lets go of all that it held.
     pub(super) fn stop(&self, shared: &Shared) {
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(tasks);
+        // First: who sees this begins nothing more, and keeps nothing.
         let passed = {
             let mut inner = self.inner();
             inner.held = Vec::new();
             inner.ended.get_or_insert_with(|| (End::Cancelled, self.began.elapsed()));
+            inner.is_stopped = true;
             std::mem::take(&mut inner.passed)
         };
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(tasks);
         passed.into_iter().for_each(|handle| shared.backend.drop_passed(handle));
     }
 }

@@ -373,7 +373,7 @@ impl Functions {
     /// Where a step of a workflow may put a long result. Without one it is sent.
     fn outbox(&self, seat: &Seat) -> Option<Outbox> {
         let makes_values = seat.makes_values.load(Ordering::Relaxed);
-        if makes_values { Outbox::create().ok() } else { None }
+        if makes_values { Outbox::create(seat.limits.memory_bytes).ok() } else { None }
     }
 
     /// The arguments of a call: its entries behind those of the procedure.
@@ -387,7 +387,8 @@ impl Functions {
                     format!("argument {} is not a blob; a function takes only blobs so far", index - start);
                 Fault::new(FailureCode::BadHandle, why)
             })?;
-            total += bytes.as_slice().len() as u64;
+            // What is handed over is not sent.
+            total += if bytes.as_argument().descriptor.is_none() { bytes.as_slice().len() as u64 } else { 0 };
             arguments.push(bytes);
         }
         let limit = call.limits.memory_bytes.min(u64::from(u32::MAX) / 2);
