@@ -22,12 +22,15 @@ mod figures;
 mod hostile;
 mod invoke;
 mod python;
+mod python_peer;
 mod ray;
 mod relay;
 mod sandboxed_python_density;
 mod soak;
 mod storing;
+mod transfer;
 mod warm;
+mod workflow_node;
 mod workflows;
 
 use figures::Report;
@@ -35,7 +38,7 @@ use figures::Report;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 17] = [
+const BENCHES: [Bench; 18] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -53,6 +56,7 @@ const BENCHES: [Bench; 17] = [
     ("sandboxed-python-density", sandboxed_python_density::run),
     ("compile", compile::run),
     ("workflows", workflows::run),
+    ("transfer", transfer::run),
 ];
 
 // As `sinew` does.

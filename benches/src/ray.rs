@@ -2,14 +2,13 @@
 //! Ray as a peer, installed from PyPI into a virtual environment of its own.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
 use crate::figures::{Sample, median};
+use crate::python_peer::Peer;
 
 /// The version that the figures were published against.
 const RAY: &str = "ray==2.60.0";
@@ -59,12 +58,9 @@ impl Ray {
     }
 }
 
-/// A local Ray that waits for its turn. It ends when its input does.
+/// A local Ray that waits for its turn.
 struct Running {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    errors: File,
+    peer: Peer,
     styles: Vec<String>,
 }
 
@@ -73,48 +69,16 @@ impl Running {
     fn start(job: &str) -> anyhow::Result<Self> {
         let python = environment()?;
         eprintln!("  Ray: {job}");
-        let errors = tempfile::tempfile()?;
-        let mut command = Command::new(python);
-        command.arg(SCRIPT).arg(job).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
-        let mut child = command.spawn()?;
-        let output = child.stdout.take().context("it has no output")?;
-        let input = child.stdin.take();
-        let mut ray = Self { child, input, output: BufReader::new(output), errors, styles: Vec::new() };
-        let styles = ray.line()?;
+        let (peer, styles) = Peer::start(Command::new(python).arg(SCRIPT).arg(job))?;
         let names = styles["styles"].as_array().context("it names no styles")?;
-        ray.styles = names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        Ok(ray)
+        let styles = names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        Ok(Self { peer, styles })
     }
 
     fn run(&mut self, style: &str) -> anyhow::Result<Sample> {
-        let input = self.input.as_mut().context("it has no input")?;
-        input.write_all(format!("{style}\n").as_bytes())?;
-        let line = self.line()?;
-        let field = |name: &str| line[name].as_f64().context("a sample lacks a field");
+        let told = self.peer.ask(style)?;
+        let field = |name: &str| told[name].as_f64().context("a sample lacks a field");
         Ok(Sample { cpu: field("cpu_ns")?, wall: field("wall_ns")? })
-    }
-
-    /// Its next line that is JSON; Ray itself prints others.
-    fn line(&mut self) -> anyhow::Result<serde_json::Value> {
-        let mut line = String::new();
-        while self.output.read_line(&mut line)? > 0 {
-            if line.starts_with('{') {
-                return Ok(serde_json::from_str(&line)?);
-            }
-            line.clear();
-        }
-        let mut said = String::new();
-        self.errors.rewind()?;
-        self.errors.read_to_string(&mut said)?;
-        bail!("{}", said.lines().last().unwrap_or("it ended and said nothing"))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The end of its input is what ends it, with all its processes.
-        self.input = None;
-        _ = self.child.wait();
     }
 }
 

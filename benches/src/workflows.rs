@@ -6,26 +6,21 @@
 //! All have run each workflow before; they alternate, and ratios are of the same round. A run of ours is a
 //! request over HTTP, with all of its steps in containers; the peers' workers are plain processes.
 
-mod peer;
-
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::coldstart::installed;
 use crate::figures::{Report, median};
-use crate::warm::servers::{PEERS, Server, free_address, sinew};
-use peer::Peer;
+use crate::python_peer::{Peer, Redis};
+use crate::warm::servers::PEERS;
+use crate::workflow_node::WorkflowNode;
 
 const PACKAGES: [&str; 4] = ["numpy==2.2.6", "pandas==2.3.3", "redis==7.1.0", "ray==2.60.0"];
 const ROUNDS: usize = 15;
 const WARMING: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One workflow, and with what it is run.
 struct Job {
@@ -48,7 +43,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let node = node(folder.path(), &python)?;
     let mut peers = Vec::new();
     for kind in ["redis", "ray", "local"] {
-        if let Some(peer) = report.peer(kind, || Peer::start(kind, &python, folder.path())) {
+        if let Some(peer) = report.peer(kind, || Runner::start(kind, &python, folder.path())) {
             peers.push(peer);
         }
     }
@@ -64,8 +59,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// A node that serves the workflows.
-#[expect(clippy::disallowed_methods, reason = "the node runs as its users run it")]
-fn node(folder: &Path, python: &Path) -> anyhow::Result<Server> {
+fn node(folder: &Path, python: &Path) -> anyhow::Result<WorkflowNode> {
     std::fs::copy(format!("{PEERS}/workflows/main.py"), folder.join("main.py"))?;
     let functions = JOBS.iter().map(|job| {
         format!(
@@ -75,43 +69,43 @@ fn node(folder: &Path, python: &Path) -> anyhow::Result<Server> {
         )
     });
     std::fs::write(folder.join("sinew.toml"), functions.collect::<String>())?;
-    let (home, address) = (folder.join("home"), free_address()?);
-    let mut up = Command::new(sinew()?);
-    up.arg("up").arg("--home").arg(&home).args(["--listen", &address.to_string(), "--python"]).arg(python);
-    let node = Server::start(&mut up, address, &folder.join("node.log"))?;
-    let deployed = Command::new(sinew()?).arg("deploy").arg(folder).env("SINEW_HOME", &home).output()?;
-    let said = String::from_utf8_lossy(&deployed.stderr).into_owned();
-    ensure!(deployed.status.success(), "deploy failed: {said}");
-    Ok(node)
+    WorkflowNode::start(folder, python, &[])
 }
 
-/// A request to the node, by the clock of the client.
-fn ours(node: &Server, job: &Job, event: &Value) -> anyhow::Result<(f64, Value)> {
-    let begun = Instant::now();
-    let mut stream = TcpStream::connect(node.address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let body = event.to_string();
-    let request = format!(
-        "POST /function/{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        job.name,
-        body.len()
-    );
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let wall = begun.elapsed().as_secs_f64() * 1e9;
-    let (head, body) = answer.split_once("\r\n\r\n").context("the node's answer has no body")?;
-    ensure!(head.starts_with("HTTP/1.1 200"), "{}: {answer}", job.name);
-    Ok((wall, serde_json::from_str(body)?))
+/// A program that runs the workflows when it is told to.
+struct Runner {
+    kind: &'static str,
+    peer: Peer,
+    /// What it passes values through.
+    _database: Option<Redis>,
 }
 
-fn measure(report: &mut Report, job: &Job, node: &Server, peers: &mut [Peer]) -> anyhow::Result<()> {
+impl Runner {
+    #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
+    fn start(kind: &'static str, python: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let database = (kind == "redis").then(|| Redis::start(folder)).transpose()?;
+        let mut command = Command::new(python);
+        command.arg(format!("{PEERS}/workflows/peer.py")).arg(kind).arg(folder);
+        // As in a node's containers.
+        command.env("OPENBLAS_NUM_THREADS", "1").env("OMP_NUM_THREADS", "1");
+        let (peer, _) = Peer::start(&mut command)?;
+        Ok(Self { kind, peer, _database: database })
+    }
+
+    /// How long a run took, and what came of it.
+    fn run(&mut self, workflow: &str, event: &Value) -> anyhow::Result<(f64, Value)> {
+        let mut told = self.peer.ask(&json!({"workflow": workflow, "event": event}).to_string())?;
+        let wall = told["wall_ns"].as_f64().context("a sample lacks its time")?;
+        Ok((wall, told["result"].take()))
+    }
+}
+
+fn measure(report: &mut Report, job: &Job, node: &WorkflowNode, peers: &mut [Runner]) -> anyhow::Result<()> {
     let event = json!({"size": job.size, "width": job.width});
     let mut own = Vec::new();
     let mut of_peers = vec![Vec::new(); peers.len()];
     for round in 0..ROUNDS + WARMING {
-        let (wall, result) = ours(node, job, &event)?;
+        let (wall, result) = node.run(job.name, &event)?;
         let mut walls = Vec::new();
         for peer in peers.iter_mut() {
             let (wall, told) = peer.run(job.name, &event)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer: a program that runs the workflows when it is told to.
+//! A peer that is a Python program: it does its job whenever it is sent a line, and tells of it in one that is a JSON object.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
@@ -8,46 +8,36 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::warm::servers::PEERS;
-
-/// One that waits for its turn. It ends when its input does.
-pub(super) struct Peer {
-    pub(super) kind: &'static str,
+/// One that waits for its turn. It ends, with all its processes, when its input does.
+pub(crate) struct Peer {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     errors: File,
-    /// What it passes values through.
-    _database: Option<Database>,
 }
 
 impl Peer {
-    #[expect(clippy::disallowed_methods, reason = "the peer is a program of its own")]
-    pub(super) fn start(kind: &'static str, python: &Path, folder: &Path) -> anyhow::Result<Self> {
-        let database = (kind == "redis").then(|| Database::start(folder)).transpose()?;
+    /// Starts it; it is ready when it has told of itself, and that comes too.
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<(Self, Value)> {
         let errors = tempfile::tempfile()?;
-        let mut command = Command::new(python);
-        command.arg(format!("{PEERS}/workflows/peer.py")).arg(kind).arg(folder);
-        // As in a node's containers.
-        command.env("OPENBLAS_NUM_THREADS", "1").env("OMP_NUM_THREADS", "1");
+        // The bench has its own heap in huge pages, by a setting that would go on.
+        command.env_remove("GLIBC_TUNABLES");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
         let mut child = command.spawn()?;
         let output = BufReader::new(child.stdout.take().context("it has no output")?);
         let input = child.stdin.take();
-        let mut peer = Self { kind, child, input, output, errors, _database: database };
-        peer.line()?;
-        Ok(peer)
+        let mut peer = Self { child, input, output, errors };
+        let told = peer.line()?;
+        Ok((peer, told))
     }
 
-    /// How long a run took, and what came of it.
-    pub(super) fn run(&mut self, workflow: &str, event: &Value) -> anyhow::Result<(f64, Value)> {
+    /// Sends a line; what it tells then.
+    pub(crate) fn ask(&mut self, line: &str) -> anyhow::Result<Value> {
         let input = self.input.as_mut().context("it has no input")?;
-        writeln!(input, "{}", json!({"workflow": workflow, "event": event}))?;
-        let mut line = self.line()?;
-        let wall = line["wall_ns"].as_f64().context("a sample lacks its time")?;
-        Ok((wall, line["result"].take()))
+        input.write_all(format!("{line}\n").as_bytes())?;
+        self.line()
     }
 
     /// Its next line that is JSON; Ray itself prints others.
@@ -73,16 +63,21 @@ impl Drop for Peer {
     }
 }
 
-/// Redis, on a unix socket, that keeps nothing.
-struct Database(Child);
+/// Redis, on the unix socket `redis.sock` of a folder, that keeps nothing.
+pub(crate) struct Redis(Child);
 
-impl Database {
+impl Redis {
     #[expect(clippy::disallowed_methods, reason = "the peer's database is a program of its own")]
-    fn start(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
         let socket = folder.join("redis.sock");
         let mut command = Command::new("redis-server");
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(&socket);
-        command.arg("--dir").arg(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .arg("--dir")
+            .arg(folder)
+            .env_remove("GLIBC_TUNABLES")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let child = command.spawn().context("redis-server is missing: apt-get install redis-server")?;
         let database = Self(child);
         let begun = Instant::now();
@@ -94,7 +89,7 @@ impl Database {
     }
 }
 
-impl Drop for Database {
+impl Drop for Redis {
     fn drop(&mut self) {
         _ = self.0.kill();
         _ = self.0.wait();

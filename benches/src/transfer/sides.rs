@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who hands values over: a node in two ways, and its peers.
+
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::Kind;
+use crate::python_peer::{Peer, Redis};
+use crate::warm::servers::PEERS as FILES;
+use crate::workflow_node::WorkflowNode;
+
+/// What this is all about, and the same node that sends messages.
+pub(super) const OURS: &str = "ours";
+pub(super) const MESSAGES: &str = "messages";
+pub(super) const ARROW: &str = "arrow";
+pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
+
+/// What the manifest says of the workflow whose steps send messages, besides what it says of the other one. Nothing: a
+/// node has no other way yet.
+const BY_MESSAGES: &str = "";
+
+/// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time.
+const LEFT_TO_PEERS_BYTES: u64 = 2 << 30;
+
+/// How long a value took, in nanoseconds from when its producer returned.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    /// Until the consumer had it in hand.
+    pub(super) handed: f64,
+    /// Until the consumer had read all of it.
+    pub(super) read: f64,
+}
+
+impl Times {
+    pub(super) fn of(told: &Value) -> anyhow::Result<Self> {
+        let field = |name: &str| told[name].as_f64().with_context(|| format!("there is no {name} in {told}"));
+        Ok(Self { handed: field("handed_ns")?, read: field("read_ns")? })
+    }
+}
+
+/// One that hands values over when it is told to.
+pub(super) struct Side {
+    pub(super) name: &'static str,
+    way: Way,
+}
+
+enum Way {
+    /// A workflow of the node, called as the side is.
+    Node(Rc<WorkflowNode>),
+    /// A program, and what it passes values through.
+    Peer { peer: Peer, _database: Option<Redis> },
+}
+
+impl Side {
+    pub(super) fn peer(name: &'static str, program: &mut Command, folder: &Path) -> anyhow::Result<Self> {
+        let database = (name == "redis").then(|| Redis::start(folder)).transpose()?;
+        Ok(Self { name, way: Way::Peer { peer: Peer::start(program)?.0, _database: database } })
+    }
+
+    pub(super) fn takes(&self, kind: &Kind) -> bool {
+        self.name != ARROW || kind.is_for_arrow
+    }
+
+    /// What became of one value.
+    pub(super) fn hand(&mut self, order: &Value) -> anyhow::Result<Value> {
+        match &mut self.way {
+            Way::Node(node) => Ok(node.run(self.name, order)?.1),
+            Way::Peer { peer, .. } => peer.ask(&order.to_string()).with_context(|| self.name),
+        }
+    }
+}
+
+/// A node with the workflow, as it is and by messages.
+pub(super) fn of_a_node(folder: &Path, python: &Path) -> anyhow::Result<Vec<Side>> {
+    let code = folder.join("code");
+    std::fs::create_dir(&code)?;
+    for file in ["main.py", "values.py"] {
+        std::fs::copy(format!("{FILES}/transfer/{file}"), code.join(file))?;
+    }
+    let functions = [(OURS, ""), (MESSAGES, BY_MESSAGES)].map(|(name, further)| {
+        format!(
+            "[functions.{name}]\nruntime = \"python\"\nhandler = \"main.handed\"\nworkflow = true\nmemory = \"256MiB\"\n\
+             imports = [\"numpy\", \"pandas\", \"PIL.Image\", \"lightgbm\", \"sklearn.ensemble\"]\nsource = \"code\"\n{further}\n"
+        )
+    });
+    std::fs::write(folder.join("sinew.toml"), functions.concat())?;
+    let machine = linux::total_memory_bytes().context("the kernel does not tell how much memory there is")?;
+    let memory = format!("{}MiB", machine.saturating_sub(LEFT_TO_PEERS_BYTES) >> 20);
+    let node = Rc::new(WorkflowNode::start(folder, python, &["--memory", &memory])?);
+    Ok([OURS, MESSAGES].map(|name| Side { name, way: Way::Node(node.clone()) }).into())
+}
