@@ -66,6 +66,12 @@ impl Report {
         self.rows.push(Row { figure: figure.to_owned(), value, unit, peer: peer.to_owned(), n });
     }
 
+    /// How many figures there are.
+    #[cfg(test)]
+    pub(crate) fn figures(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Adds a condition.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());

@@ -44,10 +44,11 @@ class Trade:
 
 
 def text(size):
-    """Of words that are common as words are."""
+    """A passage of words that are common as words are, over and over."""
     words = [f"{'abcdefghijklmnopqrst'[number % 20]}{number}" for number in range(WORDS)]
-    picked = random.Random(7).choices(words, [1 / (1 + number) for number in range(WORDS)], k=size // 4)
-    return " ".join(picked)[:size]
+    picked = random.Random(7).choices(words, [1 / (1 + number) for number in range(WORDS)], k=5 * WORDS)
+    passage = " ".join(picked) + " "
+    return (passage * (size // len(passage) + 1))[:size]
 
 
 def ints(count, first=1_000_000):
@@ -90,7 +91,7 @@ def image():
 
 def samples():
     """Of two classes, in fifty features."""
-    data = numpy.random.default_rng(11).random((4000, 50))
+    data = numpy.random.default_rng(11).random((2000, 50))
     return data, (data[:, :10].sum(axis=1) > 5).astype(int)
 
 
@@ -195,7 +196,8 @@ def written(value, target):
         target.write(f"{value.shape} {value.dtype};".encode() + value.tobytes())
     elif kind is pandas.DataFrame:
         target.write(f"{[*zip(value.columns, map(str, value.dtypes))]};".encode())
-        target.write(pandas.util.hash_pandas_object(value).to_numpy().tobytes())
+        for column in (value.index, *(value[name] for name in value)):
+            target.write("\0".join(column).encode() if column.dtype == object else column.to_numpy().tobytes())
     elif kind is PIL.Image.Image:
         target.write(f"{value.mode} {value.size};".encode() + value.tobytes())
     elif kind is lightgbm.Booster:
