@@ -8,7 +8,7 @@
 //! it is with what a process of its own has made.
 //!
 //! Processes have been started, their modules imported and each value handed over once before. In a round each side
-//! hands the value over once; another one begins each round.
+//! hands the value over once, in an order that differs from round to round.
 
 mod outcome;
 mod sides;
@@ -149,8 +149,7 @@ fn measure(kind: &Kind, expected: &Value, sides: &mut [Side]) -> anyhow::Result<
     let warming = if kind.rounds < MANY_ROUNDS { 1 } else { WARMING };
     for round in 0..warming + kind.rounds {
         let mut times = vec![Times::default(); sides.len()];
-        for turn in 0..sides.len() {
-            let at = (round + turn) % sides.len();
+        for at in order(round, sides.len()) {
             let told = handed(kind, sides[at], &mut allowances[at])?;
             for field in ["total", "fingerprint"] {
                 let is_same = told[field].is_string() && told[field] == expected[field];
@@ -170,6 +169,14 @@ fn measure(kind: &Kind, expected: &Value, sides: &mut [Side]) -> anyhow::Result<
         }
     }
     Ok(rounds)
+}
+
+/// Sides by their turns in a round: each may follow each, for what one leaves behind (memory that is freed, say) is the
+/// next one's burden.
+fn order(round: usize, sides: usize) -> Vec<usize> {
+    let mut order: Vec<_> = (0..sides).collect();
+    order.sort_by_key(|side| *blake3::hash(&[round as u8, *side as u8]).as_bytes());
+    order
 }
 
 /// Hands a value over, with more time for its producer until that is enough.
