@@ -95,3 +95,6 @@ impl Drop for Redis {
         _ = self.0.wait();
     }
 }
+
+#[cfg(test)]
+mod tests;

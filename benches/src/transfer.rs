@@ -190,3 +190,6 @@ fn handed(kind: &Kind, side: &mut Side, allowance_ns: &mut u64) -> anyhow::Resul
     }
     anyhow::bail!("{} by {}: the value is not made in {} ms", kind.name, side.name, *allowance_ns / 1_500_000)
 }
+
+#[cfg(test)]
+mod tests;
