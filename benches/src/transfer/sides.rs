@@ -19,8 +19,8 @@ pub(super) const MESSAGES: &str = "messages";
 pub(super) const ARROW: &str = "arrow";
 pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
 
-/// What the manifest says of the workflow whose steps send messages, besides what it says of the other one. Nothing: a
-/// node has no other way yet.
+/// What the manifest says of the two workflows besides what it says of both. Nothing: a node has one way as yet.
+const OUR_VALUES: &str = "";
 const BY_MESSAGES: &str = "";
 
 /// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time.
@@ -81,7 +81,7 @@ pub(super) fn of_a_node(folder: &Path, python: &Path) -> anyhow::Result<Vec<Side
     for file in ["main.py", "values.py"] {
         std::fs::copy(format!("{FILES}/transfer/{file}"), code.join(file))?;
     }
-    let functions = [(OURS, ""), (MESSAGES, BY_MESSAGES)].map(|(name, further)| {
+    let functions = [(OURS, OUR_VALUES), (MESSAGES, BY_MESSAGES)].map(|(name, further)| {
         format!(
             "[functions.{name}]\nruntime = \"python\"\nhandler = \"main.handed\"\nworkflow = true\nmemory = \"256MiB\"\n\
              imports = [\"numpy\", \"pandas\", \"PIL.Image\", \"lightgbm\", \"sklearn.ensemble\"]\nsource = \"code\"\n{further}\n"
