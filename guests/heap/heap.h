@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Values of Python in a segment (docs/spec/memory-map.md).
+ *
+ * A value is written as copies of its objects, one behind the other, that
+ * point to each other and to what every process of the program has at the same
+ * address. Numbers, strings, bytes and arrays that were made in the segment are not
+ * copied. What is not known here, a *foreign* object, is pickled, and
+ * put into its places when the segment is mapped.
+ *
+ * The copies are never freed: they have a surplus of references that no process
+ * uses up, and no collector knows them. What was not copied is of types of which
+ * the end does nothing but free memory, and what lies in a segment of others is never
+ * freed. So what is left of a value after a request does no harm.
+ *
+ * The writer needs the interpreter's lock; between copies Python's code may run.
+ */
+#ifndef SINEW_HEAP_H
+#define SINEW_HEAP_H
+
+#include "python.h"
+#include "segment.h"
+
+#define HEAD_KIND 2
+#define HEAD_VERSION 1
+/* What a step's result begins with (docs/spec/workflows.md, section 4). */
+#define FRAME_BYTES 6
+#define IDENTITY_BYTES 32
+/* Memory of arrays is made in the segment from this on. */
+#define ARRAY_MIN (64ul << 10)
+/* And items of lists, which have their length in the 16 bytes before them. What grows is moved
+ * there if it is not much longer. */
+#define ITEMS_MIN (1ul << 20)
+#define ITEMS_MOVED_MAX (4 * ITEMS_MIN)
+
+struct table {
+    uint64_t at, count;
+};
+
+/* The first bytes of a segment. All addresses are the plan's. */
+struct head {
+    uint8_t frame[FRAME_BYTES], kind, version;
+    /* Bytes from the beginning on that are not made anew when it is mapped again: numbers, strings, bytes. */
+    uint64_t base, length, lasting;
+    uint8_t identity[IDENTITY_BYTES];
+    /* Where the value is; 0 if it is the first foreign object. */
+    uint64_t root;
+    /* Addresses of what the program has: each is referred to from now on. */
+    struct table statics;
+    /* Pairs: an address at which, and which type, is to be; types are of classes and of
+     * elements of arrays. */
+    struct table typed;
+    /* Where each type was: what it is at also here, is there already. */
+    struct table homes;
+    /* Addresses of arrays, which have memory of the process's own for their shapes. */
+    struct table arrays;
+    /* Pairs: an address at which, and which foreign object, is to be. */
+    struct table patches;
+    /* Pickles of types, and of foreign objects, one behind the other: bytes, and how many. */
+    struct table type_pickles;
+    uint64_t types_count;
+    struct table pickles;
+    uint64_t pickles_count;
+    /* Pairs: address and length of what the pickles have out of band. */
+    struct table buffers;
+};
+
+/* Where this interpreter's objects have their parts. */
+struct layout {
+    /* Of strings: bytes before the text of ASCII ones, and of others. What is in these
+     * after 40 is of other forms of the text. */
+    size_t ascii_head, text_head;
+    uint32_t interned_bits;
+    /* The references of what is never freed; whether the program's own objects are such. */
+    int64_t immortal;
+    int are_statics_immortal;
+    /* Of a whole number: from the word with its size to its digits. */
+    int has_tag;
+    /* Of instances with nothing but a dictionary: their size, and how far before them lies its pointer. */
+    size_t instance_size;
+    size_t dictionary_before;
+    /* Zeros after an instance that say that it has no values inline. */
+    size_t inline_bytes;
+};
+
+extern struct layout layout;
+
+/* Where the program's own objects are: the same in each process of it. */
+extern uintptr_t image_begin, image_end;
+
+static inline int is_static(uintptr_t address)
+{
+    return address - image_begin < image_end - image_begin;
+}
+
+#define FIELD(object, offset, kind) (*(kind *)((char *)(object) + (offset)))
+#define SIZE(object) FIELD(object, 16, int64_t)
+
+#define STRING_STATE(object) FIELD(object, 32, uint32_t)
+#define STATE_KIND(state) ((state) >> 2 & 7)
+#define STATE_COMPACT(state) ((state) >> 5 & 1)
+#define STATE_ASCII(state) ((state) >> 6 & 1)
+#define BYTES_HEAD 32
+/* Of arrays, as NumPy has said since 1.22: what is at which place (ndarraytypes.h). */
+#define ARRAY_BYTES 96
+#define ARRAY_DATA(array) FIELD(array, 16, uintptr_t)
+#define ARRAY_DIMENSIONS(array) FIELD(array, 24, int)
+#define ARRAY_SHAPE(array) FIELD(array, 32, int64_t *)
+#define ARRAY_STRIDES(array) FIELD(array, 40, int64_t *)
+#define ARRAY_ELEMENT(array) FIELD(array, 56, Object *)
+#define ARRAY_FLAGS(array) FIELD(array, 64, int)
+#define ARRAY_DIMENSIONS_MAX 64
+
+/* Says which interpreter this is; ENOSYS for one of which nothing is known. Then no
+ * other function may be called. The identity is whatever tells programs apart. */
+EXPORTED int heap_begin(int major, int minor, const uint8_t *identity);
+extern uint8_t identity[IDENTITY_BYTES];
+
+/* Has objects made in segments, and what is mapped never freed. */
+EXPORTED int heap_adopt(void);
+/* Has large arrays made in segments, and arrays copied: NumPy's table of functions, the type
+ * of arrays, and where in a type of elements their size is. ENOSYS for one that knows no such thing. */
+EXPORTED int heap_adopt_arrays(Object *functions, Object *type, size_t element_size_at);
+extern struct arrays {
+    Type *type;
+    size_t element_size_at;
+} arrays;
+
+/* Starts to write a value into the rest of the segment that is being filled. */
+EXPORTED int heap_write(void);
+/* For Python: a tuple of the functions `copy`, `persist`, `buffer` and `load`. NULL with an exception.
+ *
+ * `copy(value)` copies it: None if it is foreign itself.
+ * `persist(object)`: the address of a copy, if all that it is made of can be copied; None else.
+ * `buffer(pickle_buffer)` has its bytes in the segment.
+ * All raise ValueError where it is better to give up.
+ * `load(address)`: what has been mapped there. */
+EXPORTED Object *heap_functions(void);
+/* The foreign objects, in their order. The list grows while they are written. */
+EXPORTED Object *heap_foreign(void);
+/* The types, once these are written. */
+EXPORTED Object *heap_types(void);
+/* Writes the rest: pickles of types and of foreign objects; the bytes of the file that are the value. */
+EXPORTED int64_t heap_written(const void *types, size_t types_length, const void *pickles, size_t length, size_t count);
+/* Drops what only the writer needs; harmless where there is none. */
+EXPORTED void heap_end(void);
+
+/* Maps a value: EPROTO if it is none, ESTALE if it is another program's, else as segment_map(). */
+EXPORTED int heap_map(int fd, struct head *head);
+/* Puts types into their places: before any of it is looked at. -1 with an exception. */
+EXPORTED int heap_settle(const struct head *head, Object *types);
+/* Buffers of a mapped value, as a list of memory; NULL with an exception. */
+EXPORTED Object *heap_buffers(const struct head *head);
+/* Puts foreign objects into their places, and gives the value. */
+EXPORTED Object *heap_value(const struct head *head, Object *foreign);
+
+#endif

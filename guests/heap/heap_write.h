@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SINEW_HEAP_WRITE_H
+#define SINEW_HEAP_WRITE_H
+
+#include "heap.h"
+#include "heap_memo.h"
+
+/* Why a value is not written. */
+enum why {
+    FINE,
+    NO_ROOM,
+    NO_MEMORY,
+    /* An object is foreign, and shall not be. */
+    NOT_CLOSED,
+    /* A foreign object refers to a part of the value that may refer to foreign ones. */
+    TANGLED,
+    /* So much is foreign that pickling all of it is faster. */
+    TOO_FOREIGN,
+};
+
+/* A value that is being written. */
+struct writer {
+    uintptr_t base, begin, end;
+    /* Where atoms are written, and all else. */
+    struct target {
+        uintptr_t at, end;
+        /* Up to where there are pages, if that is after where writing began by so much. */
+        uintptr_t begin, ready;
+    } atoms, rest;
+    enum why why;
+    /* Whether no foreign object may be met. */
+    int is_closed;
+    /* What was copied before foreign objects were written. */
+    uintptr_t closed_from;
+    uintptr_t root;
+    /* Objects that were copied, and bytes that were for nothing. */
+    uint64_t copied, wasted;
+    /* From an object that others may refer to as well to its copy, or to four times its
+     * place among the foreign ones and one, or among the types and three. Also classes: whether
+     * instances of them are copied. */
+    struct memo memo, plain;
+    /* Keys that were added to it; objects that must not be freed before the end. */
+    struct words added, held;
+    /* Pairs of an object and its copy that are to be filled. */
+    struct words pending;
+    struct words statics, typed, homes, arrays, patches, buffers;
+    /* A bit for each 16 bytes of the image. */
+    uint8_t *seen_statics;
+    Object *foreign, *types;
+};
+
+extern struct writer writer;
+
+/* The address that stands for an object where it is referred to at `slot`; 0 if it
+ * cannot be written. What it refers to may be pending then. */
+uintptr_t placed(struct writer *w, Object *object, uintptr_t slot);
+/* Fills what is pending; false if something cannot be written. */
+int fill_pending(struct writer *w);
+
+/* Memory of the segment, for what is no atom; 0 if there is none left. */
+uintptr_t room(struct writer *w, size_t size, size_t align);
+/* The same, with its length in the 16 bytes before it. */
+uintptr_t room_with_length(struct writer *w, size_t size);
+uintptr_t fails(struct writer *w, enum why why);
+
+/* Whether instances of a type are nothing but their dictionaries. */
+int is_plain(struct writer *w, Type *type);
+/* Whether the hash of a key is the same in each process. */
+int is_stable(const Object *key, int depth);
+
+/* Has a type be there; false if that cannot be noted. */
+int note_type(struct writer *w, uintptr_t slot, Object *type);
+/* What is in the segment already, and its end does nothing but free memory. */
+int stays(struct writer *w, Object *object);
+int is_in_segment(const struct writer *w, const void *at);
+/* The items of `from`, where the first of them is to be at `to`. */
+int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count);
+/* A container of which the copy is to be filled. */
+uintptr_t shell(struct writer *w, Object *object, size_t size, size_t before);
+
+/* Arrays (heap_arrays.c). */
+int is_array(const Object *object);
+int fill_array(struct writer *w, Object *from, uintptr_t to);
+
+/* Containers of Python that are tables (heap_tables.c). */
+int fill_dict(struct writer *w, Object *from, uintptr_t to);
+int fill_set(struct writer *w, Object *from, uintptr_t to);
+int has_stable_keys(Object *dict_or_set);
+
+/* Of dicts and sets. */
+#define DICT_BYTES 48
+#define SET_BYTES 200
+#define SET_KEPT_INSIDE 64
+
+#endif

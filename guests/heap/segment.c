@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "segment.h"
+#include "small.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+/* A part of a segment: one that was taken, or a gap that was given back. */
+struct piece {
+    uintptr_t begin;
+    size_t length;
+    int is_taken;
+};
+
+struct segment {
+    uintptr_t base;
+    size_t length;
+    /* Where what was never taken begins. */
+    uintptr_t end;
+    /* In the order of their addresses, without space between them. */
+    struct piece *pieces;
+    size_t count, taken;
+    struct small *small;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct segment segments[SEGMENTS_MAX];
+static size_t segments_count;
+/* The one that is being filled, and its file; none if below 0. */
+static int current = -1, current_fd = -1;
+/* Whether the rest of it belongs to somebody. */
+static int is_spoken_for;
+
+static size_t whole_pages(size_t size)
+{
+    return (size + PAGE - 1) & ~(PAGE - 1);
+}
+
+static void *mapped(uintptr_t base, size_t length, int flags, int fd)
+{
+    return mmap((void *)base, length, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+}
+
+/* Whether a place is the plan's, whole. */
+static int is_placed(uintptr_t base, size_t length)
+{
+    return base % PAGE == 0 && length % PAGE == 0 && length > 0 && in_plan(base) && length <= PLAN_END - base;
+}
+
+/* What a kernel that does not know the flag does is put anywhere. */
+static int map_new(uintptr_t base, size_t length, int flags, int fd)
+{
+    void *at = mapped(base, length, flags | MAP_FIXED_NOREPLACE, fd);
+    if (at == MAP_FAILED)
+        return -errno;
+    if (at == (void *)base)
+        return 0;
+    munmap(at, length);
+    return -EEXIST;
+}
+
+static void forget(size_t index)
+{
+    struct segment *segment = &segments[index];
+    munmap(segment->pieces, PIECES_MAX * sizeof *segment->pieces);
+    small_free(segment->small);
+    munmap((void *)segment->base, segment->length);
+    segments_count--;
+    if (index != segments_count)
+        segments[index] = segments[segments_count];
+}
+
+static int is_left(const struct segment *segment)
+{
+    return segment->taken == 0 && segment->small->live == 0;
+}
+
+static void sweep(void)
+{
+    for (size_t index = segments_count; index-- > 0;)
+        if ((int)index != current && is_left(&segments[index])) {
+            if (current == (int)segments_count - 1)
+                current = (int)index;
+            forget(index);
+        }
+}
+
+/* What is kept of a segment: not in a heap whose memory may itself come from it. */
+static int open_tables(struct segment *segment)
+{
+    void *pieces = mmap(0, PIECES_MAX * sizeof(struct piece), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pieces == MAP_FAILED)
+        return -errno;
+    segment->small = small_new(segment->base, segment->length / 2);
+    if (!segment->small) {
+        munmap(pieces, PIECES_MAX * sizeof(struct piece));
+        return -ENOMEM;
+    }
+    segment->pieces = pieces;
+    return 0;
+}
+
+static int open_locked(int fd, uintptr_t base, size_t length)
+{
+    if (current >= 0)
+        return -EBUSY;
+    sweep();
+    if (segments_count == SEGMENTS_MAX)
+        return -ENOSPC;
+    struct segment segment = {.base = base, .length = length, .end = base + whole_pages(length / 2)};
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int done = own < 0 ? -errno : map_new(base, length, MAP_SHARED, own);
+    if (done == 0 && (done = open_tables(&segment)) < 0)
+        munmap((void *)base, length);
+    if (done < 0) {
+        if (own >= 0)
+            close(own);
+        return done;
+    }
+    segments[segments_count] = segment;
+    current = (int)segments_count++;
+    current_fd = own;
+    small_current = segment.small;
+    is_spoken_for = 0;
+    return 0;
+}
+
+int segment_open(int fd, uintptr_t base, size_t length)
+{
+    if (!is_placed(base, length))
+        return -EINVAL;
+    pthread_mutex_lock(&lock);
+    int done = open_locked(fd, base, length);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+/* Divides a gap; the rest stays one. */
+static void *taken_from(struct segment *segment, size_t index, size_t size)
+{
+    struct piece *piece = &segment->pieces[index];
+    if (piece->length > size) {
+        if (segment->count == PIECES_MAX)
+            return NULL;
+        memmove(piece + 2, piece + 1, (segment->count - index - 1) * sizeof *piece);
+        piece[1] = (struct piece){piece->begin + size, piece->length - size, 0};
+        piece->length = size;
+        segment->count++;
+    }
+    piece->is_taken = 1;
+    segment->taken++;
+    return (void *)piece->begin;
+}
+
+static void *take_locked(size_t size, int *is_zero)
+{
+    struct segment *segment = &segments[current];
+    for (size_t index = 0; index < segment->count; index++)
+        if (!segment->pieces[index].is_taken && segment->pieces[index].length >= size) {
+            *is_zero = 0;
+            return taken_from(segment, index, size);
+        }
+    if (segment->count == PIECES_MAX || size > segment->base + segment->length - segment->end)
+        return NULL;
+    struct piece *piece = &segment->pieces[segment->count++];
+    *piece = (struct piece){segment->end, size, 1};
+    segment->end += size;
+    segment->taken++;
+    *is_zero = 1;
+    return (void *)piece->begin;
+}
+
+void *segment_take(size_t size, int *is_zero)
+{
+    int ignored;
+    if (size == 0 || size > PLAN_END - PLAN_BEGIN)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    void *at = current < 0 || is_spoken_for ? NULL : take_locked(whole_pages(size), is_zero ? is_zero : &ignored);
+    pthread_mutex_unlock(&lock);
+    return at;
+}
+
+/* The segment that an address is in. */
+static struct segment *segment_of(uintptr_t at)
+{
+    for (size_t index = segments_count; index-- > 0;)
+        if (at - segments[index].base < segments[index].length)
+            return &segments[index];
+    return NULL;
+}
+
+static int is_small(const struct segment *segment, uintptr_t at)
+{
+    return at - segment->base < segment->length / 2;
+}
+
+/* The taken piece that begins there, or whose contents do. */
+static struct piece *piece_at(const struct segment *segment, uintptr_t at)
+{
+    uintptr_t begin = at % PAGE == ITEMS_OFFSET ? at - ITEMS_OFFSET : at;
+    size_t low = 0, high = segment->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (segment->pieces[middle].begin < begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    struct piece *piece = &segment->pieces[low];
+    return low < segment->count && piece->begin == begin && piece->is_taken ? piece : NULL;
+}
+
+static void drop_piece(struct segment *segment, struct piece *piece)
+{
+    size_t index = (size_t)(piece - segment->pieces);
+    memmove(piece, piece + 1, (segment->count - index - 1) * sizeof *piece);
+    segment->count--;
+}
+
+/* A gap becomes one with those beside it. */
+static void give_piece(struct segment *segment, struct piece *piece)
+{
+    piece->is_taken = 0;
+    segment->taken--;
+    if (piece + 1 < segment->pieces + segment->count && !piece[1].is_taken) {
+        piece->length += piece[1].length;
+        drop_piece(segment, piece + 1);
+    }
+    if (piece > segment->pieces && !piece[-1].is_taken) {
+        piece[-1].length += piece->length;
+        drop_piece(segment, piece);
+    }
+}
+
+void segment_give(void *at)
+{
+    pthread_mutex_lock(&lock);
+    struct segment *segment = segment_of((uintptr_t)at);
+    if (segment && is_small(segment, (uintptr_t)at)) {
+        small_give(segment->small, at);
+    } else if (segment) {
+        struct piece *piece = piece_at(segment, (uintptr_t)at);
+        if (piece)
+            give_piece(segment, piece);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+size_t segment_piece(const void *at)
+{
+    size_t length = 0;
+    pthread_mutex_lock(&lock);
+    const struct segment *segment = segment_of((uintptr_t)at);
+    if (segment && is_small(segment, (uintptr_t)at)) {
+        length = small_size(segment->small, at);
+    } else if (segment) {
+        const struct piece *piece = piece_at(segment, (uintptr_t)at);
+        length = piece ? piece->begin + piece->length - (uintptr_t)at : 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return length;
+}
+
+/* Only the last one grows: what is behind it was never taken. */
+static int grow_last(struct segment *segment, struct piece *piece, size_t length)
+{
+    size_t more = whole_pages(length) - piece->length;
+    if (piece + 1 != segment->pieces + segment->count || piece->begin + piece->length != segment->end ||
+        more > segment->base + segment->length - segment->end)
+        return 0;
+    piece->length += more;
+    segment->end += more;
+    return 1;
+}
+
+int segment_grow(void *at, size_t size)
+{
+    int done = 0;
+    pthread_mutex_lock(&lock);
+    struct segment *segment = segment_of((uintptr_t)at);
+    if (segment && !is_small(segment, (uintptr_t)at) && current >= 0 && segment == &segments[current] && !is_spoken_for) {
+        struct piece *piece = piece_at(segment, (uintptr_t)at);
+        size_t before = piece ? (uintptr_t)at - piece->begin : 0;
+        done = piece && size < segment->length && grow_last(segment, piece, before + size);
+        if (done && before)
+            ((uint64_t *)at)[-2] = piece->length - before;
+    }
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+int segment_rest(uintptr_t *base, struct area halves[2])
+{
+    pthread_mutex_lock(&lock);
+    int done = current < 0 ? -EINVAL : 0;
+    if (done == 0) {
+        struct segment *segment = &segments[current];
+        *base = segment->base;
+        halves[0] = (struct area){segment->small->unused, segment->small->end & ~(PAGE - 1)};
+        halves[1] = (struct area){segment->end, segment->base + segment->length};
+        is_spoken_for = 1;
+        small_current = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+static int close_locked(int keep)
+{
+    struct segment *segment = &segments[current];
+    int done = 0;
+    if (keep)
+        for (size_t index = 0; index < segment->count; index++) {
+            struct piece *piece = &segment->pieces[index];
+            /* Where that cannot be done, they only take memory. */
+            if (!piece->is_taken)
+                madvise((void *)piece->begin, piece->length, MADV_REMOVE);
+        }
+    /* Whatever this process does from now on happens to pages of its own. */
+    if (keep && !is_left(segment) &&
+        mapped(segment->base, segment->length, MAP_PRIVATE | MAP_FIXED, current_fd) == MAP_FAILED)
+        done = -errno;
+    close(current_fd);
+    current_fd = -1;
+    size_t index = (size_t)current;
+    current = -1;
+    small_current = NULL;
+    if (is_left(segment))
+        forget(index);
+    return done;
+}
+
+int segment_close(int keep)
+{
+    pthread_mutex_lock(&lock);
+    int done = current < 0 ? -EINVAL : close_locked(keep);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+void segment_sweep(void)
+{
+    pthread_mutex_lock(&lock);
+    sweep();
+    pthread_mutex_unlock(&lock);
+}
+
+/* What of others is mapped here: it stays, for nobody knows who refers to it. */
+static struct {
+    uintptr_t base;
+    size_t length;
+    dev_t device;
+    ino_t file;
+} mappings[MAPPINGS_MAX];
+static size_t mappings_count;
+
+/* As it was: whatever was written to it is gone, and what refers to it refers to what was there before.
+ * Not what lasts: strings, which the interpreter may have in its own tables by now. */
+static int map_again(int fd, uintptr_t base, size_t length, size_t lasting)
+{
+    if (lasting == length)
+        return 0;
+    void *at = mmap((void *)(base + lasting), length - lasting, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+                    fd, (off_t)lasting);
+    return at == MAP_FAILED ? -errno : 0;
+}
+
+static int map_locked(int fd, uintptr_t base, size_t length, size_t lasting)
+{
+    struct stat file;
+    if (fstat(fd, &file) < 0)
+        return -errno;
+    for (size_t index = 0; index < mappings_count; index++)
+        if (mappings[index].base == base && mappings[index].length == length && mappings[index].device == file.st_dev &&
+            mappings[index].file == file.st_ino)
+            return map_again(fd, base, length, lasting);
+    if (mappings_count == MAPPINGS_MAX)
+        return -ENOSPC;
+    sweep();
+    int done = map_new(base, length, MAP_PRIVATE, fd);
+    if (done == 0) {
+        mappings[mappings_count].base = base;
+        mappings[mappings_count].length = length;
+        mappings[mappings_count].device = file.st_dev;
+        mappings[mappings_count++].file = file.st_ino;
+    }
+    return done;
+}
+
+int segment_map(int fd, uintptr_t base, size_t length, size_t lasting)
+{
+    length = whole_pages(length);
+    if (!is_placed(base, length) || lasting % PAGE || lasting > length)
+        return -EINVAL;
+    pthread_mutex_lock(&lock);
+    int done = map_locked(fd, base, length, lasting);
+    pthread_mutex_unlock(&lock);
+    return done;
+}

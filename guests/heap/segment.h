@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that one process fills and others map at the same addresses
+ * (docs/spec/memory-map.md). It knows nothing of any language.
+ *
+ * A segment is a file in memory that lies at an address of the plan, which
+ * nobody else has while it lives. Whoever fills it maps it shared, and large
+ * pieces of its memory are taken from it while it works; when it is handed
+ * over, the filler's mapping becomes private, so that the file is from then on
+ * as it was at that moment. Whoever is given it maps it privately: what is
+ * written there is the writer's own.
+ *
+ * All of it may be called by any thread. What fails returns a negative errno.
+ */
+#ifndef SINEW_SEGMENT_H
+#define SINEW_SEGMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Where segments may lie: far from the program, its heap and its libraries. */
+#define PLAN_BEGIN 0x100000000000ul
+#define PLAN_END 0x500000000000ul
+#define PAGE 4096ul
+/* What a large piece may have before its contents. */
+#define ITEMS_OFFSET 64
+/* What a process has of segments that it filled and has not left yet. */
+#define SEGMENTS_MAX 64
+/* Pieces that were taken from one segment and not given back, and gaps between them. */
+#define PIECES_MAX 4096
+/* Segments of others that a process has mapped. */
+#define MAPPINGS_MAX 1024
+
+/* Whether an address is the plan's. */
+static inline int in_plan(uintptr_t address)
+{
+    return address - PLAN_BEGIN < PLAN_END - PLAN_BEGIN;
+}
+
+/* Maps a file of `length` bytes for filling; there is one such at a time. Its first
+ * page is the caller's, its first half is for small pieces (small.h), and the rest for
+ * large ones. EBUSY if one is being filled, EEXIST if something lies there, ENOSPC if
+ * too many segments are still in use. */
+EXPORTED int segment_open(int fd, uintptr_t base, size_t length);
+
+/* A large piece of the segment that is being filled, at a whole page; none if there
+ * is none, or no room. Whether it is all zeros, if that is asked. */
+EXPORTED void *segment_take(size_t size, int *is_zero);
+
+/* Gives a piece back, a small one too. What is not a piece is let be: it is in memory
+ * that was mapped, and stays. */
+EXPORTED void segment_give(void *piece);
+
+/* Bytes of a piece from there on, which is its beginning or ITEMS_OFFSET after it; 0 for
+ * what is none. */
+EXPORTED size_t segment_piece(const void *piece);
+/* Makes a piece longer where it lies; 0 if it cannot be. */
+int segment_grow(void *piece, size_t size);
+
+/* A part of a segment. */
+struct area {
+    uintptr_t begin, end;
+};
+
+/* What of each half was never taken, and so is zeros; from then on no pieces are
+ * taken. `base` is where the segment begins. EINVAL if none is being filled. */
+EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
+
+/* Ends the filling. With `keep`, what the file holds then never changes through
+ * this process, and gaps between pieces take no memory any more. */
+EXPORTED int segment_close(int keep);
+
+/* Lets go of segments that nothing is left of, as of the one before. */
+EXPORTED void segment_sweep(void);
+
+/* Maps a segment that another one filled; one that is mapped here is made as it was
+ * when it was handed over, but for its first `lasting` bytes. EEXIST if something else lies there, ENOSPC if too much is mapped. */
+EXPORTED int segment_map(int fd, uintptr_t base, size_t length, size_t lasting);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "small.h"
+
+#include <sys/mman.h>
+
+#define SPAN (64ul << 10)
+/* Sizes are multiples of this up to the first bound, and then four to each doubling. */
+#define STEP 16
+#define STEPS_MAX 512
+#define STEPS (STEPS_MAX / STEP)
+
+struct small *small_current;
+
+static size_t kept_bytes(size_t length)
+{
+    return sizeof(struct small) + length / SPAN + 1;
+}
+
+struct small *small_new(uintptr_t base, size_t length)
+{
+    struct small *small =
+        mmap(0, kept_bytes(length), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (small == MAP_FAILED)
+        return NULL;
+    small->base = base;
+    small->end = base + length;
+    /* Spans begin at multiples of their length from the base on; the first one has the segment's head. */
+    small->unused = base + SPAN;
+    return small;
+}
+
+void small_free(struct small *small)
+{
+    munmap(small, kept_bytes(small->end - small->base));
+}
+
+/* The class of a size: the pieces of it are as long or longer. 0 is of no span. */
+static unsigned class_of(size_t size)
+{
+    if (size <= STEPS_MAX)
+        return size ? (unsigned)((size + STEP - 1) / STEP) : 1;
+    unsigned doubling = 63u - (unsigned)__builtin_clzl(size - 1);
+    size_t quarter = (1ul << doubling) / 4;
+    return STEPS + (doubling - 9) * 4 + (unsigned)((size - (1ul << doubling) + quarter - 1) / quarter);
+}
+
+static size_t size_of(unsigned class)
+{
+    if (class <= STEPS)
+        return class * STEP;
+    unsigned above = class - STEPS - 1;
+    size_t doubling = 512ul << above / 4;
+    return doubling + doubling / 4 * (above % 4 + 1);
+}
+
+static void *from_new_span(struct small *small, unsigned class, size_t size)
+{
+    if (small->unused + SPAN > small->end)
+        return NULL;
+    uintptr_t at = small->unused;
+    small->unused += SPAN;
+    small->classes[(at - small->base) / SPAN] = (uint8_t)class;
+    small->fresh[class] = at + size;
+    small->fresh_end[class] = at + SPAN / size * size;
+    small->live++;
+    return (void *)at;
+}
+
+void *small_take(size_t size)
+{
+    struct small *small = small_current;
+    if (!small || size > SMALL_MAX)
+        return NULL;
+    unsigned class = class_of(size);
+    void *at = small->returned[class];
+    if (at) {
+        small->returned[class] = *(void **)at;
+    } else {
+        size_t length = size_of(class);
+        if (small->fresh[class] == small->fresh_end[class])
+            return from_new_span(small, class, length);
+        at = (void *)small->fresh[class];
+        small->fresh[class] += length;
+    }
+    small->live++;
+    return at;
+}
+
+void small_give(struct small *small, void *piece)
+{
+    small->live--;
+    if (small != small_current)
+        return;
+    unsigned class = small->classes[((uintptr_t)piece - small->base) / SPAN];
+    *(void **)piece = small->returned[class];
+    small->returned[class] = piece;
+}
+
+size_t small_size(const struct small *small, const void *piece)
+{
+    return size_of(small->classes[((uintptr_t)piece - small->base) / SPAN]);
+}

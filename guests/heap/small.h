@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small pieces of the first half of a segment: spans of 64 KiB, each of pieces of
+ * one size, which are given out in the order of their addresses, and again when
+ * they were given back. Whoever calls has the interpreter's lock.
+ */
+#ifndef SINEW_SMALL_H
+#define SINEW_SMALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SMALL_MAX (32ul << 10)
+#define SMALL_CLASSES 57
+
+struct small {
+    uintptr_t base, end;
+    /* Where spans that were never used begin. */
+    uintptr_t unused;
+    size_t live;
+    /* Of each size: what was given back, and what of its last span was not given out yet. */
+    void *returned[SMALL_CLASSES];
+    uintptr_t fresh[SMALL_CLASSES], fresh_end[SMALL_CLASSES];
+    /* The size of the pieces of each span. */
+    uint8_t classes[];
+};
+
+/* What the current segment has; NULL if there is none, or no more is to be taken. */
+extern struct small *small_current;
+
+/* Of so many bytes from `base` on; NULL if there is no memory for what is kept of it. */
+struct small *small_new(uintptr_t base, size_t length);
+void small_free(struct small *small);
+
+/* NULL if there is no room, or it is not small. */
+void *small_take(size_t size);
+/* It is no piece of the current segment that is given again. */
+void small_give(struct small *small, void *piece);
+size_t small_size(const struct small *small, const void *piece);
+
+#endif

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+# Values that are mapped where they were made, instead of being sent (guests/heap). It is run before
+# `template.py`, in the same module: names that are not defined here are that one's.
+
+import pickle
+
+# Values whose pickle is shorter than this are sent: to map one takes longer.
+MAPPED_BYTES_MIN = 64 << 10
+# Containers with so many elements are not pickled to find out.
+MAPPED_ITEMS_MIN = 16 << 10
+HEAD_BYTES = 512
+# Where the template finds out whether all is where it is thought to be; nothing else is ever mapped there.
+PROBE_BASE, PROBE_BYTES = 0x4FFFFFF00000, 1 << 20
+KIND_AT, KIND_MAPPED = 6, 2
+
+
+class TooLong(Exception):
+    """A pickle is so long that the value is better mapped."""
+
+
+class Unmappable(Exception):
+    """What was handed over cannot be mapped in this process; it can be in another."""
+
+
+class Bounded:
+    """A file for a pickle that is given up when it becomes long."""
+
+    def __init__(self):
+        self.pieces, self.room = [], MAPPED_BYTES_MIN
+
+    def write(self, piece):
+        self.room -= len(piece)
+        if self.room < 0:
+            raise TooLong
+        self.pieces.append(bytes(piece))
+
+    def callback(self, buffer):
+        self.room -= buffer.raw().nbytes
+        if self.room < 0:
+            raise TooLong
+
+
+class Mapped:
+    """A value that was handed over, before it is asked for."""
+
+    def __init__(self, heap, descriptor):
+        self.heap, self.descriptor = heap, descriptor
+
+    def value(self):
+        return self.heap.read(self.descriptor)
+
+    def __del__(self):
+        os.close(self.descriptor)  # noqa: F821 - of lines.py
+
+
+class Heap:
+    """The memory in which a process makes what it hands over, and maps what it is handed."""
+
+    def __init__(self, core):
+        self.core = core
+        self.is_open, self.has_arrays = False, False
+        core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]  # noqa: F821
+        core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
+        core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
+        core.heap_buffers.restype = core.heap_value.restype = ctypes.py_object  # noqa: F821
+        core.heap_adopt_arrays.argtypes = [ctypes.py_object, ctypes.py_object, ctypes.c_size_t]  # noqa: F821
+        core.heap_written.argtypes = [ctypes.c_char_p, ctypes.c_size_t] * 2 + [ctypes.c_size_t]  # noqa: F821
+        core.heap_written.restype = ctypes.c_int64  # noqa: F821
+        core.heap_map.argtypes = [ctypes.c_int, ctypes.c_char_p]  # noqa: F821
+        core.heap_settle.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
+        core.heap_buffers.argtypes = [ctypes.c_char_p]  # noqa: F821
+        core.heap_value.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
+        self.copy, persist, self.buffer, load = core.heap_functions()
+        self.pickler = type("HeapPickler", (pickle.Pickler,), {"persistent_id": persist})
+        self.unpickler = type("HeapUnpickler", (pickle.Unpickler,), {"persistent_load": load})
+
+    # ------------------------------------------------------------- filling
+
+    def open(self, descriptor, base):
+        """From now on large arrays and strings are made where they can be handed over."""
+        size = os.fstat(descriptor).st_size & ~4095  # noqa: F821
+        self.is_open = self.core.segment_open(descriptor, base, size) == 0
+        if self.is_open:
+            self.core.heap_adopt()
+            self.adopt_arrays()
+        return self.is_open
+
+    def adopt_arrays(self):
+        """NumPy knows where its memory is to come from by context, so that each call says it."""
+        numpy = sys.modules.get("numpy")  # noqa: F821
+        if numpy is None:
+            return
+        # Where `elsize` is in PyArray_Descr.
+        for name, element_size_at in (("numpy._core.multiarray", 40), ("numpy.core.multiarray", 32)):
+            functions = getattr(sys.modules.get(name), "_ARRAY_API", None)  # noqa: F821
+            if functions is not None:
+                version = tuple(map(int, numpy.__version__.split(".")[:2]))
+                if version >= (1, 22):
+                    self.core.heap_adopt_arrays(functions, numpy.ndarray, element_size_at)
+                return
+
+    def write(self, value):
+        """How many bytes of the segment are the value; None if it is not to be mapped. It can be tried once."""
+        if not self.is_open or is_small(value):
+            return None
+        was_enabled = gc.isenabled()  # noqa: F821
+        gc.disable()  # noqa: F821
+        try:
+            for attempt in (self.write_copies, self.write_pickles):
+                if self.core.heap_write() < 0:
+                    return None
+                try:
+                    pickles, count = attempt(value)
+                except ValueError:
+                    continue
+                length = self.written(pickles, count)
+                return length if length > 0 else None
+            return None
+        finally:
+            self.core.heap_end()
+            if was_enabled:
+                gc.enable()  # noqa: F821
+
+    def write_copies(self, value):
+        self.copy(value)
+        return self.pickles_of(self.core.heap_foreign())
+
+    def write_pickles(self, value):
+        foreign = self.core.heap_foreign()
+        foreign.append(value)
+        return self.pickles_of(foreign)
+
+    def written(self, pickles, count):
+        types = pickled(self.core.heap_types())
+        return self.core.heap_written(types, len(types), pickles, len(pickles), count)
+
+    def pickles_of(self, foreign):
+        """What cannot be copied, with references to what can."""
+        if not foreign:
+            return b"", 0
+        target = io.BytesIO()  # noqa: F821
+        pickler = self.pickler(target, 5, buffer_callback=self.buffer)
+        count = 0
+        while count < len(foreign):
+            pickler.dump(foreign[count])
+            count += 1
+        return target.getvalue(), count
+
+    def close(self, keep):
+        """Ends the filling; with `keep`, what was written is from now on as it is."""
+        self.is_open = False
+        return self.core.segment_close(keep)
+
+    # ------------------------------------------------------------- mapping
+
+    def read(self, descriptor, adopt=True):
+        """The value that is handed over; what is written to it is this process's own."""
+        head = ctypes.create_string_buffer(HEAD_BYTES)  # noqa: F821
+        done = self.core.heap_map(descriptor, head)
+        if done < 0:
+            raise Unmappable(f"a value cannot be mapped: {os.strerror(-done)}")  # noqa: F821
+        if adopt:
+            self.core.heap_adopt()
+        types_at, types_length, types, at, length, count = PICKLES.unpack_from(head, PICKLES_AT)
+        types = all_of(pickle.Unpickler(bytes_at(types_at, types_length)), types)
+        self.core.heap_settle(head, types)
+        unpickler = self.unpickler(bytes_at(at, length), buffers=self.core.heap_buffers(head))
+        foreign = all_of(unpickler, count)
+        return self.core.heap_value(head, foreign)
+
+
+# Of `struct head` in heap.h: where the pickles are told.
+PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 5 * 16  # noqa: F821
+
+
+def bytes_at(address, length):
+    return io.BytesIO(ctypes.string_at(address, length))  # noqa: F821
+
+
+def pickled(objects):
+    target = io.BytesIO()  # noqa: F821
+    for one in objects:
+        pickle.Pickler(target, 5).dump(one)
+    return target.getvalue()
+
+
+def all_of(unpickler, count):
+    return [unpickler.load() for _ in range(count)]
+
+
+def is_small(value):
+    """Whether it is better sent."""
+    kind = type(value)
+    if kind in (str, bytes, bytearray):
+        return len(value) < MAPPED_BYTES_MIN
+    if kind in (list, tuple, dict, set, frozenset) and len(value) >= MAPPED_ITEMS_MIN:
+        return False
+    target = Bounded()
+    try:
+        pickle.Pickler(target, 5, buffer_callback=target.callback).dump(value)
+    except TooLong:
+        return False
+    except Exception:
+        # Whoever sends it says why it cannot be.
+        return True
+    return True
+
+
+def heap_of(core):
+    """The heap of this process, if its interpreter is one that is known in every part that matters."""
+    version = sys.version_info  # noqa: F821
+    if sys.implementation.name != "cpython" or hasattr(sys, "gettotalrefcount") or "t" in sys.abiflags:  # noqa: F821
+        return None
+    try:
+        if core.heap_begin(version[0], version[1], program_identity()) < 0 or not has_known_sizes(version):
+            return None
+        heap = Heap(core)
+        return heap if is_right(heap) else None
+    except (AttributeError, OSError):
+        return None
+
+
+def program_identity():
+    """Tells programs apart in which the same address may be something else."""
+    facts = [sys.version, hash("sinew"), hash(b"sinew"), *map(id, (None, True, (), "", 0, 256, int, str, dict, KeyError))]  # noqa: F821
+    return hashlib.blake2b(repr(facts).encode(), digest_size=32).digest()  # noqa: F821
+
+
+def has_known_sizes(version):
+    ascii_head, text_head = (48, 72) if version[:2] == (3, 11) else (40, 56)
+    known = {"": ascii_head + 1, "\xe9 "[::-1]: text_head + 3, "\u0100 "[::-1]: text_head + 6, b"": 33, 0.5: 24, 0j: 32, 1 << 30: 32}
+    return all(one.__sizeof__() == size for one, size in known.items()) and [
+        [].__sizeof__(), ().__sizeof__(), set().__sizeof__(), bytearray().__sizeof__(), dict.__basicsize__
+    ] == [40, 24, 200, 56, 48]  # fmt: skip
+
+
+class Probe:
+    """Instances of it are what `is_right` hands over to itself."""
+
+
+def is_right(heap):
+    """Hands itself a value with one of each kind, and looks whether it is the same."""
+    probe = Probe()
+    probe.some, probe.more = [1, probe], {"a": 1 << 70}
+    kinds = ["a" * 70, "\xe9" * 9, "\u0100b", "\U0001f600", b"bytes" * 20, bytearray(b"some"), 0, -1, 1 << 62, -(1 << 90), 0.25, 1j, None,
+             True, (), ("a", 1.5), {}, {"a": 1, "b": [2]}, {1: 2, (3, "x"): None}, {1, 2, 300}, frozenset("abcdefghijk")]  # fmt: skip
+    descriptor = os.memfd_create("probe", os.MFD_CLOEXEC)  # noqa: F821
+    try:
+        os.ftruncate(descriptor, PROBE_BYTES)  # noqa: F821
+        if heap.core.segment_open(descriptor, PROBE_BASE, PROBE_BYTES) < 0:
+            return False
+        heap.core.heap_write()
+        pickles, count = heap.write_copies((kinds, probe))
+        length = heap.written(pickles, count)
+        heap.core.heap_end()
+        heap.close(True)
+        if length < 0:
+            return False
+        # Nothing is made larger: the allocators are still what they were.
+        others, other = heap.read(descriptor, adopt=False)
+        is_same = others == kinds and [type(one) for one in others] == [type(one) for one in kinds]
+        other.some[0], other.more["a"] = 2, 3
+        return is_same and other.some[1] is other and other.some[0] == 2 and other.more == {"a": 3}
+    except (ValueError, Unmappable):
+        return False
+    finally:
+        os.close(descriptor)  # noqa: F821
