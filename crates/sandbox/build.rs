@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles the native core of the templates, `guests/template`, into the
-//! libraries that are embedded: one for interpreters that fork themselves, and
-//! one that also holds what Node needs.
+//! Compiles the native core of the templates, `guests/template` and `guests/heap`, into the
+//! libraries that are embedded: one each with what Python and Node need.
 //!
 //! The compiler is the one that Rust links with; a warning is an error.
 
@@ -19,27 +18,41 @@ const FLAGS: [&str; 9] = [
     "-Wl,-z,relro,-z,now",
 ];
 const CORE: [&str; 4] = ["orders.c", "confine.c", "line.c", "pages.c"];
+/// What Python's values are written and mapped with.
+const PYTHON: [&str; 9] = [
+    "segment.c",
+    "small.c",
+    "heap.c",
+    "heap_arrays.c",
+    "heap_functions.c",
+    "heap_hooks.c",
+    "heap_read.c",
+    "heap_tables.c",
+    "heap_write.c",
+];
 const NODE: [&str; 2] = ["node.c", "node_streams.c"];
 
 fn main() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/template");
-    println!("cargo::rerun-if-changed={}", sources.display());
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    let (core, heap) = (guests.join("template"), guests.join("heap"));
+    println!("cargo::rerun-if-changed={}", core.display());
+    println!("cargo::rerun-if-changed={}", heap.display());
     println!("cargo::rerun-if-env-changed=CC");
-    // All symbols of the core are there; Node's come from Node itself.
-    link(&sources, &CORE, &["-Wl,--no-undefined"], "template.so");
-    link(&sources, &[CORE.as_slice(), &NODE].concat(), &[], "template-node.so");
+    let of = |folder: &Path, names: &[&str]| -> Vec<PathBuf> { names.iter().map(|name| folder.join(name)).collect() };
+    // Symbols of interpreters come from these themselves.
+    link(&[of(&core, &CORE), of(&heap, &PYTHON)].concat(), "template-python.so");
+    link(&[of(&core, &CORE), of(&core, &NODE)].concat(), "template-node.so");
 }
 
 /// Makes a shared library of these sources, in the build's own folder.
-fn link(sources: &Path, names: &[&str], more: &[&str], library: &str) {
+fn link(sources: &[PathBuf], library: &str) {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join(library);
     let mut command = cc::Build::new().no_default_flags(true).get_compiler().to_command();
-    command.args(FLAGS).args(more).arg("-o").arg(&out);
-    command.args(names.iter().map(|name| sources.join(name))).arg("-ldl");
+    command.args(FLAGS).arg("-o").arg(&out).args(sources).arg("-ldl");
     let status = command.status();
     assert!(
         status.as_ref().is_ok_and(std::process::ExitStatus::success),
-        "cannot compile guests/template with {:?} ({status:?}); install a C compiler, as with apt-get install gcc libc6-dev",
+        "cannot compile the native core with {:?} ({status:?}); install a C compiler, as with apt-get install gcc libc6-dev",
         command.get_program()
     );
 }

@@ -145,7 +145,7 @@ EXPORTED int64_t heap_written(const void *types, size_t types_length, const void
 /* Drops what only the writer needs; harmless where there is none. */
 EXPORTED void heap_end(void);
 
-/* Maps a value: EPROTO if it is none, ESTALE if it is another program's, else as segment_map(). */
+/* Maps a value; 1 if it has been before. EPROTO if it is none, ESTALE if it is another program's, else as segment_map(). */
 EXPORTED int heap_map(int fd, struct head *head);
 /* Puts types into their places: before any of it is looked at. -1 with an exception. */
 EXPORTED int heap_settle(const struct head *head, Object *types);

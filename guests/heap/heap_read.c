@@ -58,7 +58,7 @@ int heap_map(int fd, struct head *head)
     for (uint64_t index = 0; index < head->statics.count; index++)
         if (is_static(statics[index]))
             ((Object *)statics[index])->references += SURPLUS;
-    return 0;
+    return done;
 }
 
 Object *heap_buffers(const struct head *head)

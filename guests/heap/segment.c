@@ -31,6 +31,8 @@ struct segment {
     struct piece *pieces;
     size_t count, taken;
     struct small *small;
+    /* Nothing of the file is mapped any more. */
+    int is_moved_out;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -136,10 +138,56 @@ static int open_locked(int fd, uintptr_t base, size_t length)
     return 0;
 }
 
+static int close_locked(int keep)
+{
+    struct segment *segment = &segments[current];
+    int done = 0;
+    if (keep)
+        for (size_t index = 0; index < segment->count; index++) {
+            struct piece *piece = &segment->pieces[index];
+            /* Where that cannot be done, they only take memory. */
+            if (!piece->is_taken)
+                madvise((void *)piece->begin, piece->length, MADV_REMOVE);
+        }
+    /* Whatever this process does from now on happens to pages of its own. */
+    if (keep && !is_left(segment) &&
+        mapped(segment->base, segment->length, MAP_PRIVATE | MAP_FIXED, current_fd) == MAP_FAILED)
+        done = -errno;
+    close(current_fd);
+    current_fd = -1;
+    size_t index = (size_t)current;
+    current = -1;
+    small_current = NULL;
+    if (is_left(segment))
+        forget(index);
+    return done;
+}
+
+/* A process that is forked must not write to what this one fills, nor see what this one writes to it
+ * from then on: it is filled no more, and its contents become private first. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+    if (current >= 0)
+        close_locked(1);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void mind_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 int segment_open(int fd, uintptr_t base, size_t length)
 {
     if (!is_placed(base, length))
         return -EINVAL;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mind_forks);
     pthread_mutex_lock(&lock);
     int done = open_locked(fd, base, length);
     pthread_mutex_unlock(&lock);
@@ -317,31 +365,6 @@ int segment_rest(uintptr_t *base, struct area halves[2])
     return done;
 }
 
-static int close_locked(int keep)
-{
-    struct segment *segment = &segments[current];
-    int done = 0;
-    if (keep)
-        for (size_t index = 0; index < segment->count; index++) {
-            struct piece *piece = &segment->pieces[index];
-            /* Where that cannot be done, they only take memory. */
-            if (!piece->is_taken)
-                madvise((void *)piece->begin, piece->length, MADV_REMOVE);
-        }
-    /* Whatever this process does from now on happens to pages of its own. */
-    if (keep && !is_left(segment) &&
-        mapped(segment->base, segment->length, MAP_PRIVATE | MAP_FIXED, current_fd) == MAP_FAILED)
-        done = -errno;
-    close(current_fd);
-    current_fd = -1;
-    size_t index = (size_t)current;
-    current = -1;
-    small_current = NULL;
-    if (is_left(segment))
-        forget(index);
-    return done;
-}
-
 int segment_close(int keep)
 {
     pthread_mutex_lock(&lock);
@@ -350,11 +373,24 @@ int segment_close(int keep)
     return done;
 }
 
-void segment_sweep(void)
+size_t segment_sweep(void)
 {
+    size_t bytes = 0;
     pthread_mutex_lock(&lock);
     sweep();
+    for (size_t index = 0; index < segments_count; index++) {
+        struct segment *segment = &segments[index];
+        if ((int)index == current || segment->is_moved_out)
+            continue;
+        segment->is_moved_out = segment->taken == 0 && small_move_out(segment->small, segment->length) == 0;
+        if (!segment->is_moved_out)
+            bytes += segment->small->unused - segment->base + segment->end - segment->small->end;
+    }
+    /* With as many as there may be, there is no room for the next one. */
+    if (segments_count == SEGMENTS_MAX)
+        bytes = SIZE_MAX;
     pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 /* What of others is mapped here: it stays, for nobody knows who refers to it. */
@@ -371,10 +407,10 @@ static size_t mappings_count;
 static int map_again(int fd, uintptr_t base, size_t length, size_t lasting)
 {
     if (lasting == length)
-        return 0;
+        return 1;
     void *at = mmap((void *)(base + lasting), length - lasting, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
                     fd, (off_t)lasting);
-    return at == MAP_FAILED ? -errno : 0;
+    return at == MAP_FAILED ? -errno : 1;
 }
 
 static int map_locked(int fd, uintptr_t base, size_t length, size_t lasting)

@@ -72,11 +72,12 @@ EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
  * this process, and gaps between pieces take no memory any more. */
 EXPORTED int segment_close(int keep);
 
-/* Lets go of segments that nothing is left of, as of the one before. */
-EXPORTED void segment_sweep(void);
+/* Lets go of segments that nothing is left of, and of the files of those of which only small pieces
+ * are. The bytes that the others keep from being free. */
+EXPORTED size_t segment_sweep(void);
 
 /* Maps a segment that another one filled; one that is mapped here is made as it was
- * when it was handed over, but for its first `lasting` bytes. EEXIST if something else lies there, ENOSPC if too much is mapped. */
+ * when it was handed over, but for its first `lasting` bytes: that returns 1. EEXIST if something else lies there, ENOSPC if too much is mapped. */
 EXPORTED int segment_map(int fd, uintptr_t base, size_t length, size_t lasting);
 
 #endif

@@ -2,6 +2,9 @@
 #define _GNU_SOURCE
 #include "small.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define SPAN (64ul << 10)
@@ -9,12 +12,14 @@
 #define STEP 16
 #define STEPS_MAX 512
 #define STEPS (STEPS_MAX / STEP)
+/* Spans that are moved out at once. */
+#define MOVED_MAX 512
 
 struct small *small_current;
 
 static size_t kept_bytes(size_t length)
 {
-    return sizeof(struct small) + length / SPAN + 1;
+    return sizeof(struct small) + (length / SPAN + 1) * sizeof(struct span);
 }
 
 struct small *small_new(uintptr_t base, size_t length)
@@ -60,11 +65,16 @@ static void *from_new_span(struct small *small, unsigned class, size_t size)
         return NULL;
     uintptr_t at = small->unused;
     small->unused += SPAN;
-    small->classes[(at - small->base) / SPAN] = (uint8_t)class;
+    small->spans[(at - small->base) / SPAN] = (struct span){1, (uint8_t)class};
     small->fresh[class] = at + size;
     small->fresh_end[class] = at + SPAN / size * size;
     small->live++;
     return (void *)at;
+}
+
+static struct span *span_of(struct small *small, const void *piece)
+{
+    return &small->spans[((uintptr_t)piece - small->base) / SPAN];
 }
 
 void *small_take(size_t size)
@@ -84,20 +94,60 @@ void *small_take(size_t size)
         small->fresh[class] += length;
     }
     small->live++;
+    span_of(small, at)->live++;
     return at;
 }
 
 void small_give(struct small *small, void *piece)
 {
+    struct span *span = span_of(small, piece);
     small->live--;
+    span->live--;
     if (small != small_current)
         return;
-    unsigned class = small->classes[((uintptr_t)piece - small->base) / SPAN];
+    unsigned class = span->class;
     *(void **)piece = small->returned[class];
     small->returned[class] = piece;
 }
 
 size_t small_size(const struct small *small, const void *piece)
 {
-    return size_of(small->classes[((uintptr_t)piece - small->base) / SPAN]);
+    return size_of(small->spans[((uintptr_t)piece - small->base) / SPAN].class);
+}
+
+static int map_none(uintptr_t base, size_t length, int protection)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return mmap((void *)base, length, protection, flags, -1, 0) == MAP_FAILED ? -errno : 0;
+}
+
+int small_move_out(struct small *small, size_t length)
+{
+    size_t spans = (small->unused - small->base) / SPAN, live = 0;
+    for (size_t index = 1; index < spans; index++)
+        live += small->spans[index].live > 0;
+    /* Each may be a mapping of its own. */
+    if (live > MOVED_MAX)
+        return -E2BIG;
+    char *kept = malloc(live * SPAN), *at = kept;
+    if (!kept)
+        return -ENOMEM;
+    for (size_t index = 1; index < spans; index++)
+        if (small->spans[index].live > 0) {
+            memcpy(at, (void *)(small->base + index * SPAN), SPAN);
+            at += SPAN;
+        }
+    int done = map_none(small->base, length, PROT_NONE);
+    at = kept;
+    for (size_t index = 1; index < spans && done == 0; index++)
+        if (small->spans[index].live > 0) {
+            void *span = (void *)(small->base + index * SPAN);
+            /* Objects are there that others refer to: without them nothing can go on. */
+            if (mprotect(span, SPAN, PROT_READ | PROT_WRITE) < 0)
+                abort();
+            memcpy(span, at, SPAN);
+            at += SPAN;
+        }
+    free(kept);
+    return done;
 }

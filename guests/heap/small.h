@@ -21,8 +21,11 @@ struct small {
     /* Of each size: what was given back, and what of its last span was not given out yet. */
     void *returned[SMALL_CLASSES];
     uintptr_t fresh[SMALL_CLASSES], fresh_end[SMALL_CLASSES];
-    /* The size of the pieces of each span. */
-    uint8_t classes[];
+    /* Of each span: how many of its pieces are taken, and their size. */
+    struct span {
+        uint16_t live;
+        uint8_t class;
+    } spans[];
 };
 
 /* What the current segment has; NULL if there is none, or no more is to be taken. */
@@ -36,6 +39,9 @@ void small_free(struct small *small);
 void *small_take(size_t size);
 /* It is no piece of the current segment that is given again. */
 void small_give(struct small *small, void *piece);
+/* Has what is still taken be memory of this process's own, at the same addresses, and all else of the
+ * `length` bytes from the base on be none: the file that was mapped there is let go. 0, or a negative errno. */
+int small_move_out(struct small *small, size_t length);
 size_t small_size(const struct small *small, const void *piece);
 
 #endif

@@ -411,7 +411,7 @@ async def call_async(name, payload=None):
 def install_sinew():
     """The module `sinew`, for functions to import."""
     module = type(sys)("sinew", "What a function may ask of the node that it runs on.")
-    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, result_at):
+    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, result_at, sent):
         setattr(module, member.__name__, member)
         # As it is known to whoever reads what has it in it.
         member.__module__ = "sinew"
@@ -572,8 +572,10 @@ def load(settings):
     if getattr(sys.modules.get(__name__), "SETTINGS", None) is settings:
         del sys.modules[__name__]
     install_sinew()
-    handler = member(imported(module_name), module_name, attribute)
     part = settings.get("part")
+    # Of this module's functions one is a step of every workflow.
+    module = sys.modules["sinew"] if (part, name) == ("step", "sinew.sent") else imported(module_name)
+    handler = member(module, module_name, attribute)
     if part == "step":
         return step_applied(handler, attribute)
     return adapted(in_run(handler) if part == "workflow" else handler, name)

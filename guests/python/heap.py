@@ -9,6 +9,8 @@ MAPPED_BYTES_MIN = 64 << 10
 # Containers with so many elements are not pickled to find out.
 MAPPED_ITEMS_MIN = 16 << 10
 HEAD_BYTES = 512
+# Values that one process maps: what it has mapped, it keeps.
+MAPPED_MAX = 256
 # Where the template finds out whether all is where it is thought to be; nothing else is ever mapped there.
 PROBE_BASE, PROBE_BYTES = 0x4FFFFFF00000, 1 << 20
 KIND_AT, KIND_MAPPED = 6, 2
@@ -18,7 +20,14 @@ class TooLong(Exception):
     """A pickle is so long that the value is better mapped."""
 
 
-class Unmappable(Exception):
+class Handed:
+    """A result that is in the segment of its call."""
+
+    def __init__(self, length):
+        self.length = length
+
+
+class Unmappable(OSError):
     """What was handed over cannot be mapped in this process; it can be in another."""
 
 
@@ -47,6 +56,8 @@ class Mapped:
         self.heap, self.descriptor = heap, descriptor
 
     def value(self):
+        if self.heap is None:
+            raise OSError(errno.ENOSYS, "a value cannot be mapped: this interpreter is not the one that made it")  # noqa: F821
         return self.heap.read(self.descriptor)
 
     def __del__(self):
@@ -58,8 +69,11 @@ class Heap:
 
     def __init__(self, core):
         self.core = core
-        self.is_open, self.has_arrays = False, False
+        self.is_open, self.mapped, self.kept_max = False, 0, 0
+        # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
+        self.before_bytes, self.last_bytes = 0, 0
         core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]  # noqa: F821
+        core.segment_sweep.restype = ctypes.c_size_t  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
         core.heap_buffers.restype = core.heap_value.restype = ctypes.py_object  # noqa: F821
@@ -79,6 +93,7 @@ class Heap:
     def open(self, descriptor, base):
         """From now on large arrays and strings are made where they can be handed over."""
         size = os.fstat(descriptor).st_size & ~4095  # noqa: F821
+        self.kept_max = size // 4
         self.is_open = self.core.segment_open(descriptor, base, size) == 0
         if self.is_open:
             self.core.heap_adopt()
@@ -151,6 +166,15 @@ class Heap:
         self.is_open = False
         return self.core.segment_close(keep)
 
+    def end(self):
+        """A call is over, however it was. A process that has mapped much ends as well: another one is soon there."""
+        if self.is_open:
+            self.close(False)
+        # What is left of calls, as in caches, may keep all the memory of theirs.
+        is_full = self.core.segment_sweep() > self.kept_max and gc.collect() >= 0 and self.core.segment_sweep() > self.kept_max  # noqa: F821
+        if is_full or self.mapped >= MAPPED_MAX or self.before_bytes > self.kept_max > 0:
+            os._exit(0)  # noqa: F821 - of lines.py
+
     # ------------------------------------------------------------- mapping
 
     def read(self, descriptor, adopt=True):
@@ -158,7 +182,13 @@ class Heap:
         head = ctypes.create_string_buffer(HEAD_BYTES)  # noqa: F821
         done = self.core.heap_map(descriptor, head)
         if done < 0:
-            raise Unmappable(f"a value cannot be mapped: {os.strerror(-done)}")  # noqa: F821
+            # It is another one's turn, and this one is of no more use.
+            self.mapped = MAPPED_MAX
+            kind = Unmappable if done in (-errno.EEXIST, -errno.ENOSPC) else OSError  # noqa: F821
+            raise kind(-done, f"a value cannot be mapped: {os.strerror(-done)}")  # noqa: F821
+        if done == 0:
+            self.mapped += 1
+            self.before_bytes, self.last_bytes = self.before_bytes + self.last_bytes, os.fstat(descriptor).st_blocks * 512  # noqa: F821
         if adopt:
             self.core.heap_adopt()
         types_at, types_length, types, at, length, count = PICKLES.unpack_from(head, PICKLES_AT)

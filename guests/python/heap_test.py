@@ -484,6 +484,8 @@ class Worker:
             self.kept.append(value)
         del value
         gc.collect(chosen.randrange(3))
+        if chosen.random() < 0.5:
+            self.heap.core.segment_sweep()
 
     def takes(self, seed, base, descriptors):
         chosen = random.Random(seed + 2)

@@ -15,11 +15,13 @@ class Shared:
         self.length = length
 
 
-def handed_over(arguments, has_outbox, descriptors):
+def handed_over(arguments, has_outbox, descriptors, heap):
     """Puts what came as descriptors into its places; gives the outbox, if there is one."""
     for place, argument in enumerate(arguments):
         if argument is None:
-            arguments[place] = mapped(taken(descriptors))
+            descriptor = taken(descriptors)
+            is_value = os.pread(descriptor, KIND_AT + 1, 0)[KIND_AT:] == bytes([KIND_MAPPED])  # noqa: F821
+            arguments[place] = Mapped(heap, descriptor) if is_value else mapped(descriptor)  # noqa: F821 - of heap.py
     return taken(descriptors) if has_outbox else None
 
 

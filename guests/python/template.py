@@ -7,7 +7,7 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py` and `shared.py` before this one.
+`lines.py`, `failures.py`, `shared.py` and `heap.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -51,7 +51,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
-SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX = range(18, 26)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED = range(18, 27)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -60,7 +60,7 @@ STREAM_WINDOW = 256 << 10
 # Bytes of the bodies of all of them.
 ASKS_BYTES_MAX = 32 << 20
 # Room for descriptors that come with a frame.
-RIGHTS_BYTES = socket.CMSG_SPACE(32 * 4)
+RIGHTS_BYTES = socket.CMSG_SPACE(128 * 4)
 
 
 # ---------------------------------------------------------------- template
@@ -75,6 +75,8 @@ def main():
     why = import_all(imports)
     if why:
         return say(core, b"!" + why)
+    # Where it would find out that it is not right is here, and not in a function's instance.
+    core.heap = heap_of(core)  # noqa: F821
     settle()
     # Where the kernel has none, a fork only takes longer.
     huge_pages = core.template_use_huge_pages()
@@ -201,6 +203,7 @@ def start_instance(core, imports):
     why = import_all(imports)
     if why:
         return channel.send(UNCONFINED, OUTSIDE, why)
+    core.heap = heap_of(core)  # noqa: F821
     settle()
     Instance(channel, core).serve()
 
@@ -625,7 +628,7 @@ class Log(io.RawIOBase):
 
 class Instance(ServesLines):  # noqa: F821 - of lines.py
     def __init__(self, channel, core):
-        self.channel, self.core = channel, core
+        self.channel, self.core, self.heap = channel, core, core.heap
         # Where a long result of the call may be put.
         self.outbox = None
         # The line that is served, and whether it is the usual adapter that serves.
@@ -702,6 +705,7 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
             module.ask = lambda *question: self.callees.ask(*question)
             module.stream = lambda piece: self.callees.stream(piece)
             module.share = self.share
+            module.hand_over = self.hand_over
             module.wait_for_room = lambda size: self.callees.wait_for_room(size)
             module.take_body = lambda: self.callees.take_body()
             module.wait_for_body = lambda: self.callees.wait_for_body()
@@ -728,9 +732,12 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
         (count,) = struct.unpack("<I", rest.receive(4))
         has_outbox, count = count >= WITH_OUTBOX, count % WITH_OUTBOX  # noqa: F821 - of shared.py
         sizes = struct.unpack(f"<{count}I", rest.receive(4 * count))
+        base = struct.unpack("<Q", rest.receive(8))[0] if has_outbox else 0
         arguments = [None if size == IN_DESCRIPTOR else rest.receive(size) for size in sizes]  # noqa: F821
         if has_outbox or None in arguments:
-            self.outbox = handed_over(arguments, has_outbox, self.channel.descriptors)  # noqa: F821
+            self.outbox = handed_over(arguments, has_outbox, self.channel.descriptors, self.heap)  # noqa: F821
+        if base and self.heap:
+            self.heap.open(self.outbox, base)
         self.log_left, self.turn = self.log_max, turn
         self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
@@ -745,19 +752,34 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
             self.flush()
             self.tell_waited()
             self.answer(result)
+        # What it was given ends with the call.
+        del arguments
         if self.outbox is not None:
             os.close(self.outbox)
             self.outbox = None
+        if self.heap:
+            self.heap.end()
         # What threads print between two calls is of no call.
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
 
     def share(self, parts):
-        """A result that is not sent; None if there is no place for it."""
-        return None if self.outbox is None else put(self.outbox, parts)  # noqa: F821 - of shared.py
+        """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
+        is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
+        return put(self.outbox, parts) if is_free else None  # noqa: F821 - of shared.py
+
+    def hand_over(self, value):
+        """A result that others map; None if it is better sent, or cannot be."""
+        length = self.heap.write(value) if self.heap else None
+        if length is None:
+            return None
+        self.heap.close(True)
+        return Handed(length)  # noqa: F821 - of heap.py
 
     def answer(self, result):
         if isinstance(result, Shared):  # noqa: F821
             return self.channel.send(OUTBOX, self.turn, struct.pack("<Q", result.length))
+        if isinstance(result, Handed):  # noqa: F821
+            return self.channel.send(MAPPED, self.turn, struct.pack("<Q", result.length))
         if not isinstance(result, (bytes, bytearray, memoryview)):
             why = f"apply returned {kind_name(type(result))}, not bytes"
             return self.channel.send(BAD_RESULT, self.turn, why.encode())

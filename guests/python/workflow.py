@@ -153,6 +153,12 @@ def quantity(value, units, name, example, change=str):
         raise ValueError(f"{name} is {value!r}, which is no quantity like {example!r}") from None
 
 
+@function
+def sent(value):
+    """What is mapped, as a value that is sent: the node has it applied where a workflow itself asks for one."""
+    return value
+
+
 # ------------------------------------------------------------ the workflow
 
 
@@ -336,6 +342,8 @@ def result_of(value, what):
     others can map it."""
     import pickle
 
+    if (handed := hand_over(value)) is not None:  # noqa: F821 - the template's
+        return handed
     buffers = []
     try:
         rest = pickle.dumps(value, 5, buffer_callback=buffers.append)
@@ -398,7 +406,10 @@ def read_value(body):
 def result_at(place):
     """In a step: the result of another one that is among its arguments."""
     if place not in _values:
-        _values[place] = read_value(memoryview(_results[place])[len(STEP_FRAME) :])
+        result = _results[place]
+        # What is mapped knows how.
+        is_mapped = hasattr(result, "value")
+        _values[place] = result.value() if is_mapped else read_value(memoryview(result)[len(STEP_FRAME) :])
     return _values[place]
 
 
@@ -412,7 +423,8 @@ def step_applied(function, name):
         global _results, _values
         _results, _values = results, {}
         try:
-            positional, named = read_value(arguments)
+            # Without arguments it is given the results themselves.
+            positional, named = read_value(arguments) if arguments else (map(result_at, range(len(results))), {})
             result = body(*positional, **named)
             if hasattr(result, "__await__"):
                 result = awaited(result)

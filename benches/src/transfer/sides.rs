@@ -20,7 +20,7 @@ pub(super) const ARROW: &str = "arrow";
 pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
 
 /// What the manifest says of the two workflows besides what it says of both. Nothing: a node has one way as yet.
-const OUR_VALUES: &str = "";
+const OUR_VALUES: &str = "values = \"map\"\n";
 const BY_MESSAGES: &str = "";
 
 /// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time.

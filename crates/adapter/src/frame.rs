@@ -56,6 +56,8 @@ pub const DROPPED: u8 = 24;
 
 /// Instance to node: a result is in the call's outbox, and so long.
 pub const OUTBOX: u8 = 25;
+/// From an instance: the same for a result that is mapped by others at the addresses that were given for it.
+pub const MAPPED: u8 = 26;
 
 /// Names a call on its instance.
 pub type Turn = u32;

@@ -25,6 +25,41 @@ fn python_handlers() {
     run("python3", &["-B", "python/workflow_test.py"]);
 }
 
+/// Compiles what maps values, and hands over so many of them.
+fn transfers(name: &str, flags: &[&str], preload: &str, count: &str) {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    let library = std::env::temp_dir().join(format!("sinew-{name}-{}.so", std::process::id()));
+    let sources = std::fs::read_dir(guests.join("heap")).unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]);
+    compiler.args(flags).args(sources).arg("-o").arg(&library);
+    assert!(compiler.status().unwrap().success(), "guests/heap cannot be compiled");
+    let mut python = Command::new("python3");
+    python.args(["-B", "python/heap_test.py"]).arg(&library).arg(count).current_dir(guests);
+    if !preload.is_empty() {
+        let found = Command::new("cc").arg(format!("-print-file-name={preload}")).output().unwrap();
+        // What Python keeps to its end is no leak.
+        python.env("LD_PRELOAD", String::from_utf8_lossy(&found.stdout).trim()).env("ASAN_OPTIONS", "detect_leaks=0");
+    }
+    let output = python.output().unwrap();
+    _ = std::fs::remove_file(&library);
+    let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{name}: {}\n{}", output.status, shown.join("\n"));
+    println!("{}", shown[0]);
+}
+
+#[test]
+fn values_that_are_mapped_are_those_that_were_made() {
+    transfers("heap", &["-O2"], "", "2000");
+}
+
+#[test]
+fn values_are_mapped_without_a_wrong_access() {
+    let checked = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
+    transfers("heap-checked", &checked, "libasan.so", "300");
+}
+
 #[test]
 fn node_handlers() {
     run("node", &["--test", "node/function.test.js"]);

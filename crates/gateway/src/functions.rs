@@ -89,6 +89,8 @@ pub struct StepSettings {
     pub concurrency: u32,
     /// Its result depends on its arguments alone, and is remembered.
     pub is_pure: bool,
+    /// Its result is of use only while the run lasts, so that it may be one that is mapped.
+    pub may_map: bool,
 }
 
 /// The function that a path belongs to.

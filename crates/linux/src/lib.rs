@@ -62,7 +62,7 @@ pub use namespaces::{
     map_own_user, own_namespaces, own_user, set_host_name, unshare, unshare_users,
 };
 pub use network::bring_up_loopback;
-pub use outbox::{Outbox, Sealed};
+pub use outbox::{Lent, Outbox, Sealed};
 pub use pidfd::{
     Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_process, leave_session, open_process,
     process_number, reap_any, reset_signals, send_signal, wait_either, wait_process, wait_readable,

@@ -17,7 +17,7 @@ use rustix::net::{
 /// The most bytes of one message.
 pub const MESSAGE_LEN_MAX: usize = 128 << 10;
 /// The most descriptors that go with one message.
-pub const MESSAGE_FDS_MAX: usize = 32;
+pub const MESSAGE_FDS_MAX: usize = 128;
 
 /// Two ends of a connection that keeps messages apart; closed on exec.
 ///

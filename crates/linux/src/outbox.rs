@@ -76,6 +76,59 @@ impl Outbox {
     }
 }
 
+impl Outbox {
+    /// Ends the filling of what is not looked at here, but only handed on. Nobody changes its length
+    /// any more, and nobody who does not have it mapped already writes to it.
+    ///
+    /// # Errors
+    /// As of [`Outbox::seal`], where it is shorter.
+    pub fn lend(self, len: u64) -> io::Result<Lent> {
+        if len > self.bytes_max {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than it may be"));
+        }
+        if len < self.file.metadata()?.len() {
+            self.file.set_len(len)?;
+        }
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&self.file, seals)?;
+        let metadata = self.file.metadata()?;
+        if metadata.len() != len {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it has another length"));
+        }
+        Ok(Lent { file: self.file, len, bytes: metadata.blocks() * BLOCK_BYTES })
+    }
+}
+
+/// Memory that others map, and that is not looked at here.
+#[derive(Debug)]
+pub struct Lent {
+    file: File,
+    len: u64,
+    bytes: u64,
+}
+
+impl Lent {
+    /// By which others may map it, and not change it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// How long it is, with its holes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What it takes of the machine's memory.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// Memory that never changes any more.
 #[derive(Debug)]
 pub struct Sealed {
@@ -125,6 +178,22 @@ mod tests {
         let again = Mapping::map(&File::from(sealed.fd().try_clone_to_owned().unwrap()), 0, 10).unwrap();
         drop((sealed, other));
         assert_eq!(&*again, b"some bytes");
+    }
+
+    #[test]
+    fn what_is_lent_is_written_to_by_nobody_new() {
+        let (outbox, mut other) = filled(&[7; 10_000]);
+        other.set_len(1 << 20).unwrap();
+        let outbox = Outbox { bytes_max: 1 << 20, ..outbox };
+        let lent = outbox.lend(1 << 19).unwrap();
+        assert_eq!((lent.len(), lent.bytes()), (1 << 19, 12 << 10), "holes take nothing");
+        other.seek(SeekFrom::Start(0)).unwrap();
+        assert!(other.write_all(b"other").is_err(), "it is written to");
+        assert!(other.set_len(0).is_err() && other.set_len(1 << 20).is_err(), "its length changes");
+        assert!(filled(b"some bytes").0.lend(11).is_err());
+        let (outbox, other) = filled(b"some bytes");
+        other.set_len(3).unwrap();
+        assert!(outbox.lend(10).is_err(), "it is shorter than it is said to be");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
+use rmmap::Plan;
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
 use queue::Embedded;
@@ -308,6 +309,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),
+        values: Plan::new(budgets.instances_bytes),
         debuggers: options.debugging.clone().map(|it| it as _),
         templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
     };

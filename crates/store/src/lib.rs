@@ -47,7 +47,7 @@ pub use blob_writer::BlobWriter;
 pub use collect::{Collected, Collection};
 pub use error::Error;
 pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
-pub use object::Object;
+pub use object::{LentMemory, Object};
 pub use reclaim::Reclaimed;
 pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};

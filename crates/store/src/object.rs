@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use linux::{Mapping, Sealed};
@@ -25,7 +25,12 @@ enum Bytes {
     Mapped(Arc<Mapping>),
     /// Memory that processes share.
     Sealed(Arc<Sealed>),
+    /// Bytes that stand for memory, which only processes look at.
+    Lent(Arc<(Vec<u8>, LentMemory)>),
 }
+
+/// Memory that a blob stands for.
+pub type LentMemory = Box<dyn AsFd + Send + Sync>;
 
 impl Object {
     /// Copies bytes.
@@ -52,10 +57,15 @@ impl Object {
         Self(Bytes::Sealed(Arc::new(memory)))
     }
 
-    /// By which another process may map the bytes instead of being sent them.
+    pub(crate) fn lent(bytes: Vec<u8>, memory: LentMemory) -> Self {
+        Self(Bytes::Lent(Arc::new((bytes, memory))))
+    }
+
+    /// By which another process may map the bytes, or what they stand for, instead of being sent them.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Bytes::Sealed(memory) => Some(memory.fd()),
+            Bytes::Lent(lent) => Some(lent.1.as_fd()),
             Bytes::Heap(_) | Bytes::Vec(_) | Bytes::Mapped(_) => None,
         }
     }
@@ -74,6 +84,7 @@ impl Object {
             Bytes::Vec(bytes) => Arc::strong_count(bytes),
             Bytes::Mapped(mapping) => Arc::strong_count(mapping),
             Bytes::Sealed(memory) => Arc::strong_count(memory),
+            Bytes::Lent(lent) => Arc::strong_count(lent),
         };
         owners > 1
     }
@@ -86,6 +97,7 @@ impl Object {
             Bytes::Vec(bytes) => bytes,
             Bytes::Mapped(mapping) => mapping,
             Bytes::Sealed(memory) => memory,
+            Bytes::Lent(lent) => &lent.0,
         }
     }
 

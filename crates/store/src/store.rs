@@ -19,7 +19,7 @@ use crate::files::{is_large, object_len};
 use crate::labels::{MemoryLabels, check_name};
 use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
 use crate::outboard::is_partial;
-use crate::{BlobWriter, Error, Object, Relations};
+use crate::{BlobWriter, Error, LentMemory, Object, Relations};
 
 /// Memory that the index may use for pages of its file.
 const INDEX_CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -226,6 +226,15 @@ impl Store {
     /// [`Store::keep_blob`] of the same.
     pub fn keep_sealed(&self, memory: linux::Sealed) -> Handle {
         self.insert_sealed(memory, 0)
+    }
+
+    /// [`Store::pass_blob`] of bytes that stand for memory, which lives for as long as they do: others are
+    /// handed it ([`Object::descriptor`]). They are different each time.
+    pub fn pass_lent(&self, bytes: Vec<u8>, memory: LentMemory) -> Handle {
+        let handle = Handle::blob(&bytes);
+        debug_assert!(handle.literal_bytes().is_none(), "a handle alone cannot have memory");
+        self.memory.insert_with(handle, PASSING, || Object::lent(bytes, memory));
+        handle
     }
 
     fn insert_sealed(&self, memory: linux::Sealed, state: u8) -> Handle {

@@ -44,6 +44,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     }
     if function.is_workflow {
         pairs.insert("part".to_owned(), "workflow".to_owned());
+        if function.maps_values {
+            pairs.insert("values".to_owned(), "map".to_owned());
+        }
     }
     // A run waits for its steps.
     let timeout_ms = function.timeout_ms.or(function.is_workflow.then_some(WORKFLOW_TIMEOUT_MS));

@@ -30,6 +30,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("requirements", &["boolean"]),
     ("pure", &["boolean"]),
     ("workflow", &["boolean"]),
+    ("values", &["string"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
     ("schedules", &["array"]),

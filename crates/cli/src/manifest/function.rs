@@ -150,6 +150,8 @@ pub(crate) struct Function {
     pub(crate) idempotent: bool,
     /// Its calls of its own functions are steps.
     pub(crate) is_workflow: bool,
+    /// What its steps make is mapped by those that are given it.
+    pub(crate) maps_values: bool,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
     /// Five fields of cron, or `@hourly` and the like.
@@ -188,6 +190,7 @@ impl Function {
             pure: false,
             idempotent: false,
             is_workflow: false,
+            maps_values: false,
             routes: Vec::new(),
             schedules: Vec::new(),
             delivery: Delivery::default(),
@@ -231,6 +234,10 @@ pub(super) fn read(
         let hint =
             "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
+    }
+    if function.maps_values && !function.is_workflow {
+        let message = format!("{name} is no workflow, and has no values that steps could map");
+        reader.faults.push(Fault::new(place.clone(), message).hint("leave `values` out, or add workflow = true"));
     }
     if function.is_workflow && (function.pure || function.idempotent || function.streams_body) {
         let message = format!("{name} is a workflow: its steps are pure or not, and made again or not");
@@ -288,6 +295,7 @@ fn field(
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "workflow" => function.is_workflow = reader.switch(value)?,
+        "values" => function.maps_values = maps_values(value, reader)?,
         "routes" => function.routes = routes(value, reader)?,
         "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,
@@ -487,6 +495,18 @@ fn layers(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<S
         return reader.fault(value.span(), format!("a function has at most {LAYERS_MAX} layers"));
     }
     items.iter().map(|item| path(item, reader)).collect()
+}
+
+fn maps_values(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.text(value)?.as_str() {
+        "map" => Some(true),
+        "send" => Some(false),
+        other => {
+            let message = format!("`{}` is no way to hand values over", other.escape_debug());
+            reader.faults.push(Fault::new(value.span(), message).hint("values = \"map\" or \"send\""));
+            None
+        }
+    }
 }
 
 fn imports(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {

@@ -44,6 +44,41 @@ def squared(number):
     return number * number
 
 @function
+def frame(rows):
+    made = Rows(rows)
+    return {"rows": made, "same": made.names, "text": "t" * rows, 5: [made]}
+
+@function
+def looks(frame, at):
+    rows = frame["rows"]
+    is_same = frame["same"] is rows.names and frame[5][0] is rows and type(rows) is Rows
+    # What one does to it, no other one sees.
+    frame["more"] = rows.names.pop()
+    rows.numbers[at] = "changed"
+    return [is_same, len(rows.names), sum(one for one in rows.numbers if one != "changed"), len(frame["text"]), kept()]
+
+@function
+def same(value):
+    return value
+
+class Rows:
+    def __init__(self, rows):
+        self.numbers = [at * 1000 for at in range(rows)]
+        self.names = ["n%d" % at for at in range(rows)]
+
+def kept():
+    """Whether a value lies in this process where it was made."""
+    with open("/proc/self/maps") as maps:
+        return any(line.startswith(("1", "2", "3")) and "rw-p" in line and "sinew-outbox" in line for line in maps)
+
+@workflow
+def mapped(event):
+    made = frame(event["rows"])
+    first = [looks(made, at) for at in range(event["width"])]
+    again = looks(same(same(made)), 1)
+    return {"first": first, "again": again, "here": len(made.result()["rows"].names)}
+
+@function
 def grown(numbers):
     numbers.append(len(numbers))
     return numbers
@@ -161,6 +196,9 @@ fn deploy(node: &Node, home: &Path) {
             format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"main.{name}\"\nworkflow = true\n")
         })
         .collect();
+    manifest.push_str(
+        "[functions.mapped]\nruntime = \"python\"\nhandler = \"main.mapped\"\nworkflow = true\nvalues = \"map\"\n",
+    );
     manifest.push_str("[functions.plain]\nruntime = \"python\"\nhandler = \"main.sums\"\n");
     std::fs::write(source.join("main.py"), MAIN).unwrap();
     manifest.push_str("[functions.calls]\nruntime = \"python\"\nhandler = \"main.calls\"\n");
@@ -206,6 +244,27 @@ fn is(state: &str) -> impl Fn(&Value) -> bool {
 
 fn done(run: &Value) -> u64 {
     run["steps"]["done"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn values_are_mapped_where_they_were_made() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let rows: u64 = 100_000;
+    let all: u64 = (0..rows).map(|at| at * 1000).sum();
+    let looked = |at: u64, is_mapped: bool| json!([true, rows - 1, all - at * 1000, rows, is_mapped]);
+    let expected = |width: u64, is_mapped| {
+        let first: Vec<Value> = (0..width).map(|at| looked(at, is_mapped)).collect();
+        json!({"first": first, "again": looked(1, is_mapped), "here": rows})
+    };
+    // More than there are instances: one maps the same value again and again.
+    for width in [1, 40, 3] {
+        assert_eq!(result(&node, "mapped", &json!({"rows": rows, "width": width})), expected(width, true));
+    }
+    // What is to be there after an end of the node is not mapped.
+    let run = node.ok(&["workflow", "run", "mapped", "-d", &json!({"rows": rows, "width": 2}).to_string()]);
+    assert_eq!(serde_json::from_str::<Value>(&run).unwrap(), expected(2, false));
 }
 
 #[test]

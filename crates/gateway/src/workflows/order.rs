@@ -67,7 +67,7 @@ impl StepOptions {
     }
 
     /// What the function's procedure says.
-    pub(super) fn settings(&self, function: &str) -> StepSettings {
+    pub(super) fn settings(&self, function: &str, is_durable: bool) -> StepSettings {
         StepSettings {
             handler: function.to_owned(),
             memory_bytes: self.memory_bytes,
@@ -75,6 +75,8 @@ impl StepOptions {
             cpu_percent: self.cpu_percent,
             concurrency: self.concurrency,
             is_pure: self.pure,
+            // What is remembered, or is to be there after an end of the node, has no addresses.
+            may_map: !self.pure && !is_durable,
         }
     }
 
@@ -186,7 +188,7 @@ mod tests {
         let b = Made { function: "lib.b".into(), needs: vec![0, 0], arguments: vec![] };
         assert_eq!(steps.made, [a, b]);
         let options = &steps.options["main.a"];
-        assert_eq!((options.retries, options.settings("main.a").memory_bytes), (2, Some(256 << 20)));
+        assert_eq!((options.retries, options.settings("main.a", false).memory_bytes), (2, Some(256 << 20)));
         assert_eq!(steps.options["lib.b"], StepOptions::default());
     }
 

@@ -38,6 +38,10 @@ const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// What a step's result begins with: the head of a result that says nothing.
 const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
 /// Serialized by the runtime of the workflow.
+/// What the values begin with that are mapped by those that are given them; the rest is a ticket.
+const MAPPED_KIND: u8 = 2;
+/// The function of each workflow that returns what it is given.
+const SENT: &str = "sinew.sent";
 const VALUE_TYPE: &str = "application/vnd.sinew.value";
 
 /// How a run has ended.
@@ -258,14 +262,14 @@ impl Run {
 
     /// Attempts at a step, until one succeeds or there are no more.
     async fn attempts(&self, shared: &Arc<Shared>, number: Number) -> Result<(Handle, bool, bool), Problem> {
-        let (function, options) = {
+        let (function, options, is_durable) = {
             let inner = self.inner();
             let function = inner.graph.step(number).map(|step| step.function.clone()).unwrap_or_default();
             let options = inner.options.get(&function).cloned().unwrap_or_default();
-            (function, options)
+            (function, options, inner.is_durable())
         };
         let functions = shared.backend.functions().ok_or_else(no_functions)?;
-        let served = functions.step(&self.beginning.workflow, &options.settings(&function));
+        let served = functions.step(&self.beginning.workflow, &options.settings(&function, is_durable));
         let served = served.map_err(|error| bad(&error.to_string()))?;
         let places = shared.workflows.places(&served);
         loop {
@@ -277,10 +281,9 @@ impl Run {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure)),
                 Err(problem) => problem,
             };
-            let no_room = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
             // Its time is over before it began: it waited for an instance for all of it.
             let is_late = problem.status() == StatusCode::GATEWAY_TIMEOUT && !end.has_run;
-            if is_late || no_room.contains(&problem.status()) {
+            if is_late || is_no_room(&problem) {
                 self.inner().graph.uncount(number);
                 tokio::time::sleep(NO_ROOM_PAUSE).await;
                 continue;
@@ -299,6 +302,17 @@ impl Run {
             let why = "a step began before what it needs was there";
             return StepEnd::refused(Problem::internal("workflow", why));
         };
+        self.invoke(shared, served, arguments, results).await
+    }
+
+    /// Applies a function of the workflow.
+    async fn invoke(
+        &self,
+        shared: &Arc<Shared>,
+        served: &Arc<Served>,
+        arguments: Vec<u8>,
+        results: Vec<Handle>,
+    ) -> StepEnd {
         let permit = match permit(shared) {
             Ok(permit) => permit,
             Err(problem) => return StepEnd::refused(problem),
@@ -393,19 +407,50 @@ impl Run {
             },
         }?;
         if outcome.size() > VALUE_BYTES_MAX {
-            let why = format!(
-                "the result of step {} has {} bytes; a workflow itself gets at most {VALUE_BYTES_MAX}",
-                value.step,
-                outcome.size()
-            );
-            let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", &why);
-            return Err(problem.suggest("pass the step on to another one, which looks at its result"));
+            return Err(too_large(value.step, outcome.size()));
         }
-        let bytes = load(shared, outcome).await?.ok_or_else(|| Problem::object_not_found(outcome))?;
+        let bytes = self.read(shared, outcome).await?;
+        if bytes.first() != Some(&MAPPED_KIND) {
+            return Ok(bytes);
+        }
+        let bytes = self.read(shared, self.sent(shared, outcome).await?).await?;
+        if bytes.len() as u64 > VALUE_BYTES_MAX {
+            return Err(too_large(value.step, bytes.len() as u64));
+        }
+        Ok(bytes)
+    }
+
+    /// The value that a step's result is.
+    async fn read(&self, shared: &Arc<Shared>, result: Handle) -> Result<Bytes, Problem> {
+        let bytes = load(shared, result).await?.ok_or_else(|| Problem::object_not_found(result))?;
         if !bytes.starts_with(RESULT_HEAD) {
             return Err(Problem::internal("workflow", "the result of a step is none"));
         }
         Ok(bytes.slice(RESULT_HEAD.len()..))
+    }
+
+    /// A value that is mapped, as one that is sent: a function of the runtime's own is given it and returns it.
+    async fn sent(&self, shared: &Arc<Shared>, result: Handle) -> Result<Handle, Problem> {
+        let functions = shared.backend.functions().ok_or_else(no_functions)?;
+        let settings = StepOptions::default().settings(SENT, true);
+        let served = functions.step(&self.beginning.workflow, &settings);
+        let served = served.map_err(|error| bad(&error.to_string()))?;
+        loop {
+            let end = self.invoke(shared, &served, Vec::new(), vec![result]).await;
+            match end.result {
+                Ok(sent) => {
+                    let mut inner = self.inner();
+                    if inner.is_stopped {
+                        shared.backend.drop_passed(sent);
+                    } else {
+                        inner.passed.push(sent);
+                    }
+                    return Ok(sent);
+                }
+                Err(problem) if is_no_room(&problem) => tokio::time::sleep(NO_ROOM_PAUSE).await,
+                Err(problem) => return Err(problem),
+            }
+        }
     }
 
     /// Waits until all steps have ended.
@@ -502,4 +547,17 @@ fn put(shared: &Shared, handle: Handle) -> Result<(), Problem> {
     let object = object.ok_or_else(|| Problem::object_not_found(handle))?;
     let put = shared.backend.put_many(&[BundleRecord::Blob(object.bytes())]);
     put.map(drop).map_err(|error| Problem::store(&error))
+}
+
+/// Whether there was only no room for it, so that it can be tried again.
+fn is_no_room(problem: &Problem) -> bool {
+    [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&problem.status())
+}
+
+fn too_large(step: Number, bytes: u64) -> Problem {
+    let why = format!(
+        "the result of step {step} has {bytes} bytes; a workflow itself gets at most {VALUE_BYTES_MAX}"
+    );
+    let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", &why);
+    problem.suggest("pass the step on to another one, which looks at its result")
 }

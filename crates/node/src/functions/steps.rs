@@ -93,6 +93,9 @@ fn made(
     set("handler", settings.handler.clone())?;
     set("part", "step".to_owned())?;
     set("timeout-ms", timeout.as_millis().to_string())?;
+    if !settings.may_map && deployment.settings.get("values").is_some() {
+        set("values", "send".to_owned())?;
+    }
     if let Some(percent) = settings.cpu_percent {
         set("cpu-percent", percent.to_string())?;
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rmmap::Plan;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
@@ -60,6 +61,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) secrets: Arc<Secrets>,
     /// How functions reach hosts.
     pub(crate) outbound: Arc<Outbound>,
+    /// Where values of workflows are mapped.
+    pub(crate) values: Plan,
     /// Who leads debuggers to functions, if these may be debugged.
     pub(crate) debuggers: Option<Arc<dyn Debuggers>>,
     /// Memory that all templates with imports may have.
@@ -231,6 +234,7 @@ impl Runtimes {
                 layers: Some(self.layers()?),
                 secrets: Some(Arc::clone(&self.options.secrets) as _),
                 outbound: Some(Arc::clone(&self.options.outbound) as _),
+                values: Some(self.options.values.clone()),
                 debuggers: self.options.debuggers.clone(),
                 imports: wanted.imports.clone(),
                 brought,

@@ -72,12 +72,14 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, OUTBOX, PIECE, PIECE_MAX, RAISED, RESULT, ROOM,
+    HELLO, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PIECE, PIECE_MAX, RAISED, RESULT, ROOM,
     SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
 };
+use rmmap::Lease;
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 
 use super::report;
+use super::target::Target;
 use crate::line::{Line, LineAsk, LineReport, LineTerms};
 use crate::nested::{NestedAnswer, NestedCall};
 
@@ -100,7 +102,8 @@ const BUFFER_LEN: usize = 64 << 10;
 const CALL_FDS_MAX: usize = linux::MESSAGE_FDS_MAX - 1;
 /// In the place of an argument's length: it is what the next descriptor has.
 const IN_DESCRIPTOR: u32 = u32::MAX;
-/// In the number of arguments: the last descriptor is where a long result may be put.
+/// In the number of arguments: the last descriptor is where a long result may be put, and behind the lengths is
+/// at which address it lies; 0 if that does not matter.
 const WITH_OUTBOX: u32 = 1 << 31;
 /// Frames with descriptors that wait to be written.
 const ATTACHED_MAX: usize = 4;
@@ -153,6 +156,8 @@ pub(crate) enum Answer {
     Result(Vec<u8>),
     /// A result of so many bytes is in the call's outbox.
     Outbox(u64),
+    /// The same, to be mapped at its addresses.
+    Mapped(u64),
     Raised(Raised),
     BadResult(String),
 }
@@ -278,11 +283,11 @@ impl Channel {
         &mut self,
         turn: Turn,
         arguments: &[Argument<'_>],
-        outbox: Option<BorrowedFd<'_>>,
+        target: Option<&Target>,
     ) -> Result<(), Broken> {
         // Requests have three; a step of a workflow may be given the results of thousands.
         let (mut few, mut many) = ([0; 64], Vec::new());
-        let head_len = 4 + 4 * arguments.len();
+        let head_len = 4 + 4 * arguments.len() + if target.is_some() { 8 } else { 0 };
         let head = match few.get_mut(..head_len) {
             Some(head) => head,
             None => {
@@ -294,7 +299,7 @@ impl Channel {
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + arguments.len());
         parts.push(&[]);
         let mut words = Vec::with_capacity(1 + arguments.len());
-        words.push(arguments.len() as u32 | if outbox.is_some() { WITH_OUTBOX } else { 0 });
+        words.push(arguments.len() as u32 | if target.is_some() { WITH_OUTBOX } else { 0 });
         for argument in arguments {
             match argument.descriptor {
                 Some(descriptor) if descriptors.len() < CALL_FDS_MAX => {
@@ -307,7 +312,11 @@ impl Channel {
                 }
             }
         }
-        descriptors.extend(outbox);
+        if let Some(target) = target {
+            descriptors.push(target.outbox.fd());
+            let base = target.lease.as_ref().map_or(0, Lease::begin);
+            words.extend([base as u32, (base >> 32) as u32]);
+        }
         for (at, word) in head.chunks_exact_mut(4).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
@@ -619,7 +628,7 @@ impl Head {
             HELLO => len == HELLO_LEN,
             LOADED => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
-            OUTBOX => len == 8,
+            OUTBOX | MAPPED => len == 8,
             PIECE => len <= PIECE_MAX,
             WANTS => len == 4,
             RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
@@ -648,9 +657,10 @@ impl Head {
             },
             LOADED => Ok(Frame::Loaded),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
-            OUTBOX => {
+            OUTBOX | MAPPED => {
                 let len = payload.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
-                Ok(Frame::Answer(self.turn, Answer::Outbox(len)))
+                let answer = if self.kind == OUTBOX { Answer::Outbox(len) } else { Answer::Mapped(len) };
+                Ok(Frame::Answer(self.turn, answer))
             }
             PIECE => Ok(Frame::Piece(self.turn, payload)),
             WANTS => match payload.first_chunk() {

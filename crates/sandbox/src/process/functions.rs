@@ -20,7 +20,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use linux::Outbox;
 use objects::{FailureCode, Handle};
@@ -42,6 +43,7 @@ use super::rootfs::Bind;
 use super::runtime::Runtime;
 use super::seat::{Control, Deadlines, Seat};
 use super::starter::Starter;
+use super::target::Target;
 use super::template::Layout;
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
@@ -342,7 +344,9 @@ impl Functions {
         if let Some(image) = &recipe.image {
             let allowed = &image.settings.allow_hosts;
             instance.connect(options.outbound.as_deref(), seat.procedure, allowed)?;
-            seat.makes_values.store(image.settings.part == Some(Part::Step), Ordering::Relaxed);
+            let is_step = image.settings.part == Some(Part::Step);
+            seat.makes_values.store(is_step, Ordering::Relaxed);
+            seat.maps_values.store(is_step && image.settings.maps_values, Ordering::Relaxed);
         }
         {
             let mut control = seat.control.lock();
@@ -371,9 +375,17 @@ impl Functions {
     }
 
     /// Where a step of a workflow may put a long result. Without one it is sent.
-    fn outbox(&self, seat: &Seat) -> Option<Outbox> {
-        let makes_values = seat.makes_values.load(Ordering::Relaxed);
-        if makes_values { Outbox::create(seat.limits.memory_bytes).ok() } else { None }
+    fn outbox(&self, seat: &Seat) -> Option<Target> {
+        if !seat.makes_values.load(Ordering::Relaxed) {
+            return None;
+        }
+        let bytes = seat.limits.memory_bytes;
+        let plan = self.options.values.as_ref().filter(|_| seat.maps_values.load(Ordering::Relaxed));
+        // Half of it is for small objects, and half for large ones: what is not written to takes nothing.
+        match plan.and_then(|plan| plan.lease(bytes.checked_mul(2)?)) {
+            Some(lease) => Target::leased(lease).ok(),
+            None => Outbox::create(bytes).ok().map(Target::of),
+        }
     }
 
     /// The arguments of a call: its entries behind those of the procedure.
@@ -444,6 +456,11 @@ impl Functions {
             (Made::Bytes(bytes), false) => store.keep_blob_vec(bytes),
             (Made::Sealed(memory), true) => store.pass_sealed(memory),
             (Made::Sealed(memory), false) => store.keep_sealed(memory),
+            // Only steps that are asked once make such.
+            (Made::Mapped(value), _) => {
+                let ticket = value.ticket(unique()).to_vec();
+                store.pass_lent(ticket, Box::new(value))
+            }
         };
         Outcome { result: result.map(keep), fuel: 0, log, spent }
     }
@@ -617,6 +634,15 @@ impl Sandbox for Functions {
             Err((ended, done)) => done(ended),
         }
     }
+}
+
+/// What makes tickets of this process different from those of others.
+fn unique() -> u64 {
+    static UNIQUE: LazyLock<u64> = LazyLock::new(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        since.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)
+    });
+    *UNIQUE
 }
 
 /// Blob bytes in a handle or an object.

@@ -29,6 +29,9 @@ const MODULE_LEN_MAX: usize = 128;
 const DISK_RATE_MIN: u64 = 64 << 10;
 /// The value of `body` where bodies are passed on while they come.
 const STREAM: &str = "stream";
+/// The values of `values`: they are mapped, or sent.
+const MAP: &str = "map";
+const SEND: &str = "send";
 /// Entries of an image.
 const ENTRIES: usize = 4;
 
@@ -74,6 +77,8 @@ pub struct Settings {
     pub mode: Option<String>,
     /// What it is in a workflow, if it is in one.
     pub part: Option<Part>,
+    /// What its steps make is mapped by those that are given it, and not sent.
+    pub maps_values: bool,
     /// Of one call.
     pub timeout: Duration,
     /// Of one processor.
@@ -104,6 +109,7 @@ impl Default for Settings {
             handler: None,
             mode: None,
             part: None,
+            maps_values: false,
             timeout: Duration::from_secs(60),
             cpu_percent: 100,
             calls_at_once: 1,
@@ -313,6 +319,7 @@ impl Settings {
                 }
                 "part" if text == "workflow" => settings.part = Some(Part::Workflow),
                 "part" if text == "step" => settings.part = Some(Part::Step),
+                "values" if matches!(text, MAP | SEND) => settings.maps_values = text == MAP,
                 "body" if text == STREAM => settings.streams_body = true,
                 "requests-per-instance" => {
                     settings.calls_at_once = u16::try_from(number(name, text, 1, 1000)?).unwrap_or(u16::MAX);

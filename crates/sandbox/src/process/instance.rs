@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linux::{Outbox, Sealed};
+use linux::Sealed;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
+use rmmap::Value;
 
 use super::channel::{Answer, Argument, AskId, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
 use super::cold::Cold;
@@ -29,6 +30,7 @@ use super::layers::Layer;
 use super::outbound::{Outbound, Outlet, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
+use super::target::Target;
 use super::template::{Ended, NotForked, Nursery, Template, Watch};
 use crate::line::{Line, LineReport};
 use crate::nested::Callees;
@@ -144,12 +146,17 @@ pub(crate) struct CallEnd {
     pub(crate) spent: Option<Box<Spent>>,
 }
 
+/// The exception of an instance that could not map what it was handed (`heap.py`).
+const UNMAPPABLE: &str = "__main__.Unmappable";
+
 /// What a call made.
 #[derive(Debug)]
 pub(crate) enum Made {
     Bytes(Vec<u8>),
     /// In memory that others can be handed.
     Sealed(Sealed),
+    /// Where others can map it.
+    Mapped(Value),
 }
 
 impl CallEnd {
@@ -167,11 +174,11 @@ pub(crate) struct Others {
     /// It is no call, but a line that is to be served.
     pub(crate) line: Option<Arc<Line>>,
     /// Where a long result may be put.
-    pub(crate) outbox: Option<Arc<Outbox>>,
+    pub(crate) outbox: Option<Arc<Target>>,
 }
 
 impl Others {
-    pub(crate) fn of(call: &Call, outbox: Option<Outbox>) -> Self {
+    pub(crate) fn of(call: &Call, outbox: Option<Target>) -> Self {
         let (callees, audience, line) = (call.callees.clone(), call.audience.clone(), call.line.clone());
         Self { callees, audience, line, outbox: outbox.map(Arc::new) }
     }
@@ -420,7 +427,7 @@ impl Instance {
             }
         } else if self
             .channel
-            .call(turn, arguments, others.outbox.as_ref().map(|outbox| outbox.fd()))
+            .call(turn, arguments, others.outbox.as_deref())
             .is_err()
         {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
@@ -522,17 +529,30 @@ impl Instance {
             Answer::Outbox(len) => {
                 let outbox = call.others.outbox.and_then(Arc::into_inner);
                 let outbox = outbox.ok_or(Broken::Lie("a result in an outbox that it was not given"))?;
-                outbox.seal(len).map(Made::Sealed).map_err(|error| {
+                outbox.outbox.seal(len).map(Made::Sealed).map_err(|error| {
                     Fault::new(
                         FailureCode::BadResult,
                         format!("the result in shared memory is none: {error}"),
                     )
                 })
             }
+            Answer::Mapped(len) => {
+                let target = call.others.outbox.and_then(Arc::into_inner);
+                let lent = target.and_then(|target| Some((target.outbox, target.lease?)));
+                let (outbox, lease) = lent.ok_or(Broken::Lie("a result at addresses that it was not given"))?;
+                outbox.lend(len).map(|memory| Made::Mapped(Value::new(memory, lease))).map_err(|error| {
+                    Fault::new(FailureCode::BadResult, format!("the result that is to be mapped is none: {error}"))
+                })
+            }
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
             Answer::Raised(raised) => {
                 let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);
-                let code = if is_memory { FailureCode::Memory } else { FailureCode::Trap };
+                let code = match raised.kind.as_str() {
+                    // It has nothing to do with the function, and another instance can.
+                    UNMAPPABLE => FailureCode::Resources,
+                    _ if is_memory => FailureCode::Memory,
+                    _ => FailureCode::Trap,
+                };
                 Err(self.raised(&raised, code))
             }
         };

@@ -77,6 +77,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
     include_str!("../../../../guests/python/shared.py"),
+    include_str!("../../../../guests/python/heap.py"),
     include_str!("../../../../guests/python/template.py")
 );
 /// In one scope: what a script declares at its top every other one sees.
@@ -99,8 +100,8 @@ const NODE_PROXY: &str = include_str!("../../../../guests/node/proxy.js");
 /// What comes before it where a function may be debugged.
 const PYTHON_DEBUGGER: &str = include_str!("../../../../guests/python/debugger.py");
 const NODE_DEBUGGER: &str = include_str!("../../../../guests/node/debugger.js");
-/// The native core, for interpreters that fork themselves.
-const CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template.so"));
+/// The native core, with what Python's values are mapped with.
+const PYTHON_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-python.so"));
 /// The same with what Node needs.
 const NODE_CORE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/template-node.so"));
 
@@ -296,7 +297,7 @@ impl Language {
 
     pub(crate) const fn core(self) -> &'static [u8] {
         match self {
-            Self::Python => CORE,
+            Self::Python => PYTHON_CORE,
             Self::Node => NODE_CORE,
             Self::Executable => &[],
         }

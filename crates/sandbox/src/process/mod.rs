@@ -44,6 +44,7 @@ mod runtime;
 mod seat;
 mod secrets;
 mod starter;
+mod target;
 mod template;
 
 pub use bounds::{Bounds, Usage, Weakness};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use objects::Handle;
+use rmmap::Plan;
 
 use super::debugger::Debuggers;
 use super::language::Language;
@@ -68,6 +69,8 @@ pub struct FunctionsOptions {
     /// Who carries connections to the hosts that functions may reach; without
     /// it they reach none.
     pub outbound: Option<Arc<dyn Outbound>>,
+    /// Where values of workflows may be mapped; without it they are sent.
+    pub values: Option<Plan>,
     /// Who leads debuggers to instances; without it none can be debugged.
     pub debuggers: Option<Arc<dyn Debuggers>>,
     /// The memory limit of functions for which containers and instances are
@@ -109,6 +112,7 @@ impl FunctionsOptions {
             layers: None,
             secrets: None,
             outbound: None,
+            values: None,
             debuggers: None,
             usual_memory_bytes: objects::MEMORY_DEFAULT_BYTES,
             ready: 4,

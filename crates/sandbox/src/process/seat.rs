@@ -44,6 +44,8 @@ pub(super) struct Seat {
     is_watched: AtomicBool,
     /// It is a step of a workflow, whose results others are given.
     pub(super) makes_values: AtomicBool,
+    /// These are mapped, if they can be.
+    pub(super) maps_values: AtomicBool,
 }
 
 /// An instance, and which one it is of those that the seat had.
@@ -85,6 +87,7 @@ impl Seat {
             reactor,
             is_watched: AtomicBool::new(false),
             makes_values: AtomicBool::new(false),
+            maps_values: AtomicBool::new(false),
         }
     }
 

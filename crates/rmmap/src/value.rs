@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A value in a segment that was handed over.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use linux::Lent;
+
+use crate::Lease;
+
+/// Bytes of a value's ticket: more than fit into a handle.
+pub const TICKET_BYTES: usize = 40;
+/// What a result of a step begins with, and the kind of a value that is mapped, in its first
+/// version (`docs/spec/workflows.md`, sections 4 and 6).
+const TICKET_HEAD: [u8; 8] = [2, 0, 0, 0, b'{', b'}', 2, 1];
+
+/// Numbers that make tickets different from all that this process has made.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// A segment, and its addresses: they are free again when it is dropped. Who maps it keeps its
+/// memory, but not the addresses.
+#[derive(Debug)]
+pub struct Value {
+    memory: Lent,
+    lease: Lease,
+    number: u64,
+}
+
+impl Value {
+    /// What was put into a segment at these addresses.
+    pub fn new(memory: Lent, mut lease: Lease) -> Self {
+        lease.settle(memory.bytes(), memory.len());
+        Self { memory, lease, number: LAST.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// What stands for it where blobs do: who has it has no way to the memory, but whoever has that
+    /// can tell from it where it belongs. `unique` makes it different from those of other processes.
+    pub fn ticket(&self, unique: u64) -> [u8; TICKET_BYTES] {
+        let mut ticket = [0; TICKET_BYTES];
+        let numbers = [self.lease.begin(), self.memory.len(), self.number, unique];
+        let (head, rest) = ticket.split_at_mut(TICKET_HEAD.len());
+        head.copy_from_slice(&TICKET_HEAD);
+        for (place, number) in rest.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        ticket
+    }
+
+    /// Whether a blob is a ticket, and not what it stands for.
+    pub fn is_ticket(blob: &[u8]) -> bool {
+        blob.len() == TICKET_BYTES && blob.starts_with(&TICKET_HEAD)
+    }
+}
+
+impl AsFd for Value {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.fd()
+    }
+}
