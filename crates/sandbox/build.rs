@@ -38,7 +38,9 @@ fn main() {
     println!("cargo::rerun-if-changed={}", core.display());
     println!("cargo::rerun-if-changed={}", heap.display());
     println!("cargo::rerun-if-env-changed=CC");
-    let of = |folder: &Path, names: &[&str]| -> Vec<PathBuf> { names.iter().map(|name| folder.join(name)).collect() };
+    let of = |folder: &Path, names: &[&str]| -> Vec<PathBuf> {
+        names.iter().map(|name| folder.join(name)).collect()
+    };
     // Symbols of interpreters come from these themselves.
     link(&[of(&core, &CORE), of(&heap, &PYTHON)].concat(), "template-python.so");
     link(&[of(&core, &CORE), of(&core, &NODE)].concat(), "template-node.so");

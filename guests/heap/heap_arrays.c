@@ -55,7 +55,7 @@ static uintptr_t elements(struct writer *w, Object *array)
     if (bytes && is_in_segment(w, (void *)from))
         return from;
     uintptr_t to = room(w, bytes ? bytes : 8, ALIGN);
-    if (to)
+    if (to && bytes)
         memcpy((void *)to, (void *)from, bytes);
     return to;
 }

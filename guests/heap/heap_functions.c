@@ -203,7 +203,7 @@ static Object *buffer(Object *self, Object *pickled)
     uintptr_t at = (uintptr_t)view.at;
     if (at - w->base >= w->end - w->base) {
         at = room(w, (size_t)view.length, BUFFER_ALIGN);
-        if (at)
+        if (at && view.length)
             memcpy((void *)at, view.at, (size_t)view.length);
     }
     int is_noted = at && (words_add_pair(&w->buffers, at, (uint64_t)view.length) || fails(w, NO_MEMORY));
@@ -231,7 +231,8 @@ static int written_table(struct writer *w, struct table *table, const struct wor
     uintptr_t at = room(w, size, 8);
     if (!at)
         return 0;
-    memcpy((void *)at, words->at, size);
+    if (size)
+        memcpy((void *)at, words->at, size);
     *table = (struct table){at, words->count / words_each};
     return 1;
 }
@@ -239,7 +240,7 @@ static int written_table(struct writer *w, struct table *table, const struct wor
 static int written_bytes(struct writer *w, struct table *table, const void *bytes, size_t length)
 {
     uintptr_t at = room(w, length, 8);
-    if (at)
+    if (at && length)
         memcpy((void *)at, bytes, length);
     *table = (struct table){at, length};
     return at != 0;

@@ -82,6 +82,10 @@ void *small_take(size_t size)
     struct small *small = small_current;
     if (!small || size > SMALL_MAX)
         return NULL;
+    if (small->declined < SMALL_DECLINED_MAX) {
+        small->declined += size;
+        return NULL;
+    }
     unsigned class = class_of(size);
     void *at = small->returned[class];
     if (at) {

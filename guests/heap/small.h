@@ -12,12 +12,16 @@
 
 #define SMALL_MAX (32ul << 10)
 #define SMALL_CLASSES 57
+/* What comes from elsewhere before anything is taken here. */
+#define SMALL_DECLINED_MAX (256ul << 10)
 
 struct small {
     uintptr_t base, end;
     /* Where spans that were never used begin. */
     uintptr_t unused;
     size_t live;
+    /* Bytes that were asked for in vain: most calls make little, and pages of a segment are to be made first. */
+    size_t declined;
     /* Of each size: what was given back, and what of its last span was not given out yet. */
     void *returned[SMALL_CLASSES];
     uintptr_t fresh[SMALL_CLASSES], fresh_end[SMALL_CLASSES];
@@ -35,7 +39,7 @@ extern struct small *small_current;
 struct small *small_new(uintptr_t base, size_t length);
 void small_free(struct small *small);
 
-/* NULL if there is no room, or it is not small. */
+/* NULL if there is no room, it is not small, or little has been asked for so far. */
 void *small_take(size_t size);
 /* It is no piece of the current segment that is given again. */
 void small_give(struct small *small, void *piece);

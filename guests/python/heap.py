@@ -199,6 +199,23 @@ class Heap:
         return self.core.heap_value(head, foreign)
 
 
+class HandsOver:
+    """An instance's part in this."""
+
+    def share(self, parts):
+        """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
+        is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
+        return put(self.outbox, parts) if is_free else None  # noqa: F821 - of shared.py
+
+    def hand_over(self, value):
+        """A result that others map; None if it is better sent, or cannot be."""
+        length = self.heap.write(value) if self.heap else None
+        if length is None:
+            return None
+        self.heap.close(True)
+        return Handed(length)
+
+
 # Of `struct head` in heap.h: where the pickles are told.
 PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 5 * 16  # noqa: F821
 
@@ -221,6 +238,8 @@ def all_of(unpickler, count):
 def is_small(value):
     """Whether it is better sent."""
     kind = type(value)
+    if kind in (int, float, bool, type(None)):
+        return True
     if kind in (str, bytes, bytearray):
         return len(value) < MAPPED_BYTES_MIN
     if kind in (list, tuple, dict, set, frozenset) and len(value) >= MAPPED_ITEMS_MIN:

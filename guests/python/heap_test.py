@@ -569,6 +569,8 @@ def ask(worker, order, seed, base, descriptors):
     while not answer.endswith(b"\0"):
         try:
             piece = worker[1].recv(4096)
+        except ConnectionError:
+            piece = b""
         except TimeoutError:
             os.kill(worker[0], signal.SIGKILL)
             return "ended: it took too long"

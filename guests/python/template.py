@@ -626,7 +626,7 @@ class Log(io.RawIOBase):
         return len(data)
 
 
-class Instance(ServesLines):  # noqa: F821 - of lines.py
+class Instance(ServesLines, HandsOver):  # noqa: F821 - of lines.py and heap.py
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Where a long result of the call may be put.
@@ -761,19 +761,6 @@ class Instance(ServesLines):  # noqa: F821 - of lines.py
             self.heap.end()
         # What threads print between two calls is of no call.
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
-
-    def share(self, parts):
-        """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
-        is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
-        return put(self.outbox, parts) if is_free else None  # noqa: F821 - of shared.py
-
-    def hand_over(self, value):
-        """A result that others map; None if it is better sent, or cannot be."""
-        length = self.heap.write(value) if self.heap else None
-        if length is None:
-            return None
-        self.heap.close(True)
-        return Handed(length)  # noqa: F821 - of heap.py
 
     def answer(self, result):
         if isinstance(result, Shared):  # noqa: F821

@@ -89,8 +89,6 @@ class Workflows(Case):
     def workflow(self, name="handler", node=None):
         function = self.function(SOURCE, {"part": "workflow", "handler": f"main.{name}"})
         function.module.ask = (node or Node()).ask
-        # Where nothing is mapped.
-        function.module.hand_over = lambda value: None
         return function
 
     def test_calls_are_steps_and_what_they_need_is_told(self):

@@ -32,7 +32,16 @@ fn transfers(name: &str, flags: &[&str], preload: &str, count: &str) {
     let sources = std::fs::read_dir(guests.join("heap")).unwrap().map(|entry| entry.unwrap().path());
     let sources = sources.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
     let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu11", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]);
+    compiler.args([
+        "-std=gnu11",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fvisibility=hidden",
+    ]);
     compiler.args(flags).args(sources).arg("-o").arg(&library);
     assert!(compiler.status().unwrap().success(), "guests/heap cannot be compiled");
     let mut python = Command::new("python3");
@@ -40,7 +49,9 @@ fn transfers(name: &str, flags: &[&str], preload: &str, count: &str) {
     if !preload.is_empty() {
         let found = Command::new("cc").arg(format!("-print-file-name={preload}")).output().unwrap();
         // What Python keeps to its end is no leak.
-        python.env("LD_PRELOAD", String::from_utf8_lossy(&found.stdout).trim()).env("ASAN_OPTIONS", "detect_leaks=0");
+        python
+            .env("LD_PRELOAD", String::from_utf8_lossy(&found.stdout).trim())
+            .env("ASAN_OPTIONS", "detect_leaks=0");
     }
     let output = python.output().unwrap();
     _ = std::fs::remove_file(&library);

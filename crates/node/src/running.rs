@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
-use rmmap::Plan;
+
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
 use queue::Embedded;
 use sandbox::Fault;
-use sandbox::process::Language;
+use sandbox::process::{Language, Plan};
 use sandbox::wasm::{Codelets, Invoker};
 use store::Store;
 

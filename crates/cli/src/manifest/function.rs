@@ -237,7 +237,9 @@ pub(super) fn read(
     }
     if function.maps_values && !function.is_workflow {
         let message = format!("{name} is no workflow, and has no values that steps could map");
-        reader.faults.push(Fault::new(place.clone(), message).hint("leave `values` out, or add workflow = true"));
+        reader
+            .faults
+            .push(Fault::new(place.clone(), message).hint("leave `values` out, or add workflow = true"));
     }
     if function.is_workflow && (function.pure || function.idempotent || function.streams_body) {
         let message = format!("{name} is a workflow: its steps are pure or not, and made again or not");

@@ -15,11 +15,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rmmap::Plan;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
-    Brought, Debuggers, Functions, FunctionsOptions, Image, Language, Layers, Reactor, Runtime,
+    Brought, Debuggers, Functions, FunctionsOptions, Image, Language, Layers, Plan, Reactor, Runtime,
     RuntimeOptions, runtime_of,
 };
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};

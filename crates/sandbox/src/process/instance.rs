@@ -425,11 +425,7 @@ impl Instance {
                     done,
                 ));
             }
-        } else if self
-            .channel
-            .call(turn, arguments, others.outbox.as_deref())
-            .is_err()
-        {
+        } else if self.channel.call(turn, arguments, others.outbox.as_deref()).is_err() {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
             return Err((CallEnd::fault(fault, true), done));
         }
@@ -539,9 +535,13 @@ impl Instance {
             Answer::Mapped(len) => {
                 let target = call.others.outbox.and_then(Arc::into_inner);
                 let lent = target.and_then(|target| Some((target.outbox, target.lease?)));
-                let (outbox, lease) = lent.ok_or(Broken::Lie("a result at addresses that it was not given"))?;
+                let (outbox, lease) =
+                    lent.ok_or(Broken::Lie("a result at addresses that it was not given"))?;
                 outbox.lend(len).map(|memory| Made::Mapped(Value::new(memory, lease))).map_err(|error| {
-                    Fault::new(FailureCode::BadResult, format!("the result that is to be mapped is none: {error}"))
+                    Fault::new(
+                        FailureCode::BadResult,
+                        format!("the result that is to be mapped is none: {error}"),
+                    )
                 })
             }
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),

@@ -63,6 +63,7 @@ pub use pool::Pool;
 pub use reactor::{Next, Reactor, Ready};
 #[doc(hidden)]
 pub use report::is_reports;
+pub use rmmap::Plan;
 pub use rootfs::{Bind, Rootfs};
 pub use runtime::{Abilities, Ability, Runtime, RuntimeOptions};
 pub use secrets::SecretSource;

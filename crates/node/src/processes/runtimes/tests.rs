@@ -103,7 +103,7 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
         interpreters: Vec::new(),
         secrets: Arc::new(Secrets::open(None).unwrap()),
         outbound: Arc::default(),
-        values: rmmap::Plan::new(1 << 30),
+        values: sandbox::process::Plan::new(1 << 30),
         debuggers: None,
         templates_bytes: 1 << 20,
     };
