@@ -10,6 +10,7 @@
 struct layout layout;
 uintptr_t image_begin, image_end;
 uint8_t identity[IDENTITY_BYTES];
+Object *registered;
 
 static const struct layout python_3_11 = {
     .ascii_head = 48,
@@ -60,4 +61,9 @@ int heap_begin(int major, int minor, const uint8_t *whose)
     if (!dl_iterate_phdr(find_image, NULL) || !is_static((uintptr_t)&PyLong_Type))
         return -ENOSYS;
     return 0;
+}
+
+void heap_registered(Object *types)
+{
+    registered = types;
 }

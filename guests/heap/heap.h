@@ -52,6 +52,8 @@ struct head {
     struct table typed;
     /* Where each type was: what it is at also here, is there already. */
     struct table homes;
+    /* Pairs: an address among items that stay where they are, and what is to be there instead: a copy. */
+    struct table moved;
     /* Addresses of arrays, which have memory of the process's own for their shapes. */
     struct table arrays;
     /* Pairs: an address at which, and which foreign object, is to be. */
@@ -114,6 +116,9 @@ static inline int is_static(uintptr_t address)
 /* Says which interpreter this is; ENOSYS for one of which nothing is known. Then no
  * other function may be called. The identity is whatever tells programs apart. */
 EXPORTED int heap_begin(int major, int minor, const uint8_t *identity);
+/* Types for which somebody has registered how they are pickled (`copyreg.dispatch_table`); it must live on. */
+EXPORTED void heap_registered(Object *types);
+extern Object *registered;
 extern uint8_t identity[IDENTITY_BYTES];
 
 /* Has objects made in segments, and what is mapped never freed. */

@@ -38,9 +38,9 @@ int is_array(const Object *object)
 static uintptr_t objects(struct writer *w, Object **from, size_t count)
 {
     size_t index = 0;
-    while (index < count && is_in_segment(w, from) && from[index] && stays(w, from[index]))
+    while (index < count && from[index] && stays(w, from[index]))
         index++;
-    if (count && index == count)
+    if (count && index == count && claims(w, from))
         return (uintptr_t)from;
     uintptr_t to = w->why ? 0 : room(w, count * 8, ALIGN);
     return to && fill_items(w, from, to, count) ? to : 0;
@@ -52,7 +52,7 @@ static uintptr_t elements(struct writer *w, Object *array)
     size_t bytes = data_bytes(array);
     if (ELEMENT_TYPE(ARRAY_ELEMENT(array)) == OBJECTS)
         return objects(w, (Object **)from, bytes / 8);
-    if (bytes && is_in_segment(w, (void *)from))
+    if (bytes && claims(w, (void *)from))
         return from;
     uintptr_t to = room(w, bytes ? bytes : 8, ALIGN);
     if (to && bytes)

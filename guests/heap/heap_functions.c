@@ -30,11 +30,12 @@ void heap_end(void)
     struct writer *w = &writer;
     for (size_t index = 0; index < w->held.count; index++)
         Py_DecRef((Object *)w->held.at[index]);
-    struct words *all[] = {&w->added, &w->held, &w->pending, &w->statics, &w->typed, &w->homes, &w->arrays, &w->patches, &w->buffers};
+    struct words *all[] = {&w->added, &w->held, &w->pending, &w->statics, &w->typed, &w->homes, &w->moved, &w->arrays, &w->patches, &w->buffers};
     for (size_t index = 0; index < sizeof all / sizeof *all; index++)
         words_free(all[index]);
     memo_free(&w->memo);
     memo_free(&w->plain);
+    memo_free(&w->claimed);
     free(w->seen_statics);
     if (w->foreign)
         Py_DecRef(w->foreign);
@@ -145,7 +146,7 @@ static int is_for_persist(const Object *object)
 /* How far a writer has come. */
 struct state {
     uintptr_t atoms, rest;
-    size_t added, typed, arrays;
+    size_t added, typed, arrays, moved;
 };
 
 static void undo(struct target *target, uintptr_t at, uint64_t *wasted)
@@ -169,7 +170,20 @@ static int roll_back(struct writer *w, const struct state *state)
     w->added.count = state->added;
     w->typed.count = state->typed;
     w->arrays.count = state->arrays;
+    w->moved.count = state->moved;
     return w->wasted <= WASTE_MAX + (w->atoms.at - w->atoms.begin) + (w->rest.at - w->rest.begin);
+}
+
+/* Bytes that something foreign has, as an array of NumPy that writes to them: not where what lasts is. */
+static uintptr_t bytes_for_others(struct writer *w, Object *object)
+{
+    size_t size = BYTES_HEAD + (size_t)SIZE(object) + 1;
+    uintptr_t at = room(w, size, 16);
+    if (at) {
+        memcpy((void *)at, object, size);
+        ((Object *)at)->references = layout.immortal;
+    }
+    return at;
 }
 
 static Object *persist(Object *self, Object *object)
@@ -180,8 +194,8 @@ static Object *persist(Object *self, Object *object)
         return none();
     if (!w->is_closed)
         w->is_closed = 1, w->closed_from = w->rest.at;
-    struct state state = {w->atoms.at, w->rest.at, w->added.count, w->typed.count, w->arrays.count};
-    uintptr_t at = placed(w, object, 0);
+    struct state state = {w->atoms.at, w->rest.at, w->added.count, w->typed.count, w->arrays.count, w->moved.count};
+    uintptr_t at = object->type == &PyBytes_Type ? bytes_for_others(w, object) : placed(w, object, 0);
     if (at && fill_pending(w))
         return PyLong_FromUnsignedLongLong(at);
     if (w->why != NOT_CLOSED)
@@ -201,7 +215,7 @@ static Object *buffer(Object *self, Object *pickled)
     if (PyObject_GetBuffer(pickled, &view, BUFFER_SIMPLE) < 0)
         return NULL;
     uintptr_t at = (uintptr_t)view.at;
-    if (at - w->base >= w->end - w->base) {
+    if (!claims(w, view.at)) {
         at = room(w, (size_t)view.length, BUFFER_ALIGN);
         if (at && view.length)
             memcpy((void *)at, view.at, (size_t)view.length);
@@ -254,7 +268,7 @@ int64_t heap_written(const void *types, size_t types_length, const void *pickles
     int is_written = w->base && written_bytes(w, &head->type_pickles, types, types_length) &&
                      written_bytes(w, &head->pickles, pickles, length) &&
                      written_table(w, &head->statics, &w->statics, 1) && written_table(w, &head->typed, &w->typed, 2) &&
-                     written_table(w, &head->homes, &w->homes, 1) && written_table(w, &head->arrays, &w->arrays, 1) &&
+                     written_table(w, &head->homes, &w->homes, 1) && written_table(w, &head->moved, &w->moved, 2) && written_table(w, &head->arrays, &w->arrays, 1) &&
                      written_table(w, &head->patches, &w->patches, 2) && written_table(w, &head->buffers, &w->buffers, 2);
     if (!is_written)
         return -ENOSPC;

@@ -39,7 +39,7 @@ static int check(const struct head *head, int fd)
         return -ESTALE;
     int is_whole = head->length <= (uint64_t)file.st_size && has_table(head, &head->statics, 8) &&
                    has_table(head, &head->typed, 16) && has_table(head, &head->homes, 8) &&
-                   has_table(head, &head->arrays, 8) && has_table(head, &head->patches, 16) &&
+                   has_table(head, &head->moved, 16) && has_table(head, &head->arrays, 8) && has_table(head, &head->patches, 16) &&
                    has_table(head, &head->type_pickles, 1) && has_table(head, &head->pickles, 1) &&
                    has_table(head, &head->buffers, 16) && (!head->root || is_static(head->root) || is_inside(head, head->root, 16));
     return is_whole ? 0 : -EPROTO;
@@ -124,7 +124,12 @@ static int own_shape(Object *array)
 
 int heap_settle(const struct head *head, Object *types)
 {
-    const uint64_t *addresses = (const uint64_t *)head->arrays.at;
+    const uint64_t *addresses = (const uint64_t *)head->arrays.at, *moved = (const uint64_t *)head->moved.at;
+    for (uint64_t index = 0; index < head->moved.count; index++, moved += 2) {
+        if (moved[0] % 8 || !is_inside(head, moved[0], 8) || (!is_static(moved[1]) && !is_inside(head, moved[1], 16)))
+            return broken();
+        *(uint64_t *)moved[0] = moved[1];
+    }
     if ((uint64_t)PyList_Size(types) != head->homes.count || put(head, &head->typed, types, &head->homes) < 0)
         return PyErr_Occurred() ? -1 : broken();
     for (uint64_t index = 0; index < head->arrays.count; index++) {

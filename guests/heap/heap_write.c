@@ -157,6 +157,12 @@ int is_in_segment(const struct writer *w, const void *at)
     return (uintptr_t)at - w->base < w->end - w->base;
 }
 
+int claims(struct writer *w, const void *at)
+{
+    uintptr_t piece = is_in_segment(w, at) ? segment_piece_of(at) : 0;
+    return piece && !memo_find(&w->claimed, piece) && memo_set(&w->claimed, piece, 1);
+}
+
 /* Whether the end of a string does nothing but free it: it has no other forms, and is in no table of names. */
 static int is_bare(const Object *object)
 {
@@ -164,6 +170,13 @@ static int is_bare(const Object *object)
     uint32_t state = STRING_STATE(object);
     return STATE_ASCII(state) && STATE_COMPACT(state) && !(state & layout.interned_bits) &&
            !memcmp((const char *)object + 40, no_forms, layout.ascii_head - 40);
+}
+
+/* A string or bytes, from now on: whoever has the only reference to one may change it. */
+static uintptr_t stays_for_good(Object *object)
+{
+    object->references = layout.immortal;
+    return (uintptr_t)object;
 }
 
 static uintptr_t string(struct writer *w, Object *object, uintptr_t slot)
@@ -174,7 +187,7 @@ static uintptr_t string(struct writer *w, Object *object, uintptr_t slot)
         return foreign_placed(w, object, slot);
     size_t head = STATE_ASCII(state) ? layout.ascii_head : layout.text_head;
     if (is_in_segment(w, object) && is_bare(object))
-        return (uintptr_t)object;
+        return stays_for_good(object);
     uintptr_t at = atom(w, object, head + (length + 1) * kind);
     if (!at)
         return 0;
@@ -217,10 +230,23 @@ static uintptr_t byte_array(struct writer *w, Object *object)
     return at;
 }
 
+/* Whether an instance has a dictionary that nobody else has. */
+static int has_own_dictionary(Object *object)
+{
+    Object *dictionary = PyObject_GenericGetDict(object, NULL);
+    if (!dictionary) {
+        PyErr_Clear();
+        return 0;
+    }
+    /* The instance has it still. */
+    Py_DecRef(dictionary);
+    return dictionary->type == &PyDict_Type && dictionary->references == 1;
+}
+
 /* An instance that is nothing but its dictionary. */
 static uintptr_t instance(struct writer *w, Object *object, uintptr_t slot)
 {
-    if (!is_plain(w, object->type))
+    if (!is_plain(w, object->type) || !has_own_dictionary(object))
         return foreign_placed(w, object, slot);
     uintptr_t at = shell(w, object, layout.instance_size + layout.inline_bytes, 32);
     return at && note_type(w, at + 8, (Object *)object->type) ? at : 0;
@@ -241,7 +267,7 @@ static uintptr_t copied(struct writer *w, Object *object, uintptr_t slot)
     if (type == &PyComplex_Type)
         return atom(w, object, 32);
     if (type == &PyBytes_Type)
-        return is_in_segment(w, object) ? (uintptr_t)object : atom(w, object, BYTES_HEAD + (size_t)SIZE(object) + 1);
+        return is_in_segment(w, object) ? stays_for_good(object) : atom(w, object, BYTES_HEAD + (size_t)SIZE(object) + 1);
     if (type == &PyList_Type)
         return shell(w, object, 40, GC_HEAD);
     if (type == &PyTuple_Type)
@@ -308,19 +334,43 @@ int stays(struct writer *w, Object *object)
 {
     if (is_static((uintptr_t)object))
         return static_placed(w, object) != 0;
-    return is_in_segment(w, object) &&
-           (object->type == &PyLong_Type || (object->type == &PyUnicode_Type && is_bare(object)));
+    if (!is_in_segment(w, object))
+        return 0;
+    if (object->type == &PyUnicode_Type && is_bare(object))
+        return stays_for_good(object) != 0;
+    return object->type == &PyLong_Type;
 }
 
-/* Whether items are such that a list may have those that it has. */
+/* Items that are made before anything is made in the segment, and others that are copied: if they are few,
+ * whoever maps the rest puts them there. */
+#define MOVED_SHARE 16
+
+static int stay_or_move(struct writer *w, Object **items, size_t count)
+{
+    size_t few = count / MOVED_SHARE, moved = 0;
+    for (size_t index = 0; index < count; index++) {
+        if (!items[index])
+            return 0;
+        if (stays(w, items[index]))
+            continue;
+        uintptr_t slot = (uintptr_t)(items + index), at = ++moved > few ? 0 : placed(w, items[index], slot);
+        if (!at || !words_add_pair(&w->moved, slot, at))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether a list may have the items that it has. If not, nothing is left of the try but copies that it has as well. */
 static int all_stay(struct writer *w, Object **items, size_t count)
 {
-    if (!is_in_segment(w, items) || (uintptr_t)items % PAGE != ITEMS_OFFSET)
+    size_t patches = w->patches.count, moved = w->moved.count;
+    if ((uintptr_t)items % PAGE != ITEMS_OFFSET || !is_in_segment(w, items))
         return 0;
-    for (size_t index = 0; index < count; index++)
-        if (!items[index] || !stays(w, items[index]))
-            return 0;
-    return 1;
+    if (stay_or_move(w, items, count) && claims(w, items))
+        return 1;
+    w->patches.count = patches;
+    w->moved.count = moved;
+    return 0;
 }
 
 static int fill_list(struct writer *w, Object *from, uintptr_t to)
@@ -330,6 +380,8 @@ static int fill_list(struct writer *w, Object *from, uintptr_t to)
         memcpy((void *)(to + 16), (char *)from + 16, 24);
         return 1;
     }
+    if (w->why)
+        return 0;
     uintptr_t items = count ? room_with_length(w, count * 8) : 0;
     if (count && !items)
         return 0;
@@ -387,21 +439,27 @@ int fill_pending(struct writer *w)
 /* What the dictionary of a class must say about how its instances are made, pickled and ended: nothing. */
 static const char *const TELLING[] = {"__reduce__",   "__reduce_ex__",    "__getstate__", "__setstate__", "__getnewargs__",
                                       "__getnewargs_ex__", "__new__", "__del__",      "__dict__",     "__slots__",
-                                      "__getattribute__"};
+                                      "__getattribute__", "__getattr__"};
+enum { DICTIONARY = 8 };
 #define TELLINGS (sizeof TELLING / sizeof *TELLING)
 
 static int tells_nothing(Type *type)
 {
-    static Object *names[TELLINGS];
+    static Object *names[TELLINGS], *class_getter;
+    Object *class_name = class_getter ? NULL : PyUnicode_InternFromString("__class__");
+    if (class_name)
+        class_getter = _PyType_Lookup(&PyBaseObject_Type, class_name);
+    if (!class_getter)
+        return 0;
     for (size_t index = 0; index < TELLINGS; index++) {
         if (!names[index] && !(names[index] = PyUnicode_InternFromString(TELLING[index]))) {
             PyErr_Clear();
             return 0;
         }
         Object *found = _PyType_Lookup(type, names[index]);
-        /* Each class has a getter of its own for dictionaries. */
-        int is_own = index != 8 && found != _PyType_Lookup(&PyBaseObject_Type, names[index]);
-        if (is_own)
+        Object *usual = _PyType_Lookup(&PyBaseObject_Type, names[index]);
+        /* Each class has a getter of its own for dictionaries, in C as that of any object's class. */
+        if (index == DICTIONARY ? !found || found->type != class_getter->type : found != usual)
             return 0;
     }
     return 1;
@@ -414,7 +472,8 @@ int is_plain(struct writer *w, Type *type)
         return known == 2;
     unsigned long wanted = TYPE_HEAP | TYPE_MANAGED_DICT | TYPE_GC;
     int is_so = type->object.type == &PyType_Type && (type->flags & wanted) == wanted && type->item_size == 0 &&
-                type->basic_size == (ssize_t)layout.instance_size && tells_nothing(type);
+                type->basic_size == (ssize_t)layout.instance_size && tells_nothing(type) &&
+                !(registered && PyDict_Contains(registered, (Object *)type));
     if (!memo_set(&w->plain, (uintptr_t)type, is_so ? 2 : 1))
         return 0;
     return is_so;

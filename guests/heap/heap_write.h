@@ -39,11 +39,13 @@ struct writer {
      * place among the foreign ones and one, or among the types and three. Also classes: whether
      * instances of them are copied. */
     struct memo memo, plain;
+    /* Large pieces that stay: what else lies in one, is copied. */
+    struct memo claimed;
     /* Keys that were added to it; objects that must not be freed before the end. */
     struct words added, held;
     /* Pairs of an object and its copy that are to be filled. */
     struct words pending;
-    struct words statics, typed, homes, arrays, patches, buffers;
+    struct words statics, typed, homes, moved, arrays, patches, buffers;
     /* A bit for each 16 bytes of the image. */
     uint8_t *seen_statics;
     Object *foreign, *types;
@@ -73,6 +75,8 @@ int note_type(struct writer *w, uintptr_t slot, Object *type);
 /* What is in the segment already, and its end does nothing but free memory. */
 int stays(struct writer *w, Object *object);
 int is_in_segment(const struct writer *w, const void *at);
+/* Whether data that can be written to may stay, which nothing else of the value shares. */
+int claims(struct writer *w, const void *at);
 /* The items of `from`, where the first of them is to be at `to`. */
 int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count);
 /* A container of which the copy is to be filled. */

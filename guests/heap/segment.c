@@ -142,24 +142,14 @@ static int close_locked(int keep)
 {
     struct segment *segment = &segments[current];
     int done = 0;
-    if (keep)
-        for (size_t index = 0; index < segment->count; index++) {
-            struct piece *piece = &segment->pieces[index];
-            /* Where that cannot be done, they only take memory. */
-            if (!piece->is_taken)
-                madvise((void *)piece->begin, piece->length, MADV_REMOVE);
-        }
     /* Whatever this process does from now on happens to pages of its own. */
-    if (keep && !is_left(segment) &&
+    if (keep &&
         mapped(segment->base, segment->length, MAP_PRIVATE | MAP_FIXED, current_fd) == MAP_FAILED)
         done = -errno;
     close(current_fd);
     current_fd = -1;
-    size_t index = (size_t)current;
     current = -1;
     small_current = NULL;
-    if (is_left(segment))
-        forget(index);
     return done;
 }
 
@@ -270,6 +260,25 @@ static struct piece *piece_at(const struct segment *segment, uintptr_t at)
     return low < segment->count && piece->begin == begin && piece->is_taken ? piece : NULL;
 }
 
+uintptr_t segment_piece_of(const void *at)
+{
+    uintptr_t begin = 0;
+    pthread_mutex_lock(&lock);
+    const struct segment *segment = segment_of((uintptr_t)at);
+    size_t low = 0, high = segment ? segment->count : 0;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (segment->pieces[middle].begin <= (uintptr_t)at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low > 0 && segment->pieces[low - 1].is_taken && (uintptr_t)at - segment->pieces[low - 1].begin < segment->pieces[low - 1].length)
+        begin = segment->pieces[low - 1].begin;
+    pthread_mutex_unlock(&lock);
+    return begin;
+}
+
 static void drop_piece(struct segment *segment, struct piece *piece)
 {
     size_t index = (size_t)(piece - segment->pieces);
@@ -358,6 +367,11 @@ int segment_rest(uintptr_t *base, struct area halves[2])
         *base = segment->base;
         halves[0] = (struct area){segment->small->unused, segment->small->end & ~(PAGE - 1)};
         halves[1] = (struct area){segment->end, segment->base + segment->length};
+        /* Not later: what is given back while a value is written may be a part of it. */
+        for (size_t index = 0; index < segment->count && !is_spoken_for; index++)
+            if (!segment->pieces[index].is_taken)
+                /* Where that cannot be done, they only take memory. */
+                madvise((void *)segment->pieces[index].begin, segment->pieces[index].length, MADV_REMOVE);
         is_spoken_for = 1;
         small_current = NULL;
     }
@@ -380,8 +394,12 @@ size_t segment_sweep(void)
     sweep();
     for (size_t index = 0; index < segments_count; index++) {
         struct segment *segment = &segments[index];
-        if ((int)index == current || segment->is_moved_out)
+        if ((int)index == current)
             continue;
+        if (segment->is_moved_out) {
+            bytes += small_live(segment->small);
+            continue;
+        }
         segment->is_moved_out = segment->taken == 0 && small_move_out(segment->small, segment->length) == 0;
         if (!segment->is_moved_out)
             bytes += segment->small->unused - segment->base + segment->end - segment->small->end;

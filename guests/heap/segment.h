@@ -56,6 +56,8 @@ EXPORTED void segment_give(void *piece);
 /* Bytes of a piece from there on, which is its beginning or ITEMS_OFFSET after it; 0 for
  * what is none. */
 EXPORTED size_t segment_piece(const void *piece);
+/* Where the large piece begins that an address is in; 0 if it is in none. */
+uintptr_t segment_piece_of(const void *at);
 /* Makes a piece longer where it lies; 0 if it cannot be. */
 int segment_grow(void *piece, size_t size);
 
@@ -65,11 +67,11 @@ struct area {
 };
 
 /* What of each half was never taken, and so is zeros; from then on no pieces are
- * taken. `base` is where the segment begins. EINVAL if none is being filled. */
+ * taken, and gaps take no memory any more. `base` is where the segment begins. EINVAL if none is being filled. */
 EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
 
 /* Ends the filling. With `keep`, what the file holds then never changes through
- * this process, and gaps between pieces take no memory any more. */
+ * this process. EINVAL if that was so already, as after a fork. */
 EXPORTED int segment_close(int keep);
 
 /* Lets go of segments that nothing is left of, and of the files of those of which only small pieces

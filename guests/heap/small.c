@@ -127,9 +127,7 @@ static int map_none(uintptr_t base, size_t length, int protection)
 
 int small_move_out(struct small *small, size_t length)
 {
-    size_t spans = (small->unused - small->base) / SPAN, live = 0;
-    for (size_t index = 1; index < spans; index++)
-        live += small->spans[index].live > 0;
+    size_t spans = (small->unused - small->base) / SPAN, live = small_live(small) / SPAN;
     /* Each may be a mapping of its own. */
     if (live > MOVED_MAX)
         return -E2BIG;
@@ -154,4 +152,12 @@ int small_move_out(struct small *small, size_t length)
         }
     free(kept);
     return done;
+}
+
+size_t small_live(const struct small *small)
+{
+    size_t spans = (small->unused - small->base) / SPAN, live = 0;
+    for (size_t index = 1; index < spans; index++)
+        live += small->spans[index].live > 0;
+    return live * SPAN;
 }

@@ -46,6 +46,8 @@ void small_give(struct small *small, void *piece);
 /* Has what is still taken be memory of this process's own, at the same addresses, and all else of the
  * `length` bytes from the base on be none: the file that was mapped there is let go. 0, or a negative errno. */
 int small_move_out(struct small *small, size_t length);
+/* Bytes of the spans in which something is taken. */
+size_t small_live(const struct small *small);
 size_t small_size(const struct small *small, const void *piece);
 
 #endif

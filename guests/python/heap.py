@@ -2,6 +2,7 @@
 # Values that are mapped where they were made, instead of being sent (guests/heap). It is run before
 # `template.py`, in the same module: names that are not defined here are that one's.
 
+import copyreg
 import pickle
 
 # Values whose pickle is shorter than this are sent: to map one takes longer.
@@ -84,6 +85,8 @@ class Heap:
         core.heap_settle.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
         core.heap_buffers.argtypes = [ctypes.c_char_p]  # noqa: F821
         core.heap_value.argtypes = [ctypes.c_char_p, ctypes.py_object]  # noqa: F821
+        core.heap_registered.argtypes, core.heap_registered.restype = [ctypes.py_object], None  # noqa: F821
+        core.heap_registered(copyreg.dispatch_table)
         self.copy, persist, self.buffer, load = core.heap_functions()
         self.pickler = type("HeapPickler", (pickle.Pickler,), {"persistent_id": persist})
         self.unpickler = type("HeapUnpickler", (pickle.Unpickler,), {"persistent_load": load})
@@ -125,14 +128,14 @@ class Heap:
                 if self.core.heap_write() < 0:
                     return None
                 try:
-                    pickles, count = attempt(value)
-                except ValueError:
+                    length = self.written(*attempt(value))
+                except Exception:
+                    # Whoever sends it says why it cannot be.
                     continue
-                length = self.written(pickles, count)
-                return length if length > 0 else None
+                if length > 0:
+                    return length
             return None
         finally:
-            self.core.heap_end()
             if was_enabled:
                 gc.enable()  # noqa: F821
 
@@ -164,7 +167,10 @@ class Heap:
     def close(self, keep):
         """Ends the filling; with `keep`, what was written is from now on as it is."""
         self.is_open = False
-        return self.core.segment_close(keep)
+        done = self.core.segment_close(keep)
+        # What it refers to had to live until now.
+        self.core.heap_end()
+        return done
 
     def end(self):
         """A call is over, however it was. A process that has mapped much ends as well: another one is soon there."""
@@ -172,8 +178,15 @@ class Heap:
             self.close(False)
         # What is left of calls, as in caches, may keep all the memory of theirs.
         is_full = self.core.segment_sweep() > self.kept_max and gc.collect() >= 0 and self.core.segment_sweep() > self.kept_max  # noqa: F821
-        if is_full or self.mapped >= MAPPED_MAX or self.before_bytes > self.kept_max > 0:
+        has_mapped_much = self.mapped >= MAPPED_MAX or self.before_bytes > self.kept_max > 0
+        if is_full or has_mapped_much or (self.mapped and self.has_grown()):
             os._exit(0)  # noqa: F821 - of lines.py
+
+    def has_grown(self):
+        """Whether little memory is left: what is put into mapped values stays for as long as these."""
+        with open("/proc/self/statm") as told:
+            _, resident, shared, *_ = map(int, told.read().split())
+        return (resident - shared) * 4096 > self.kept_max * 3 // 2 > 0
 
     # ------------------------------------------------------------- mapping
 
@@ -210,14 +223,14 @@ class HandsOver:
     def hand_over(self, value):
         """A result that others map; None if it is better sent, or cannot be."""
         length = self.heap.write(value) if self.heap else None
-        if length is None:
+        # It has been closed before if the function, or what pickles its objects, has forked.
+        if length is None or self.heap.close(True) < 0:
             return None
-        self.heap.close(True)
         return Handed(length)
 
 
 # Of `struct head` in heap.h: where the pickles are told.
-PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 5 * 16  # noqa: F821
+PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 6 * 16  # noqa: F821
 
 
 def bytes_at(address, length):
@@ -301,7 +314,6 @@ def is_right(heap):
         heap.core.heap_write()
         pickles, count = heap.write_copies((kinds, probe))
         length = heap.written(pickles, count)
-        heap.core.heap_end()
         heap.close(True)
         if length < 0:
             return False

@@ -15,6 +15,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import errno
 import faulthandler
 import fractions
 import gc
@@ -86,6 +87,22 @@ class Ended:
 
 class Keyed:
     """Its hash is its address: in another process another one."""
+
+
+class Registered:
+    """Somebody has said how it is pickled."""
+
+    def __init__(self, number):
+        self.number, self.made = number, "by hand"
+
+
+def registered(number):
+    made = Registered(number)
+    made.made = "from a pickle"
+    return made
+
+
+copyreg.pickle(Registered, lambda one: (registered, (one.number,)))
 
 
 class Words(dict):
@@ -217,6 +234,43 @@ def keyed(random, depth):
     return {one: 1, "self": one, 5: {one}}
 
 
+def overlapping(random, depth):
+    """Arrays that share memory, and such as lie in what another object has."""
+    one = numpy.arange(random.choice([10, 50_000]))
+    return [one, one[: len(one) // 2], one[1:], numpy.frombuffer(bytearray(random.randbytes(64)), "u1")]
+
+
+class Dropping:
+    """Pickling it drops what the value has; or a process is forked by it."""
+
+    def __init__(self, items, forks):
+        self.items, self.forks = items, forks
+
+    def __reduce__(self):
+        if self.forks and (pid := os.fork()):
+            os.waitpid(pid, 0)
+        elif self.forks:
+            [[number] for number in range(5_000)]
+            os._exit(0)
+        kept = list(self.items)
+        self.items.clear()
+        gc.collect()
+        [[number, str(number)] for number in range(5_000)]
+        self.items.extend(kept)
+        return list, (kept,)
+
+
+def dropping(random, depth):
+    items = ["%d dropped" % number for number in range(random.choice([3, 30_000]))]
+    return [items, Dropping(list(items), random.random() < 0.3)]
+
+
+def borg(random, depth):
+    one, other = Plain(random, 1), Plain(random, 1)
+    other.__dict__ = one.__dict__
+    return [one, other]
+
+
 def typed(random, depth):
     return [Plain, Plain(random, depth), [Record, Record(1, "x")]]
 
@@ -284,14 +338,14 @@ def frame(random, depth):
     return made
 
 
-BRANCHES = [items, items, table, table, cyclic, shared, slotted, stateful, lined, ordered, defaulted, tangled, keyed, typed,
+BRANCHES = [items, items, table, table, cyclic, shared, slotted, stateful, lined, ordered, defaulted, tangled, keyed, typed, borg, dropping,
             Plain, Plain, Other, lambda r, d: tuple(items(r, d)), lambda r, d: {key(r) for _ in range(r.choice([0, 3, 9, 200]))},
             lambda r, d: Reduced(items(r, d)), lambda r, d: Record(r.randrange(9), text(r), items(r, d)), lambda r, d: Tight(3),
             lambda r, d: Pair(make(r, d - 1), 2), lambda r, d: Items(items(r, d)), lambda r, d: table(r, d, Words),
-            lambda r, d: Ended(), lambda r, d: array.array("d", [1.5, 2]), lambda r, d: ValueError("x", make(r, d - 1)),
+            lambda r, d: Registered(5), lambda r, d: Ended(), lambda r, d: array.array("d", [1.5, 2]), lambda r, d: ValueError("x", make(r, d - 1)),
             lambda r, d: collections.Counter("abca"), lambda r, d: frozenset(range(r.randrange(40)))]  # fmt: skip
 if numpy:
-    BRANCHES += [numeric, numeric, numeric, objects, objects, frame, frame]
+    BRANCHES += [overlapping, numeric, numeric, numeric, objects, objects, frame, frame]
 
 
 def make(random, depth):
@@ -320,7 +374,7 @@ def described(value):
         if isinstance(one, ATOMS):
             lines.append((type(one).__name__, repr(one)))
             continue
-        if id(one) in seen and one != ():
+        if id(one) in seen and not (type(one) is tuple and len(one) == 0):
             lines.append(("again", seen[id(one)]))
             continue
         seen[id(one)] = len(seen)
@@ -395,6 +449,8 @@ def mutated(one, chosen, kept):
         one.extend([chosen.random(), "new", {"a": one}])
         if chosen.random() < 0.3:
             del one[0]
+        if chosen.random() < 0.5:
+            changed_in_place(one.pop(chosen.randrange(len(one))), kept)
         if chosen.random() < 0.3:
             one.sort(key=repr_of_key if len(one) > 99 else lambda item: str(type(item)))
         if chosen.random() < 0.1:
@@ -432,6 +488,17 @@ def mutated(one, chosen, kept):
     elif isinstance(one, tuple):
         more = list(one)
     return more
+
+
+def changed_in_place(one, kept):
+    """What the interpreter may do to an object to which nobody else refers."""
+    if isinstance(one, str):
+        kept.append(sys.intern(one) if len(one) < 50 else one)
+        one += "!" * 40
+    elif isinstance(one, bytes):
+        stream = io.BytesIO(one)
+        del one
+        stream.write(b"changed")
 
 
 class Slot:
@@ -474,8 +541,7 @@ class Worker:
 
     def hands_over(self, value, seed):
         length = self.heap.write(value)
-        self.heap.close(length is not None)
-        if length is None:
+        if self.heap.close(length is not None) < 0 or length is None:
             return "sent"
         chosen = random.Random(seed + 1)
         # What the maker does afterwards, nobody sees.
@@ -637,7 +703,7 @@ def main():
             break
     counts["processes that failed"] += sum(stop(worker) != 0 for worker in workers)
     print(f"{dict(counts)}, {len(wrong)} wrong")
-    return bool(wrong) or counts["processes that failed"] > 0 or counts["mapped"] < transfers * 0.7
+    return bool(wrong) or counts["processes that failed"] > 0 or counts["mapped"] < transfers * 0.6
 
 
 if __name__ == "__main__":

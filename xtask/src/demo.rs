@@ -4,8 +4,9 @@
 //! Builds the release binary and the codelets, fetches the corpus, starts a
 //! node on embedded storage, counts words and a three-letter string as a
 //! map-reduce, checks the counts against `tr` and `grep`, and does it again as
-//! a memo hit. CPython for WASI counts the lines with numpy. The node is a child of this process and ends with it.
+//! a memo hit. CPython for WASI counts the lines with numpy; a workflow hands objects over. The node is a child of this process and ends with it.
 
+mod finra;
 mod independent;
 mod python;
 
@@ -66,6 +67,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report(&corpus, &first, &again);
     python::count(&node, &corpus.path, first.counts.lines)?;
     functions(&node)?;
+    finra::run(&node)?;
     println!("\nall of it took {}; the node ends with this program.", seconds(begun.elapsed()));
     suggest(&node, &first.handle);
     Ok(())

@@ -40,6 +40,8 @@ const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
 /// Serialized by the runtime of the workflow.
 /// What the values begin with that are mapped by those that are given them; the rest is a ticket.
 const MAPPED_KIND: u8 = 2;
+/// How many such one step is given: each is a descriptor.
+const MAPPED_MAX: usize = 100;
 /// The function of each workflow that returns what it is given.
 const SENT: &str = "sinew.sent";
 const VALUE_TYPE: &str = "application/vnd.sinew.value";
@@ -302,7 +304,30 @@ impl Run {
             let why = "a step began before what it needs was there";
             return StepEnd::refused(Problem::internal("workflow", why));
         };
-        self.invoke(shared, served, arguments, results).await
+        match self.few_mapped(shared, results).await {
+            Ok(results) => self.invoke(shared, served, arguments, results).await,
+            Err(problem) => StepEnd::refused(problem),
+        }
+    }
+
+    /// Results for one step: of those that are mapped more than it can be handed are sent.
+    async fn few_mapped(
+        &self,
+        shared: &Arc<Shared>,
+        mut results: Vec<Handle>,
+    ) -> Result<Vec<Handle>, Problem> {
+        let is_mapped = |result: &Handle| {
+            let value = shared.backend.local(*result);
+            value.is_some_and(|value| value.get(RESULT_HEAD.len()) == Some(&MAPPED_KIND))
+        };
+        let mut left = MAPPED_MAX;
+        for result in results.iter_mut().filter(|result| is_mapped(result)) {
+            match left.checked_sub(1) {
+                Some(fewer) => left = fewer,
+                None => *result = self.sent(shared, *result).await?,
+            }
+        }
+        Ok(results)
     }
 
     /// Applies a function of the workflow.

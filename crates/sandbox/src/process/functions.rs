@@ -20,8 +20,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock, mpsc};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, mpsc};
 
 use linux::Outbox;
 use objects::{FailureCode, Handle};
@@ -458,8 +457,8 @@ impl Functions {
             (Made::Sealed(memory), false) => store.keep_sealed(memory),
             // Only steps that are asked once make such.
             (Made::Mapped(value), _) => {
-                let ticket = value.ticket(unique()).to_vec();
-                store.pass_lent(ticket, Box::new(value))
+                let ticket = value.ticket(u64::from(std::process::id())).to_vec();
+                store.pass_lent(ticket, value)
             }
         };
         Outcome { result: result.map(keep), fuel: 0, log, spent }
@@ -634,15 +633,6 @@ impl Sandbox for Functions {
             Err((ended, done)) => done(ended),
         }
     }
-}
-
-/// What makes tickets of this process different from those of others.
-fn unique() -> u64 {
-    static UNIQUE: LazyLock<u64> = LazyLock::new(|| {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        since.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)
-    });
-    *UNIQUE
 }
 
 /// Blob bytes in a handle or an object.

@@ -156,7 +156,7 @@ pub(crate) enum Made {
     /// In memory that others can be handed.
     Sealed(Sealed),
     /// Where others can map it.
-    Mapped(Value),
+    Mapped(Box<Value>),
 }
 
 impl CallEnd {
@@ -537,12 +537,14 @@ impl Instance {
                 let lent = target.and_then(|target| Some((target.outbox, target.lease?)));
                 let (outbox, lease) =
                     lent.ok_or(Broken::Lie("a result at addresses that it was not given"))?;
-                outbox.lend(len).map(|memory| Made::Mapped(Value::new(memory, lease))).map_err(|error| {
-                    Fault::new(
-                        FailureCode::BadResult,
-                        format!("the result that is to be mapped is none: {error}"),
-                    )
-                })
+                outbox.lend(len).map(|memory| Made::Mapped(Box::new(Value::new(memory, lease)))).map_err(
+                    |error| {
+                        Fault::new(
+                            FailureCode::BadResult,
+                            format!("the result that is to be mapped is none: {error}"),
+                        )
+                    },
+                )
             }
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
             Answer::Raised(raised) => {
