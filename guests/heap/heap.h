@@ -8,9 +8,9 @@
  * copied. What is not known here, a *foreign* object, is pickled, and
  * put into its places when the segment is mapped.
  *
- * The copies are never freed: they have a surplus of references that no process
- * uses up, and no collector knows them. What was not copied is of types of which
- * the end does nothing but free memory, and what lies in a segment of others is never
+ * The copies are never freed, nor strings and bytes that stay: they have a surplus of
+ * references that no process uses up, and no collector's list has them. The end of a number
+ * that stays does nothing but free memory, and what lies in a segment of others is never
  * freed. So what is left of a value after a request does no harm.
  *
  * The writer needs the interpreter's lock; between copies Python's code may run.

@@ -36,7 +36,6 @@ struct type {
 #define TYPE_HEAP (1ul << 9)
 #define TYPE_GC (1ul << 14)
 #define CALL_ONE 0x0008
-#define CALL_NONE 0x0004
 
 struct method {
     const char *name;
@@ -77,7 +76,7 @@ struct buffer {
 extern Type PyType_Type, PyLong_Type, PyFloat_Type, PyComplex_Type, PyUnicode_Type, PyBytes_Type, PyByteArray_Type,
     PyList_Type, PyTuple_Type, PyDict_Type, PySet_Type, PyFrozenSet_Type, PyBaseObject_Type;
 extern Object _Py_NoneStruct;
-extern Object *PyExc_ValueError, *PyExc_MemoryError, *PyExc_OSError;
+extern Object *PyExc_ValueError, *PyExc_MemoryError;
 
 void Py_IncRef(Object *);
 void Py_DecRef(Object *);
@@ -104,7 +103,6 @@ void *PyMem_RawMalloc(size_t);
 Object *PyErr_Occurred(void);
 void PyErr_Clear(void);
 void PyErr_SetString(Object *, const char *);
-Object *PyErr_Format(Object *, const char *, ...);
 void PyMem_GetAllocator(int, struct allocator *);
 void PyMem_SetAllocator(int, struct allocator *);
 Object *PyCapsule_New(void *, const char *, void (*)(Object *));

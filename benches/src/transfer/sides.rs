@@ -19,7 +19,7 @@ pub(super) const MESSAGES: &str = "messages";
 pub(super) const ARROW: &str = "arrow";
 pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
 
-/// What the manifest says of the two workflows besides what it says of both. Nothing: a node has one way as yet.
+/// What the manifest says of the two workflows besides what it says of both: values are sent if it says nothing.
 const OUR_VALUES: &str = "values = \"map\"\n";
 const BY_MESSAGES: &str = "";
 

@@ -52,51 +52,45 @@ impl Outbox {
     /// `InvalidData` if there are fewer, or some of them were never written, `ResourceBusy` if somebody has it mapped for writing
     /// still; else what the kernel says.
     pub fn seal(self, len: u64) -> io::Result<Sealed> {
-        let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        let blocks = self.cut(len, SealFlags::WRITE)?;
+        // Whoever reads a page that nobody has written to makes it, and pays for it.
+        if blocks * BLOCK_BYTES < len / PAGE_BYTES * PAGE_BYTES {
+            return Err(refused("a part of it was never written"));
+        }
+        let len = usize::try_from(len).map_err(|_| refused("it is longer than memory"))?;
+        let mapping = Mapping::map(&self.file, 0, len)?;
+        Ok(Sealed { file: self.file, mapping })
+    }
+
+    /// Ends the filling of what is not looked at here, but only handed on. Nobody changes its length
+    /// any more, and nobody who does not have it mapped already writes to it.
+    ///
+    /// # Errors
+    /// `InvalidData` if there are fewer bytes; else what the kernel says.
+    pub fn lend(self, len: u64) -> io::Result<Lent> {
+        let bytes = self.cut(len, SealFlags::FUTURE_WRITE)? * BLOCK_BYTES;
+        Ok(Lent { file: self.file, len, bytes })
+    }
+
+    /// Keeps so many bytes, of a length that nobody changes, and which `writers` does not let write any
+    /// more; the blocks that they take.
+    fn cut(&self, len: u64, writers: SealFlags) -> io::Result<u64> {
         if len > self.bytes_max {
-            return refused("it is longer than it may be");
+            return Err(refused("it is longer than it may be"));
         }
         if len < self.file.metadata()?.len() {
             self.file.set_len(len)?;
         }
         // In this order: a length that was looked at before could change.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | writers;
         rustix::fs::fcntl_add_seals(&self.file, seals)?;
         let metadata = self.file.metadata()?;
-        if metadata.len() != len {
-            return refused("it has another length");
-        }
-        // Whoever reads a page that nobody has written to makes it, and pays for it.
-        if metadata.blocks() * BLOCK_BYTES < len / PAGE_BYTES * PAGE_BYTES {
-            return refused("a part of it was never written");
-        }
-        let Ok(len) = usize::try_from(len) else { return refused("it is longer than memory") };
-        let mapping = Mapping::map(&self.file, 0, len)?;
-        Ok(Sealed { file: self.file, mapping })
+        if metadata.len() == len { Ok(metadata.blocks()) } else { Err(refused("it has another length")) }
     }
 }
 
-impl Outbox {
-    /// Ends the filling of what is not looked at here, but only handed on. Nobody changes its length
-    /// any more, and nobody who does not have it mapped already writes to it.
-    ///
-    /// # Errors
-    /// As of [`Outbox::seal`], where it is shorter.
-    pub fn lend(self, len: u64) -> io::Result<Lent> {
-        if len > self.bytes_max {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than it may be"));
-        }
-        if len < self.file.metadata()?.len() {
-            self.file.set_len(len)?;
-        }
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&self.file, seals)?;
-        let metadata = self.file.metadata()?;
-        if metadata.len() != len {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it has another length"));
-        }
-        Ok(Lent { file: self.file, len, bytes: metadata.blocks() * BLOCK_BYTES })
-    }
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Memory that others map, and that is not looked at here.
