@@ -63,7 +63,7 @@ fn node(folder: &Path, python: &Path) -> anyhow::Result<WorkflowNode> {
     std::fs::copy(format!("{PEERS}/workflows/main.py"), folder.join("main.py"))?;
     let functions = JOBS.iter().map(|job| {
         format!(
-            "[functions.{0}]\nruntime = \"python\"\nhandler = \"main.{0}\"\nworkflow = true\nvalues = \"map\"\nmemory = \"1GiB\"\n\
+            "[functions.{0}]\nruntime = \"python\"\nhandler = \"main.{0}\"\nworkflow = true\nmemory = \"1GiB\"\n\
              imports = [\"numpy\", \"pandas\"]\nsource = \"main.py\"\n\n",
             job.name
         )

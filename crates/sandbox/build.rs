@@ -19,16 +19,18 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 4] = ["orders.c", "confine.c", "line.c", "pages.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 9] = [
+const PYTHON: [&str; 11] = [
     "segment.c",
     "small.c",
     "heap.c",
     "heap_arrays.c",
     "heap_functions.c",
     "heap_hooks.c",
+    "heap_leave.c",
     "heap_read.c",
     "heap_tables.c",
     "heap_write.c",
+    "prefetch.c",
 ];
 const NODE: [&str; 2] = ["node.c", "node_streams.c"];
 

@@ -65,6 +65,8 @@ struct head {
     uint64_t pickles_count;
     /* Pairs: address and length of what the pickles have out of band. */
     struct table buffers;
+    /* Addresses and bytes of the parts in which objects are: with what stays, and with the copies. */
+    struct table parts[2];
 };
 
 /* Where this interpreter's objects have their parts. */
@@ -135,7 +137,7 @@ extern struct arrays {
 EXPORTED int heap_write(void);
 /* For Python: a tuple of the functions `copy`, `persist`, `buffer` and `load`. NULL with an exception.
  *
- * `copy(value)` copies it: None if it is foreign itself.
+ * `copy(box)` copies what is the only item of a list, which must live on: None if it is foreign itself.
  * `persist(object)`: the address of a copy, if all that it is made of can be copied; None else.
  * `buffer(pickle_buffer)` has its bytes in the segment.
  * All raise ValueError where it is better to give up.
@@ -145,10 +147,17 @@ EXPORTED Object *heap_functions(void);
 EXPORTED Object *heap_foreign(void);
 /* The types, once these are written. */
 EXPORTED Object *heap_types(void);
-/* Writes the rest: pickles of types and of foreign objects; the bytes of the file that are the value. */
+/* Writes the rest: pickles of types and of foreign objects; the bytes of the file that are the value. Lists that nobody
+ * else has are empty then, until heap_leave(). */
 EXPORTED int64_t heap_written(const void *types, size_t types_length, const void *pickles, size_t length, size_t count);
+/* Of what was written: bytes that were copied, and those of large pieces that stay. */
+EXPORTED uint64_t heap_bytes(void);
 /* Drops what only the writer needs; harmless where there is none. */
 EXPORTED void heap_end(void);
+/* Says what became of the value. If it was not handed over, it is as it was before it was copied: what nobody
+ * else had was emptied. Else that is freed by `heap_release()`, which may take its time. */
+EXPORTED void heap_leave(int is_handed);
+EXPORTED void heap_release(void);
 
 /* Maps a value; 1 if it has been before. EPROTO if it is none, ESTALE if it is another program's, else as segment_map(). */
 EXPORTED int heap_map(int fd, struct head *head);

@@ -28,6 +28,7 @@ static Object *raised(struct writer *w)
 void heap_end(void)
 {
     struct writer *w = &writer;
+    heap_leave(0);
     for (size_t index = 0; index < w->held.count; index++)
         Py_DecRef((Object *)w->held.at[index]);
     struct words *all[] = {&w->added, &w->held, &w->pending, &w->statics, &w->typed, &w->homes, &w->moved, &w->arrays, &w->patches, &w->buffers};
@@ -112,11 +113,15 @@ static Object *none(void)
     return &_Py_NoneStruct;
 }
 
-static Object *copy(Object *self, Object *value)
+static Object *copy(Object *self, Object *box)
 {
     struct writer *w = &writer;
     uintptr_t root;
     (void)self;
+    Object *value = PyList_GetItem(box, 0);
+    w->box = NULL;
+    if (!value)
+        return NULL;
     /* The place of the root is no memory: it is looked at when it is foreign. */
     uintptr_t at = placed(w, value, (uintptr_t)&root);
     if (!at || !fill_pending(w) || !hold_remembered(w))
@@ -128,6 +133,7 @@ static Object *copy(Object *self, Object *value)
         return none();
     }
     w->root = at;
+    w->box = box;
     return PyLong_FromUnsignedLongLong(at);
 }
 
@@ -282,7 +288,18 @@ int64_t heap_written(const void *types, size_t types_length, const void *pickles
     head->root = w->root;
     head->types_count = w->homes.count;
     head->pickles_count = count;
+    head->parts[0] = (struct table){w->base + PAGE, w->atoms.at - w->base - PAGE};
+    head->parts[1] = (struct table){w->rest.begin, w->rest.at - w->rest.begin};
+    /* From here on nothing but the end of the filling is left to be done. */
+    if (w->box)
+        leave_own(w);
     return (int64_t)head->length;
+}
+
+uint64_t heap_bytes(void)
+{
+    const struct writer *w = &writer;
+    return w->atoms.at - w->atoms.begin + w->rest.at - w->rest.begin + w->claimed_bytes;
 }
 
 static struct method methods[] = {

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "heap.h"
+#include "prefetch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,8 +42,17 @@ static int check(const struct head *head, int fd)
                    has_table(head, &head->typed, 16) && has_table(head, &head->homes, 8) &&
                    has_table(head, &head->moved, 16) && has_table(head, &head->arrays, 8) && has_table(head, &head->patches, 16) &&
                    has_table(head, &head->type_pickles, 1) && has_table(head, &head->pickles, 1) &&
-                   has_table(head, &head->buffers, 16) && (!head->root || is_static(head->root) || is_inside(head, head->root, 16));
+                   has_table(head, &head->buffers, 16) && has_table(head, &head->parts[0], 1) &&
+                   has_table(head, &head->parts[1], 1) && (!head->root || is_static(head->root) || is_inside(head, head->root, 16));
     return is_whole ? 0 : -EPROTO;
+}
+
+static void prefetch_parts(const struct head *head)
+{
+    struct area parts[2];
+    for (int index = 0; index < 2; index++)
+        parts[index] = (struct area){head->parts[index].at, head->parts[index].at + head->parts[index].count};
+    prefetch(parts);
 }
 
 int heap_map(int fd, struct head *head)
@@ -54,6 +64,9 @@ int heap_map(int fd, struct head *head)
         done = segment_map(fd, head->base, head->length, head->lasting);
     if (done < 0)
         return done;
+    /* Where references are counted also of what never ends, to read is to write. */
+    if (done == 0 && !layout.are_statics_immortal)
+        prefetch_parts(head);
     const uint64_t *statics = (const uint64_t *)head->statics.at;
     for (uint64_t index = 0; index < head->statics.count; index++)
         if (is_static(statics[index]))

@@ -160,7 +160,10 @@ int is_in_segment(const struct writer *w, const void *at)
 int claims(struct writer *w, const void *at)
 {
     uintptr_t piece = is_in_segment(w, at) ? segment_piece_of(at) : 0;
-    return piece && !memo_find(&w->claimed, piece) && memo_set(&w->claimed, piece, 1);
+    if (!piece || memo_find(&w->claimed, piece) || !memo_set(&w->claimed, piece, 1))
+        return 0;
+    w->claimed_bytes += segment_piece((void *)piece);
+    return 1;
 }
 
 /* Whether the end of a string does nothing but free it: it has no other forms, and is in no table of names. */
@@ -177,6 +180,12 @@ static uintptr_t stays_for_good(Object *object)
 {
     object->references = layout.immortal;
     return (uintptr_t)object;
+}
+
+/* Where that is known to be for good, whoever maps a number reads it without a page of its own. */
+static uintptr_t number_stays(Object *object)
+{
+    return layout.are_statics_immortal ? stays_for_good(object) : (uintptr_t)object;
 }
 
 static uintptr_t string(struct writer *w, Object *object, uintptr_t slot)
@@ -300,7 +309,7 @@ uintptr_t placed(struct writer *w, Object *object, uintptr_t slot)
         return static_placed(w, object);
     /* As most are. */
     if (object->type == &PyLong_Type && is_in_segment(w, object))
-        return (uintptr_t)object;
+        return number_stays(object);
     if (is_single(object))
         return copied(w, object, slot);
     uint64_t known = memo_find(&w->memo, (uintptr_t)object);
@@ -336,9 +345,10 @@ int stays(struct writer *w, Object *object)
         return static_placed(w, object) != 0;
     if (!is_in_segment(w, object))
         return 0;
+    w->shared += object->references != 1;
     if (object->type == &PyUnicode_Type && is_bare(object))
         return stays_for_good(object) != 0;
-    return object->type == &PyLong_Type;
+    return object->type == &PyLong_Type && number_stays(object);
 }
 
 /* Items that are made before anything is made in the segment, and others that are copied: if they are few,
@@ -361,13 +371,17 @@ static int stay_or_move(struct writer *w, Object **items, size_t count)
 }
 
 /* Whether a list may have the items that it has. If not, nothing is left of the try but copies that it has as well. */
-static int all_stay(struct writer *w, Object **items, size_t count)
+static int all_stay(struct writer *w, Object *list)
 {
-    size_t patches = w->patches.count, moved = w->moved.count;
+    Object **items = FIELD(list, 24, Object **);
+    size_t patches = w->patches.count, moved = w->moved.count, shared = w->shared;
     if ((uintptr_t)items % PAGE != ITEMS_OFFSET || !is_in_segment(w, items))
         return 0;
-    if (stay_or_move(w, items, count) && claims(w, items))
+    if (stay_or_move(w, items, (size_t)SIZE(list)) && claims(w, items)) {
+        if (w->shared == shared)
+            note_own(w, list, moved);
         return 1;
+    }
     w->patches.count = patches;
     w->moved.count = moved;
     return 0;
@@ -376,7 +390,7 @@ static int all_stay(struct writer *w, Object **items, size_t count)
 static int fill_list(struct writer *w, Object *from, uintptr_t to)
 {
     size_t count = (size_t)SIZE(from);
-    if (count * 8 >= ITEMS_MIN / 2 && all_stay(w, FIELD(from, 24, Object **), count)) {
+    if (count * 8 >= ITEMS_MIN / 2 && all_stay(w, from)) {
         memcpy((void *)(to + 16), (char *)from + 16, 24);
         return 1;
     }

@@ -18,6 +18,13 @@ enum why {
     TOO_FOREIGN,
 };
 
+/* A list of which the items stay, that nobody else has, and which of `moved` are among them. */
+#define OWN_MAX 64
+struct own {
+    Object *list;
+    size_t moved_from, moved_to;
+};
+
 /* A value that is being written. */
 struct writer {
     uintptr_t base, begin, end;
@@ -33,8 +40,14 @@ struct writer {
     /* What was copied before foreign objects were written. */
     uintptr_t closed_from;
     uintptr_t root;
-    /* Objects that were copied, and bytes that were for nothing. */
-    uint64_t copied, wasted;
+    /* The list that the value is the only item of. */
+    Object *box;
+    /* Bytes of large pieces that stay. */
+    uint64_t claimed_bytes;
+    /* Objects that were copied, bytes that were for nothing, and objects that stay and that others have as well. */
+    uint64_t copied, wasted, shared;
+    struct own own[OWN_MAX];
+    size_t own_count;
     /* From an object that others may refer to as well to its copy, or to four times its
      * place among the foreign ones and one, or among the types and three. Also classes: whether
      * instances of them are copied. */
@@ -81,6 +94,10 @@ int claims(struct writer *w, const void *at);
 int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count);
 /* A container of which the copy is to be filled. */
 uintptr_t shell(struct writer *w, Object *object, size_t size, size_t before);
+
+/* What nobody else has (heap_leave.c): notes a list, and empties those that are found in a value. */
+void note_own(struct writer *w, Object *list, size_t moved_from);
+void leave_own(struct writer *w);
 
 /* Arrays (heap_arrays.c). */
 int is_array(const Object *object);

@@ -301,18 +301,42 @@ static void give_piece(struct segment *segment, struct piece *piece)
     }
 }
 
+static void give_locked(struct segment *segment, void *at)
+{
+    if (is_small(segment, (uintptr_t)at)) {
+        small_give(segment->small, at);
+        return;
+    }
+    struct piece *piece = piece_at(segment, (uintptr_t)at);
+    if (piece)
+        give_piece(segment, piece);
+}
+
 void segment_give(void *at)
 {
     pthread_mutex_lock(&lock);
     struct segment *segment = segment_of((uintptr_t)at);
-    if (segment && is_small(segment, (uintptr_t)at)) {
-        small_give(segment->small, at);
-    } else if (segment) {
-        struct piece *piece = piece_at(segment, (uintptr_t)at);
-        if (piece)
-            give_piece(segment, piece);
+    if (segment)
+        give_locked(segment, at);
+    pthread_mutex_unlock(&lock);
+}
+
+size_t segment_give_all(void *const *pieces, size_t count)
+{
+    size_t others = 0;
+    struct segment *segment = NULL;
+    pthread_mutex_lock(&lock);
+    for (size_t index = 0; index < count; index++) {
+        uintptr_t at = (uintptr_t)pieces[index];
+        /* Mostly they are all of one. */
+        if (!segment || at - segment->base >= segment->length)
+            segment = segment_of(at);
+        if (segment)
+            give_locked(segment, pieces[index]);
+        others += !segment;
     }
     pthread_mutex_unlock(&lock);
+    return others;
 }
 
 size_t segment_piece(const void *at)

@@ -52,6 +52,8 @@ EXPORTED void *segment_take(size_t size, int *is_zero);
 /* Gives a piece back, a small one too. What is not a piece is let be: it is in memory
  * that was mapped, and stays. */
 EXPORTED void segment_give(void *piece);
+/* The same of many that are small or large; how many are in no segment. */
+size_t segment_give_all(void *const *pieces, size_t count);
 
 /* Bytes of a piece from there on, which is its beginning or ITEMS_OFFSET after it; 0 for
  * what is none. */

@@ -133,7 +133,7 @@ class Case(unittest.TestCase):
         self.addCleanup(function.close)
         loaded = function.load()
         # Of the template: nothing is mapped here.
-        function.module.hand_over = lambda value: None
+        function.module.hand_over = lambda box: None
         return loaded
 
     def caught(self, kind, pattern, call, *arguments, **more):

@@ -10,6 +10,11 @@ MAPPED_BYTES_MIN = 64 << 10
 # Containers with so many elements are not pickled to find out.
 MAPPED_ITEMS_MIN = 16 << 10
 HEAD_BYTES = 512
+# What could not be written the last time, is tried again after so many times; and kinds of values that are remembered.
+TRIED_AGAIN, KINDS_MAX = 32, 1024
+# Where to find out whether a value is small took so long, that is not tried again.
+TRIAL_NS_MAX = 200_000
+LARGE = -1
 # Values that one process maps: what it has mapped, it keeps.
 MAPPED_MAX = 256
 # Where the template finds out whether all is where it is thought to be; nothing else is ever mapped there.
@@ -22,10 +27,10 @@ class TooLong(Exception):
 
 
 class Handed:
-    """A result that is in the segment of its call."""
+    """A result that is in the segment of its call. Whoever takes it need not wait until the original has ended."""
 
-    def __init__(self, length):
-        self.length = length
+    def __init__(self, length, box):
+        self.length, self.box = length, box
 
 
 class Unmappable(OSError):
@@ -36,7 +41,7 @@ class Bounded:
     """A file for a pickle that is given up when it becomes long."""
 
     def __init__(self):
-        self.pieces, self.room = [], MAPPED_BYTES_MIN
+        self.pieces, self.room, self.has_buffers = [], MAPPED_BYTES_MIN, False
 
     def write(self, piece):
         self.room -= len(piece)
@@ -45,6 +50,7 @@ class Bounded:
         self.pieces.append(bytes(piece))
 
     def callback(self, buffer):
+        self.has_buffers = True
         self.room -= buffer.raw().nbytes
         if self.room < 0:
             raise TooLong
@@ -71,10 +77,14 @@ class Heap:
     def __init__(self, core):
         self.core = core
         self.is_open, self.mapped, self.kept_max = False, 0, 0
+        # By kind of value: for how many more of them nothing is tried, or LARGE.
+        self.kinds = {}
+        # The memory that a process has of its own, after its first call.
+        self.own_bytes = None
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
         self.before_bytes, self.last_bytes = 0, 0
         core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]  # noqa: F821
-        core.segment_sweep.restype = ctypes.c_size_t  # noqa: F821
+        core.segment_sweep.restype = core.heap_bytes.restype = ctypes.c_size_t  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
         core.heap_buffers.restype = core.heap_value.restype = ctypes.py_object  # noqa: F821
@@ -117,10 +127,16 @@ class Heap:
                     self.core.heap_adopt_arrays(functions, numpy.ndarray, element_size_at)
                 return
 
-    def write(self, value):
-        """How many bytes of the segment are the value; None if it is not to be mapped. It can be tried once."""
-        if not self.is_open or is_small(value):
+    def write(self, box):
+        """How many bytes of the segment are the only item of the box; None if it is not to be mapped, or its pickle if
+        that is short. It can be tried once."""
+        if not self.is_open:
             return None
+        kind = kind_of(box[0])
+        if self.is_sent(kind):
+            return None
+        if (small := self.small(box[0], kind)) is not LARGE:
+            return small
         was_enabled = gc.isenabled()  # noqa: F821
         gc.disable()  # noqa: F821
         try:
@@ -128,24 +144,50 @@ class Heap:
                 if self.core.heap_write() < 0:
                     return None
                 try:
-                    length = self.written(*attempt(value))
+                    length = self.written(*attempt(box))
                 except Exception:
                     # Whoever sends it says why it cannot be.
                     continue
                 if length > 0:
+                    if self.core.heap_bytes() < MAPPED_BYTES_MIN:
+                        self.kinds.pop(kind, None)
                     return length
+            # All that was tried was for nothing.
+            self.learn(kind, TRIED_AGAIN)
             return None
         finally:
             if was_enabled:
                 gc.enable()  # noqa: F821
 
-    def write_copies(self, value):
-        self.copy(value)
+    def is_sent(self, kind):
+        """Whether values of this kind could not be written the last time."""
+        left = self.kinds.get(kind, 0)
+        if left > 0:
+            self.kinds[kind] = left - 1
+        return left > 0
+
+    def small(self, value, kind):
+        """As the function; but a model may take as long to be pickled as to be trained."""
+        if self.kinds.get(kind) == LARGE:
+            return LARGE
+        begun = time.monotonic_ns()  # noqa: F821
+        small = small_pickle(value)
+        if small is LARGE and time.monotonic_ns() - begun > TRIAL_NS_MAX:  # noqa: F821
+            self.learn(kind, LARGE)
+        return small
+
+    def learn(self, kind, what):
+        if len(self.kinds) >= KINDS_MAX:
+            self.kinds.clear()
+        self.kinds[kind] = what
+
+    def write_copies(self, box):
+        self.copy(box)
         return self.pickles_of(self.core.heap_foreign())
 
-    def write_pickles(self, value):
+    def write_pickles(self, box):
         foreign = self.core.heap_foreign()
-        foreign.append(value)
+        foreign += box
         return self.pickles_of(foreign)
 
     def written(self, pickles, count):
@@ -168,25 +210,32 @@ class Heap:
         """Ends the filling; with `keep`, what was written is from now on as it is."""
         self.is_open = False
         done = self.core.segment_close(keep)
+        self.core.heap_leave(keep and done == 0)
         # What it refers to had to live until now.
         self.core.heap_end()
         return done
 
     def end(self):
-        """A call is over, however it was. A process that has mapped much ends as well: another one is soon there."""
+        """A call is over, however it was. Whether the process has to end: what it has mapped, it cannot give back."""
         if self.is_open:
             self.close(False)
+        self.core.heap_release()
+        if self.mapped >= MAPPED_MAX or not self.kept_max:
+            return self.mapped >= MAPPED_MAX
+        own = own_memory_bytes()
+        self.own_bytes = self.own_bytes or own
         # What is left of calls, as in caches, may keep all the memory of theirs.
-        is_full = self.core.segment_sweep() > self.kept_max and gc.collect() >= 0 and self.core.segment_sweep() > self.kept_max  # noqa: F821
-        has_mapped_much = self.mapped >= MAPPED_MAX or self.before_bytes > self.kept_max > 0
-        if is_full or has_mapped_much or (self.mapped and self.has_grown()):
-            os._exit(0)  # noqa: F821 - of lines.py
+        if self.has_kept_much(own):
+            gc.collect()  # noqa: F821
+            own = own_memory_bytes()
+        # What is put into mapped values stays for as long as these.
+        has_little_left = self.mapped and own > self.kept_max * 3 // 2
+        return self.before_bytes > self.kept_max or has_little_left or self.has_kept_much(own)
 
-    def has_grown(self):
-        """Whether little memory is left: what is put into mapped values stays for as long as these."""
-        with open("/proc/self/statm") as told:
-            _, resident, shared, *_ = map(int, told.read().split())
-        return (resident - shared) * 4096 > self.kept_max * 3 // 2 > 0
+    def has_kept_much(self, own):
+        """Whether segments that it filled, and pages that it has written to since, are half of the memory that it may have."""
+        kept = self.core.segment_sweep()
+        return kept > 0 and kept + max(0, own - self.own_bytes) > self.kept_max
 
     # ------------------------------------------------------------- mapping
 
@@ -220,17 +269,32 @@ class HandsOver:
         is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
         return put(self.outbox, parts) if is_free else None  # noqa: F821 - of shared.py
 
-    def hand_over(self, value):
-        """A result that others map; None if it is better sent, or cannot be."""
-        length = self.heap.write(value) if self.heap else None
+    def hand_over(self, box):
+        """A result, the only item of the box, that others map. What is better sent is None, or pickled already."""
+        length = self.heap.write(box) if self.heap else None
         # It has been closed before if the function, or what pickles its objects, has forked.
-        if length is None or self.heap.close(True) < 0:
-            return None
-        return Handed(length)
+        if not isinstance(length, int):
+            return length
+        return Handed(length, box) if self.heap.close(True) == 0 else None
 
 
 # Of `struct head` in heap.h: where the pickles are told.
 PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 6 * 16  # noqa: F821
+
+
+def own_memory_bytes():
+    """What a process has for itself."""
+    with open("/proc/self/statm") as told:
+        _, resident, shared, *_ = map(int, told.read().split())
+    return (resident - shared) * 4096
+
+
+def kind_of(value):
+    """What values have in common that are handed over in the same way: their type, and that of the first thing in them."""
+    kind = type(value)
+    if kind in (list, tuple, dict, set, frozenset) and value:
+        return kind, type(next(iter(value.values() if kind is dict else value)))
+    return kind
 
 
 def bytes_at(address, length):
@@ -248,24 +312,22 @@ def all_of(unpickler, count):
     return [unpickler.load() for _ in range(count)]
 
 
-def is_small(value):
-    """Whether it is better sent."""
+def small_pickle(value):
+    """LARGE for what is better mapped; else its pickle, or None if that is still to be made."""
     kind = type(value)
-    if kind in (int, float, bool, type(None)):
-        return True
-    if kind in (str, bytes, bytearray):
-        return len(value) < MAPPED_BYTES_MIN
+    if kind in (str, bytes, bytearray) and len(value) >= MAPPED_BYTES_MIN:
+        return LARGE
     if kind in (list, tuple, dict, set, frozenset) and len(value) >= MAPPED_ITEMS_MIN:
-        return False
+        return LARGE
     target = Bounded()
     try:
         pickle.Pickler(target, 5, buffer_callback=target.callback).dump(value)
     except TooLong:
-        return False
+        return LARGE
     except Exception:
         # Whoever sends it says why it cannot be.
-        return True
-    return True
+        return None
+    return None if target.has_buffers else b"".join(target.pieces)
 
 
 def heap_of(core):
@@ -312,7 +374,7 @@ def is_right(heap):
         if heap.core.segment_open(descriptor, PROBE_BASE, PROBE_BYTES) < 0:
             return False
         heap.core.heap_write()
-        pickles, count = heap.write_copies((kinds, probe))
+        pickles, count = heap.write_copies([(kinds, probe)])
         length = heap.written(pickles, count)
         heap.close(True)
         if length < 0:

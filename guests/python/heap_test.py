@@ -27,6 +27,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 import uuid
 import weakref
@@ -276,7 +277,9 @@ def typed(random, depth):
 
 
 def long(random, depth):
-    kind = random.randrange(5)
+    kind = random.randrange(6)
+    if kind == 5:
+        return list(range(random.randrange(200_000))), {"names": ["w%d" % at for at in range(random.randrange(150_000))]}
     if kind == 0:
         return list(range(random.randrange(300_000)))
     if kind == 1:
@@ -536,14 +539,20 @@ class Worker:
         """An error, `sent` if it is not to be mapped, or nothing."""
         if not self.heap.open(descriptors[0], base):
             return "the segment cannot be opened"
-        value = made_from(seed)
-        return self.hands_over(value, seed)
+        return self.hands_over([made_from(seed)], seed)
 
-    def hands_over(self, value, seed):
-        length = self.heap.write(value)
-        if self.heap.close(length is not None) < 0 or length is None:
-            return "sent"
+    def hands_over(self, box, seed):
         chosen = random.Random(seed + 1)
+        # What nobody else has, is treated in another way.
+        value = box[0] if chosen.random() < 0.5 else None
+        length = self.heap.write(box)
+        is_written = isinstance(length, int)
+        if self.heap.close(is_written) < 0 or not is_written:
+            return "sent" if told(box[0]) == told(made_from(seed)) else "what was not handed over has changed"
+        if value is None:
+            box.clear()
+            self.heap.core.heap_release()
+            return self.has_own()
         # What the maker does afterwards, nobody sees.
         mutate(value, chosen, self.kept)
         if chosen.random() < 0.1:
@@ -575,7 +584,7 @@ class Worker:
         """Takes a value, and hands it on."""
         if not self.heap.open(descriptors[1], base):
             return "the segment cannot be opened"
-        return self.hands_over(self.heap.read(descriptors[0]), seed)
+        return self.hands_over([self.heap.read(descriptors[0])], seed)
 
     def churn(self, chosen):
         """Memory is taken and given back, as by any program."""
@@ -594,6 +603,14 @@ def as_pickled(value):
     buffers = []
     data = pickle.dumps(value, 5, buffer_callback=buffers.append)
     return pickle.loads(data, buffers=[bytearray(one.raw()) for one in buffers])
+
+
+def told(value):
+    """What it is once it was sent; nothing if it cannot be."""
+    try:
+        return described(as_pickled(value))
+    except Exception:
+        return None
 
 
 def difference(found, expected):

@@ -51,7 +51,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
-SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED = range(18, 27)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING = range(18, 28)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -752,13 +752,15 @@ class Instance(ServesLines, HandsOver):  # noqa: F821 - of lines.py and heap.py
             self.flush()
             self.tell_waited()
             self.answer(result)
-        # What it was given ends with the call.
-        del arguments
+        # What it was given ends with the call, and what it gave.
+        result = arguments = None
         if self.outbox is not None:
             os.close(self.outbox)
             self.outbox = None
-        if self.heap:
-            self.heap.end()
+        if self.heap and self.heap.end():
+            # Another one is soon there, and is given what came here meanwhile.
+            self.channel.send(LEAVING, OUTSIDE)
+            os._exit(0)
         # What threads print between two calls is of no call.
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
 

@@ -337,14 +337,14 @@ def written(value, what, table):
     return target.getvalue()
 
 
-def result_of(value, what):
-    """A step's result. Arrays and the like are not copied into it, but lie beside the rest; what is long is put where
+def result_of(box, what):
+    """A step's result, the only item of the box. Arrays and the like are not copied into it, but lie beside the rest; what is long is put where
     others can map it."""
     import pickle
 
-    if (handed := hand_over(value)) is not None:  # noqa: F821 - the template's
-        return handed
-    buffers = []
+    if (handed := hand_over(box)) is not None:  # noqa: F821 - the template's
+        return STEP_FRAME + handed if isinstance(handed, bytes) else handed
+    value, buffers = box.pop(), []
     try:
         rest = pickle.dumps(value, 5, buffer_callback=buffers.append)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
@@ -425,10 +425,11 @@ def step_applied(function, name):
         try:
             # Without arguments it is given the results themselves.
             positional, named = read_value(arguments) if arguments else (map(result_at, range(len(results))), {})
-            result = body(*positional, **named)
-            if hasattr(result, "__await__"):
-                result = awaited(result)
-            return result_of(result, f"what {name} returned")
+            # Nobody else is to have it: then nothing needs to be left of it here.
+            box = [body(*positional, **named)]
+            if hasattr(box[0], "__await__"):
+                box[0] = awaited(box[0])
+            return result_of(box, f"what {name} returned")
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         finally:

@@ -19,9 +19,9 @@ pub(super) const MESSAGES: &str = "messages";
 pub(super) const ARROW: &str = "arrow";
 pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
 
-/// What the manifest says of the two workflows besides what it says of both: values are sent if it says nothing.
-const OUR_VALUES: &str = "values = \"map\"\n";
-const BY_MESSAGES: &str = "";
+/// What the manifest says of the two workflows besides what it says of both: values are mapped if it says nothing.
+const OUR_VALUES: &str = "";
+const BY_MESSAGES: &str = "values = \"send\"\n";
 
 /// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time.
 const LEFT_TO_PEERS_BYTES: u64 = 2 << 30;

@@ -58,6 +58,8 @@ pub const DROPPED: u8 = 24;
 pub const OUTBOX: u8 = 25;
 /// From an instance: the same for a result that is mapped by others at the addresses that were given for it.
 pub const MAPPED: u8 = 26;
+/// Instance to node: it ends now, and has begun no call that it has not answered.
+pub const LEAVING: u8 = 27;
 
 /// Names a call on its instance.
 pub type Turn = u32;

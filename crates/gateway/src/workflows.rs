@@ -11,6 +11,7 @@ mod document;
 mod graph;
 mod history;
 mod journal;
+mod keeping;
 mod order;
 mod run;
 

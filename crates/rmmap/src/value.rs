@@ -37,7 +37,7 @@ impl Value {
     /// can tell from it where it belongs. `unique` makes it different from those of other processes.
     pub fn ticket(&self, unique: u64) -> [u8; TICKET_BYTES] {
         let mut ticket = [0; TICKET_BYTES];
-        let numbers = [self.lease.begin(), self.memory.len(), self.number, unique];
+        let numbers = [self.lease.begin(), self.memory.bytes(), self.number, unique];
         let (head, rest) = ticket.split_at_mut(TICKET_HEAD.len());
         head.copy_from_slice(&TICKET_HEAD);
         for (place, number) in rest.chunks_exact_mut(8).zip(numbers) {

@@ -44,7 +44,7 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     }
     if function.is_workflow {
         pairs.insert("part".to_owned(), "workflow".to_owned());
-        if function.maps_values {
+        if function.maps_values.unwrap_or(true) {
             pairs.insert("values".to_owned(), "map".to_owned());
         }
     }

@@ -150,8 +150,8 @@ pub(crate) struct Function {
     pub(crate) idempotent: bool,
     /// Its calls of its own functions are steps.
     pub(crate) is_workflow: bool,
-    /// What its steps make is mapped by those that are given it.
-    pub(crate) maps_values: bool,
+    /// Whether what its steps make is mapped by those that are given it, if that is said.
+    pub(crate) maps_values: Option<bool>,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
     /// Five fields of cron, or `@hourly` and the like.
@@ -190,7 +190,7 @@ impl Function {
             pure: false,
             idempotent: false,
             is_workflow: false,
-            maps_values: false,
+            maps_values: None,
             routes: Vec::new(),
             schedules: Vec::new(),
             delivery: Delivery::default(),
@@ -235,8 +235,8 @@ pub(super) fn read(
             "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
-    if function.maps_values && !function.is_workflow {
-        let message = format!("{name} is no workflow, and has no values that steps could map");
+    if function.maps_values.is_some() && !function.is_workflow {
+        let message = format!("{name} is no workflow, and has no steps that hand values over");
         reader
             .faults
             .push(Fault::new(place.clone(), message).hint("leave `values` out, or add workflow = true"));
@@ -297,7 +297,7 @@ fn field(
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
         "workflow" => function.is_workflow = reader.switch(value)?,
-        "values" => function.maps_values = maps_values(value, reader)?,
+        "values" => function.maps_values = Some(maps_values(value, reader)?),
         "routes" => function.routes = routes(value, reader)?,
         "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,

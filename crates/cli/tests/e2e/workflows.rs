@@ -79,6 +79,21 @@ def mapped(event):
     return {"first": first, "again": again, "here": len(made.result()["rows"].names)}
 
 @function
+def large(number):
+    return {"token": os.urandom(8).hex(), "numbers": [at * 1000 for at in range(200_000)]}
+
+@function
+def token_of(value, seconds):
+    time.sleep(seconds)
+    return (value["token"], kept())
+
+@workflow
+def keeps(event):
+    made = [large(number) for number in range(event["width"])]
+    first = [token_of(one, 0) for one in made]
+    return [first, [token_of(one, event["seconds"]) for one in made]]
+
+@function
 def grown(numbers):
     numbers.append(len(numbers))
     return numbers
@@ -188,7 +203,8 @@ fn deploy(node: &Node, home: &Path) {
     let source = home.join("workflows");
     std::fs::create_dir_all(&source).unwrap();
     let names = [
-        "sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "refused", "arrays",
+        "sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "arrays", "mapped",
+        "keeps",
     ];
     let mut manifest: String = names
         .iter()
@@ -196,9 +212,11 @@ fn deploy(node: &Node, home: &Path) {
             format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"main.{name}\"\nworkflow = true\n")
         })
         .collect();
-    manifest.push_str(
-        "[functions.mapped]\nruntime = \"python\"\nhandler = \"main.mapped\"\nworkflow = true\nvalues = \"map\"\n",
-    );
+    for (name, handler) in [("sent", "mapped"), ("refused", "refused")] {
+        manifest.push_str(&format!(
+            "[functions.{name}]\nruntime = \"python\"\nhandler = \"main.{handler}\"\nworkflow = true\nvalues = \"send\"\n",
+        ));
+    }
     manifest.push_str("[functions.plain]\nruntime = \"python\"\nhandler = \"main.sums\"\n");
     std::fs::write(source.join("main.py"), MAIN).unwrap();
     manifest.push_str("[functions.calls]\nruntime = \"python\"\nhandler = \"main.calls\"\n");
@@ -277,9 +295,37 @@ fn values_are_mapped_where_they_were_made() {
     for width in [1, 40, 3] {
         assert_eq!(result(&node, "mapped", &json!({"rows": rows, "width": width})), expected(width, true));
     }
-    // What is to be there after an end of the node is not mapped.
-    let run = node.ok(&["workflow", "run", "mapped", "-d", &json!({"rows": rows, "width": 2}).to_string()]);
-    assert_eq!(serde_json::from_str::<Value>(&run).unwrap(), expected(2, false));
+    let event = json!({"rows": rows, "width": 2});
+    let run = node.ok(&["workflow", "run", "mapped", "-d", &event.to_string()]);
+    assert_eq!(serde_json::from_str::<Value>(&run).unwrap(), expected(2, true));
+    assert_eq!(result(&node, "sent", &event), expected(2, false));
+}
+
+#[test]
+fn what_was_mapped_is_there_after_a_kill_and_is_what_others_were_given() {
+    let home = home();
+    let mut node = Node::start(home.path());
+    deploy(&node, home.path());
+    let width = 3;
+    let id = begun(&node, "keeps", &json!({"width": width, "seconds": 2}));
+    // While values are written down; when they are, and those that were given them first have ended.
+    for at in [1, 2 * width] {
+        let run = wait_until(&node, &id, |run| done(run) >= at);
+        assert_eq!(run["state"], "running", "{run}");
+        node.kill();
+        node = Node::start(home.path());
+    }
+    let run = wait_until(&node, &id, is("succeeded"));
+    assert!(run["steps"]["remembered"].as_u64().unwrap() >= 2 * width, "{run}");
+    let got = kept_result(&node, &id);
+    let body = got.split_once("\r\n\r\n").unwrap().1;
+    let [first, later]: [Vec<(String, bool)>; 2] = serde_json::from_str(body).unwrap();
+    // Each value is made anew, and then is another one, or all were given the same.
+    let tokens = |from: &[(String, bool)]| from.iter().map(|one| one.0.clone()).collect::<Vec<_>>();
+    assert_eq!(tokens(&first), tokens(&later));
+    assert_eq!(first.len() as u64, width);
+    assert!(first.iter().any(|one| one.1), "none was mapped: {body}");
+    assert!(later.iter().all(|one| !one.1), "what a node before this one made cannot be mapped: {body}");
 }
 
 #[test]

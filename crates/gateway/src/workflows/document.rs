@@ -21,6 +21,7 @@ struct OfFunction {
     done: u64,
     failed: u64,
     remembered: u64,
+    keeping: u64,
     ran: Duration,
 }
 
@@ -30,7 +31,7 @@ impl Run {
         let inner = self.inner();
         let mut document = self.summary_of(&inner);
         let steps = inner.graph.steps().iter().take(steps_max).enumerate();
-        document["graph"] = steps.map(|(number, step)| told(number, step)).collect();
+        document["graph"] = steps.map(|(number, step)| told(number, step, &inner)).collect();
         document
     }
 
@@ -47,6 +48,7 @@ impl Run {
             Some((End::Cancelled, took)) => ("cancelled", *took),
         };
         let counts = inner.graph.counts();
+        let open = if inner.ended.is_none() { inner.keeping.open() } else { 0 };
         let mut document = json!({
             "id": self.id(),
             "workflow": self.workflow().name,
@@ -57,10 +59,10 @@ impl Run {
             "began_ms": self.began_ms(),
             "took_us": micros(took),
             "steps": {
-                "all": counts.all, "running": counts.running, "done": counts.done, "failed": counts.failed,
-                "remembered": counts.remembered,
+                "all": counts.all, "running": counts.running, "done": counts.done - open, "failed": counts.failed,
+                "remembered": counts.remembered, "keeping": open,
             },
-            "functions": functions(inner.graph.steps()),
+            "functions": functions(inner),
         });
         if let Some((End::Failed(reason), _)) = &inner.ended {
             document["failure"] = reason.as_str().into();
@@ -69,10 +71,10 @@ impl Run {
     }
 }
 
-fn functions(steps: &[Step]) -> Vec<Value> {
+fn functions(inner: &Inner) -> Vec<Value> {
     let mut functions: BTreeMap<&str, OfFunction> = BTreeMap::new();
     let mut order = Vec::new();
-    for step in steps {
+    for (number, step) in inner.graph.steps().iter().enumerate() {
         let of = functions.entry(&step.function).or_insert_with(|| {
             order.push(&*step.function);
             OfFunction::default()
@@ -80,6 +82,7 @@ fn functions(steps: &[Step]) -> Vec<Value> {
         of.all += 1;
         match step.state {
             State::Running => of.running += 1,
+            State::Done(_) if inner.is_open(number) => of.keeping += 1,
             State::Done(_) => of.done += 1,
             State::Failed(..) => of.failed += 1,
             State::Waiting | State::Ready => {}
@@ -93,14 +96,14 @@ fn functions(steps: &[Step]) -> Vec<Value> {
     told.map(|(name, of)| {
         json!({
             "function": name, "all": of.all, "running": of.running, "done": of.done, "failed": of.failed,
-            "remembered": of.remembered, "ran_us": micros(of.ran),
+            "remembered": of.remembered, "keeping": of.keeping, "ran_us": micros(of.ran),
         })
     })
     .collect()
 }
 
 /// One step: times are in microseconds since the run began.
-fn told(number: usize, step: &Step) -> Value {
+fn told(number: usize, step: &Step, inner: &Inner) -> Value {
     let mut document = json!({
         "step": number,
         "function": &*step.function,
@@ -117,8 +120,14 @@ fn told(number: usize, step: &Step) -> Value {
         State::Ready => "ready",
         State::Running => "running",
         State::Done(result) => {
-            document["result_bytes"] = result.size().into();
-            if step.is_remembered { "remembered" } else { "done" }
+            let mapped_bytes = inner.mapped_bytes(number);
+            document["result_bytes"] = mapped_bytes.unwrap_or(result.size()).into();
+            document["is_mapped"] = mapped_bytes.is_some().into();
+            match step.is_remembered {
+                true => "remembered",
+                false if inner.is_open(number) => "keeping",
+                false => "done",
+            }
         }
         State::Failed(problem, origin) => {
             let detail = problem.failure_detail().unwrap_or(problem.detail());

@@ -66,8 +66,13 @@ impl StepOptions {
         Ok(())
     }
 
+    /// Those of the function that sends what this one has made.
+    pub(super) fn of_sender(&self) -> Self {
+        Self { memory_bytes: self.memory_bytes, ..Self::default() }
+    }
+
     /// What the function's procedure says.
-    pub(super) fn settings(&self, function: &str, is_durable: bool) -> StepSettings {
+    pub(super) fn settings(&self, function: &str, may_map: bool) -> StepSettings {
         StepSettings {
             handler: function.to_owned(),
             memory_bytes: self.memory_bytes,
@@ -75,8 +80,8 @@ impl StepOptions {
             cpu_percent: self.cpu_percent,
             concurrency: self.concurrency,
             is_pure: self.pure,
-            // What is remembered, or is to be there after an end of the node, has no addresses.
-            may_map: !self.pure && !is_durable,
+            // What is remembered has no addresses.
+            may_map: may_map && !self.pure,
         }
     }
 

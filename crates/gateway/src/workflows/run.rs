@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
-use objects::{BundleRecord, Handle};
+use objects::Handle;
 use store::Object;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::graph::{Graph, Made, Number, Refused, STEPS_MAX};
 use super::journal::{Ledger, is_cancelled};
+use super::keeping::{Keeping, MAPPED_KIND, mapped_bytes};
 use super::order::{StepOptions, Steps, Value};
 use super::{Beginning, Told, refused};
 use crate::admission::permit;
@@ -29,21 +30,15 @@ use crate::routes::objects::load;
 const FUNCTIONS_MAX: usize = 256;
 /// Steps of one run that have begun and not ended.
 const RUNNING_MAX: usize = 256;
-/// Results of one run that are held in memory; those beyond are put on the disk.
-const HELD_BYTES_MAX: u64 = 256 << 20;
 /// The longest result that a workflow's own instance gets.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 /// What found no room is tried again after this long.
-const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// What a step's result begins with: the head of a result that says nothing.
-const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
-/// Serialized by the runtime of the workflow.
-/// What the values begin with that are mapped by those that are given them; the rest is a ticket.
-const MAPPED_KIND: u8 = 2;
+pub(super) const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
 /// How many such one step is given: each is a descriptor.
 const MAPPED_MAX: usize = 100;
-/// The function of each workflow that returns what it is given.
-const SENT: &str = "sinew.sent";
+/// Serialized by the runtime of the workflow.
 const VALUE_TYPE: &str = "application/vnd.sinew.value";
 
 /// How a run has ended.
@@ -57,15 +52,15 @@ pub(super) enum End {
 /// A run.
 pub(crate) struct Run {
     id: String,
-    beginning: Beginning,
+    pub(super) beginning: Beginning,
     began: Instant,
     began_ms: u64,
     inner: Mutex<Inner>,
-    tasks: Mutex<JoinSet<()>>,
+    pub(super) tasks: Mutex<JoinSet<()>>,
     /// Held by the order that makes steps.
     making: tokio::sync::Mutex<()>,
     /// A step has ended, or more.
-    changed: Notify,
+    pub(super) changed: Notify,
     cancelled: tokio::sync::watch::Sender<bool>,
 }
 
@@ -74,17 +69,28 @@ pub(super) struct Inner {
     pub(super) graph: Graph,
     pub(super) ended: Option<(End, Duration)>,
     options: HashMap<Arc<str>, StepOptions>,
-    ledger: Option<Ledger>,
-    held: Vec<Object>,
-    held_bytes: u64,
+    pub(super) ledger: Option<Ledger>,
+    pub(super) keeping: Keeping,
+    pub(super) held: Vec<Object>,
+    pub(super) held_bytes: u64,
     /// Results that are to be let go.
-    passed: Vec<Handle>,
-    is_stopped: bool,
+    pub(super) passed: Vec<Handle>,
+    pub(super) is_stopped: bool,
     /// Steps were refused: what would follow has other numbers than its runtime thinks.
     is_broken: bool,
 }
 
 impl Inner {
+    /// Bytes of memory of a result that is mapped.
+    pub(super) fn mapped_bytes(&self, number: usize) -> Option<u64> {
+        self.keeping.mapped_bytes(Number::try_from(number).ok()?)
+    }
+
+    /// Whether a step of a run that goes on has ended, and is not on the disk.
+    pub(super) fn is_open(&self, number: usize) -> bool {
+        self.ended.is_none() && Number::try_from(number).is_ok_and(|number| self.keeping.is_open(number))
+    }
+
     /// Whether it goes on after an end of the node.
     pub(super) fn is_durable(&self) -> bool {
         self.ledger.is_some()
@@ -264,14 +270,9 @@ impl Run {
 
     /// Attempts at a step, until one succeeds or there are no more.
     async fn attempts(&self, shared: &Arc<Shared>, number: Number) -> Result<(Handle, bool, bool), Problem> {
-        let (function, options, is_durable) = {
-            let inner = self.inner();
-            let function = inner.graph.step(number).map(|step| step.function.clone()).unwrap_or_default();
-            let options = inner.options.get(&function).cloned().unwrap_or_default();
-            (function, options, inner.is_durable())
-        };
+        let (function, options) = self.options(number);
         let functions = shared.backend.functions().ok_or_else(no_functions)?;
-        let served = functions.step(&self.beginning.workflow, &options.settings(&function, is_durable));
+        let served = functions.step(&self.beginning.workflow, &options.settings(&function, true));
         let served = served.map_err(|error| bad(&error.to_string()))?;
         let places = shared.workflows.places(&served);
         loop {
@@ -298,13 +299,21 @@ impl Run {
         }
     }
 
+    /// The function of a step, and how it is run.
+    pub(super) fn options(&self, number: Number) -> (Arc<str>, StepOptions) {
+        let inner = self.inner();
+        let function = inner.graph.step(number).map(|step| step.function.clone()).unwrap_or_default();
+        let options = inner.options.get(&function).cloned().unwrap_or_default();
+        (function, options)
+    }
+
     async fn attempt(&self, shared: &Arc<Shared>, number: Number, served: &Arc<Served>) -> StepEnd {
         let brought = self.inner().graph.begin(number, self.elapsed());
         let Some((arguments, results)) = brought else {
             let why = "a step began before what it needs was there";
             return StepEnd::refused(Problem::internal("workflow", why));
         };
-        match self.few_mapped(shared, results).await {
+        match self.few_mapped(shared, number, results).await {
             Ok(results) => self.invoke(shared, served, arguments, results).await,
             Err(problem) => StepEnd::refused(problem),
         }
@@ -314,24 +323,23 @@ impl Run {
     async fn few_mapped(
         &self,
         shared: &Arc<Shared>,
+        number: Number,
         mut results: Vec<Handle>,
     ) -> Result<Vec<Handle>, Problem> {
-        let is_mapped = |result: &Handle| {
-            let value = shared.backend.local(*result);
-            value.is_some_and(|value| value.get(RESULT_HEAD.len()) == Some(&MAPPED_KIND))
-        };
+        let needs = self.inner().graph.step(number).map(|step| step.needs.clone()).unwrap_or_default();
         let mut left = MAPPED_MAX;
-        for result in results.iter_mut().filter(|result| is_mapped(result)) {
+        let is_mapped = |result: &Handle| mapped_bytes(shared, *result).is_some();
+        for (result, need) in results.iter_mut().zip(needs).filter(|(result, _)| is_mapped(result)) {
             match left.checked_sub(1) {
                 Some(fewer) => left = fewer,
-                None => *result = self.sent(shared, *result).await?,
+                None => *result = self.sent(shared, need, *result).await?,
             }
         }
         Ok(results)
     }
 
     /// Applies a function of the workflow.
-    async fn invoke(
+    pub(super) async fn invoke(
         &self,
         shared: &Arc<Shared>,
         served: &Arc<Served>,
@@ -361,47 +369,6 @@ impl Run {
         invocation.step(shared, permit, arguments, results).await
     }
 
-    /// Keeps the result of a step: for as long as the run lasts, and on the disk if the run is to go on
-    /// after an end of the node.
-    async fn keep(
-        &self,
-        shared: &Arc<Shared>,
-        number: Number,
-        (result, is_remembered, is_pure): (Handle, bool, bool),
-    ) -> Result<(Handle, bool), Problem> {
-        let note = {
-            let mut inner = self.inner();
-            match (is_pure, inner.is_stopped) {
-                (true, _) => {}
-                (false, true) => shared.backend.drop_passed(result),
-                (false, false) => inner.passed.push(result),
-            }
-            inner.ledger.as_ref().and_then(|ledger| ledger.note(number))
-        };
-        if let Some(note) = note {
-            let shared = shared.clone();
-            blocking(move || put(&shared, result).and_then(|()| note.write_result(&shared, result)))
-                .await??;
-            return Ok((result, is_remembered));
-        }
-        let Some(object) = shared.backend.local(result) else { return Ok((result, is_remembered)) };
-        let fits = {
-            let mut inner = self.inner();
-            let bytes = inner.held_bytes + result.size();
-            let fits = bytes <= HELD_BYTES_MAX;
-            if fits {
-                inner.held.push(object);
-                inner.held_bytes = bytes;
-            }
-            fits
-        };
-        if !fits {
-            let shared = shared.clone();
-            blocking(move || put(&shared, result)).await??;
-        }
-        Ok((result, is_remembered))
-    }
-
     /// The result of a step, when it is there.
     async fn value(&self, shared: &Arc<Shared>, value: &Value) -> Result<Bytes, Problem> {
         let outcome = async {
@@ -413,7 +380,9 @@ impl Run {
                 let outcome = {
                     let mut inner = self.inner();
                     inner.graph.step(value.step).ok_or_else(|| bad("there is no such step"))?;
-                    inner.graph.outcome(value.step)
+                    // What the workflow does may depend on it, and then it must be the same in another life.
+                    let is_awaited = inner.keeping.is_awaited(value.step);
+                    if is_awaited { None } else { inner.graph.outcome(value.step) }
                 };
                 match outcome {
                     Some(outcome) => return outcome.map_err(|failure| self.failed(value.step, failure)),
@@ -438,7 +407,7 @@ impl Run {
         if bytes.first() != Some(&MAPPED_KIND) {
             return Ok(bytes);
         }
-        let bytes = self.read(shared, self.sent(shared, outcome).await?).await?;
+        let bytes = self.read(shared, self.sent(shared, value.step, outcome).await?).await?;
         if bytes.len() as u64 > VALUE_BYTES_MAX {
             return Err(too_large(value.step, bytes.len() as u64));
         }
@@ -452,30 +421,6 @@ impl Run {
             return Err(Problem::internal("workflow", "the result of a step is none"));
         }
         Ok(bytes.slice(RESULT_HEAD.len()..))
-    }
-
-    /// A value that is mapped, as one that is sent: a function of the runtime's own is given it and returns it.
-    async fn sent(&self, shared: &Arc<Shared>, result: Handle) -> Result<Handle, Problem> {
-        let functions = shared.backend.functions().ok_or_else(no_functions)?;
-        let settings = StepOptions::default().settings(SENT, true);
-        let served = functions.step(&self.beginning.workflow, &settings);
-        let served = served.map_err(|error| bad(&error.to_string()))?;
-        loop {
-            let end = self.invoke(shared, &served, Vec::new(), vec![result]).await;
-            match end.result {
-                Ok(sent) => {
-                    let mut inner = self.inner();
-                    if inner.is_stopped {
-                        shared.backend.drop_passed(sent);
-                    } else {
-                        inner.passed.push(sent);
-                    }
-                    return Ok(sent);
-                }
-                Err(problem) if is_no_room(&problem) => tokio::time::sleep(NO_ROOM_PAUSE).await,
-                Err(problem) => return Err(problem),
-            }
-        }
     }
 
     /// Waits until all steps have ended.
@@ -547,7 +492,7 @@ impl Run {
     }
 }
 
-fn bad(why: &str) -> Problem {
+pub(super) fn bad(why: &str) -> Problem {
     refused(
         StatusCode::BAD_REQUEST,
         "bad-order",
@@ -563,19 +508,8 @@ fn present(shared: &Shared, mut known: Vec<Option<Handle>>) -> Vec<Option<Handle
     known
 }
 
-/// Has an object that is in memory on the disk.
-fn put(shared: &Shared, handle: Handle) -> Result<(), Problem> {
-    if handle.literal_bytes().is_some() {
-        return Ok(());
-    }
-    let object = shared.backend.get(handle).map_err(|error| Problem::store(&error))?;
-    let object = object.ok_or_else(|| Problem::object_not_found(handle))?;
-    let put = shared.backend.put_many(&[BundleRecord::Blob(object.bytes())]);
-    put.map(drop).map_err(|error| Problem::store(&error))
-}
-
 /// Whether there was only no room for it, so that it can be tried again.
-fn is_no_room(problem: &Problem) -> bool {
+pub(super) fn is_no_room(problem: &Problem) -> bool {
     [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&problem.status())
 }
 

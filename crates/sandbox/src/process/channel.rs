@@ -72,8 +72,8 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PIECE, PIECE_MAX, RAISED, RESULT,
-    ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
+    HELLO, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PIECE, PIECE_MAX, RAISED,
+    RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
@@ -169,6 +169,7 @@ pub(crate) enum Frame {
         version: u16,
     },
     Loaded,
+    Leaving,
     Answer(Turn, Answer),
     Piece(Turn, Vec<u8>),
     Wants(Turn, u32),
@@ -626,7 +627,7 @@ impl Head {
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         let fits = match kind {
             HELLO => len == HELLO_LEN,
-            LOADED => len == 0,
+            LOADED | LEAVING => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
             OUTBOX | MAPPED => len == 8,
             PIECE => len <= PIECE_MAX,
@@ -656,6 +657,7 @@ impl Head {
                 _ => Err(Broken::Lie("a hello of something else")),
             },
             LOADED => Ok(Frame::Loaded),
+            LEAVING => Ok(Frame::Leaving),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
             OUTBOX | MAPPED => {
                 let len = payload.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));

@@ -246,6 +246,8 @@ pub(crate) struct Instance {
     meter: Meter,
     /// Nothing more can be done with it.
     is_over: bool,
+    /// It has said that it ends, and that it has begun nothing of what it has not answered.
+    is_leaving: bool,
     oom_kills: u64,
     /// Replaced in texts, for they differ from node to node.
     prefixes: Vec<String>,
@@ -326,6 +328,7 @@ impl Instance {
             last_turn: OUTSIDE,
             meter: Meter::new(Instant::now()),
             is_over: false,
+            is_leaving: false,
             oom_kills,
             prefixes,
             layers: Vec::new(),
@@ -489,6 +492,7 @@ impl Instance {
                 Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,
                 Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
                 Some(Frame::Dropped(turn, line)) => self.dropped(turn, line)?,
+                Some(Frame::Leaving) => self.is_leaving = true,
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
                 None => return sent.map(drop),
             }
@@ -587,7 +591,7 @@ impl Instance {
         let calls = calls.map(|(place, call)| {
             let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
-            let has_begun = place == 0 || !self.is_serial;
+            let has_begun = !self.is_leaving && (place == 0 || !self.is_serial);
             let spent = match &call.others.line {
                 Some(line) => self.spent_on(&Arc::clone(line), false, now),
                 None => self.spent(call.served, now),
@@ -636,7 +640,7 @@ impl Instance {
 
     /// Nothing more can be done with it.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over || !self.is_alive()
+        self.is_over || self.is_leaving || !self.is_alive()
     }
 
     /// The descriptor of its channel.

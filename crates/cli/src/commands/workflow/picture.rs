@@ -29,7 +29,7 @@ pub(super) fn heading(run: &Value, output: &Output) -> anyhow::Result<()> {
     if let Some(steps) = run["steps"].as_object() {
         let number = |name: &str| steps.get(name).and_then(Value::as_u64).unwrap_or(0);
         let mut parts = vec![format!("{} of {} done", number("done"), number("all"))];
-        for name in ["running", "failed", "remembered"] {
+        for name in ["running", "keeping", "failed", "remembered"] {
             if number(name) > 0 {
                 parts.push(format!("{} {name}", number(name)));
             }

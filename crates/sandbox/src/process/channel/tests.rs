@@ -315,6 +315,7 @@ fn what_is_said_of_lines_is_read_and_half_of_it_is_a_lie() {
         frame(SERVING, b"{}\n{}"),
         frame(WAITED, &70_u64.to_le_bytes()),
         frame(DROPPED, &9_u32.to_le_bytes()),
+        frame(LEAVING, b""),
     ];
     let heard = heard(&words.concat());
     let nested = NestedCall {
@@ -330,6 +331,7 @@ fn what_is_said_of_lines_is_read_and_half_of_it_is_a_lie() {
             Ok(Frame::Serving(7, b"{}\n{}".to_vec())),
             Ok(Frame::Waited(7, Duration::from_micros(70))),
             Ok(Frame::Dropped(7, 9)),
+            Ok(Frame::Leaving),
             Err(Broken::Closed),
         ]
     );
@@ -340,6 +342,7 @@ fn what_is_said_of_lines_is_read_and_half_of_it_is_a_lie() {
         frame(SERVING, &[b' '; LINE_HEAD_MAX + 1]),
         frame(WAITED, b"1234"),
         frame(DROPPED, b""),
+        frame(LEAVING, b"why"),
         frame(SERVED, b""),
         frame(SERVED, b"half a report"),
     ] {

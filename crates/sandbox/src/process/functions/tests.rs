@@ -306,6 +306,20 @@ fn calls_in_line_are_not_begun_when_the_one_before_them_ends_all() {
 }
 
 #[test]
+fn what_came_to_an_instance_that_leaves_is_not_begun() {
+    let world = World::watched(Language::Python);
+    // The first call is answered, and the word that none will be begun comes after the second one was sent.
+    let source = "import os, threading, time\n\
+        def leave():\n    time.sleep(0.3)\n    os.write(3, b'\\0\\0\\0\\0\\x1b\\0\\0\\0\\0')\n    os._exit(0)\n\
+        def apply(x):\n    if x == b'last':\n        threading.Thread(target=leave).start()\n        return b'answered'\n    time.sleep(20)\n";
+    let id = world.created(source);
+    let last = world.begun(id, source, b"last").recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(last.result.is_ok());
+    let error = world.not_begun(id, world.call(source, &[world.store.keep_blob(b"next")]));
+    assert!(matches!(error, Error::NotBegun(ended) if ended == id), "{error}");
+}
+
+#[test]
 fn a_call_ends_with_the_instance_that_it_runs_in() {
     let world = World::watched(Language::Python);
     let source = "import os\ndef apply(x): os._exit(3)\n";

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pages of one's own before they are needed. Where reading a value writes to it, as
+ * where references are counted, each page of it would be copied when it is first
+ * touched; many at a time take half as long, and a thread of its own does that while
+ * its taker begins.
+ */
+#ifndef SINEW_PREFETCH_H
+#define SINEW_PREFETCH_H
+
+#include "segment.h"
+
+/* Bytes of one value: the rest is copied as it is touched, if it is at all. */
+#define PREFETCH_MAX (32ul << 20)
+
+/* Parts of memory that stays mapped; what cannot be done is not missed. */
+void prefetch(const struct area parts[2]);
+
+#endif
