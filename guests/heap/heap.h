@@ -30,8 +30,8 @@
 #define ARRAY_MIN (64ul << 10)
 /* And items of lists, which have their length in the 16 bytes before them. What grows is moved
  * there if it is not much longer. */
-#define ITEMS_MIN (1ul << 20)
-#define ITEMS_MOVED_MAX (4 * ITEMS_MIN)
+#define ITEMS_MIN (256ul << 10)
+#define ITEMS_MOVED_MAX (4ul << 20)
 
 struct table {
     uint64_t at, count;

@@ -14,9 +14,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Pages are made so many at a time, once a value is not small. */
+/* Pages are made so many at a time, once a value is not small: as much more as a part of what there is. */
 #define READY_FROM (256ul << 10)
-#define READY_STEP (4ul << 20)
+#define READY_SHARE 4
+#define READY_STEP_MAX (4ul << 20)
 /* Foreign objects, if they are also one of so many. */
 #define FOREIGN_MAX 4096
 #define FOREIGN_SHARE 8
@@ -34,9 +35,11 @@ uintptr_t fails(struct writer *w, enum why why)
 /* More pages, in one call: each that is touched for itself takes longer. */
 static void make_ready(struct target *target)
 {
-    uintptr_t from = target->ready, to = (target->at + READY_STEP) & ~(PAGE - 1);
-    if (target->at - target->begin < READY_FROM)
+    size_t written = target->at - target->begin, step = written / READY_SHARE;
+    if (written < READY_FROM)
         return;
+    step = step < READY_STEP_MAX ? step : READY_STEP_MAX;
+    uintptr_t from = target->ready, to = (target->at + step + PAGE - 1) & ~(PAGE - 1);
     to = to < target->end ? to : target->end;
     if (from < to)
         madvise((void *)from, to - from, MADV_POPULATE_WRITE);
@@ -182,7 +185,8 @@ static uintptr_t stays_for_good(Object *object)
     return (uintptr_t)object;
 }
 
-/* Where that is known to be for good, whoever maps a number reads it without a page of its own. */
+/* Where that is known to be for good, whoever maps a number reads it without a page of its own. Its maker never frees it
+ * then: that is for the items of long lists, which are left as a whole. */
 static uintptr_t number_stays(Object *object)
 {
     return layout.are_statics_immortal ? stays_for_good(object) : (uintptr_t)object;
@@ -309,7 +313,7 @@ uintptr_t placed(struct writer *w, Object *object, uintptr_t slot)
         return static_placed(w, object);
     /* As most are. */
     if (object->type == &PyLong_Type && is_in_segment(w, object))
-        return number_stays(object);
+        return (uintptr_t)object;
     if (is_single(object))
         return copied(w, object, slot);
     uint64_t known = memo_find(&w->memo, (uintptr_t)object);

@@ -3,6 +3,7 @@
 #include "prefetch.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,10 +18,23 @@
 /* What is less is touched before a thread has begun. */
 #define PREFETCH_MIN (128ul << 10)
 
+/* What is left of what this process may have; whoever is at it has taken all of it. */
+static _Atomic size_t allowed;
+
+void prefetch_allow(size_t bytes)
+{
+    atomic_store(&allowed, bytes);
+}
+
 static size_t length_of(const struct area *part)
 {
     return part->end > part->begin ? part->end - part->begin : 0;
 }
+
+struct work {
+    struct area parts[2];
+    size_t allowed;
+};
 
 /* Bytes that are left of the bound; 0 if there is no use in going on. */
 static size_t populate(const struct area *part, size_t left)
@@ -36,15 +50,16 @@ static size_t populate(const struct area *part, size_t left)
 
 static void *run(void *argument)
 {
-    struct area *parts = argument;
-    size_t left = PREFETCH_MAX;
-    for (int index = 0; index < 2; index++)
-        left = populate(&parts[index], left);
-    free(parts);
+    struct work *work = argument;
+    size_t most = work->allowed < PREFETCH_MAX ? work->allowed : PREFETCH_MAX, left = most;
+    for (int index = 0; index < 2 && left; index++)
+        left = populate(&work->parts[index], left);
+    atomic_fetch_add(&allowed, work->allowed - (most - left));
+    free(work);
     return NULL;
 }
 
-static int start(struct area *parts)
+static int start(struct work *work)
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -56,7 +71,7 @@ static int start(struct area *parts)
     /* Signals are for the threads that expect them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int done = pthread_create(&thread, &attributes, run, parts);
+    int done = pthread_create(&thread, &attributes, run, work);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return done == 0;
@@ -66,11 +81,12 @@ void prefetch(const struct area parts[2])
 {
     if (length_of(&parts[0]) + length_of(&parts[1]) < PREFETCH_MIN)
         return;
-    struct area *own = malloc(2 * sizeof *own);
-    if (!own)
+    struct work *work = malloc(sizeof *work);
+    if (!work)
         return;
-    own[0] = parts[0];
-    own[1] = parts[1];
-    if (!start(own))
-        free(own);
+    *work = (struct work){{parts[0], parts[1]}, atomic_exchange(&allowed, 0)};
+    if (work->allowed >= STEP && start(work))
+        return;
+    atomic_fetch_add(&allowed, work->allowed);
+    free(work);
 }

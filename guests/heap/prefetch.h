@@ -13,6 +13,8 @@
 /* Bytes of one value: the rest is copied as it is touched, if it is at all. */
 #define PREFETCH_MAX (32ul << 20)
 
+/* Bytes that this process may have so from now on; none if nothing is said. */
+EXPORTED void prefetch_allow(size_t bytes);
 /* Parts of memory that stays mapped; what cannot be done is not missed. */
 void prefetch(const struct area parts[2]);
 

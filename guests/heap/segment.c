@@ -3,9 +3,11 @@
 #include "segment.h"
 #include "small.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +16,9 @@
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
+
+/* Large pieces that are moved out at once: each may be a mapping of its own. */
+#define MOVED_PIECES_MAX 256
 
 /* A part of a segment: one that was taken, or a gap that was given back. */
 struct piece {
@@ -42,6 +47,12 @@ static size_t segments_count;
 static int current = -1, current_fd = -1;
 /* Whether the rest of it belongs to somebody. */
 static int is_spoken_for;
+/* What is to be filled, before it is mapped; its file is none if below 0. */
+static struct {
+    int fd;
+    uintptr_t base;
+    size_t length;
+} offered = {.fd = -1};
 
 static size_t whole_pages(size_t size)
 {
@@ -82,6 +93,12 @@ static void forget(size_t index)
         segments[index] = segments[segments_count];
 }
 
+/* What was ever taken of its file. */
+static size_t segment_bytes(const struct segment *segment)
+{
+    return segment->small->unused - segment->base + segment->end - segment->small->end;
+}
+
 static int is_left(const struct segment *segment)
 {
     return segment->taken == 0 && segment->small->live == 0;
@@ -115,27 +132,58 @@ static int open_tables(struct segment *segment)
 
 static int open_locked(int fd, uintptr_t base, size_t length)
 {
-    if (current >= 0)
+    if (current >= 0 || offered.fd >= 0)
         return -EBUSY;
     sweep();
     if (segments_count == SEGMENTS_MAX)
         return -ENOSPC;
-    struct segment segment = {.base = base, .length = length, .end = base + whole_pages(length / 2)};
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    int done = own < 0 ? -errno : map_new(base, length, MAP_SHARED, own);
+    if (own < 0)
+        return -errno;
+    offered.fd = own;
+    offered.base = base;
+    offered.length = length;
+    small_declined = SMALL_DECLINED_MAX;
+    return 0;
+}
+
+/* What was offered is no more; gives its file. */
+static int take_offer(void)
+{
+    int fd = offered.fd;
+    offered.fd = -1;
+    small_declined = 0;
+    return fd;
+}
+
+static int begin_locked(void)
+{
+    if (offered.fd < 0)
+        return -EINVAL;
+    int fd = take_offer();
+    struct segment segment = {.base = offered.base, .length = offered.length};
+    segment.end = segment.base + whole_pages(segment.length / 2);
+    int done = map_new(segment.base, segment.length, MAP_SHARED, fd);
     if (done == 0 && (done = open_tables(&segment)) < 0)
-        munmap((void *)base, length);
+        munmap((void *)segment.base, segment.length);
     if (done < 0) {
-        if (own >= 0)
-            close(own);
+        close(fd);
         return done;
     }
     segments[segments_count] = segment;
     current = (int)segments_count++;
-    current_fd = own;
+    current_fd = fd;
     small_current = segment.small;
     is_spoken_for = 0;
     return 0;
+}
+
+int segment_begin(void)
+{
+    pthread_mutex_lock(&lock);
+    int done = begin_locked();
+    pthread_mutex_unlock(&lock);
+    return done == 0;
 }
 
 static int close_locked(int keep)
@@ -160,6 +208,8 @@ static void before_fork(void)
     pthread_mutex_lock(&lock);
     if (current >= 0)
         close_locked(1);
+    else if (offered.fd >= 0)
+        close(take_offer());
 }
 
 static void after_fork(void)
@@ -225,7 +275,8 @@ void *segment_take(size_t size, int *is_zero)
     if (size == 0 || size > PLAN_END - PLAN_BEGIN)
         return NULL;
     pthread_mutex_lock(&lock);
-    void *at = current < 0 || is_spoken_for ? NULL : take_locked(whole_pages(size), is_zero ? is_zero : &ignored);
+    int is_there = current >= 0 || begin_locked() == 0;
+    void *at = is_there && !is_spoken_for ? take_locked(whole_pages(size), is_zero ? is_zero : &ignored) : NULL;
     pthread_mutex_unlock(&lock);
     return at;
 }
@@ -385,7 +436,7 @@ int segment_grow(void *at, size_t size)
 int segment_rest(uintptr_t *base, struct area halves[2])
 {
     pthread_mutex_lock(&lock);
-    int done = current < 0 ? -EINVAL : 0;
+    int done = current < 0 ? begin_locked() : 0;
     if (done == 0) {
         struct segment *segment = &segments[current];
         *base = segment->base;
@@ -407,8 +458,63 @@ int segment_close(int keep)
 {
     pthread_mutex_lock(&lock);
     int done = current < 0 ? -EINVAL : close_locked(keep);
+    if (offered.fd >= 0)
+        close(take_offer());
     pthread_mutex_unlock(&lock);
     return done;
+}
+
+/* What is not in gaps, nor was never taken. */
+static size_t taken_bytes(const struct segment *segment)
+{
+    size_t bytes = 0;
+    for (size_t index = 0; index < segment->count; index++)
+        bytes += segment->pieces[index].is_taken ? segment->pieces[index].length : 0;
+    return bytes;
+}
+
+static void copy_taken(const struct segment *segment, char *copies, int back)
+{
+    for (size_t index = 0; index < segment->count; index++) {
+        const struct piece *piece = &segment->pieces[index];
+        if (!piece->is_taken)
+            continue;
+        /* Objects are there that others refer to: without them nothing can go on. */
+        if (back && mprotect((void *)piece->begin, piece->length, PROT_READ | PROT_WRITE) < 0)
+            abort();
+        memcpy(back ? (void *)piece->begin : copies, back ? copies : (void *)piece->begin, piece->length);
+        copies += piece->length;
+    }
+}
+
+/* Whether no other thread may be at an array, which takes no lock. */
+static int is_alone(void)
+{
+    DIR *threads = opendir("/proc/self/task");
+    size_t count = 0;
+    if (!threads)
+        return 0;
+    for (struct dirent *one; (one = readdir(threads));)
+        count += one->d_name[0] != '.';
+    closedir(threads);
+    return count == 1;
+}
+
+/* Has what is left be memory of this process's own, if that is less than the file. */
+static int move_out(struct segment *segment)
+{
+    size_t taken = taken_bytes(segment), all = segment_bytes(segment);
+    if (taken && (segment->taken > MOVED_PIECES_MAX || (taken + small_live(segment->small)) * 2 > all || !is_alone()))
+        return 0;
+    char *copies = malloc(taken ? taken : 1);
+    if (!copies)
+        return 0;
+    copy_taken(segment, copies, 0);
+    int done = small_move_out(segment->small, segment->length);
+    if (done == 0)
+        copy_taken(segment, copies, 1);
+    free(copies);
+    return done == 0;
 }
 
 size_t segment_sweep(void)
@@ -420,13 +526,9 @@ size_t segment_sweep(void)
         struct segment *segment = &segments[index];
         if ((int)index == current)
             continue;
-        if (segment->is_moved_out) {
-            bytes += small_live(segment->small);
-            continue;
-        }
-        segment->is_moved_out = segment->taken == 0 && small_move_out(segment->small, segment->length) == 0;
-        if (!segment->is_moved_out)
-            bytes += segment->small->unused - segment->base + segment->end - segment->small->end;
+        segment->is_moved_out = segment->is_moved_out || move_out(segment);
+        /* What was moved out is memory like any other. */
+        bytes += segment->is_moved_out ? 0 : segment_bytes(segment);
     }
     /* With as many as there may be, there is no room for the next one. */
     if (segments_count == SEGMENTS_MAX)

@@ -39,11 +39,13 @@ static inline int in_plan(uintptr_t address)
     return address - PLAN_BEGIN < PLAN_END - PLAN_BEGIN;
 }
 
-/* Maps a file of `length` bytes for filling; there is one such at a time. Its first
+/* Has a file of `length` bytes filled from now on; there is one such at a time. Its first
  * page is the caller's, its first half is for small pieces (small.h), and the rest for
- * large ones. EBUSY if one is being filled, EEXIST if something lies there, ENOSPC if
- * too many segments are still in use. */
+ * large ones. It is mapped once something is to be there. EBUSY if one is being filled,
+ * ENOSPC if too many segments are still in use. */
 EXPORTED int segment_open(int fd, uintptr_t base, size_t length);
+/* Maps what segment_open() was given; 0 if there is none, or it cannot be. */
+int segment_begin(void);
 
 /* A large piece of the segment that is being filled, at a whole page; none if there
  * is none, or no room. Whether it is all zeros, if that is asked. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "small.h"
+#include "segment.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #define MOVED_MAX 512
 
 struct small *small_current;
+size_t small_declined;
 
 static size_t kept_bytes(size_t length)
 {
@@ -77,15 +79,25 @@ static struct span *span_of(struct small *small, const void *piece)
     return &small->spans[((uintptr_t)piece - small->base) / SPAN];
 }
 
+/* Whether so much was asked for that there is a segment from now on. */
+static int is_due(size_t size)
+{
+    if (small_declined == 0)
+        return 0;
+    if (small_declined > size) {
+        small_declined -= size;
+        return 0;
+    }
+    return segment_begin();
+}
+
 void *small_take(size_t size)
 {
+    if (!small_current && !is_due(size))
+        return NULL;
     struct small *small = small_current;
-    if (!small || size > SMALL_MAX)
+    if (size > SMALL_MAX)
         return NULL;
-    if (small->declined < SMALL_DECLINED_MAX) {
-        small->declined += size;
-        return NULL;
-    }
     unsigned class = class_of(size);
     void *at = small->returned[class];
     if (at) {

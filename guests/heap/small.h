@@ -20,8 +20,6 @@ struct small {
     /* Where spans that were never used begin. */
     uintptr_t unused;
     size_t live;
-    /* Bytes that were asked for in vain: most calls make little, and pages of a segment are to be made first. */
-    size_t declined;
     /* Of each size: what was given back, and what of its last span was not given out yet. */
     void *returned[SMALL_CLASSES];
     uintptr_t fresh[SMALL_CLASSES], fresh_end[SMALL_CLASSES];
@@ -34,6 +32,9 @@ struct small {
 
 /* What the current segment has; NULL if there is none, or no more is to be taken. */
 extern struct small *small_current;
+/* How many bytes more are asked for in vain before there is one, if one is offered: most calls make little, and pages of a
+ * segment are to be made first. */
+extern size_t small_declined;
 
 /* Of so many bytes from `base` on; NULL if there is no memory for what is kept of it. */
 struct small *small_new(uintptr_t base, size_t length);

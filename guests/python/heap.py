@@ -15,6 +15,8 @@ TRIED_AGAIN, KINDS_MAX = 32, 1024
 # Where to find out whether a value is small took so long, that is not tried again.
 TRIAL_NS_MAX = 200_000
 LARGE = -1
+# Of its memory, what a process has of mapped values before it is touched.
+PREFETCH_SHARE = 8
 # Values that one process maps: what it has mapped, it keeps.
 MAPPED_MAX = 256
 # Where the template finds out whether all is where it is thought to be; nothing else is ever mapped there.
@@ -76,15 +78,16 @@ class Heap:
 
     def __init__(self, core):
         self.core = core
-        self.is_open, self.mapped, self.kept_max = False, 0, 0
+        self.is_open, self.mapped = False, 0
         # By kind of value: for how many more of them nothing is tried, or LARGE.
         self.kinds = {}
-        # The memory that a process has of its own, after its first call.
-        self.own_bytes = None
+        # What the function may have of memory, if that is known, and what it had after its first call.
+        self.limit, self.first = 0, None
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
         self.before_bytes, self.last_bytes = 0, 0
         core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]  # noqa: F821
         core.segment_sweep.restype = core.heap_bytes.restype = ctypes.c_size_t  # noqa: F821
+        core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
         core.heap_buffers.restype = core.heap_value.restype = ctypes.py_object  # noqa: F821
@@ -106,7 +109,6 @@ class Heap:
     def open(self, descriptor, base):
         """From now on large arrays and strings are made where they can be handed over."""
         size = os.fstat(descriptor).st_size & ~4095  # noqa: F821
-        self.kept_max = size // 4
         self.is_open = self.core.segment_open(descriptor, base, size) == 0
         if self.is_open:
             self.core.heap_adopt()
@@ -220,22 +222,27 @@ class Heap:
         if self.is_open:
             self.close(False)
         self.core.heap_release()
-        if self.mapped >= MAPPED_MAX or not self.kept_max:
+        if self.mapped >= MAPPED_MAX or not self.limit:
             return self.mapped >= MAPPED_MAX
-        own = own_memory_bytes()
-        self.own_bytes = self.own_bytes or own
         # What is left of calls, as in caches, may keep all the memory of theirs.
-        if self.has_kept_much(own):
+        if self.has_grown():
             gc.collect()  # noqa: F821
-            own = own_memory_bytes()
-        # What is put into mapped values stays for as long as these.
-        has_little_left = self.mapped and own > self.kept_max * 3 // 2
-        return self.before_bytes > self.kept_max or has_little_left or self.has_kept_much(own)
+        return self.before_bytes > self.limit // 2 or self.has_grown()
 
-    def has_kept_much(self, own):
-        """Whether segments that it filled, and pages that it has written to since, are half of the memory that it may have."""
-        kept = self.core.segment_sweep()
-        return kept > 0 and kept + max(0, own - self.own_bytes) > self.kept_max
+    def has_grown(self):
+        """Whether half of the memory that was free after the first call is taken: by segments that it filled, or by what
+        is written to those and to mapped values, which stays for as long as they do."""
+        now = self.core.segment_sweep(), own_memory_bytes()
+        self.first = self.first or now
+        room = max(self.limit - sum(self.first), self.limit // 4)
+        is_ours = self.mapped or now[0] > self.first[0]
+        return bool(is_ours) and sum(now) - sum(self.first) > room // 2
+
+    def may_have(self, limit):
+        """Says what the function may have of memory."""
+        if not self.limit:
+            self.limit = limit
+            self.core.prefetch_allow(limit // PREFETCH_SHARE)
 
     # ------------------------------------------------------------- mapping
 

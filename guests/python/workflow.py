@@ -338,8 +338,8 @@ def written(value, what, table):
 
 
 def result_of(box, what):
-    """A step's result, the only item of the box. Arrays and the like are not copied into it, but lie beside the rest; what is long is put where
-    others can map it."""
+    """A step's result, the only item of the box: mapped where it is, or pickled. Then arrays and the like are not copied
+    into it, but lie beside the rest; what is long is put where others can map it."""
     import pickle
 
     if (handed := hand_over(box)) is not None:  # noqa: F821 - the template's

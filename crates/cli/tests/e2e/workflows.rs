@@ -87,6 +87,14 @@ def token_of(value, seconds):
     time.sleep(seconds)
     return (value["token"], kept())
 
+@function(pure=True)
+def sum_of(numbers):
+    return sum(numbers)
+
+@workflow
+def summed(event):
+    return sum_of(numbers(event["count"]))
+
 @workflow
 def keeps(event):
     made = [large(number) for number in range(event["width"])]
@@ -204,7 +212,7 @@ fn deploy(node: &Node, home: &Path) {
     std::fs::create_dir_all(&source).unwrap();
     let names = [
         "sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "arrays", "mapped",
-        "keeps",
+        "keeps", "summed",
     ];
     let mut manifest: String = names
         .iter()
@@ -393,6 +401,13 @@ fn pure_steps_are_remembered_from_run_to_run() {
             steps.iter().all(|step| step["function"] == "main.squared" || step["state"] == "done"),
             "{run}"
         );
+    }
+    // Also those that are given what another step has mapped, which is elsewhere each time.
+    for round in 0..2 {
+        assert_eq!(result(&node, "summed", &json!({"count": 200_000})), json!(19_999_900_000_u64));
+        let run = last(&node, "summed");
+        let state = if round == 0 { "done" } else { "remembered" };
+        assert_eq!((&run["graph"][0]["is_mapped"], &run["graph"][1]["state"]), (&json!(true), &json!(state)));
     }
 }
 

@@ -59,7 +59,7 @@ impl Run {
             "began_ms": self.began_ms(),
             "took_us": micros(took),
             "steps": {
-                "all": counts.all, "running": counts.running, "done": counts.done - open, "failed": counts.failed,
+                "all": counts.all, "running": counts.running, "done": counts.done.saturating_sub(open), "failed": counts.failed,
                 "remembered": counts.remembered, "keeping": open,
             },
             "functions": functions(inner),

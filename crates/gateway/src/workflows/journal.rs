@@ -157,6 +157,7 @@ impl Ledger {
 }
 
 /// A place on the disk.
+#[derive(Clone)]
 pub(super) struct Note {
     message: Id,
     key: Vec<u8>,

@@ -9,12 +9,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use objects::{BundleRecord, Handle};
 
 use super::graph::Number;
 use super::journal::Note;
-use super::order::StepOptions;
 use super::run::{NO_ROOM_PAUSE, RESULT_HEAD, Run, bad, is_no_room};
 use crate::body::blocking;
 use crate::functions::Served;
@@ -26,6 +26,9 @@ use crate::routes::functions::no_functions;
 const HELD_BYTES_MAX: u64 = 256 << 20;
 /// What the values begin with that are mapped by those that are given them; the rest is a ticket.
 pub(super) const MAPPED_KIND: u8 = 2;
+/// Between attempts at keeping something: the first, and twice as long each time, up to this.
+const KEEPING_PAUSE: Duration = Duration::from_millis(100);
+const KEEPING_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Where a ticket says how many bytes of memory its value takes, from the kind on.
 const TICKET_BYTES_AT: usize = 10;
 /// The function of each workflow that returns what it is given.
@@ -60,6 +63,11 @@ impl Keeping {
         self.open.contains_key(&number)
     }
 
+    /// Whether it could not be kept.
+    pub(super) fn is_lost(&self, number: Number) -> bool {
+        self.open.get(&number) == Some(&true)
+    }
+
     /// Whether it will be kept, and is not yet.
     pub(super) fn is_awaited(&self, number: Number) -> bool {
         self.open.get(&number) == Some(&false)
@@ -75,7 +83,7 @@ impl Run {
         (result, is_remembered, is_pure): (Handle, bool, bool),
     ) -> Result<(Handle, bool), Problem> {
         let mapped_bytes = mapped_bytes(shared, result);
-        let (note, is_first) = {
+        let (note, is_open) = {
             let mut inner = self.inner();
             match (is_pure, inner.is_stopped) {
                 (true, _) => {}
@@ -87,36 +95,26 @@ impl Run {
             }
             let note = inner.ledger.as_ref().and_then(|ledger| ledger.note(number));
             let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
-            let is_open = mapped_bytes.is_some() || needs.iter().any(|need| inner.keeping.is_open(*need));
-            match note {
-                Some(note) if is_open => {
-                    let keeping = &mut inner.keeping;
-                    keeping.open.insert(number, false);
-                    keeping.waiting.push_back((number, result, note));
-                    (None, !std::mem::replace(&mut keeping.is_going_on, true))
-                }
-                note => (note, false),
-            }
+            (note, mapped_bytes.is_some() || needs.iter().any(|need| inner.keeping.is_open(*need)))
         };
-        if is_first {
-            let (run, shared) = (self.clone(), shared.clone());
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            tasks.spawn(async move { run.keep_all(&shared).await });
-        }
         match note {
+            Some(note) if is_open => {
+                self.hold(shared, result).await?;
+                self.keep_later(shared, number, result, note);
+            }
             Some(note) => write(shared, result, note).await?,
             None => self.hold(shared, result).await?,
         }
         Ok((result, is_remembered))
     }
 
-    /// Has a result be there until the run is over.
+    /// Has a result be there until the run is over. What is mapped is nowhere else.
     async fn hold(&self, shared: &Arc<Shared>, result: Handle) -> Result<(), Problem> {
         let Some(object) = shared.backend.local(result) else { return Ok(()) };
         let fits = {
             let mut inner = self.inner();
             let bytes = inner.held_bytes + result.size();
-            let fits = bytes <= HELD_BYTES_MAX;
+            let fits = bytes <= HELD_BYTES_MAX || ticket_bytes(&object).is_some();
             if fits {
                 inner.held.push(object);
                 inner.held_bytes = bytes;
@@ -130,33 +128,62 @@ impl Run {
         Ok(())
     }
 
+    /// Has the result of a step that has ended be kept when its turn comes.
+    fn keep_later(self: &Arc<Self>, shared: &Arc<Shared>, number: Number, result: Handle, note: Note) {
+        let is_first = {
+            let mut inner = self.inner();
+            if inner.is_stopped {
+                return;
+            }
+            let keeping = &mut inner.keeping;
+            keeping.open.insert(number, false);
+            keeping.waiting.push_back((number, result, note));
+            !std::mem::replace(&mut keeping.is_going_on, true)
+        };
+        if is_first {
+            let (run, shared) = (self.clone(), shared.clone());
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            tasks.spawn(async move { run.keep_all(&shared).await });
+        }
+    }
+
     /// Keeps what is open, until nothing is.
     async fn keep_all(self: Arc<Self>, shared: &Arc<Shared>) {
         loop {
-            let (number, result, note) = {
+            let (number, result, note, is_lost) = {
                 let mut inner = self.inner();
-                let Some(next) = inner.keeping.waiting.pop_front() else {
+                let Some((number, result, note)) = inner.keeping.waiting.pop_front() else {
                     inner.keeping.is_going_on = false;
                     return;
                 };
-                next
+                // All that it needs has had its turn: what is open now stays so.
+                let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
+                let is_lost = needs.iter().any(|need| inner.keeping.is_open(*need));
+                (number, result, note, is_lost)
             };
-            let kept = self.keep_one(shared, number, result, note).await;
-            if let Err(problem) = &kept {
-                let reason = problem.failure_detail().unwrap_or(problem.detail());
-                tracing::warn!(
-                    run = self.id(),
-                    step = number,
-                    reason,
-                    "a step's result is not kept: if the node ends, it is made again"
-                );
-            }
+            let is_kept = !is_lost && self.is_kept(shared, number, result, note).await;
             let open = &mut self.inner().keeping.open;
-            match kept {
-                Ok(()) => drop(open.remove(&number)),
-                Err(_) => drop(open.insert(number, true)),
+            match is_kept {
+                true => drop(open.remove(&number)),
+                false => drop(open.insert(number, true)),
             }
             self.changed.notify_waiters();
+        }
+    }
+
+    /// Keeps a result, in a few attempts.
+    async fn is_kept(&self, shared: &Arc<Shared>, number: Number, result: Handle, note: Note) -> bool {
+        let mut pause = KEEPING_PAUSE;
+        loop {
+            let Err(problem) = self.keep_one(shared, number, result, &note).await else { return true };
+            if pause > KEEPING_PAUSE_MAX {
+                let reason = problem.failure_detail().unwrap_or(problem.detail());
+                let why = "a step's result is not kept: if the node ends, it is made again, and what was made of it";
+                tracing::warn!(run = self.id(), step = number, reason, "{why}");
+                return false;
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
     }
 
@@ -165,24 +192,11 @@ impl Run {
         shared: &Arc<Shared>,
         number: Number,
         result: Handle,
-        note: Note,
+        note: &Note,
     ) -> Result<(), Problem> {
-        let lost = {
-            let inner = self.inner();
-            let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
-            needs.iter().copied().find(|need| inner.keeping.is_open(*need))
-        };
-        if let Some(need) = lost {
-            return Err(Problem::internal(
-                "workflow",
-                &format!("it was given the result of step {need}, which is not kept"),
-            ));
-        }
-        let result = match mapped_bytes(shared, result) {
-            Some(_) => self.sent(shared, number, result).await?,
-            None => result,
-        };
-        write(shared, result, note).await
+        let is_mapped = self.inner().keeping.mapped_bytes(number).is_some();
+        let result = if is_mapped { self.sent(shared, number, result).await? } else { result };
+        write(shared, result, note.clone()).await
     }
 
     /// A value that is mapped, as one that is sent: a function of the runtime's own is given it and returns it.
@@ -201,13 +215,15 @@ impl Run {
             let end = self.invoke(shared, &served, Vec::new(), vec![result]).await;
             match end.result {
                 Ok(sent) => {
-                    let mut inner = self.inner();
-                    if inner.is_stopped {
-                        shared.backend.drop_passed(sent);
-                    } else {
-                        inner.passed.push(sent);
-                        inner.keeping.sent.insert(result, sent);
+                    {
+                        let mut inner = self.inner();
+                        match inner.is_stopped {
+                            true => shared.backend.drop_passed(sent),
+                            false => inner.passed.push(sent),
+                        }
                     }
+                    self.hold(shared, sent).await?;
+                    self.inner().keeping.sent.insert(result, sent);
                     return Ok(sent);
                 }
                 Err(problem) if is_no_room(&problem) => tokio::time::sleep(NO_ROOM_PAUSE).await,
@@ -226,9 +242,12 @@ impl Run {
 }
 
 /// Bytes of memory of what a result is a ticket for; `None` for one that is a value itself.
-pub(super) fn mapped_bytes(shared: &Shared, result: Handle) -> Option<u64> {
-    let value = shared.backend.local(result)?;
-    let told = value.get(RESULT_HEAD.len()..).filter(|told| told.first() == Some(&MAPPED_KIND))?;
+fn mapped_bytes(shared: &Shared, result: Handle) -> Option<u64> {
+    ticket_bytes(&shared.backend.local(result)?)
+}
+
+fn ticket_bytes(result: &[u8]) -> Option<u64> {
+    let told = result.get(RESULT_HEAD.len()..).filter(|told| told.first() == Some(&MAPPED_KIND))?;
     Some(u64::from_le_bytes(*told.get(TICKET_BYTES_AT..)?.first_chunk()?))
 }
 

@@ -68,7 +68,7 @@ impl StepOptions {
 
     /// Those of the function that sends what this one has made.
     pub(super) fn of_sender(&self) -> Self {
-        Self { memory_bytes: self.memory_bytes, ..Self::default() }
+        Self { memory_bytes: self.memory_bytes, timeout_ms: self.timeout_ms, ..Self::default() }
     }
 
     /// What the function's procedure says.

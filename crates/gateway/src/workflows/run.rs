@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::graph::{Graph, Made, Number, Refused, STEPS_MAX};
 use super::journal::{Ledger, is_cancelled};
-use super::keeping::{Keeping, MAPPED_KIND, mapped_bytes};
+use super::keeping::{Keeping, MAPPED_KIND};
 use super::order::{StepOptions, Steps, Value};
 use super::{Beginning, Told, refused};
 use crate::admission::permit;
@@ -313,26 +313,31 @@ impl Run {
             let why = "a step began before what it needs was there";
             return StepEnd::refused(Problem::internal("workflow", why));
         };
-        match self.few_mapped(shared, number, results).await {
+        match self.few_mapped(shared, number, results, served.is_pure).await {
             Ok(results) => self.invoke(shared, served, arguments, results).await,
             Err(problem) => StepEnd::refused(problem),
         }
     }
 
-    /// Results for one step: of those that are mapped more than it can be handed are sent.
+    /// Results for one step: of those that are mapped more than it can be handed are sent, and all if it is pure: what
+    /// it is remembered by are values, and tickets are different each time.
     async fn few_mapped(
         &self,
         shared: &Arc<Shared>,
         number: Number,
         mut results: Vec<Handle>,
+        is_pure: bool,
     ) -> Result<Vec<Handle>, Problem> {
-        let needs = self.inner().graph.step(number).map(|step| step.needs.clone()).unwrap_or_default();
-        let mut left = MAPPED_MAX;
-        let is_mapped = |result: &Handle| mapped_bytes(shared, *result).is_some();
-        for (result, need) in results.iter_mut().zip(needs).filter(|(result, _)| is_mapped(result)) {
-            match left.checked_sub(1) {
-                Some(fewer) => left = fewer,
-                None => *result = self.sent(shared, need, *result).await?,
+        let mapped: Vec<_> = {
+            let inner = self.inner();
+            let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
+            let is_mapped = |need: &Number| inner.keeping.mapped_bytes(*need).is_some();
+            needs.iter().copied().enumerate().filter(|(_, need)| is_mapped(need)).collect()
+        };
+        let kept = if is_pure { 0 } else { MAPPED_MAX };
+        for (place, need) in mapped.into_iter().skip(kept) {
+            if let Some(result) = results.get_mut(place) {
+                *result = self.sent(shared, need, *result).await?;
             }
         }
         Ok(results)
@@ -381,6 +386,9 @@ impl Run {
                     let mut inner = self.inner();
                     inner.graph.step(value.step).ok_or_else(|| bad("there is no such step"))?;
                     // What the workflow does may depend on it, and then it must be the same in another life.
+                    if inner.keeping.is_lost(value.step) {
+                        return Err(unkept(value.step));
+                    }
                     let is_awaited = inner.keeping.is_awaited(value.step);
                     if is_awaited { None } else { inner.graph.outcome(value.step) }
                 };
@@ -511,6 +519,15 @@ fn present(shared: &Shared, mut known: Vec<Option<Handle>>) -> Vec<Option<Handle
 /// Whether there was only no room for it, so that it can be tried again.
 pub(super) fn is_no_room(problem: &Problem) -> bool {
     [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&problem.status())
+}
+
+fn unkept(step: Number) -> Problem {
+    let why = format!(
+        "the result of step {step} cannot be put on the disk, and what the workflow does may depend on it, also after an end of \
+         the node"
+    );
+    let problem = refused(StatusCode::BAD_GATEWAY, "step-not-kept", &why);
+    problem.suggest("the node's log says why; give the step's function more memory, or say values = \"send\"")
 }
 
 fn too_large(step: Number, bytes: u64) -> Problem {

@@ -41,6 +41,10 @@
 //! 23 ask again   ←  id u32 of a line, and an ask that was begun on it
 //! 24 dropped     ←  id u32 of a line: the call of this turn does not wait for what is
 //!                   under way on it
+//! 25 outbox      ←  length u64 of the result, which is in the call's outbox
+//! 26 mapped      ←  the same for one that others map where it is
+//! 27 leaving     ←  nothing: the instance ends, and has begun no call that it has not
+//!                   answered; those that it was sent are begun in another one
 //! ```
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::output::Output;
-use crate::quantity::human_time;
+use crate::quantity::{human_bytes, human_time};
 
 /// Characters of a bar.
 const WIDTH: u64 = 40;
@@ -86,7 +86,8 @@ pub(super) fn functions(run: &Value, output: &Output) -> anyhow::Result<()> {
         let name = function["function"].as_str().unwrap_or("-");
         let number = |name: &str| function[name].as_u64().unwrap_or(0);
         let ran = time(function, "ran_us").unwrap_or_default();
-        let times = number("done") + number("failed") - number("remembered").min(number("done"));
+        let ended = number("done") + number("keeping");
+        let times = ended + number("failed") - number("remembered").min(ended);
         let each = ran.checked_div(u32::try_from(times).unwrap_or(u32::MAX)).unwrap_or_default();
         let picture = spans.get(name).map(|(from, to)| bar(*from, *to, whole(run))).unwrap_or_default();
         let steps = format!("{}/{}", number("done"), number("all"));
@@ -95,6 +96,15 @@ pub(super) fn functions(run: &Value, output: &Output) -> anyhow::Result<()> {
     let rows: Vec<_> = functions.iter().map(row).collect();
     output.line("")?;
     output.table(&["FUNCTION", "DONE", "FAILED", "RAN", "EACH", "WHEN"], &[1, 2, 3, 4], &rows)
+}
+
+/// How long a result is, and whether others have it in memory where it was made.
+fn result(step: &Value) -> String {
+    match (step["result_bytes"].as_u64(), step["is_mapped"] == true) {
+        (None, _) => "-".to_owned(),
+        (Some(bytes), false) => human_bytes(bytes),
+        (Some(bytes), true) => format!("{} mapped", human_bytes(bytes)),
+    }
 }
 
 /// Each step.
@@ -118,13 +128,14 @@ pub(super) fn steps(run: &Value, output: &Output) -> anyhow::Result<()> {
             between("made_us", "ready_us"),
             between("ready_us", "begun_us"),
             between("begun_us", "ended_us"),
+            result(step),
             picture,
         ]
     };
     let rows: Vec<_> = steps.iter().map(row).collect();
     output.line("")?;
-    let heads = ["STEP", "FUNCTION", "STATE", "NEEDS", "TRIES", "WAITED", "QUEUED", "RAN", "WHEN"];
-    output.table(&heads, &[0, 3, 4, 5, 6, 7], &rows)?;
+    let heads = ["STEP", "FUNCTION", "STATE", "NEEDS", "TRIES", "WAITED", "QUEUED", "RAN", "RESULT", "WHEN"];
+    output.table(&heads, &[0, 3, 4, 5, 6, 7, 8], &rows)?;
     for step in steps {
         let Some(failure) = step["failure"].as_str() else { continue };
         output.line(&format!("\nstep {}, {}:", step["step"], step["function"].as_str().unwrap_or("-")))?;
