@@ -106,6 +106,12 @@ class Heap:
 
     # ------------------------------------------------------------- filling
 
+    def begin(self, outbox, base):
+        """A call begins. Its outbox is as long as the memory that the function may have, and twice that where it has an address."""
+        self.may_have(os.fstat(outbox).st_size // (2 if base else 1))  # noqa: F821
+        if base:
+            self.open(outbox, base)
+
     def open(self, descriptor, base):
         """From now on large arrays and strings are made where they can be handed over."""
         size = os.fstat(descriptor).st_size & ~4095  # noqa: F821

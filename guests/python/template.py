@@ -737,10 +737,7 @@ class Instance(ServesLines, HandsOver):  # noqa: F821 - of lines.py and heap.py
         if has_outbox or None in arguments:
             self.outbox = handed_over(arguments, has_outbox, self.channel.descriptors, self.heap)  # noqa: F821
         if self.heap and has_outbox:
-            # It is as long as the memory that the function may have, and twice that where it has an address.
-            self.heap.may_have(os.fstat(self.outbox).st_size // (2 if base else 1))
-            if base:
-                self.heap.open(self.outbox, base)
+            self.heap.begin(self.outbox, base)
         self.log_left, self.turn = self.log_max, turn
         self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
