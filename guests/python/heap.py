@@ -17,6 +17,8 @@ TRIAL_NS_MAX = 200_000
 LARGE = -1
 # Of its memory, what a process has of mapped values before it is touched.
 PREFETCH_SHARE = 8
+# Of its memory, what may be in values that it has handed over.
+HANDED_SHARE = 4
 # Values that one process maps: what it has mapped, it keeps.
 MAPPED_MAX = 256
 # Where the template finds out whether all is where it is thought to be; nothing else is ever mapped there.
@@ -85,6 +87,8 @@ class Heap:
         self.limit, self.first = 0, None
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
         self.before_bytes, self.last_bytes = 0, 0
+        # Of those that it made: they are charged to it for as long as anybody has them mapped, and it lives.
+        self.handed_bytes = 0
         core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]  # noqa: F821
         core.segment_sweep.restype = core.heap_bytes.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
@@ -233,7 +237,8 @@ class Heap:
         # What is left of calls, as in caches, may keep all the memory of theirs.
         if self.has_grown():
             gc.collect()  # noqa: F821
-        return self.before_bytes > self.limit // 2 or self.has_grown()
+        is_charged_much = self.handed_bytes > self.limit // HANDED_SHARE
+        return is_charged_much or self.before_bytes > self.limit // 2 or self.has_grown()
 
     def has_grown(self):
         """Whether half of the memory that was free after the first call is taken: by segments that it filled, or by what
@@ -288,7 +293,10 @@ class HandsOver:
         # It has been closed before if the function, or what pickles its objects, has forked.
         if not isinstance(length, int):
             return length
-        return Handed(length, box) if self.heap.close(True) == 0 else None
+        if self.heap.close(True) < 0:
+            return None
+        self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821
+        return Handed(length, box)
 
 
 # Of `struct head` in heap.h: where the pickles are told.
