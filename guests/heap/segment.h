@@ -78,8 +78,8 @@ EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
  * this process. EINVAL if that was so already, as after a fork. */
 EXPORTED int segment_close(int keep);
 
-/* Lets go of segments that nothing is left of, and of the files of those of which only small pieces
- * are. The bytes that the others keep from being free. */
+/* Lets go of segments that nothing is left of, and of the files of those of which little is, or only
+ * small pieces: these are memory of the process's own then. The bytes of the others' files. */
 EXPORTED size_t segment_sweep(void);
 
 /* Maps a segment that another one filled; one that is mapped here is made as it was

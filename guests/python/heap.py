@@ -12,7 +12,7 @@ MAPPED_ITEMS_MIN = 16 << 10
 HEAD_BYTES = 512
 # What could not be written the last time, is tried again after so many times; and kinds of values that are remembered.
 TRIED_AGAIN, KINDS_MAX = 32, 1024
-# Where to find out whether a value is small took so long, that is not tried again.
+# If it took longer to find out that a value is not small, its kind is not asked about again.
 TRIAL_NS_MAX = 200_000
 LARGE = -1
 # Of its memory, what a process has of mapped values before it is touched.
@@ -179,7 +179,8 @@ class Heap:
         return left > 0
 
     def small(self, value, kind):
-        """As the function; but a model may take as long to be pickled as to be trained."""
+        """As `small_pickle`, which is not asked again for kinds of values that took it long: a model may take as long to be
+        pickled as to be trained."""
         if self.kinds.get(kind) == LARGE:
             return LARGE
         begun = time.monotonic_ns()  # noqa: F821
@@ -235,10 +236,12 @@ class Heap:
         if self.mapped >= MAPPED_MAX or not self.limit:
             return self.mapped >= MAPPED_MAX
         # What is left of calls, as in caches, may keep all the memory of theirs.
-        if self.has_grown():
+        has_grown = self.has_grown()
+        if has_grown:
             gc.collect()  # noqa: F821
+            has_grown = self.has_grown()
         is_charged_much = self.handed_bytes > self.limit // HANDED_SHARE
-        return is_charged_much or self.before_bytes > self.limit // 2 or self.has_grown()
+        return is_charged_much or self.before_bytes > self.limit // 2 or has_grown
 
     def has_grown(self):
         """Whether half of the memory that was free after the first call is taken: by segments that it filled, or by what
