@@ -48,6 +48,12 @@ pub(crate) async fn upload(
     let source = folder.join(output.unwrap_or(&function.source));
     let (procedure, inner) = match function.runtime {
         Runtime::Wasm => module::procedure(function, folder, &source, uplink).await?,
+        Runtime::Workflow => {
+            let runtime = uplink.blob(b"sinew:workflow".to_vec()).await?;
+            let declaration = function.declaration.clone().unwrap_or_default();
+            let inner = vec![runtime, uplink.blob(declaration.into_bytes()).await?];
+            (tree(&inner, uplink).await?, inner)
+        }
         Runtime::Python | Runtime::Node | Runtime::Java | Runtime::Executable => {
             let inner = process(function, folder, &source, uplink).await?;
             (tree(&inner, uplink).await?, inner)
@@ -64,7 +70,9 @@ pub(crate) async fn upload(
 
 /// The parts of a deployment. `inner`: the entries of a procedure, the codelet, or a program and all that it is told.
 pub(crate) fn parts(inner: &[Handle], limits: Handle, serving: Handle) -> Parts {
+    let is_declared = inner.first().is_some_and(|first| first.literal_bytes() == Some(b"sinew:workflow"));
     let names: &[&str] = match inner.len() {
+        _ if is_declared => &["runtime", "declaration"],
         4 => &["runtime", "code", "layers", "settings"],
         _ => &["code", "arguments"],
     };

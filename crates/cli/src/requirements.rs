@@ -99,7 +99,7 @@ fn wanted(function: &Function, source: &Path) -> anyhow::Result<Option<Wanted>> 
             let manifest = read_text(&source.join(NODE_FILES[1]), FILE_BYTES_MAX)?;
             (NODE_FILES[0], format!("{lock}\0{manifest}"), node()?)
         }
-        Runtime::Java | Runtime::Executable | Runtime::Wasm => return Ok(None),
+        Runtime::Java | Runtime::Executable | Runtime::Wasm | Runtime::Workflow => return Ok(None),
     };
     let mut hasher = blake3::Hasher::new();
     for part in [file, interpreter, text.as_str()] {

@@ -12,6 +12,7 @@ use objects::Handle;
 use crate::counts::Counts;
 use crate::journal::Record;
 use crate::usage::Spent;
+use crate::workflows::Declaration;
 
 /// Requests of which most of a mean consists.
 const MEAN_OF: u64 = 8;
@@ -38,6 +39,8 @@ pub struct Served {
     pub is_program: bool,
     /// It is a workflow: its calls of other functions are steps.
     pub is_workflow: bool,
+    /// Of a workflow that is declared: its steps. Then it has no instance.
+    pub declaration: Option<Arc<Declaration>>,
     /// Of a module: what its answers are; `None`: as they look.
     pub content_type: Option<HeaderValue>,
     /// Its result depends on the body alone, and is remembered.

@@ -43,7 +43,7 @@ use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
 use crate::tenants::{Holding, Tenancy};
 use crate::unique;
-use crate::workflows::{Beginning, Durable};
+use crate::workflows::{Beginning, Durable, Run};
 
 /// How much longer the gateway waits than the function may take, so that it is
 /// the function's own end that is told.
@@ -230,17 +230,34 @@ impl Invocation<'_> {
         let head = if has_head { self.head(traceparent, time, arriving.is_some(), seal) } else { Vec::new() };
         let latest = self.latest();
         let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams };
-        let beginning = own.map(|traceparent| self.beginning(traceparent));
-        let answered = answer(shared, &self.served, asked, &mut recording);
-        let given = match beginning {
-            Some(beginning) => Box::pin(shared.workflows.run(shared, beginning, answered)).await,
-            None => answered.await,
+        let given = match own.map(|traceparent| self.beginning(traceparent)) {
+            Some(beginning) => Box::pin(self.in_run(shared, beginning, asked, &mut recording)).await,
+            None => answer(shared, &self.served, asked, &mut recording).await,
         };
         let has_begun = given.as_ref().is_ok_and(|given| given.rest.is_some());
         match recording.body_problem().filter(|_| !has_begun) {
             Some(problem) => (Err(problem), recording),
             None => (given, recording),
         }
+    }
+
+    /// A request to a workflow: its instance answers, or nobody but the run itself.
+    async fn in_run(
+        &self,
+        shared: &Arc<Shared>,
+        beginning: Beginning,
+        asked: Asked,
+        recording: &mut Recording,
+    ) -> Result<Given, Problem> {
+        let Some(declaration) = &self.served.declaration else {
+            let answered = |_| answer(shared, &self.served, asked, recording);
+            return shared.workflows.run(shared, beginning, answered).await;
+        };
+        let kind = self.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let event = (kind.unwrap_or_default(), Bytes::copy_from_slice(&asked.brought.1.bytes));
+        let conducted = |run: Arc<Run>| run.conduct(shared, declaration, event);
+        let answer = shared.workflows.run(shared, beginning, conducted).await;
+        answer.map(|answer| Given { answer, rest: None })
     }
 
     /// The run that it is, if it is one of a workflow.

@@ -68,6 +68,7 @@ pub use router::{Gateway, router};
 pub use tenants::Quota;
 pub use traces::{Collector, TraceOptions};
 pub use usage::{Rates, Spent};
+pub use workflows::Declaration;
 
 /// The media type of a bundle of objects.
 pub const BUNDLE_MEDIA_TYPE: &str = "application/vnd.sinew.bundle";

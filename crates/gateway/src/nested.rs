@@ -34,7 +34,7 @@ use crate::workflows::{self, Told};
 pub(crate) use graph::CallGraph;
 
 /// Functions that may wait for one another.
-const DEPTH_MAX: u32 = 16;
+pub(crate) const DEPTH_MAX: u32 = 16;
 /// Names that are looked through for the one that was meant.
 const NAMES_MAX: usize = 10_000;
 

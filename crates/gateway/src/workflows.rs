@@ -7,6 +7,7 @@
 //! has their graph, begins what may begin, and ends all of it when the request
 //! has ended. One that the queue has goes on where it was when the node ended.
 
+mod declared;
 mod document;
 mod graph;
 mod history;
@@ -23,6 +24,7 @@ use axum::http::{HeaderValue, StatusCode};
 use objects::Handle;
 use tokio::sync::Semaphore;
 
+pub use declared::Declaration;
 pub(crate) use history::{CANCELLED, Listed, Wanted, cancel, find, list};
 pub(crate) use journal::{Durable, resume};
 
@@ -34,7 +36,7 @@ use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::tenants::Tenancy;
 use history::History;
-use run::Run;
+pub(crate) use run::Run;
 
 /// Runs at one time, of all workflows.
 const RUNS_MAX: usize = 1000;
@@ -70,11 +72,11 @@ pub(crate) struct Workflows {
 
 impl Workflows {
     /// Has a run while a request to a workflow is answered, and ends the one with the other.
-    pub(crate) async fn run<T>(
+    pub(crate) async fn run<T, Answered: Future<Output = Result<T, Problem>>>(
         &self,
         shared: &Arc<Shared>,
         beginning: Beginning,
-        answered: impl Future<Output = Result<T, Problem>>,
+        answered: impl FnOnce(Arc<Run>) -> Answered,
     ) -> Result<T, Problem> {
         let Some(span) = beginning.span else {
             return Err(Problem::internal("gateway", "a run has no name"));
@@ -95,7 +97,7 @@ impl Workflows {
         let result = tokio::select! {
             biased;
             () = run.cancelled() => Err(cancelled(&run)),
-            result = answered => result,
+            result = answered(run.clone()) => result,
         };
         run.end(shared, result.as_ref().err()).await;
         drop(under_way);

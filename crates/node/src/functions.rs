@@ -5,6 +5,7 @@
 //! the start and follows each change. A deployment is checked whole before a
 //! label moves, so that a bad one leaves the old one serving.
 
+mod declared;
 mod deployment;
 mod labels;
 mod module;
@@ -27,6 +28,7 @@ use store::Store;
 
 use crate::processes::{Expected, Processes, check_in};
 use crate::secrets::{SecretError, Secrets, is_ours};
+pub use declared::check_workflow;
 use deployment::Deployment;
 use routes::{Route, RouteTable};
 use steps::Steps;
@@ -228,6 +230,10 @@ impl Deployments {
             return Err(FunctionError::Invalid(why));
         }
         let most = self.processes.memory_bytes();
+        // It is checked, and has no process.
+        if deployment.is_declared() {
+            return Ok(());
+        }
         if runtime != "wasm" && limits.memory_bytes > most {
             let why = format!(
                 "an instance may have {} bytes of memory, and all instances of this node {most}: lower memory in \

@@ -44,6 +44,7 @@ pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
+pub use functions::check_workflow;
 pub use io::tls;
 pub use keys::KeysError;
 pub use linux::{HEAP, Heap};

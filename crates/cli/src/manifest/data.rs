@@ -29,7 +29,7 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     let default_handler = match function.runtime {
         Runtime::Node => "index.handler",
         Runtime::Executable | Runtime::Java => "main",
-        Runtime::Python | Runtime::Wasm => "main.handler",
+        Runtime::Python | Runtime::Wasm | Runtime::Workflow => "main.handler",
     };
     // What is made of classes has its handler in itself.
     let handler = function.handler.as_deref().filter(|_| function.runtime != Runtime::Java);
@@ -82,6 +82,11 @@ pub(crate) fn serving(function: &Function) -> Pairs {
         if is_set {
             pairs.insert(name.to_owned(), "true".to_owned());
         }
+    }
+    if function.runtime == Runtime::Workflow {
+        // A run waits for its steps.
+        let timeout_ms = function.timeout_ms.or(Some(WORKFLOW_TIMEOUT_MS));
+        number(&mut pairs, "timeout-ms", timeout_ms, TIMEOUT_DEFAULT_MS);
     }
     if function.runtime == Runtime::Wasm {
         number(&mut pairs, "timeout-ms", function.timeout_ms, TIMEOUT_DEFAULT_MS);

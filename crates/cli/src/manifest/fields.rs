@@ -30,6 +30,8 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("requirements", &["boolean"]),
     ("pure", &["boolean"]),
     ("workflow", &["boolean"]),
+    ("steps", &["object"]),
+    ("result", &["string", "number", "boolean", "array", "object"]),
     ("values", &["string"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
@@ -38,6 +40,18 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("build", &["object"]),
     ("include", &["array"]),
     ("exclude", &["array"]),
+];
+
+/// Fields of a step of a workflow that is declared.
+pub(super) const STEP: &[(&str, &[&str])] = &[
+    ("call", &["string"]),
+    ("with", &["string", "number", "boolean", "array", "object"]),
+    ("each", &["string", "array"]),
+    ("when", &["string", "number", "boolean"]),
+    ("after", &["array"]),
+    ("retries", &["integer"]),
+    ("retry-delay", &["string", "number"]),
+    ("timeout", &["string", "number"]),
 ];
 
 /// Fields of a function's `build`.

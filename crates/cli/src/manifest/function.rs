@@ -11,12 +11,12 @@ use super::fault::Fault;
 use super::glob::Glob;
 use super::module::{self, Module};
 use super::reader::Reader;
-use super::{fields, variables};
+use super::{fields, variables, workflow};
 
 /// Memory of a function that does not say.
 const MEMORY_DEFAULT_BYTES: u64 = 256 << 20;
 const MEMORY_BYTES_MAX: u64 = 1 << 46;
-const TIMEOUT_MS_MAX: u64 = 86_400_000;
+pub(super) const TIMEOUT_MS_MAX: u64 = 86_400_000;
 const TMP_BYTES_MAX: u64 = 1 << 40;
 /// Bytes a second, of each disk.
 const DISK_RATE_MIN: u64 = 64 << 10;
@@ -42,11 +42,14 @@ pub(crate) enum Runtime {
     /// A program that serves HTTP, or reads its standard input.
     Executable,
     Wasm,
+    /// Calls of other functions, which are declared.
+    Workflow,
 }
 
 impl Runtime {
-    const ALL: [Self; 5] = [Self::Python, Self::Node, Self::Java, Self::Executable, Self::Wasm];
-    pub(crate) const NAMES: [&str; 5] = ["python", "node", "java", "executable", "wasm"];
+    const ALL: [Self; 6] =
+        [Self::Python, Self::Node, Self::Java, Self::Executable, Self::Wasm, Self::Workflow];
+    pub(crate) const NAMES: [&str; 6] = ["python", "node", "java", "executable", "wasm", "workflow"];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -55,6 +58,7 @@ impl Runtime {
             Self::Java => "java",
             Self::Executable => "executable",
             Self::Wasm => "wasm",
+            Self::Workflow => "workflow",
         }
     }
 
@@ -150,6 +154,8 @@ pub(crate) struct Function {
     pub(crate) idempotent: bool,
     /// Its calls of its own functions are steps.
     pub(crate) is_workflow: bool,
+    /// Of a workflow that is declared: its steps, as the JSON that nodes read.
+    pub(crate) declaration: Option<String>,
     /// Whether what its steps make is mapped by those that are given it, if that is said.
     pub(crate) maps_values: Option<bool>,
     /// `METHOD path`.
@@ -190,6 +196,7 @@ impl Function {
             pure: false,
             idempotent: false,
             is_workflow: false,
+            declaration: None,
             maps_values: None,
             routes: Vec::new(),
             schedules: Vec::new(),
@@ -221,15 +228,22 @@ pub(super) fn read(
     }
     if !has_runtime {
         let fault = Fault::new(place.clone(), format!("the function {name} has no runtime"));
-        reader
-            .faults
-            .push(fault.hint("add runtime = \"python\", \"node\", \"java\", \"executable\" or \"wasm\""));
+        reader.faults.push(
+            fault.hint(
+                "add runtime = \"python\", \"node\", \"java\", \"executable\", \"wasm\" or \"workflow\"",
+            ),
+        );
+    } else if function.runtime == Runtime::Workflow {
+        function.declaration = workflow::read(name, table, reader);
     } else if function.runtime == Runtime::Wasm {
         meaningless(table, reader);
     } else {
         of_this_runtime(&function, table, reader);
     }
-    if function.is_workflow && function.runtime != Runtime::Python {
+    if function.runtime != Runtime::Workflow {
+        workflow::refuse(table, reader);
+    }
+    if function.is_workflow && !matches!(function.runtime, Runtime::Python | Runtime::Workflow) {
         let message = format!("{name} is a workflow, and these are written in Python");
         let hint =
             "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
@@ -296,6 +310,8 @@ fn field(
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,
         "idempotent" => function.idempotent = reader.switch(value)?,
+        // Read with each other.
+        "steps" | "result" => {}
         "workflow" => function.is_workflow = reader.switch(value)?,
         "values" => function.maps_values = Some(maps_values(value, reader)?),
         "routes" => function.routes = routes(value, reader)?,

@@ -17,6 +17,7 @@ mod glob;
 mod module;
 mod reader;
 mod variables;
+mod workflow;
 
 pub(crate) use data::{Pairs, serving, settings};
 pub(crate) use fault::Fault;

@@ -190,9 +190,12 @@ fn all_faults_are_told_at_once_in_order() {
 fn the_published_schema_knows_the_same_fields() {
     let schema: Value =
         serde_json::from_str(include_str!("../../../../docs/reference/sinew.schema.json")).unwrap();
-    for (place, fields) in
-        [("function", fields::FUNCTION), ("build", fields::BUILD), ("async", fields::ASYNC)]
-    {
+    for (place, fields) in [
+        ("function", fields::FUNCTION),
+        ("build", fields::BUILD),
+        ("async", fields::ASYNC),
+        ("step", fields::STEP),
+    ] {
         let definition = &schema["$defs"][place];
         assert_eq!(definition["additionalProperties"], false, "{place}");
         let properties = definition["properties"].as_object().unwrap();
@@ -352,4 +355,58 @@ proptest! {
             glob.matches(&path, false);
         }
     }
+}
+
+#[test]
+fn a_workflow_is_declared_by_its_steps() {
+    let text = r#"
+[functions.report]
+runtime = "workflow"
+timeout = "10m"
+result = { words = "{{ shout }}" }
+
+[functions.report.steps.list]
+with = { text = "{{ event.text }}", limit = 3, share = 0.5, on = true, home = "${HOME}" }
+
+[functions.report.steps.shout]
+call = "shouter:canary"
+each = "{{ list }}"
+when = "{{ event.is_loud }}"
+after = ["list"]
+retries = 2
+retry-delay = "1s"
+timeout = 5
+"#;
+    let functions = parse(text, &|name| (name == "HOME").then(|| "/root".to_owned())).unwrap();
+    let declaration: Value = serde_json::from_str(functions[0].declaration.as_ref().unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "result": {"words": "{{ shout }}"},
+        "steps": {
+            "list": {"with": {"text": "{{ event.text }}", "limit": 3, "share": 0.5, "on": true, "home": "/root"}},
+            "shout": {
+                "call": "shouter:canary", "each": "{{ list }}", "when": "{{ event.is_loud }}", "after": ["list"],
+                "retries": 2, "retry_delay_ms": 1000, "timeout_ms": 5000,
+            },
+        },
+    });
+    assert_eq!(declaration, expected);
+    assert_eq!(serving(&functions[0])["timeout-ms"], "600000");
+}
+
+#[test]
+fn what_is_wrong_with_a_declared_workflow_has_its_place() {
+    let faults = |rest: &str| {
+        let text = format!("[functions.a]\nruntime = \"workflow\"\n{rest}");
+        rendered(&text, &parse(&text, &variable).unwrap_err())
+    };
+    assert!(faults("").contains("has no steps"));
+    assert!(faults("memory = 1\n[functions.a.steps.b]").contains("`memory` means nothing"));
+    let told = faults("[functions.a.steps.list]\n[functions.a.steps.b]\neach = \"{{ lst }}\"");
+    assert!(told.contains("sinew.toml:4:20") && told.contains("did you mean `list`?"), "{told}");
+    assert!(faults("[functions.a.steps.b]\nretires = 1").contains("did you mean `retries`?"));
+    assert!(faults("[functions.a.steps.b]\nwith = inf").contains("no JSON"));
+    assert!(faults("result = \"{{ c }}\"\n[functions.a.steps.b]").contains("sinew.toml:3:"));
+    let text = "[functions.a]\nruntime = \"python\"\n[functions.a.steps.b]";
+    let told = rendered(text, &parse(text, &variable).unwrap_err());
+    assert!(told.contains("only a workflow that is declared has `steps`"), "{told}");
 }

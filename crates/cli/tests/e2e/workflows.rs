@@ -598,3 +598,104 @@ fn values_of_megabytes_reach_many_steps() {
     let id = begun(&node, "arrays", &json!({"size": 3_000_000}));
     wait_until(&node, &id, is("succeeded"));
 }
+
+const DECLARED: &str = r#"
+[functions.list]
+runtime = "node"
+handler = "list.handler"
+source = "list.js"
+
+[functions.shout]
+runtime = "python"
+handler = "shout.handler"
+source = "shout.py"
+
+[functions.count]
+runtime = "executable"
+mode = "stdin"
+handler = "count.sh"
+source = "count.sh"
+
+[functions.report]
+runtime = "workflow"
+routes = ["POST /report"]
+result = { bytes = "{{ count }}", words = "{{ shout }}", first = "{{ list.words[0] }}" }
+
+[functions.report.steps.list]
+
+[functions.report.steps.shout]
+each = "{{ list.words }}"
+with = { word = "{{ item }}", mark = "{{ event.mark }}", seconds = "{{ event.seconds? }}" }
+retries = 1
+retry-delay = "10ms"
+
+[functions.report.steps.count]
+with = "{{ shout }}"
+
+[functions.report.steps.silent]
+call = "list"
+when = "{{ event.again }}"
+"#;
+
+fn deploy_declared(node: &Node, home: &Path) {
+    let source = home.join("declared");
+    std::fs::create_dir_all(&source).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(source.join(name), text).unwrap();
+    write("sinew.toml", DECLARED);
+    write("list.js", "exports.handler = async (event) => ({ words: event.text.split(' ') });\n");
+    write(
+        "shout.py",
+        "import os, time\ndef handler(event, context):\n    time.sleep(event['seconds'] or 0)\n    \
+         assert event['word'] != 'bad', 'no such word'\n    return event['word'].upper() + event['mark']\n",
+    );
+    write("count.sh", "#!/bin/sh\nwc -c\n");
+    use std::os::unix::fs::PermissionsExt as _;
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(source.join("count.sh"), executable).unwrap();
+    node.deploy(&source);
+}
+
+#[test]
+fn functions_in_three_languages_are_steps_of_a_declared_workflow() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy_declared(&node, home.path());
+    let told = result(&node, "report", &json!({"text": "a bb ccc", "mark": "!"}));
+    assert_eq!(told, json!({"bytes": "19\n", "words": ["A!", "BB!", "CCC!"], "first": "a"}));
+    let run = last(&node, "report");
+    let steps: Vec<(&Value, &Value)> =
+        run["graph"].as_array().unwrap().iter().map(|step| (&step["function"], &step["needs"])).collect();
+    let each = |name: &str, needs: Value| (json!(name), needs);
+    let expected = [
+        each("list", json!([])),
+        each("shout", json!([0])),
+        each("shout", json!([0])),
+        each("shout", json!([0])),
+        each("count", json!([1, 2, 3])),
+    ];
+    assert_eq!(steps, expected.iter().map(|(name, needs)| (name, needs)).collect::<Vec<_>>());
+    // One that fails is named with what it said, and by way of a route, too.
+    let answer = node.http("POST /report", br#"{"text": "good bad", "mark": ""}"#);
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("no such word"), "{answer}");
+    assert!(answer.contains("shout, failed after 2 attempts"), "{answer}");
+    let text = DECLARED.replace("list.words }}", "lst.words }}");
+    std::fs::write(home.path().join("declared/sinew.toml"), text).unwrap();
+    let refused = node.run(&["deploy", home.path().join("declared").to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("step shout: each: there is no step `lst`; did you mean `list`?"), "{told}");
+}
+
+#[test]
+fn a_declared_workflow_goes_on_where_it_was_when_the_node_is_killed() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy_declared(&node, home.path());
+    let id = begun(&node, "report", &json!({"text": "a b", "mark": "!", "seconds": 2}));
+    wait_until(&node, &id, |run| done(run) == 1 && run["steps"]["running"] == 2);
+    node.kill();
+    let node = Node::start(home.path());
+    let run = wait_until(&node, &id, is("succeeded"));
+    assert_eq!((&run["steps"]["remembered"], &run["steps"]["done"]), (&json!(1), &json!(4)), "{run}");
+    let got = kept_result(&node, &id);
+    assert!(got.contains(r#""words":["A!","B!"]"#), "{got}");
+}

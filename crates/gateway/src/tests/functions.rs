@@ -79,6 +79,7 @@ impl FakeFunctions {
                 is_codelet: false,
                 is_program: false,
                 is_workflow: false,
+                declaration: None,
                 content_type: None,
                 is_pure: false,
                 streams_body: false,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ::objects::{FailureCode, Handle};
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -232,4 +232,111 @@ async fn so_many_steps_of_a_function_run_at_a_time_and_others_wait() {
     until(|| fake.requests.lock().unwrap().len() == 5).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(fake.requests.lock().unwrap().len(), 5);
+}
+
+/// A node that serves one declared workflow, `flow`, and the functions `list`, `resize` and `join`.
+fn declared(declaration: &Value) -> Arc<House> {
+    let declaration = crate::Declaration::read(declaration.to_string().as_bytes()).unwrap();
+    let declaration = Arc::new(declaration);
+    let house = Arc::new(House::new());
+    house.fake.functions.add("flow", 1, |served| {
+        served.is_workflow = true;
+        served.declaration = Some(declaration.clone());
+    });
+    for name in ["list", "resize", "join"] {
+        house.fake.functions.add(name, 1, |_| {});
+    }
+    house
+}
+
+/// The bodies that functions were given, in the order in which they began.
+fn bodies(house: &House) -> Vec<Vec<u8>> {
+    let goals: Vec<Handle> = house.fake.requests.lock().unwrap().iter().map(|request| request.goal).collect();
+    let bytes = |handle: Handle| match handle.literal_bytes() {
+        Some(bytes) => bytes.to_vec(),
+        None => house.fake.store.get(handle).unwrap().unwrap().bytes().to_vec(),
+    };
+    let body = |goal: &Handle| {
+        let tree = house.fake.store.get(goal.thunk().unwrap().definition()).unwrap().unwrap();
+        bytes(tree.as_tree().iter().last().unwrap())
+    };
+    goals.iter().map(body).collect()
+}
+
+async fn last_run(house: &House) -> Value {
+    let listed = house.get("/v1/runs").await.json();
+    house.get(&format!("/v1/runs/{}", listed["runs"][0]["id"].as_str().unwrap())).await.json()
+}
+
+#[tokio::test]
+async fn a_declared_workflow_goes_from_step_to_step() {
+    let house = declared(&json!({
+        "steps": {
+            "list": {},
+            "resize": {"each": "{{ list.images }}", "with": {"image": "{{ item }}", "at": "{{ index }}"}},
+            "again": {"call": "resize", "each": "{{ resize }}"},
+            "never": {"call": "list", "when": "{{ list.none }}"},
+            "nor": {"call": "list", "when": "{{ event.nothing }}"},
+            "join": {"with": {"all": "{{ again }}", "title": "of {{ event.title }}", "never": "{{ never }}"}},
+        },
+        "result": {"joined": "{{ join.images[1] }}"},
+    }));
+    let answer = br#"{"images": ["a", "b"], "none": false}"#;
+    house.fake.gives(r#"{"headers": [["content-type", "application/json"]]}"#, answer);
+    let answered = house.post_json("/function/flow", r#"{"title": "cats"}"#).await;
+    assert_eq!((answered.status, answered.json()), (StatusCode::OK, json!({"joined": "b"})));
+    let bodies = bodies(&house);
+    let read = |at: usize| serde_json::from_slice::<Value>(&bodies[at]).unwrap();
+    assert_eq!(bodies.len(), 6, "`never` and `nor` were skipped");
+    assert_eq!(bodies[0], br#"{"title": "cats"}"#, "the request is handed on as it came");
+    assert_eq!((read(1), read(2)), (json!({"image": "a", "at": 0}), json!({"image": "b", "at": 1})));
+    assert_eq!(bodies[3], answer, "an answer is handed on as it came");
+    let one: Value = serde_json::from_slice(answer).unwrap();
+    assert_eq!(read(5), json!({"all": [one, one], "title": "of cats", "never": null}));
+    let run = last_run(&house).await;
+    let needs: Vec<&Value> = run["graph"].as_array().unwrap().iter().map(|step| &step["needs"]).collect();
+    assert_eq!(needs, [&json!([]), &json!([0]), &json!([0]), &json!([1]), &json!([2]), &json!([3, 4])]);
+    assert_eq!((&run["state"], &run["steps"]["done"]), (&json!("succeeded"), &json!(6)));
+    // All that was held is let go.
+    let frame = [&b"\x02\0\0\0{}\x03\x10\0application/json"[..], answer].concat();
+    assert!(house.fake.dropped.lock().unwrap().contains(&Handle::blob(&frame)));
+}
+
+#[tokio::test]
+async fn a_declared_step_that_fails_is_named_and_others_go_on() {
+    let steps = json!({
+        "list": {"with": 1}, "join": {"with": "{{ list.missing }}"}, "resize": {"after": ["join"]},
+        "other": {"call": "resize", "with": "{{ list }}"},
+    });
+    let house = declared(&json!({"steps": steps}));
+    house.fake.gives("", b"{}");
+    let answered = house.post_json("/function/flow", "{}").await;
+    let told = answered.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(answered.problem(502), "step-not-given");
+    assert!(told.contains("step join: with: `list.missing`"), "{told}");
+    assert_eq!(bodies(&house), [&b"1"[..], b"{}"], "the list, and the other one that is given it");
+    // What a function says no to is a failure, with what it said; so is a function that is none.
+    let house = declared(&json!({"steps": {"list": {"retries": 1, "retry_delay_ms": 1}}}));
+    house.fake.gives(r#"{"status": 404}"#, b"no such list");
+    let answered = house.post_json("/function/flow", "{}").await;
+    let told = answered.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(answered.problem(502), "step-failed");
+    assert!(
+        told.contains("list, failed after 2 attempts") && told.contains("404 Not Found: no such list"),
+        "{told}"
+    );
+    assert_eq!(house.fake.requests.lock().unwrap().len(), 2);
+    let house = declared(&json!({"steps": {"list": {"call": "lists"}}}));
+    let answered = house.post_json("/function/flow", "{}").await;
+    let told = answered.json()["detail"].as_str().unwrap().to_owned();
+    assert!(answered.status == StatusCode::BAD_GATEWAY && told.contains("lists"), "{told}");
+}
+
+#[tokio::test]
+async fn a_declared_workflow_that_calls_itself_has_an_end() {
+    let house = declared(&json!({"steps": {"flow": {}}}));
+    let answered = house.post_json("/function/flow", "{}").await;
+    let told = answered.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(answered.status, StatusCode::BAD_GATEWAY);
+    assert!(told.contains("wait for each other already"), "{told}");
 }

@@ -66,6 +66,27 @@ impl StepOptions {
         Ok(())
     }
 
+    /// Those of a step that is declared.
+    ///
+    /// # Errors
+    /// A bound.
+    pub(super) fn of_declared(
+        retries: u32,
+        retry_delay_ms: Option<u64>,
+        timeout_ms: Option<u64>,
+    ) -> Result<Self, String> {
+        let usual = Self::default();
+        let retry_delay_ms = retry_delay_ms.unwrap_or(usual.retry_delay_ms);
+        let options = Self { retries, retry_delay_ms, timeout_ms, ..usual };
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Of one attempt, if that is said.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(Duration::from_millis)
+    }
+
     /// Those of the function that sends what this one has made.
     pub(super) fn of_sender(&self) -> Self {
         Self { memory_bytes: self.memory_bytes, timeout_ms: self.timeout_ms, ..Self::default() }
@@ -76,7 +97,7 @@ impl StepOptions {
         StepSettings {
             handler: function.to_owned(),
             memory_bytes: self.memory_bytes,
-            timeout: self.timeout_ms.map(Duration::from_millis),
+            timeout: self.timeout(),
             cpu_percent: self.cpu_percent,
             concurrency: self.concurrency,
             is_pure: self.pure,

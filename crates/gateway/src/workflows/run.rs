@@ -31,7 +31,7 @@ const FUNCTIONS_MAX: usize = 256;
 /// Steps of one run that have begun and not ended.
 const RUNNING_MAX: usize = 256;
 /// The longest result that a workflow's own instance gets.
-const VALUE_BYTES_MAX: u64 = 64 << 20;
+pub(super) const VALUE_BYTES_MAX: u64 = 64 << 20;
 /// What found no room is tried again after this long.
 pub(super) const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// What a step's result begins with: the head of a result that says nothing.
@@ -185,7 +185,7 @@ impl Run {
     }
 
     /// Adds steps, and begins those that may.
-    async fn make(self: &Arc<Self>, shared: &Arc<Shared>, steps: Steps) -> Result<(), Problem> {
+    pub(super) async fn make(self: &Arc<Self>, shared: &Arc<Shared>, steps: Steps) -> Result<(), Problem> {
         // One order after the other: those that come later have later numbers.
         let _turn = self.making.lock().await;
         let known = {
@@ -271,17 +271,25 @@ impl Run {
     /// Attempts at a step, until one succeeds or there are no more.
     async fn attempts(&self, shared: &Arc<Shared>, number: Number) -> Result<(Handle, bool, bool), Problem> {
         let (function, options) = self.options(number);
-        let functions = shared.backend.functions().ok_or_else(no_functions)?;
-        let served = functions.step(&self.beginning.workflow, &options.settings(&function, true));
-        let served = served.map_err(|error| bad(&error.to_string()))?;
-        let places = shared.workflows.places(&served);
+        let served = match &self.beginning.workflow.declaration {
+            Some(declaration) => self.callee(shared, declaration, &function)?,
+            None => {
+                let functions = shared.backend.functions().ok_or_else(no_functions)?;
+                let served = functions.step(&self.beginning.workflow, &options.settings(&function, true));
+                served.map_err(|error| bad(&error.to_string()))?
+            }
+        };
+        let places = self.may_wait_for(shared, &served).then(|| shared.workflows.places(&served));
         loop {
-            // Never closed.
-            let _place = places.acquire().await;
+            let place = match &places {
+                // Never closed.
+                Some(places) => places.acquire().await.ok(),
+                None => None,
+            };
             let end = self.attempt(shared, number, &served).await;
-            drop(_place);
+            drop(place);
             let problem = match end.result {
-                Ok(result) => return Ok((result, end.is_remembered, served.is_pure)),
+                Ok(result) => return Ok((result, end.is_remembered, served.is_pure && !self.is_declared())),
                 Err(problem) => problem,
             };
             // Its time is over before it began: it waited for an instance for all of it.
@@ -313,6 +321,9 @@ impl Run {
             let why = "a step began before what it needs was there";
             return StepEnd::refused(Problem::internal("workflow", why));
         };
+        if self.is_declared() {
+            return self.call(shared, number, served, arguments).await;
+        }
         match self.few_mapped(shared, number, results, served.is_pure).await {
             Ok(results) => self.invoke(shared, served, arguments, results).await,
             Err(problem) => StepEnd::refused(problem),
@@ -355,49 +366,47 @@ impl Run {
             Ok(permit) => permit,
             Err(problem) => return StepEnd::refused(problem),
         };
-        let Beginning { workflow, request_id, traceparent, deadline, depth, tenancy, .. } = &self.beginning;
-        let headers: HeaderMap = traceparent.iter().map(|value| (TRACEPARENT, value.clone())).collect();
-        let nesting = Nesting { caller: workflow.name.clone(), depth: depth + 1, deadline: *deadline };
-        let invocation = Invocation {
+        let headers = self.step_headers();
+        let invocation = self.invocation(served, &headers, self.beginning.deadline);
+        invocation.step(shared, permit, arguments, results).await
+    }
+
+    pub(super) fn step_headers(&self) -> HeaderMap {
+        self.beginning.traceparent.iter().map(|value| (TRACEPARENT, value.clone())).collect()
+    }
+
+    /// A request to a function, as this run makes it.
+    pub(super) fn invocation<'a>(
+        &'a self,
+        served: &Arc<Served>,
+        headers: &'a HeaderMap,
+        deadline: Instant,
+    ) -> Invocation<'a> {
+        let Beginning { workflow, request_id, depth, tenancy, .. } = &self.beginning;
+        let nesting = Nesting { caller: workflow.name.clone(), depth: depth + 1, deadline };
+        Invocation {
             served: served.clone(),
             id: request_id,
             method: "POST",
             path: "/",
             query: "",
-            headers: &headers,
+            headers,
             routed: None,
             source: "step",
             nesting: Some(nesting),
             tenancy: tenancy.clone(),
             durable: None,
-        };
-        invocation.step(shared, permit, arguments, results).await
+        }
+    }
+
+    /// Whether its steps are calls of the node's functions.
+    fn is_declared(&self) -> bool {
+        self.beginning.workflow.declaration.is_some()
     }
 
     /// The result of a step, when it is there.
     async fn value(&self, shared: &Arc<Shared>, value: &Value) -> Result<Bytes, Problem> {
-        let outcome = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                // From here on no end is missed.
-                changed.as_mut().enable();
-                let outcome = {
-                    let mut inner = self.inner();
-                    inner.graph.step(value.step).ok_or_else(|| bad("there is no such step"))?;
-                    // What the workflow does may depend on it, and then it must be the same in another life.
-                    if inner.keeping.is_lost(value.step) {
-                        return Err(unkept(value.step));
-                    }
-                    let is_awaited = inner.keeping.is_awaited(value.step);
-                    if is_awaited { None } else { inner.graph.outcome(value.step) }
-                };
-                match outcome {
-                    Some(outcome) => return outcome.map_err(|failure| self.failed(value.step, failure)),
-                    None => changed.await,
-                }
-            }
-        };
+        let outcome = self.outcome(value.step);
         let outcome = match value.wait_ms {
             None => outcome.await,
             Some(ms) => match tokio::time::timeout(Duration::from_millis(ms), outcome).await {
@@ -422,8 +431,32 @@ impl Run {
         Ok(bytes)
     }
 
+    /// What became of a step, when it has ended.
+    pub(super) async fn outcome(&self, number: Number) -> Result<Handle, Problem> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on no end is missed.
+            changed.as_mut().enable();
+            let outcome = {
+                let mut inner = self.inner();
+                inner.graph.step(number).ok_or_else(|| bad("there is no such step"))?;
+                // What the workflow does may depend on it, and then it must be the same in another life.
+                if inner.keeping.is_lost(number) {
+                    return Err(unkept(number));
+                }
+                let is_awaited = inner.keeping.is_awaited(number);
+                if is_awaited { None } else { inner.graph.outcome(number) }
+            };
+            match outcome {
+                Some(outcome) => return outcome.map_err(|failure| self.failed(number, failure)),
+                None => changed.await,
+            }
+        }
+    }
+
     /// The value that a step's result is.
-    async fn read(&self, shared: &Arc<Shared>, result: Handle) -> Result<Bytes, Problem> {
+    pub(super) async fn read(&self, shared: &Arc<Shared>, result: Handle) -> Result<Bytes, Problem> {
         let bytes = load(shared, result).await?.ok_or_else(|| Problem::object_not_found(result))?;
         if !bytes.starts_with(RESULT_HEAD) {
             return Err(Problem::internal("workflow", "the result of a step is none"));
@@ -432,7 +465,7 @@ impl Run {
     }
 
     /// Waits until all steps have ended.
-    async fn settle(&self) -> Result<(), Problem> {
+    pub(super) async fn settle(&self) -> Result<(), Problem> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -530,7 +563,7 @@ fn unkept(step: Number) -> Problem {
     problem.suggest("the node's log says why; give the step's function more memory, or say values = \"send\"")
 }
 
-fn too_large(step: Number, bytes: u64) -> Problem {
+pub(super) fn too_large(step: Number, bytes: u64) -> Problem {
     let why = format!(
         "the result of step {step} has {bytes} bytes; a workflow itself gets at most {VALUE_BYTES_MAX}"
     );

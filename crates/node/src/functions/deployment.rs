@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderValue;
-use gateway::{Counts, Served, VersionCounts};
+use gateway::{Counts, Declaration, Served, VersionCounts};
 use objects::{Handle, Limits, Pairs, TreeBuilder, TreeView};
 use queue::{Policy, Schedule};
 use sandbox::process::{Image, Language, Part, Settings};
 use store::{Object, Store};
 
-use super::module;
 use super::routes::Route;
+use super::{declared, module};
 use crate::outbound;
 use crate::processes::Expected;
 
@@ -22,7 +22,7 @@ const MARK: &[u8] = b"sinew:function/1";
 /// A deployment, taken apart and checked.
 #[derive(Debug)]
 pub(crate) struct Deployment {
-    /// `python`, `node` or `wasm`.
+    /// `python`, `node`, `executable`, `wasm` or `workflow`.
     pub(crate) runtime: String,
     /// The procedure.
     pub(crate) procedure: Handle,
@@ -42,6 +42,7 @@ pub(crate) struct Deployment {
     /// A module that is a whole program.
     is_program: bool,
     is_workflow: bool,
+    declaration: Option<Arc<Declaration>>,
     /// What answers of a module are.
     content_type: Option<HeaderValue>,
     is_pure: bool,
@@ -58,7 +59,7 @@ impl Deployment {
     pub(crate) fn read(store: &Store, handle: Handle) -> Result<Self, String> {
         let data = tree(store, handle)?;
         let entries: Vec<Handle> = TreeView::from_checked(&data).iter().take(5).collect();
-        let &[mark, mut procedure, limits, serving] = entries.as_slice() else {
+        let &[mark, procedure, limits, serving] = entries.as_slice() else {
             return Err("it is not [mark, procedure, limits, serving]".to_owned());
         };
         if mark.literal_bytes() != Some(MARK) {
@@ -66,22 +67,9 @@ impl Deployment {
         }
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
-        let mut prefix = vec![limits];
-        let module = module::read(store, procedure, limits_value)?;
-        let Run { runtime, pairs: settings, settings: run } = match &module {
-            Some(module) => {
-                procedure = module.module;
-                prefix.extend(&module.prefix);
-                let settings = module::settings(&serving)?;
-                Run { runtime: "wasm".to_owned(), pairs: Pairs::default(), settings }
-            }
-            None => {
-                let (run, refs) = process(store, procedure)?;
-                prefix.extend(refs.view().iter());
-                procedure = store.put_tree(refs.view()).map_err(|error| error.to_string())?;
-                run
-            }
-        };
+        let Run { runtime, procedure, told, is_program, declaration, pairs: settings, settings: run } =
+            Run::read(store, procedure, limits_value, &serving)?;
+        let prefix = [limits].into_iter().chain(told).collect();
         let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
         // What comes for a call that stands in line would come between the frames of others.
@@ -115,14 +103,20 @@ impl Deployment {
             routes,
             route_texts,
             secrets: secrets.into_values().collect(),
-            is_program: module.is_some_and(|module| module.is_program),
+            is_program,
             is_workflow,
+            declaration,
             content_type,
             is_pure,
             is_idempotent,
             delivery,
             schedules,
         })
+    }
+
+    /// Whether it is a workflow without code of its own.
+    pub(crate) fn is_declared(&self) -> bool {
+        self.declaration.is_some()
     }
 
     /// What the gateway needs of it.
@@ -138,6 +132,7 @@ impl Deployment {
             is_codelet,
             is_program: self.is_program,
             is_workflow: self.is_workflow,
+            declaration: self.declaration.clone(),
             content_type: self.content_type.clone(),
             is_pure: self.is_pure || is_codelet,
             streams_body: self.expected.streams_body,
@@ -159,13 +154,39 @@ impl Deployment {
 /// How a deployment's procedure is run.
 struct Run {
     runtime: String,
+    procedure: Handle,
+    /// The entries of an application between its limits and those of the request.
+    told: Vec<Handle>,
+    is_program: bool,
+    declaration: Option<Arc<Declaration>>,
     /// Its settings as they are written, and what they say.
     pairs: Pairs,
     settings: Settings,
 }
 
-/// How a procedure is run that is one of a process, and its tree with refs for its files.
-fn process(store: &Store, procedure: Handle) -> Result<(Run, TreeBuilder), String> {
+impl Run {
+    /// Takes a procedure apart, of whatever kind it is.
+    fn read(store: &Store, procedure: Handle, limits: Limits, serving: &Pairs) -> Result<Self, String> {
+        let plain = |runtime: &str, told: Vec<Handle>| -> Result<Self, String> {
+            let (runtime, settings) = (runtime.to_owned(), module::settings(serving)?);
+            let (pairs, is_program, declaration) = (Pairs::default(), false, None);
+            Ok(Self { runtime, procedure, told, is_program, declaration, pairs, settings })
+        };
+        if let Some(module) = module::read(store, procedure, limits)? {
+            let run = plain("wasm", module.prefix)?;
+            return Ok(Self { procedure: module.module, is_program: module.is_program, ..run });
+        }
+        if let Some(declaration) = declared::read(store, procedure)? {
+            let mut run = plain("workflow", vec![procedure])?;
+            run.settings.part = Some(Part::Workflow);
+            return Ok(Self { declaration: Some(declaration), ..run });
+        }
+        process(store, procedure)
+    }
+}
+
+/// How a procedure is run that is one of a process: as a tree with refs for its files.
+fn process(store: &Store, procedure: Handle) -> Result<Run, String> {
     let data = tree(store, procedure)?;
     let view = TreeView::from_checked(&data);
     let image = Image::read(store, view).map_err(|fault| fault.detail)?;
@@ -178,8 +199,15 @@ fn process(store: &Store, procedure: Handle) -> Result<(Run, TreeBuilder), Strin
     // Refs: the runtime reads them itself, when an instance is made. As
     // objects they would be brought, all files of them, for each call.
     let refs: TreeBuilder = view.iter().map(|entry| entry.lowered().unwrap_or(entry)).collect();
-    let run = Run { runtime: image.runtime, pairs: pairs(store, settings)?, settings: image.settings };
-    Ok((run, refs))
+    Ok(Run {
+        runtime: image.runtime,
+        procedure: store.put_tree(refs.view()).map_err(|error| error.to_string())?,
+        told: refs.view().iter().collect(),
+        is_program: false,
+        declaration: None,
+        pairs: pairs(store, settings)?,
+        settings: image.settings,
+    })
 }
 
 pub(super) fn tree(store: &Store, handle: Handle) -> Result<Object, String> {
@@ -292,6 +320,7 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
             }
             "timeout-ms" | "content-type" if runtime == "wasm" => {}
+            "timeout-ms" if runtime == "workflow" => {}
             _ if ASYNC.iter().any(|(known, ..)| *known == name) => {}
             _ if is_numbered(name, "route.", u16::MAX)
                 || is_numbered(name, "schedule.", SCHEDULES_MAX - 1) => {}

@@ -127,6 +127,7 @@ fn made(
         concurrency: settings.concurrency,
         is_pure: settings.is_pure,
         is_workflow: false,
+        declaration: None,
         is_idempotent: false,
         schedules: Vec::new(),
         routes: Vec::new(),

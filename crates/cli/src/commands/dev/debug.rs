@@ -103,6 +103,6 @@ fn snippet(name: &str, runtime: Runtime, address: SocketAddr, source: &Path) -> 
             "address": host, "port": port, "localRoot": source, "remoteRoot": "/app",
             "skipFiles": ["<node_internals>/**", "function.js", "<template>"],
         })),
-        Runtime::Java | Runtime::Executable | Runtime::Wasm => None,
+        Runtime::Java | Runtime::Executable | Runtime::Wasm | Runtime::Workflow => None,
     }
 }

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A run of a workflow that is declared: each step begins when those that it needs have
+//! answered, and is given what its declaration says of their answers.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Bytes;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use objects::BundleRecord;
+use tokio::task::JoinSet;
+
+use super::super::graph::{Made, Number};
+use super::super::order::Steps;
+use super::super::refused;
+use super::super::run::{RESULT_HEAD, Run, VALUE_BYTES_MAX, too_large};
+use super::given::{Given, framed};
+use super::template::{Root, kind};
+use super::{Declaration, Scope, Step};
+use crate::admission::permit;
+use crate::body::{blocking, held};
+use crate::functions::Served;
+use crate::invocation::{Answer, StepEnd};
+use crate::nested::DEPTH_MAX;
+use crate::problem::Problem;
+use crate::router::Shared;
+use crate::routes::call::served;
+
+/// What steps are given is made on the event loop if it is made of so few bytes.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Answers of one run that can be looked into, together.
+const ANSWERS_BYTES_MAX: usize = 256 << 20;
+/// What steps of two declarations need of each other, one by one; beyond it only the last one is named.
+const EDGES_MAX: usize = 100_000;
+/// Bytes of an answer that a failure shows.
+const SHOWN_MAX: usize = 500;
+
+/// What a declared step comes to when all that it needs is there.
+enum Prepared {
+    /// `when` says no.
+    Skipped,
+    /// The arguments of each step.
+    Steps(Vec<Vec<u8>>),
+}
+
+/// How far a run is.
+struct Conducting<'a> {
+    run: &'a Arc<Run>,
+    shared: &'a Arc<Shared>,
+    declaration: &'a Arc<Declaration>,
+    event: Given,
+    /// Of each declared step: what it returned, and the numbers of its steps.
+    values: Vec<Option<Given>>,
+    numbers: Vec<Vec<Number>>,
+    is_begun: Vec<bool>,
+    answers: JoinSet<(usize, Result<Given, Problem>)>,
+    answers_bytes: usize,
+}
+
+impl Run {
+    /// Goes from step to step, to the result. What does not need a step that has failed goes on.
+    pub(crate) async fn conduct(
+        self: Arc<Self>,
+        shared: &Arc<Shared>,
+        declaration: &Arc<Declaration>,
+        event: (&str, Bytes),
+    ) -> Result<Answer, Problem> {
+        let count = declaration.steps.len();
+        let mut conducting = Conducting {
+            run: &self,
+            shared,
+            declaration,
+            answers_bytes: event.1.len(),
+            event: Given::of_body(event.0, event.1),
+            values: vec![None; count],
+            numbers: vec![Vec::new(); count],
+            is_begun: vec![false; count],
+            answers: JoinSet::new(),
+        };
+        let failure = conducting.follow().await;
+        let settled = self.settle().await;
+        failure.map_or(Ok(()), Err)?;
+        settled?;
+        conducting.result().await
+    }
+
+    /// Makes a call of a function of the node.
+    pub(in super::super) async fn call(
+        &self,
+        shared: &Arc<Shared>,
+        number: Number,
+        served: &Arc<Served>,
+        arguments: Vec<u8>,
+    ) -> StepEnd {
+        match self.called(shared, number, served, arguments).await {
+            Ok(end) => end,
+            Err(problem) => StepEnd { has_run: true, ..StepEnd::refused(problem) },
+        }
+    }
+
+    async fn called(
+        &self,
+        shared: &Arc<Shared>,
+        number: Number,
+        served: &Arc<Served>,
+        arguments: Vec<u8>,
+    ) -> Result<StepEnd, Problem> {
+        if self.beginning.depth >= DEPTH_MAX {
+            let why = format!("{DEPTH_MAX} functions wait for each other already");
+            let problem = refused(StatusCode::LOOP_DETECTED, "calls-too-deep", &why);
+            return Err(problem.suggest("does the workflow call itself, by way of others, without an end?"));
+        }
+        if served.declaration.is_none() && !self.may_wait_for(shared, served) && !has_place(shared, served) {
+            let why = format!(
+                "{} cannot call {} now, which calls it: all of its {} places are taken, maybe by those that would wait \
+                 for this call",
+                self.beginning.workflow.name, served.name, served.concurrency
+            );
+            return Err(refused(StatusCode::LOOP_DETECTED, "call-waits-for-itself", &why).suggest(
+                "raise concurrency in sinew.toml, or have them call each other in one direction only",
+            ));
+        }
+        let (content_type, body) = Given::read(arguments.into())
+            .ok_or_else(|| Problem::internal("workflow", "a step has no arguments"))?
+            .body()
+            .map_err(|why| Problem::internal("workflow", &why))?;
+        let mut headers = self.step_headers();
+        if let Ok(kind) = HeaderValue::from_str(&content_type) {
+            headers.insert(CONTENT_TYPE, kind);
+        }
+        let timeout = self.options(number).1.timeout();
+        let own = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = own.map_or(self.beginning.deadline, |own| own.min(self.beginning.deadline));
+        let invocation = self.invocation(served, &headers, deadline);
+        let answer = invocation.run(shared, permit(shared)?, held(shared, body.into())?).await.answer?;
+        let content_type = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        if answer.status.as_u16() >= 400 {
+            return Err(not_taken(served, &answer));
+        }
+        let frame = [RESULT_HEAD, &framed(content_type.unwrap_or_default(), &answer.body)].concat();
+        let passed = shared.backend.pass_many(&[BundleRecord::Blob(&frame)]);
+        let passed = passed.map_err(|error| Problem::store(&error))?;
+        let result = *passed.first().ok_or_else(|| Problem::internal("store", "it kept nothing"))?;
+        Ok(StepEnd { result: Ok(result), is_remembered: false, has_run: true })
+    }
+
+    /// Whether a step may wait for a place of its function's: a workflow that is declared has no places, and
+    /// what calls this one again may have them all while it waits for it.
+    pub(in super::super) fn may_wait_for(&self, shared: &Shared, served: &Served) -> bool {
+        let workflow = &self.beginning.workflow;
+        workflow.declaration.is_none()
+            || (served.declaration.is_none()
+                && !shared.calls.could_wait_for_itself(&workflow.name, &served.name))
+    }
+
+    /// The function that a step of this name calls.
+    pub(in super::super) fn callee(
+        &self,
+        shared: &Shared,
+        declaration: &Declaration,
+        name: &str,
+    ) -> Result<Arc<Served>, Problem> {
+        let step = declaration.step(name);
+        let step = step.ok_or_else(|| Problem::internal("workflow", "a step is of no declaration"))?;
+        served(shared, &step.call, &HeaderMap::new())
+    }
+
+    /// What a declared step returned: one answer, or those of all.
+    async fn answer_of(
+        &self,
+        shared: &Arc<Shared>,
+        numbers: &[Number],
+        is_each: bool,
+    ) -> Result<Given, Problem> {
+        let mut answers = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let result = self.outcome(*number).await?;
+            if result.size() > VALUE_BYTES_MAX {
+                return Err(too_large(*number, result.size()));
+            }
+            let frame = self.read(shared, result).await?;
+            let given = Given::read(frame);
+            answers.push(given.ok_or_else(|| Problem::internal("workflow", "a step's result is no answer"))?);
+        }
+        match is_each {
+            true => Ok(Given::List(answers.into())),
+            false => answers.pop().ok_or_else(|| Problem::internal("workflow", "a step has no answer")),
+        }
+    }
+}
+
+impl Conducting<'_> {
+    /// Begins what may begin, until all has ended that can. The first failure, if there is one.
+    async fn follow(&mut self) -> Option<Problem> {
+        let mut failure = None;
+        loop {
+            while let Some(at) = self.next() {
+                self.is_begun[at] = true;
+                if let Err(problem) = self.begin(at).await {
+                    failure.get_or_insert(problem);
+                }
+            }
+            let (at, answer) = match self.answers.join_next().await {
+                None => return failure,
+                Some(Ok(ended)) => ended,
+                Some(Err(error)) => return Some(Problem::internal("workflow", error.to_string())),
+            };
+            match answer.and_then(|answer| self.counted(answer)) {
+                Ok(answer) => self.values[at] = Some(answer),
+                Err(problem) => drop(failure.get_or_insert(problem)),
+            }
+        }
+    }
+
+    fn next(&self) -> Option<usize> {
+        let is_there = |need: &usize| self.values[*need].is_some();
+        let steps = self.declaration.steps.iter().enumerate();
+        let mut steps = steps.filter(|(at, step)| !self.is_begun[*at] && step.needs.iter().all(is_there));
+        steps.next().map(|(at, _)| at)
+    }
+
+    fn counted(&mut self, answer: Given) -> Result<Given, Problem> {
+        self.answers_bytes += answer.bytes();
+        if self.answers_bytes <= ANSWERS_BYTES_MAX {
+            return Ok(answer);
+        }
+        let why = format!("the answers of its steps have more than {ANSWERS_BYTES_MAX} bytes together");
+        let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "values-too-large", &why);
+        Err(problem.suggest(
+            "have steps put what is large somewhere and return where; or write the workflow in Python",
+        ))
+    }
+
+    async fn begin(&mut self, at: usize) -> Result<(), Problem> {
+        let (declaration, event, values) =
+            (self.declaration.clone(), self.event.clone(), self.values.clone());
+        let step = &self.declaration.steps[at];
+        let bytes: usize =
+            step.needs.iter().filter_map(|need| values[*need].as_ref()).map(Given::bytes).sum();
+        let prepared = if bytes + event.bytes() <= INLINE_BYTES_MAX {
+            step.prepared(&event, &values)
+        } else {
+            blocking(move || declaration.steps[at].prepared(&event, &values)).await?
+        };
+        let prepared = prepared.map_err(|why| {
+            let why = format!("step {}: {why}", step.name);
+            refused(StatusCode::BAD_GATEWAY, "step-not-given", &why)
+                .suggest("`sinew workflow describe --steps` shows what has ended; the declaration names what is not there")
+        })?;
+        let arguments = match prepared {
+            Prepared::Skipped => {
+                self.values[at] = Some(Given::json(serde_json::Value::Null));
+                return Ok(());
+            }
+            Prepared::Steps(arguments) => arguments,
+        };
+        self.make(at, arguments).await
+    }
+
+    /// Makes the steps of a declared one, and waits for them aside.
+    async fn make(&mut self, at: usize, arguments: Vec<Vec<u8>>) -> Result<(), Problem> {
+        let step = &self.declaration.steps[at];
+        let function: Arc<str> = step.name.as_str().into();
+        let is_each = step.each.is_some();
+        // Nobody else makes steps of this run.
+        let first = self.run.inner().graph.counts().all;
+        let count = arguments.len();
+        let made = arguments.into_iter().enumerate();
+        let made = made.map(|(index, arguments)| Made {
+            function: function.clone(),
+            needs: self.needs(step, index, count),
+            arguments,
+        });
+        let steps =
+            Steps { options: [(function.clone(), step.options.clone())].into(), made: made.collect() };
+        self.run.make(self.shared, steps).await?;
+        let numbers = first..first + count;
+        let numbers: Vec<Number> = numbers.filter_map(|number| Number::try_from(number).ok()).collect();
+        self.numbers[at].clone_from(&numbers);
+        let (run, shared) = (self.run.clone(), self.shared.clone());
+        self.answers.spawn(async move { (at, run.answer_of(&shared, &numbers, is_each).await) });
+        Ok(())
+    }
+
+    /// The steps that one of so many needs: of one that was made for each of the same, only the one of its own place.
+    fn needs(&self, step: &Step, index: usize, count: usize) -> Vec<Number> {
+        let mut own = None;
+        if let Some(each) = &step.each {
+            each.visit(&mut |reference| {
+                if let Root::Step(at) = reference.root
+                    && reference.is_whole()
+                    && self.numbers[at].len() == count
+                {
+                    own = Some(at);
+                }
+            });
+        }
+        let needs = step.needs.iter().flat_map(|need| {
+            let numbers = &self.numbers[*need];
+            match own {
+                Some(own) if own == *need => numbers.get(index..=index),
+                _ if numbers.len().saturating_mul(count) > EDGES_MAX => numbers.get(numbers.len() - 1..),
+                _ => Some(numbers.as_slice()),
+            }
+        });
+        needs.flatten().copied().collect()
+    }
+
+    async fn result(&self) -> Result<Answer, Problem> {
+        let (declaration, event, values) =
+            (self.declaration.clone(), self.event.clone(), self.values.clone());
+        let given = move || {
+            let scope = Scope { event: &event, steps: &values, item: None };
+            declaration.result.given(&scope)?.body()
+        };
+        let body = if self.answers_bytes <= INLINE_BYTES_MAX { given() } else { blocking(given).await? };
+        let (content_type, body) = body.map_err(|why| {
+            refused(StatusCode::BAD_GATEWAY, "step-not-given", &format!("result: {why}"))
+                .suggest("`result` in sinew.toml names what is not there")
+        })?;
+        let kind = HeaderValue::from_str(&content_type).ok();
+        let headers = kind.map(|kind| (CONTENT_TYPE, kind)).into_iter().collect();
+        Ok(Answer { status: StatusCode::OK, headers, body })
+    }
+}
+
+impl Step {
+    fn prepared(&self, event: &Given, steps: &[Option<Given>]) -> Result<Prepared, String> {
+        let scope = |item| Scope { event, steps, item };
+        if let Some(when) = &self.when {
+            let told = when.given(&scope(None)).map_err(|why| format!("when: {why}"))?;
+            if !is_so(&told).map_err(|why| format!("when: {why}"))? {
+                return Ok(Prepared::Skipped);
+            }
+        }
+        let arguments = |item| {
+            let given = self.with.given(&scope(item)).and_then(|given| given.body());
+            given.map(|(kind, body)| framed(&kind, &body)).map_err(|why| format!("with: {why}"))
+        };
+        let Some(each) = &self.each else { return Ok(Prepared::Steps(vec![arguments(None)?])) };
+        let each = each.given(&scope(None)).map_err(|why| format!("each: {why}"))?;
+        let items = items(&each).map_err(|why| format!("each: {why}"))?;
+        let arguments = items.iter().enumerate().map(|(index, item)| arguments(Some((item, index))));
+        Ok(Prepared::Steps(arguments.collect::<Result<_, _>>()?))
+    }
+}
+
+/// What there is one step for, each.
+fn items(each: &Given) -> Result<Vec<Given>, String> {
+    if let Some(items) = each.items() {
+        return Ok(items.to_vec());
+    }
+    let value = each.value()?;
+    // What was skipped has none.
+    match &*value {
+        serde_json::Value::Array(items) => Ok(items.iter().cloned().map(Given::json).collect()),
+        serde_json::Value::Null => Ok(Vec::new()),
+        other => Err(format!("it is {}, and no list", kind(other))),
+    }
+}
+
+/// Whether `when` says yes: with all but `false`, `null`, 0, and what is empty.
+fn is_so(told: &Given) -> Result<bool, String> {
+    use serde_json::Value;
+    Ok(match &*told.value()? {
+        Value::Null => false,
+        Value::Bool(is_so) => *is_so,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+    })
+}
+
+fn has_place(shared: &Shared, served: &Served) -> bool {
+    shared.backend.functions().is_some_and(|functions| functions.has_place(served))
+}
+
+/// That a function did not take its request.
+fn not_taken(served: &Served, answer: &Answer) -> Problem {
+    let cut = answer.body.len().min(SHOWN_MAX);
+    let body = String::from_utf8_lossy(&answer.body[..cut]);
+    let why = format!("{}, version {}, answered {}: {body}", served.name, served.version, answer.status);
+    let title = "A function did not take what it was given";
+    let problem = Problem::new(StatusCode::BAD_GATEWAY, "step-refused", title, "function", why);
+    problem.suggest(format!("`sinew logs {}` shows what it printed", served.name))
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What goes from step to step: answers of functions, as they came. They are read as JSON only if
+//! somebody asks for a part of one; as a whole they are handed on.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+
+use axum::body::Bytes;
+use serde_json::Value;
+
+pub(super) const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+/// What the value of a step begins with that is an answer (`docs/spec/workflows.md`, section 7).
+const ANSWER_KIND: u8 = 3;
+
+/// A value, whoever gave it.
+#[derive(Debug, Clone)]
+pub(crate) enum Given {
+    /// Made of others.
+    Json(Arc<Value>),
+    /// Of a function, or of whoever asked.
+    Answer(Arc<Answered>),
+    /// One of each step that was made of one declaration.
+    List(Arc<[Self]>),
+}
+
+/// A body, and what it is.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    content_type: String,
+    body: Bytes,
+    /// Once it was read: what it is as JSON, or why it is none.
+    read: OnceLock<Result<Value, String>>,
+}
+
+impl Given {
+    pub(super) fn json(value: Value) -> Self {
+        Self::Json(Arc::new(value))
+    }
+
+    /// What somebody answered, or asked with.
+    pub(crate) fn of_body(content_type: &str, body: Bytes) -> Self {
+        Self::Answer(Arc::new(Answered {
+            content_type: content_type.to_owned(),
+            body,
+            read: OnceLock::new(),
+        }))
+    }
+
+    /// An answer, as `framed` has written it; `None`: it is none.
+    pub(super) fn read(mut frame: Bytes) -> Option<Self> {
+        let (&[kind, low, high], _) = frame.split_first_chunk()?;
+        let len = usize::from(u16::from_le_bytes([low, high]));
+        if kind != ANSWER_KIND || frame.len() < 3 + len {
+            return None;
+        }
+        let body = frame.split_off(3 + len);
+        let content_type = std::str::from_utf8(frame.get(3..)?).ok()?;
+        Some(Self::of_body(content_type, body))
+    }
+
+    /// Those of a list of answers.
+    pub(super) fn items(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(items) => Some(items),
+            Self::Json(_) | Self::Answer(_) => None,
+        }
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// Why it cannot be read so, for people.
+    pub(super) fn value(&self) -> Result<Cow<'_, Value>, String> {
+        match self {
+            Self::Json(value) => Ok(Cow::Borrowed(&**value)),
+            Self::Answer(answered) => answered.value().map(Cow::Borrowed),
+            Self::List(items) => {
+                let items = items.iter().map(|item| item.value().map(Cow::into_owned));
+                Ok(Cow::Owned(items.collect::<Result<Value, _>>()?))
+            }
+        }
+    }
+
+    /// As the body of a request or an answer, and what that is.
+    ///
+    /// # Errors
+    /// As of `value`.
+    pub(super) fn body(&self) -> Result<(String, Bytes), String> {
+        match self {
+            Self::Answer(answered) => Ok((answered.content_type.clone(), answered.body.clone())),
+            other => Ok((JSON.to_owned(), other.value()?.to_string().into())),
+        }
+    }
+
+    /// Bytes of which it was made, as far as they came from outside.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Json(_) => 0,
+            Self::Answer(answered) => answered.body.len(),
+            Self::List(items) => items.iter().map(Self::bytes).sum(),
+        }
+    }
+}
+
+impl Answered {
+    fn value(&self) -> Result<&Value, String> {
+        self.read.get_or_init(|| self.parsed()).as_ref().map_err(Clone::clone)
+    }
+
+    fn parsed(&self) -> Result<Value, String> {
+        if self.body.is_empty() {
+            return Ok(Value::Null);
+        }
+        let kind = self.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        // What `curl -d` sends says that it is a form, whatever it is.
+        let is_said_a_form = kind == FORM && matches!(self.body.first(), Some(b'{' | b'['));
+        if kind.is_empty() || kind == JSON || kind.ends_with("+json") || is_said_a_form {
+            return serde_json::from_slice(&self.body).map_err(|error| format!("it is no JSON: {error}"));
+        }
+        let text = kind.starts_with("text/").then(|| std::str::from_utf8(&self.body).ok()).flatten();
+        text.map(Value::from).ok_or_else(|| {
+            format!(
+                "it is {kind}, and no JSON or text: it can be handed on as a whole, with = \"{{{{ step }}}}\""
+            )
+        })
+    }
+}
+
+/// An answer, as the value of a step: its kind, the length of its content type as u16 in little-endian, that and the body.
+pub(super) fn framed(content_type: &str, body: &[u8]) -> Vec<u8> {
+    let kind = content_type.as_bytes();
+    // No header is as long.
+    let kind = kind.get(..kind.len().min(usize::from(u16::MAX))).unwrap_or_default();
+    let len = u16::try_from(kind.len()).unwrap_or(u16::MAX).to_le_bytes();
+    [&[ANSWER_KIND][..], &len, kind, body].concat()
+}

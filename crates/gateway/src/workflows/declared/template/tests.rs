@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#![allow(clippy::unwrap_used)]
+
+use axum::body::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn root(name: &str) -> Result<Root, String> {
+    match name {
+        "event" => Ok(Root::Event),
+        "item" => Ok(Root::Item),
+        "index" => Ok(Root::Index),
+        "list" => Ok(Root::Step(0)),
+        "image" => Ok(Root::Step(1)),
+        "all" => Ok(Root::Step(2)),
+        _ => Err(format!("there is no {name}")),
+    }
+}
+
+fn read(value: &Value) -> Result<Template, String> {
+    Template::read(value, &root)
+}
+
+/// What a template stands for, with some steps that have answered.
+fn given(value: &Value) -> Result<Given, String> {
+    let event = Given::json(json!({"title": "Cats", "full name": "A \"B\"", "n": 2, "none": null}));
+    let list = br#"{"images": [{"url": "a"}, {"url": "b"}]}"#;
+    let answers = [&b"1"[..], b"\"two\""].map(|body| Given::of_body("application/json", Bytes::from(body)));
+    let steps = [
+        Some(Given::of_body("application/json", Bytes::from_static(list))),
+        Some(Given::of_body("image/png", Bytes::from_static(b"\x89PNG"))),
+        Some(Given::List(answers.to_vec().into())),
+    ];
+    let item = Given::json(json!({"url": "x"}));
+    read(value)?.given(&Scope { event: &event, steps: &steps, item: Some((&item, 7)) })
+}
+
+fn value(value: &Value) -> Value {
+    given(value).unwrap().value().unwrap().into_owned()
+}
+
+fn refused(value: &Value) -> String {
+    given(value).unwrap_err()
+}
+
+#[test]
+fn what_is_one_reference_has_the_types_of_what_it_refers_to() {
+    assert_eq!(value(&json!("{{ event.n }}")), json!(2));
+    assert_eq!(value(&json!("{{event.none}}")), json!(null));
+    assert_eq!(value(&json!("{{ list.images }}")), json!([{"url": "a"}, {"url": "b"}]));
+    assert_eq!(value(&json!("{{ list.images[1].url }}")), json!("b"));
+    assert_eq!(value(&json!(r#"{{ event["full name"] }}"#)), json!("A \"B\""));
+    assert_eq!(value(&json!("{{ all }}")), json!([1, "two"]));
+    assert_eq!(value(&json!("{{ all[1] }}")), json!("two"));
+    assert_eq!(value(&json!("{{ item.url }}")), json!("x"));
+    assert_eq!(value(&json!("{{ index }}")), json!(7));
+}
+
+#[test]
+fn in_a_text_stands_the_text_of_what_it_refers_to() {
+    assert_eq!(
+        value(&json!("{{ event.title }}: {{ event.n }} of {{ list.images }}")),
+        json!("Cats: 2 of [{\"url\":\"a\"},{\"url\":\"b\"}]")
+    );
+    assert_eq!(value(&json!("{{ \"{{\" }} event }}")), json!("{{ event }}"));
+    assert_eq!(value(&json!("{{ \"{{\" }}")), json!("{{"));
+    assert_eq!(value(&json!("no } and no { is one")), json!("no } and no { is one"));
+}
+
+#[test]
+fn constants_and_what_is_within_others_stay() {
+    let told = json!({"a": [1, true, null, 0.5, "x"], "b": {"{{ event.n }}": "{{ event.n }}"}});
+    assert_eq!(value(&told), json!({"a": [1, true, null, 0.5, "x"], "b": {"{{ event.n }}": 2}}));
+}
+
+#[test]
+fn an_answer_that_is_no_json_is_handed_on_as_it_came() {
+    let (kind, body) = given(&json!("{{ image }}")).unwrap().body().unwrap();
+    assert_eq!((kind.as_str(), &*body), ("image/png", &b"\x89PNG"[..]));
+    assert!(refused(&json!("see {{ image }}")).contains("image/png"));
+    assert!(refused(&json!({"image": "{{ image }}"})).contains("as a whole"));
+    let text = Given::of_body("text/plain; charset=utf-8", Bytes::from_static(b"hello"));
+    assert_eq!(*text.value().unwrap(), json!("hello"));
+    let form = Given::of_body("application/x-www-form-urlencoded", Bytes::from_static(b"{\"a\": 1}"));
+    assert_eq!(*form.value().unwrap(), json!({"a": 1}));
+    assert_eq!(*Given::of_body("image/png", Bytes::new()).value().unwrap(), Value::Null);
+    assert!(Given::of_body("", Bytes::from_static(b"{")).value().unwrap_err().contains("no JSON"));
+}
+
+#[test]
+fn a_reference_to_nothing_says_what_there_is() {
+    let told = refused(&json!("{{ event.titel }}"));
+    assert!(told.contains("`event.titel`") && told.contains("\"titel\"") && told.contains("title"), "{told}");
+    assert!(refused(&json!("{{ list.images[2] }}")).contains("there are 2"));
+    assert!(refused(&json!("{{ all[2] }}")).contains("there are 2"));
+    assert!(refused(&json!("{{ event.n.m }}")).contains("a number"));
+    assert!(refused(&json!("{{ nothing }}")).contains("there is no nothing"));
+    for text in ["{{ event.titel? }}", "{{ event.n.m.o? }}", "{{ list.images[2].url? }}", "{{ all[2].url? }}"]
+    {
+        assert_eq!(value(&json!(text)), Value::Null, "{text}");
+    }
+    assert_eq!(value(&json!("{{ event.title? }}")), json!("Cats"));
+    let scope = Scope { event: &Given::json(json!(1)), steps: &[None], item: None };
+    let outside = |text: &str| read(&json!(text)).unwrap().given(&scope).unwrap_err();
+    assert!(outside("{{ item }}").contains("each") && outside("{{ list }}").contains("not ended"));
+}
+
+#[test]
+fn what_is_no_reference_is_refused() {
+    for text in [
+        "{{ }}",
+        "{{ event. }}",
+        "{{ event..a }}",
+        "{{ event[x] }}",
+        "{{ event[1 }}",
+        "{{ event[-1] }}",
+        "{{ event[\"a] }}",
+        "{{ 1 }}",
+        "{{ event a }}",
+        "{{ event[18446744073709551616] }}",
+    ] {
+        assert!(read(&json!(text)).unwrap_err().contains("no reference"), "{text}");
+    }
+    assert!(read(&json!("{{ event")).unwrap_err().contains("}}"));
+    let deep = (0..40).fold(json!("x"), |inner, _| json!([inner]));
+    assert!(read(&deep).unwrap_err().contains("levels"));
+    let long = format!("{{{{ event{} }}}}", ".a".repeat(33));
+    assert!(read(&json!(long)).unwrap_err().contains("parts"));
+}
+
+#[test]
+fn answers_are_framed_and_read() {
+    let frame = super::super::given::framed("image/png", b"body");
+    let (kind, body) = Given::read(frame.clone().into()).unwrap().body().unwrap();
+    assert_eq!((kind.as_str(), &*body), ("image/png", &b"body"[..]));
+    for end in 0..3 {
+        assert!(Given::read(Bytes::copy_from_slice(&frame[..end])).is_none());
+    }
+    assert!(Given::read(Bytes::copy_from_slice(&frame[..8])).is_none(), "the content type ends early");
+    assert!(Given::read(Bytes::from_static(b"\x02\0\0")).is_none(), "another kind");
+}
+
+proptest! {
+    #[test]
+    fn rubbish_is_refused_and_nothing_more(text in "[{}\\[\\].a-z\" 0-9]{0,40}") {
+        let told = read(&json!(text));
+        if let Ok(told) = told {
+            let scope = Scope { event: &Given::json(json!({"a": [1]})), steps: &[], item: None };
+            let _ = told.given(&scope);
+        }
+    }
+
+    #[test]
+    fn what_has_no_braces_stands_for_itself(text in "[^{]{0,40}") {
+        prop_assert_eq!(value(&json!(text)), json!(text));
+    }
+}
