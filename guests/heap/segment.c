@@ -45,8 +45,8 @@ static struct segment segments[SEGMENTS_MAX];
 static size_t segments_count;
 /* The one that is being filled, and its file; none if below 0. */
 static int current = -1, current_fd = -1;
-/* Whether the rest of it belongs to somebody. */
-static int is_spoken_for;
+/* What is taken from it, and whether the rest of it belongs to somebody. */
+static int takes, is_spoken_for;
 /* What is to be filled, before it is mapped; its file is none if below 0. */
 static struct {
     int fd;
@@ -130,7 +130,7 @@ static int open_tables(struct segment *segment)
     return 0;
 }
 
-static int open_locked(int fd, uintptr_t base, size_t length)
+static int open_locked(int fd, uintptr_t base, size_t length, int taking)
 {
     if (current >= 0 || offered.fd >= 0)
         return -EBUSY;
@@ -143,7 +143,8 @@ static int open_locked(int fd, uintptr_t base, size_t length)
     offered.fd = own;
     offered.base = base;
     offered.length = length;
-    small_declined = SMALL_DECLINED_MAX;
+    takes = taking;
+    small_declined = taking & TAKES_SMALL ? SMALL_DECLINED_MAX : 0;
     return 0;
 }
 
@@ -173,7 +174,7 @@ static int begin_locked(void)
     segments[segments_count] = segment;
     current = (int)segments_count++;
     current_fd = fd;
-    small_current = segment.small;
+    small_current = takes & TAKES_SMALL ? segment.small : NULL;
     is_spoken_for = 0;
     return 0;
 }
@@ -222,14 +223,14 @@ static void mind_forks(void)
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-int segment_open(int fd, uintptr_t base, size_t length)
+int segment_open(int fd, uintptr_t base, size_t length, int taking)
 {
     if (!is_placed(base, length))
         return -EINVAL;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, mind_forks);
     pthread_mutex_lock(&lock);
-    int done = open_locked(fd, base, length);
+    int done = open_locked(fd, base, length, taking);
     pthread_mutex_unlock(&lock);
     return done;
 }
@@ -275,7 +276,7 @@ void *segment_take(size_t size, int *is_zero)
     if (size == 0 || size > PLAN_END - PLAN_BEGIN)
         return NULL;
     pthread_mutex_lock(&lock);
-    int is_there = current >= 0 || begin_locked() == 0;
+    int is_there = takes & TAKES_LARGE && (current >= 0 || begin_locked() == 0);
     void *at = is_there && !is_spoken_for ? take_locked(whole_pages(size), is_zero ? is_zero : &ignored) : NULL;
     pthread_mutex_unlock(&lock);
     return at;
@@ -471,6 +472,18 @@ static size_t taken_bytes(const struct segment *segment)
     for (size_t index = 0; index < segment->count; index++)
         bytes += segment->pieces[index].is_taken ? segment->pieces[index].length : 0;
     return bytes;
+}
+
+void segment_use(struct use halves[2])
+{
+    pthread_mutex_lock(&lock);
+    halves[0] = halves[1] = (struct use){0, 0};
+    if (current >= 0) {
+        const struct segment *segment = &segments[current];
+        halves[0] = small_use(segment->small);
+        halves[1] = (struct use){segment->end - segment->small->end, taken_bytes(segment)};
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 static void copy_taken(const struct segment *segment, char *copies, int back)

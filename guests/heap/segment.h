@@ -39,11 +39,15 @@ static inline int in_plan(uintptr_t address)
     return address - PLAN_BEGIN < PLAN_END - PLAN_BEGIN;
 }
 
+/* The pieces that are taken from a segment; others come from elsewhere. */
+#define TAKES_SMALL 1
+#define TAKES_LARGE 2
+
 /* Has a file of `length` bytes filled from now on; there is one such at a time. Its first
  * page is the caller's, its first half is for small pieces (small.h), and the rest for
  * large ones. It is mapped once something is to be there. EBUSY if one is being filled,
  * ENOSPC if too many segments are still in use. */
-EXPORTED int segment_open(int fd, uintptr_t base, size_t length);
+EXPORTED int segment_open(int fd, uintptr_t base, size_t length, int takes);
 /* Maps what segment_open() was given; 0 if there is none, or it cannot be. */
 int segment_begin(void);
 
@@ -73,6 +77,13 @@ struct area {
 /* What of each half was never taken, and so is zeros; from then on no pieces are
  * taken, and gaps take no memory any more. `base` is where the segment begins. EINVAL if none is being filled. */
 EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
+
+/* Bytes of one half: those that were taken ever, and those that were not given back. */
+struct use {
+    uint64_t taken, left;
+};
+/* What of the two halves is used, as long as it is being filled; zeros if none is. */
+EXPORTED void segment_use(struct use halves[2]);
 
 /* Ends the filling. With `keep`, what the file holds then never changes through
  * this process. EINVAL if that was so already, as after a fork. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "small.h"
-#include "segment.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -172,4 +171,12 @@ size_t small_live(const struct small *small)
     for (size_t index = 1; index < spans; index++)
         live += small->spans[index].live > 0;
     return live * SPAN;
+}
+
+struct use small_use(const struct small *small)
+{
+    struct use use = {small->unused - small->base - SPAN, 0};
+    for (size_t index = 1; index <= use.taken / SPAN; index++)
+        use.left += small->spans[index].live * size_of(small->spans[index].class);
+    return use;
 }

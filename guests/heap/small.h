@@ -7,8 +7,7 @@
 #ifndef SINEW_SMALL_H
 #define SINEW_SMALL_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "segment.h"
 
 #define SMALL_MAX (32ul << 10)
 #define SMALL_CLASSES 57
@@ -49,6 +48,8 @@ void small_give(struct small *small, void *piece);
 int small_move_out(struct small *small, size_t length);
 /* Bytes of the spans in which something is taken. */
 size_t small_live(const struct small *small);
+/* Bytes of all spans that were ever begun, and of the pieces that are taken. */
+struct use small_use(const struct small *small);
 size_t small_size(const struct small *small, const void *piece);
 
 #endif

@@ -24,6 +24,12 @@ MAPPED_MAX = 256
 # Where the template finds out whether all is where it is thought to be; nothing else is ever mapped there.
 PROBE_BASE, PROBE_BYTES = 0x4FFFFFF00000, 1 << 20
 KIND_AT, KIND_MAPPED = 6, 2
+# As in segment.h.
+TAKES_SMALL, TAKES_LARGE = 1, 2
+# What a call makes is better made elsewhere if less than one part of so many is handed over. Less is not judged; and
+# it is tried again after so many calls, twice as many each time.
+KEPT_SHARE, WASTE_MIN = 3, 1 << 20
+PAUSE, PAUSE_MAX = 16, 1024
 
 
 class TooLong(Exception):
@@ -75,6 +81,29 @@ class Mapped:
         os.close(self.descriptor)  # noqa: F821 - of lines.py
 
 
+class Habit:
+    """Whether a function's calls make small objects in their segment, or large ones. Pages take longer to be had there,
+    which pays for what is handed over; for what ends with its call memory that has been used before is better."""
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+        # For how many calls more it is not tried, and for how many it was not the last time.
+        self.left, self.paused = 0, 0
+
+    def taken(self):
+        """What a call that begins takes."""
+        self.left -= self.left > 0
+        return 0 if self.left else self.pieces
+
+    def learn(self, taken, kept):
+        """What a call has made there, in bytes, and how much of it was handed over."""
+        if taken < WASTE_MIN:
+            return
+        is_wasted = kept < taken // KEPT_SHARE
+        self.paused = min(max(PAUSE, self.paused * 2), PAUSE_MAX) if is_wasted else 0
+        self.left = self.paused
+
+
 class Heap:
     """The memory in which a process makes what it hands over, and maps what it is handed."""
 
@@ -83,13 +112,15 @@ class Heap:
         self.is_open, self.mapped = False, 0
         # By kind of value: for how many more of them nothing is tried, or LARGE.
         self.kinds = {}
+        self.habits = Habit(TAKES_SMALL), Habit(TAKES_LARGE)
         # What the function may have of memory, if that is known, and what it had after its first call.
         self.limit, self.first = 0, None
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
         self.before_bytes, self.last_bytes = 0, 0
         # Of those that it made: they are charged to it for as long as anybody has them mapped, and it lives.
         self.handed_bytes = 0
-        core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]  # noqa: F821
+        core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]  # noqa: F821
+        core.segment_use.argtypes, self.use = [ctypes.c_void_p], (ctypes.c_uint64 * 4)()  # noqa: F821
         core.segment_sweep.restype = core.heap_bytes.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
@@ -119,7 +150,8 @@ class Heap:
     def open(self, descriptor, base):
         """From now on large arrays and strings are made where they can be handed over."""
         size = os.fstat(descriptor).st_size & ~4095  # noqa: F821
-        self.is_open = self.core.segment_open(descriptor, base, size) == 0
+        takes = sum(habit.taken() for habit in self.habits)
+        self.is_open = self.core.segment_open(descriptor, base, size, takes) == 0
         if self.is_open:
             self.core.heap_adopt()
             self.adopt_arrays()
@@ -222,7 +254,10 @@ class Heap:
     def close(self, keep):
         """Ends the filling; with `keep`, what was written is from now on as it is."""
         self.is_open = False
+        self.core.segment_use(self.use)
         done = self.core.segment_close(keep)
+        for habit, taken, left in zip(self.habits, self.use[::2], self.use[1::2]):
+            habit.learn(taken, left if keep and done == 0 else 0)
         self.core.heap_leave(keep and done == 0)
         # What it refers to had to live until now.
         self.core.heap_end()
@@ -395,7 +430,7 @@ def is_right(heap):
     descriptor = os.memfd_create("probe", os.MFD_CLOEXEC)  # noqa: F821
     try:
         os.ftruncate(descriptor, PROBE_BYTES)  # noqa: F821
-        if heap.core.segment_open(descriptor, PROBE_BASE, PROBE_BYTES) < 0:
+        if heap.core.segment_open(descriptor, PROBE_BASE, PROBE_BYTES, TAKES_SMALL | TAKES_LARGE) < 0:
             return False
         heap.core.heap_write()
         pickles, count = heap.write_copies([(kinds, probe)])
