@@ -285,6 +285,16 @@ class Heap:
 class HandsOver:
     """An instance's part in this."""
 
+    def offer(self, module):
+        """What the steps of workflows use of it (`workflow.py`)."""
+        module.share, module.hand_over, module.tell_phases = self.share, self.hand_over, self.tell_phases
+
+    def tell_phases(self, marks):
+        """How long a step took its arguments, ran, and gave its result, as far as it came. It goes with the next frame,
+        at the latest with the answer."""
+        times = [(end - begun) // 1000 for begun, end in zip(marks, marks[1:])]
+        self.channel.held = FRAME_HEAD.pack(PHASES_TIMES.size, PHASES, self.turn) + PHASES_TIMES.pack(*(times + [0, 0])[:3])  # noqa: F821
+
     def share(self, parts):
         """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
         is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
@@ -302,6 +312,8 @@ class HandsOver:
         return Handed(length, box)
 
 
+# Of a step: how long its parts took, in µs.
+PHASES_TIMES = struct.Struct("<3Q")  # noqa: F821
 # Of `struct head` in heap.h: where the pickles are told.
 PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 6 * 16  # noqa: F821
 

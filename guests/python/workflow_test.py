@@ -194,6 +194,27 @@ class Workflows(Case):
             array.data[1] = 200
             self.assertEqual(array.data[1], 200)
 
+    def test_a_step_tells_how_long_its_parts_took(self):
+        source = """
+        from sinew import function
+        import time
+        @function
+        def works(seconds):
+            time.sleep(abs(seconds))
+            return 1 if seconds > 0 else 1 / 0
+        """
+        function = self.function(source, {"part": "step", "handler": "main.works"})
+        for seconds, parts in [(0.02, 3), (-0.02, 2)]:
+            try:
+                function.apply(ID, b"", pickle.dumps(((seconds,), {}), 5))
+            except ZeroDivisionError:
+                pass
+            marks = function.told.pop()
+            times = [(end - begin) / 1e9 for begin, end in zip(marks, marks[1:])]
+            self.assertEqual(len(times), parts)
+            self.assertTrue(0.02 <= times[1] < 5 and min(times) >= 0, times)
+        self.assertEqual(function.told, [])
+
     def test_what_is_no_step_does_not_load_as_one(self):
         with self.assertRaisesRegex(TypeError, "plain is a function, and no step: put @function before it"):
             self.function(SOURCE, {"part": "step", "handler": "main.plain"})

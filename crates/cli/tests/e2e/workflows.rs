@@ -352,6 +352,9 @@ fn steps_are_given_the_results_of_others_and_what_they_need_is_told() {
     for step in graph {
         let times = ["made_us", "ready_us", "begun_us", "ended_us"].map(|name| step[name].as_u64().unwrap());
         assert!(times.is_sorted(), "{step}");
+        let parts = ["queued_us", "transfer_in_us", "ran_us", "transfer_out_us"];
+        let parts = parts.map(|name| step[name].as_u64().unwrap());
+        assert!(parts.iter().sum::<u64>() <= times[3] - times[1] + 50, "{step}");
         for need in step["needs"].as_array().unwrap() {
             let needed = &graph[need.as_u64().unwrap() as usize];
             assert!(needed["ended_us"].as_u64().unwrap() <= times[1], "{step} {needed}");

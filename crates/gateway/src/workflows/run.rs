@@ -280,6 +280,9 @@ impl Run {
             let _place = places.acquire().await;
             let end = self.attempt(shared, number, &served).await;
             drop(_place);
+            if let Some(times) = &end.times {
+                self.inner().graph.note(number, times);
+            }
             let problem = match end.result {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure)),
                 Err(problem) => problem,
