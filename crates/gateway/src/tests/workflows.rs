@@ -153,6 +153,11 @@ async fn a_step_tells_where_its_time_went_and_what_it_pickled() {
     assert!(is_about("waited_us", ready - made) && is_about("queued_us", begun - ready + 7), "{step}");
     let told = |counts: [u64; 2]| json!([{"type": "decimal.Decimal", "count": counts[0]}, {"type": "datetime.date", "count": counts[1]}]);
     assert_eq!((&step["pickled"], &function["pickled"]), (&told([5, 3]), &told([10, 6])));
+    // It is the workflow's, which has a name of its own.
+    let metrics = flow.house.get("/metrics").await.body;
+    let metrics = String::from_utf8_lossy(&metrics);
+    let counted = r#"sinew_function_pickled_objects_total{function="flow",type="datetime.date"} 6"#;
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 #[tokio::test]

@@ -9,14 +9,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::graph::Step;
+use super::graph::{Number, Step};
+use super::run::Run;
+use crate::counts::{OTHER_TYPES, TYPES_MAX};
 use crate::invocation::StepTimes;
 use crate::usage::micros;
 
-/// Types of one run that have names; all others are one more.
-const TYPES_MAX: usize = 64;
-/// What all others are called.
-pub(crate) const OTHER_TYPES: &str = "other";
+impl Run {
+    /// An attempt at a step has ended in an instance.
+    pub(super) fn note(&self, number: Number, times: &StepTimes) {
+        self.inner().graph.note(number, times);
+        if let Some(phases) = &times.phases {
+            self.workflow().counts.pickled(&phases.pickled);
+        }
+    }
+}
 
 /// Names of types, as the steps of one run know them by their places.
 #[derive(Debug, Default)]
@@ -28,7 +35,7 @@ impl TypeNames {
     fn place(&mut self, name: &str) -> u8 {
         let known = self.names.iter().position(|known| &**known == name);
         let place = known.unwrap_or_else(|| {
-            if self.names.len() < TYPES_MAX {
+            if self.names.len() < TYPES_MAX && name != OTHER_TYPES {
                 self.names.push(name.into());
                 return self.names.len() - 1;
             }
@@ -191,7 +198,7 @@ mod tests {
         assert_eq!(took.pickled.len(), TYPES_MAX + 1);
         let (place, count) = took.pickled[TYPES_MAX];
         assert_eq!((names.name(place), count), (OTHER_TYPES, 72));
-        let again = Took::of(&times(&[("type63", 1), ("type64", u32::MAX), ("new", 7)]), &mut names);
+        let again = Took::of(&times(&[("type63", 1), ("type64", u32::MAX), ("other", 7)]), &mut names);
         let told: Vec<_> = again.pickled.iter().map(|(place, count)| (names.name(*place), *count)).collect();
         assert_eq!(told, [("type63", 1), (OTHER_TYPES, u32::MAX)]);
     }

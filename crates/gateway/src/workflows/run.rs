@@ -281,7 +281,7 @@ impl Run {
             let end = self.attempt(shared, number, &served).await;
             drop(_place);
             if let Some(times) = &end.times {
-                self.inner().graph.note(number, times);
+                self.note(number, times);
             }
             let problem = match end.result {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure)),

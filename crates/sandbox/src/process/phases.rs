@@ -39,9 +39,10 @@ fn micros(rest: &mut &[u8]) -> Option<Duration> {
     Some(Duration::from_micros(u64::from_le_bytes(*us)))
 }
 
-/// A name, of which a line of text can be made.
+/// A name, which can be put between quotes in a line of text.
 fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).replace(char::is_control, "\u{fffd}")
+    let is_odd = |letter: char| letter.is_control() || matches!(letter, '"' | '\\');
+    String::from_utf8_lossy(name).replace(is_odd, "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -61,8 +62,8 @@ mod tests {
         let us = Duration::from_micros;
         let plain = Phases { taking: us(1), running: us(20), giving: us(300), pickled: Vec::new() };
         assert_eq!(read(&head()), Some(plain.clone()));
-        let told = [head(), of_type(3, b"datetime.date"), of_type(9, b"a\nb")].concat();
-        let pickled = vec![("datetime.date".to_owned(), 3), ("a\u{fffd}b".to_owned(), 9)];
+        let told = [head(), of_type(3, b"datetime.date"), of_type(9, b"a\n\"\\b")].concat();
+        let pickled = vec![("datetime.date".to_owned(), 3), ("a\u{fffd}\u{fffd}\u{fffd}b".to_owned(), 9)];
         assert_eq!(read(&told), Some(Phases { pickled, ..plain }));
     }
 
