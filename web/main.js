@@ -7,12 +7,15 @@ import { functionPage, functionsPage } from "./functions.js";
 import { keyPage } from "./key.js";
 import { queuePage } from "./queue.js";
 import { requestPage, requestsPage } from "./requests.js";
+import { runPage, runsPage } from "./runs.js";
 
 const PAGES = [
   [/^\/?$/, functionsPage],
   [/^\/functions\/([^/]+)$/, functionPage],
   [/^\/requests$/, requestsPage],
   [/^\/requests\/([^/]+)$/, requestPage],
+  [/^\/runs$/, runsPage],
+  [/^\/runs\/([^/]+)$/, runPage],
   [/^\/queue$/, queuePage],
   [/^\/key$/, keyPage],
 ];
@@ -60,11 +63,29 @@ function build(path, query) {
 /** Changes only what is different, so that what a reader marked, opened or scrolled stays. */
 function swap(content) {
   const fresh = h("main", {}, ...content);
-  if (page.children.length !== fresh.children.length) return page.replaceChildren(...fresh.childNodes);
+  if (page.children.length !== fresh.children.length) {
+    const focused = page.contains(document.activeElement) ? document.activeElement : undefined;
+    page.replaceChildren(...fresh.childNodes);
+    return focusAgain(focused);
+  }
   [...fresh.children].forEach((child, index) => {
     const old = page.children[index];
-    if (!old.isEqualNode(child) && !old.contains(document.activeElement)) old.replaceWith(child);
+    if (old.isEqualNode(child)) return;
+    const focused = old.contains(document.activeElement) ? document.activeElement : undefined;
+    // A field keeps what is typed.
+    if (focused && focused.localName !== "a") return;
+    const scrolled = old.scrollLeft;
+    old.replaceWith(child);
+    child.scrollLeft = scrolled;
+    focusAgain(focused);
   });
+}
+
+/** Who goes by keys stays where he was: at what has the same name, or leads to the same place. */
+function focusAgain(focused) {
+  if (!focused) return;
+  const isSame = (link) => (focused.id ? link.id === focused.id : link.getAttribute("href") === focused.getAttribute("href"));
+  [...page.querySelectorAll("a")].find(isSame)?.focus({ preventScroll: true });
 }
 
 function mark(path) {

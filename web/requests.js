@@ -44,7 +44,9 @@ export async function requestsPage(_, query) {
     h("h1", {}, "Requests"),
     h("div", { class: "filter" },
       h("label", {}, "Function ", h("select", { onchange: (event) => go({ function: event.target.value }) },
-        option("", "all"), functions.map(({ name }) => option(name, name)))),
+        option("", "all"), functions.map(({ name }) => option(name, name)),
+        // A step's function is none of the node's own.
+        functions.some(({ name }) => name === wanted.function) || !wanted.function ? undefined : option(wanted.function, wanted.function))),
       h("label", {}, h("input", { type: "checkbox", checked: onlyFailed, onchange: (event) => go({ failed: event.target.checked ? "yes" : "" }) }),
         " only those that failed")),
     requestsTable(shown, true),

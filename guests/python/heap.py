@@ -113,6 +113,8 @@ class Heap:
         # By kind of value: for how many more of them nothing is tried, or LARGE.
         self.kinds = {}
         self.habits = Habit(TAKES_SMALL), Habit(TAKES_LARGE)
+        # Types of objects of the call's result that could not be copied, and how many of each.
+        self.pickled = {}
         # What the function may have of memory, if that is known, and what it had after its first call.
         self.limit, self.first = 0, None
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
@@ -178,6 +180,7 @@ class Heap:
             return None
         kind = kind_of(box[0])
         if self.is_sent(kind):
+            self.pickled = {type(box[0]): 1}
             return None
         if (small := self.small(box[0], kind)) is not LARGE:
             return small
@@ -197,6 +200,7 @@ class Heap:
                         self.kinds.pop(kind, None)
                     return length
             # All that was tried was for nothing.
+            self.pickled = self.pickled or {type(box[0]): 1}
             self.learn(kind, TRIED_AGAIN)
             return None
         finally:
@@ -227,8 +231,12 @@ class Heap:
         self.kinds[kind] = what
 
     def write_copies(self, box):
-        self.copy(box)
-        return self.pickles_of(self.core.heap_foreign())
+        try:
+            self.copy(box)
+            return self.pickles_of(self.core.heap_foreign())
+        finally:
+            # Also of what is given up because of them, as far as that came.
+            self.pickled = collections.Counter(map(type, self.core.heap_foreign()))  # noqa: F821
 
     def write_pickles(self, box):
         foreign = self.core.heap_foreign()
@@ -320,6 +328,20 @@ class Heap:
 class HandsOver:
     """An instance's part in this."""
 
+    def offer(self, module):
+        """What the steps of workflows use of it (`workflow.py`)."""
+        module.share, module.hand_over, module.tell_phases = self.share, self.hand_over, self.tell_phases
+
+    def tell_phases(self, marks):
+        """How long a step took its arguments, ran, and gave its result, as far as it came, and what of that was pickled. It
+        goes with the next frame, at the latest with the answer."""
+        pickled = b""
+        if self.heap and self.heap.pickled:
+            pickled, self.heap.pickled = told_types(self.heap.pickled), {}
+        times = [(end - begun) // 1000 for begun, end in zip(marks, marks[1:])]
+        payload = PHASES_TIMES.pack(*(times + [0, 0])[:3]) + pickled
+        self.channel.held = FRAME_HEAD.pack(len(payload), PHASES, self.turn) + payload  # noqa: F821
+
     def share(self, parts):
         """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
         is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
@@ -337,8 +359,29 @@ class HandsOver:
         return Handed(length, box)
 
 
+# Of a step: how long its parts took, in µs; how many objects of a type were pickled, and the length of its name.
+PHASES_TIMES, PHASES_TYPE = struct.Struct("<3Q"), struct.Struct("<IB")  # noqa: F821
+# Types that have names, and bytes of one.
+PICKLED_TYPES_MAX, PICKLED_NAME_MAX = 16, 128
 # Of `struct head` in heap.h: where the pickles are told.
 PICKLES, PICKLES_AT = struct.Struct("<6Q"), 8 + 24 + 32 + 8 + 6 * 16  # noqa: F821
+
+
+def told_types(counts):
+    """The most frequent types by their names, and all others as one."""
+    ranked = sorted(counts.items(), key=lambda one: -one[1])
+    told = [(name_of(kind), count) for kind, count in ranked[:PICKLED_TYPES_MAX]]
+    if rest := sum(count for _, count in ranked[PICKLED_TYPES_MAX:]):
+        told.append((b"other", rest))
+    return b"".join(PHASES_TYPE.pack(min(count, 0xFFFFFFFF), len(name)) + name for name, count in told)
+
+
+def name_of(kind):
+    try:
+        return kind_name(kind).encode("utf-8", "replace")[:PICKLED_NAME_MAX]  # noqa: F821 - of failures.py
+    except Exception:
+        # What a class says of itself may be anything.
+        return b"other"
 
 
 def own_memory_bytes():

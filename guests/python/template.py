@@ -51,7 +51,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
-SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING = range(18, 28)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES = range(18, 29)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -228,7 +228,7 @@ class Channel:
 
     def __init__(self, stream):
         self.stream = stream
-        self.lock = threading.Lock()
+        self.lock, self.held = threading.Lock(), b""
         # What was received, and how much of it is used.
         self.data, self.at = b"", 0
         # Descriptors that came with it, in the order of their frames.
@@ -293,8 +293,8 @@ class Channel:
 
     def send(self, kind, turn, *parts):
         size = sum(map(len, parts))
-        head = FRAME_HEAD.pack(size, kind, turn)
         with self.lock:
+            head, self.held = self.held + FRAME_HEAD.pack(size, kind, turn), b""
             if size <= LOG_PIECE_BYTES:
                 return self.stream.sendall(b"".join((head, *parts)))
             self.stream.sendall(head)
@@ -704,8 +704,7 @@ class Instance(ServesLines, HandsOver):  # noqa: F821 - of lines.py and heap.py
             # Not bound to these callees: a process that the function forks gets others.
             module.ask = lambda *question: self.callees.ask(*question)
             module.stream = lambda piece: self.callees.stream(piece)
-            module.share = self.share
-            module.hand_over = self.hand_over
+            self.offer(module)
             module.wait_for_room = lambda size: self.callees.wait_for_room(size)
             module.take_body = lambda: self.callees.take_body()
             module.wait_for_body = lambda: self.callees.wait_for_body()

@@ -422,17 +422,21 @@ def step_applied(function, name):
     def apply(request, head, arguments, *results):
         global _results, _values
         _results, _values = results, {}
+        marks = [time.monotonic_ns()]
         try:
             # Without arguments it is given the results themselves.
-            positional, named = read_value(arguments) if arguments else (map(result_at, range(len(results))), {})
+            positional, named = read_value(arguments) if arguments else ([*map(result_at, range(len(results)))], {})
+            marks.append(time.monotonic_ns())
             # Nobody else is to have it: then nothing needs to be left of it here.
             box = [body(*positional, **named)]
             if hasattr(box[0], "__await__"):
                 box[0] = awaited(box[0])
+            marks.append(time.monotonic_ns())
             return result_of(box, f"what {name} returned")
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         finally:
+            tell_phases([*marks, time.monotonic_ns()])  # noqa: F821 - the template's
             _results, _values = (), {}
 
     return apply

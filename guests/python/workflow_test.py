@@ -3,10 +3,11 @@
 
 import json
 import pickle
+import struct
 import threading
 import unittest
 
-from function_test import ID, Case, head_of
+from function_test import HERE, ID, Case, head_of
 
 FRAME = b"\x02\0\0\0{}"
 SOURCE = """
@@ -193,6 +194,43 @@ class Workflows(Case):
             array = got[0] if isinstance(got, list) else got
             array.data[1] = 200
             self.assertEqual(array.data[1], 200)
+
+    def test_a_step_tells_how_long_its_parts_took(self):
+        source = """
+        from sinew import function
+        import time
+        @function
+        def works(seconds):
+            time.sleep(abs(seconds))
+            return 1 if seconds > 0 else 1 / 0
+        """
+        function = self.function(source, {"part": "step", "handler": "main.works"})
+        for seconds, parts in [(0.02, 3), (-0.02, 2)]:
+            try:
+                function.apply(ID, b"", pickle.dumps(((seconds,), {}), 5))
+            except ZeroDivisionError:
+                pass
+            marks = function.told.pop()
+            times = [(end - begin) / 1e9 for begin, end in zip(marks, marks[1:])]
+            self.assertEqual(len(times), parts)
+            self.assertTrue(0.02 <= times[1] < 5 and min(times) >= 0, times)
+        self.assertEqual(function.told, [])
+
+    def test_types_that_were_pickled_are_named_as_far_as_there_is_room(self):
+        heap = {name: __import__(name) for name in ("ctypes", "hashlib", "struct")}
+        for name in ("failures.py", "heap.py"):
+            exec((HERE / name).read_text(), heap)
+        kinds = [type(f"Kind{number}", (), {"__module__": "main"}) for number in range(20)]
+        kinds[0].__qualname__ = "x" * 300
+        kinds[1].__module__ = 5
+        told, at, names = heap["told_types"]({kind: 20 - number for number, kind in enumerate(kinds)}), 0, []
+        while at < len(told):
+            count, length = struct.unpack_from("<IB", told, at)
+            names.append((told[at + 5 : at + 5 + length].decode(), count))
+            at += 5 + length
+        self.assertEqual(names[0], (("main." + "x" * 300)[:128], 20))
+        self.assertEqual(names[2:4], [("main.Kind2", 18), ("main.Kind3", 17)])
+        self.assertEqual((len(names), names[-1]), (17, ("other", 4 + 3 + 2 + 1)))
 
     def test_what_is_no_step_does_not_load_as_one(self):
         with self.assertRaisesRegex(TypeError, "plain is a function, and no step: put @function before it"):

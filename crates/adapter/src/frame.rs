@@ -60,6 +60,8 @@ pub const OUTBOX: u8 = 25;
 pub const MAPPED: u8 = 26;
 /// Instance to node: it ends now, and has begun no call that it has not answered.
 pub const LEAVING: u8 = 27;
+/// Instance to node: how long the parts of a step took, and what of its result was pickled.
+pub const PHASES: u8 = 28;
 
 /// Names a call on its instance.
 pub type Turn = u32;
@@ -90,5 +92,9 @@ pub const PIECE_MAX: usize = 64 << 10;
 pub const STREAM_MAX: u64 = 1 << 30;
 /// Bytes of the bodies of all nested calls of one instance that have no answer yet.
 pub const ASKS_BYTES_MAX: usize = 32 << 20;
+/// Types of objects that one step says it has pickled; all others are one more.
+pub const PICKLED_TYPES_MAX: usize = 16;
+/// Bytes of the name of one.
+pub const PICKLED_NAME_MAX: usize = 128;
 /// Bytes of each of the texts of a failure.
 pub const TEXT_LEN_MAX: usize = 4096;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What became of a function's requests since the node started.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,11 @@ use crate::recent::{Recent, SLOTS, Summary};
 /// memo hit to a long call. What takes longer is beyond the last.
 pub(crate) const DURATION_BUCKETS_S: [f64; 12] =
     [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0, 1000.0];
+/// Types that have names among those of which a function's objects were pickled; all others are one
+/// more. Functions choose the names, and each is a label.
+pub(crate) const TYPES_MAX: usize = 64;
+/// What all others are called.
+pub(crate) const OTHER_TYPES: &str = "other";
 const MICROS_PER_SECOND: f64 = 1e6;
 
 /// Counters of one function, for all its versions.
@@ -50,6 +56,8 @@ pub(crate) struct Total {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) price: f64,
+    /// Objects of steps' results that could not be mapped, by their types.
+    pub(crate) pickled: BTreeMap<String, u64>,
 }
 
 /// Times, sorted into [`DURATION_BUCKETS_S`].
@@ -110,6 +118,19 @@ impl Counts {
         inner.total.add(record, cpu_between);
     }
 
+    /// Counts objects of the result of a step that could not be mapped, by their types.
+    pub(crate) fn pickled(&self, types: &[(String, u32)]) {
+        if types.is_empty() {
+            return;
+        }
+        let pickled = &mut self.lock().total.pickled;
+        for (name, count) in types {
+            let has_place = pickled.contains_key(name) || pickled.len() < TYPES_MAX;
+            let name = if has_place { name } else { OTHER_TYPES };
+            *pickled.entry(name.to_owned()).or_default() += u64::from(*count);
+        }
+    }
+
     /// Since the node started.
     pub(crate) fn total(&self) -> Total {
         self.lock().total.clone()
@@ -166,5 +187,15 @@ mod tests {
         assert_eq!((total.cpu_between_s, total.held_s, total.memory_byte_s), (1.0, 4.0, 40.0));
         assert_eq!((total.memory_peak_bytes, total.sent_bytes, total.price), (2_000_000_000, 12, 2.0));
         assert_eq!(counts.recently(Duration::from_secs(2), 12).requests, 4);
+    }
+
+    #[test]
+    fn types_that_were_pickled_are_few_however_many_there_are() {
+        let counts = Counts::default();
+        let many: Vec<(String, u32)> = (0..100).map(|number| (format!("type{number:02}"), 1)).collect();
+        counts.pickled(&many);
+        counts.pickled(&many);
+        let pickled = counts.total().pickled;
+        assert_eq!((pickled.len(), pickled["type00"], pickled[OTHER_TYPES]), (TYPES_MAX + 1, 2, 72));
     }
 }

@@ -207,6 +207,21 @@ pub struct CallReport {
     pub log: Vec<u8>,
     /// What it took; `None` if no instance came to it.
     pub spent: Option<Spent>,
+    /// How a step of a workflow says that its time went.
+    pub phases: Option<Box<Phases>>,
+}
+
+/// What a step of a workflow says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Phases {
+    /// Until its arguments were there.
+    pub taking: Duration,
+    /// Of the function itself.
+    pub running: Duration,
+    /// Until its result could be handed over.
+    pub giving: Duration,
+    /// Types of objects of its result that were pickled, and how many of each.
+    pub pickled: Vec<(String, u32)>,
 }
 
 /// What a deployment led to.

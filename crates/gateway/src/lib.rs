@@ -57,8 +57,8 @@ pub use deferred::{Callbacks, Sending, Unsent};
 pub use door::Door;
 pub use front::Front;
 pub use functions::{
-    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, RouteError,
-    Routed, Served, StepSettings, VersionCounts,
+    CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, Phases,
+    RouteError, Routed, Served, StepSettings, VersionCounts,
 };
 pub use invocation::{LineCall, LineEnd, LineOffer};
 pub use keys::{Access, KEY_PREFIX, KeyError, KeyInfo, Keys, Scope};

@@ -14,6 +14,7 @@ mod history;
 mod journal;
 mod keeping;
 mod order;
+mod phases;
 mod run;
 
 use std::collections::HashMap;

@@ -21,7 +21,7 @@ use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
 use sandbox::process::{Image, runtime_of};
-use sandbox::{Call, Fault, Sandbox, Spec, Spent};
+use sandbox::{Call, Fault, Sandbox, Spec};
 use store::{Object, Store};
 
 use crate::Scheduler;
@@ -393,8 +393,8 @@ impl Processes {
         let (processes, job) = (Arc::clone(self), application.job);
         let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
             let result = match ended {
-                Ok((outcome, start)) => {
-                    processes.report(&application, start, outcome.log, outcome.spent);
+                Ok((mut outcome, start)) => {
+                    processes.report(&application, start, &mut outcome);
                     outcome.result
                 }
                 Err(error) => Err(fault_of(error)),
@@ -438,14 +438,15 @@ impl Processes {
     }
 
     /// Keeps how it ran, for whoever asks.
-    fn report(&self, application: &Application, start: Start, log: Vec<u8>, spent: Option<Box<Spent>>) {
+    fn report(&self, application: &Application, start: Start, outcome: &mut sandbox::Outcome) {
         let report = CallReport {
             start: start_word(start.kind),
             queued: Duration::from_nanos(start.queued_ns),
             starting: Duration::from_nanos(start.start_ns),
             whole: application.begun.elapsed(),
-            log,
-            spent: spent.as_deref().map(reports::told),
+            log: std::mem::take(&mut outcome.log),
+            spent: outcome.spent.as_deref().map(reports::told),
+            phases: outcome.phases.take().map(|phases| reports::phases(*phases)),
         };
         self.reports.lock().keep(application.thunk, report);
     }

@@ -29,5 +29,5 @@ pub use sandbox::{
     Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
     Then,
 };
-pub use spent::Spent;
+pub use spent::{Phases, Spent};
 pub use streamed::{Audience, Listener, Source};

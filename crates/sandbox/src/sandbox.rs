@@ -17,7 +17,7 @@ use store::Object;
 
 use crate::line::Line;
 use crate::nested::Callees;
-use crate::spent::Spent;
+use crate::spent::{Phases, Spent};
 use crate::streamed::Audience;
 
 /// The most bytes of a fault's text. A longer one is cut at a character.
@@ -135,12 +135,14 @@ pub struct Outcome {
     /// What it took in an instance. A codelet has none: it never waits, so that
     /// whoever called it knows.
     pub spent: Option<Box<Spent>>,
+    /// What it says of itself, if it is a step of a workflow.
+    pub phases: Option<Box<Phases>>,
 }
 
 impl Outcome {
     /// Of a call that nothing ran for.
     pub fn refused(fault: Fault) -> Self {
-        Self { result: Err(fault), fuel: 0, log: Vec::new(), spent: None }
+        Self { result: Err(fault), fuel: 0, log: Vec::new(), spent: None, phases: None }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a call took of the machine, as the node itself has seen it. Nothing of
-//! this is what a guest says.
+//! What a call took. [`Spent`] is what the node itself has seen, and nothing of it is
+//! what a guest says; [`Phases`] is, and nobody pays by it.
 
 use std::time::Duration;
 
@@ -25,4 +25,18 @@ pub struct Spent {
     /// The most memory that the instance ever had, as it was last read; `None`
     /// where nobody keeps it.
     pub memory_peak_bytes: Option<u64>,
+}
+
+/// How a step of a workflow says that its time went, and what it could not hand over
+/// as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Phases {
+    /// Until its arguments were there.
+    pub taking: Duration,
+    /// Of the function itself.
+    pub running: Duration,
+    /// Until its result could be handed over.
+    pub giving: Duration,
+    /// Types of objects of its result that were pickled, and how many of each.
+    pub pickled: Vec<(String, u32)>,
 }

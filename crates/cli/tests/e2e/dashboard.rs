@@ -74,7 +74,118 @@ fn people_see_functions_their_requests_and_why_they_failed() {
     assert!(page(&node, "#/requests/none").contains("remembers no request"));
     assert!(page(&node, "#/nowhere").contains("There is no such page"));
     the_queue_and_the_tree_of_calls_are_seen(&node);
+    runs_of_workflows_are_seen(&node);
     assert_eq!(node.terminate(), 0);
+}
+
+const FLOW: &str = r#"
+import datetime, time
+from sinew import function, workflow
+
+@function
+def fetch(count):
+    return list(range(count, 2 * count)), [datetime.date.fromordinal(day) for day in range(1, 31)]
+
+@function
+def audit(trades, rule, wrong):
+    if rule == wrong:
+        raise ValueError("<i>rule</i> seven")
+    return rule
+
+@function
+def merge(verdicts):
+    return len(verdicts)
+
+@function
+def waits(seconds):
+    time.sleep(seconds)
+
+@workflow
+def finra(event):
+    if "seconds" in event:
+        return waits(event["seconds"])
+    trades = fetch(50_000)
+    return merge([audit(trades, rule, event.get("wrong")) for rule in range(event["rules"])])
+"#;
+
+/// The id of the last run.
+fn last_run(node: &Node) -> String {
+    let listed = node.ok(&["workflow", "list", "finra", "-n", "1", "-o", "json"]);
+    let run: serde_json::Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
+    run["id"].as_str().unwrap().to_owned()
+}
+
+fn has_all(page: &str, shown: &[&str]) {
+    for shown in shown {
+        assert!(page.contains(shown), "{shown}\n{page}");
+    }
+}
+
+fn runs_of_workflows_are_seen(node: &Node) {
+    has_all(&page(node, "#/runs"), &["No workflow is deployed yet", "workflow = true"]);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("main.py"), FLOW).unwrap();
+    let manifest = "[functions.finra]\nruntime = \"python\"\nhandler = \"main.finra\"\nworkflow = true\n";
+    std::fs::write(dir.path().join("sinew.toml"), manifest).unwrap();
+    node.deploy(dir.path());
+    assert_eq!(node.ok(&["workflow", "run", "finra", "-d", r#"{"rules": 300}"#]).trim(), "300");
+    let good = last_run(node);
+    let run = page(node, &format!("#/runs/{good}"));
+    // 300 steps are one group, and what was handed over is mapped.
+    has_all(
+        &run,
+        &[
+            "302/302",
+            "×300",
+            "class=\"edge mapped\"",
+            "class=\"edge sent\"",
+            "main.audit, 300 steps, 300 done",
+        ],
+    );
+    has_all(&run, &["Where the time went", "took and gave values", "at a time", "began "]);
+    assert!(run.matches("<rect").count() < 60, "as many elements as steps: {run}");
+    let open = page(node, &format!("#/runs/{good}?open=main.audit%2F1&from=50"));
+    has_all(
+        &open,
+        &["51 to 100 of 300", "aria-expanded=\"true\"", "and 60 more", "#/requests?function=finra.audit"],
+    );
+    assert!(open.matches("<tr>").count() < 70, "as many rows as steps: {open}");
+    let printed = page(node, "#/requests?function=finra.audit");
+    assert!(printed.contains("selected") && printed.contains("finra.audit</a>"), "{printed}");
+
+    let wrong = node.run(&["workflow", "run", "finra", "-d", r#"{"rules": 9, "wrong": 7}"#]);
+    assert_eq!(wrong.status.code(), Some(3));
+    let bad = last_run(node);
+    let run = page(node, &format!("#/runs/{bad}"));
+    has_all(
+        &run,
+        &[
+            "1 failed",
+            "1 not made",
+            "Why steps failed",
+            "ValueError: &lt;i&gt;rule",
+            "line 12",
+            "class=\"node failed\"",
+        ],
+    );
+    assert!(!run.contains("<i>"), "{run}");
+
+    // While it goes on.
+    node.http("POST /async-function/finra", br#"{"seconds": 600}"#);
+    let begun = std::time::Instant::now();
+    while !node.ok(&["workflow", "list", "finra", "-o", "json"]).contains("\"running\":1") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let live = last_run(node);
+    let run = page(node, &format!("#/runs/{live}"));
+    has_all(&run, &["1 running", "class=\"node running\"", "running for", "sinew workflow cancel"]);
+    let list = page(node, "#/runs");
+    for id in [&good, &bad, &live] {
+        assert!(list.contains(&format!("href=\"#/runs/{id}\"")), "{id}\n{list}");
+    }
+    has_all(&list, &["302/302", ">succeeded<", ">running<", ">failed<"]);
+    node.ok(&["workflow", "cancel", &live]);
 }
 
 fn the_queue_and_the_tree_of_calls_are_seen(node: &Node) {

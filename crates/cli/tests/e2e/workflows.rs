@@ -10,12 +10,28 @@ use serde_json::{Value, json};
 use super::{Node, home};
 
 const MAIN: &str = r#"
-import asyncio, mmap, os, pickle, time
+import asyncio, datetime, decimal, mmap, os, pickle, time
 from sinew import StepError, function, workflow
 
 @function
 def numbers(count):
     return list(range(count))
+
+@function
+def dated(count):
+    return list(range(count, 2 * count)), [datetime.date.fromordinal(day) for day in range(1, 31)]
+
+@function
+def prices(count):
+    return [decimal.Decimal(price) for price in range(count)]
+
+@function
+def lengths(*values):
+    return [len(value) for value in values]
+
+@workflow
+def foreign(event):
+    return lengths(dated(50_000), prices(20_000), prices(3))
 
 @function
 def total(numbers, factor=1):
@@ -212,7 +228,7 @@ fn deploy(node: &Node, home: &Path) {
     std::fs::create_dir_all(&source).unwrap();
     let names = [
         "sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "arrays", "mapped",
-        "keeps", "summed",
+        "keeps", "summed", "foreign",
     ];
     let mut manifest: String = names
         .iter()
@@ -352,6 +368,9 @@ fn steps_are_given_the_results_of_others_and_what_they_need_is_told() {
     for step in graph {
         let times = ["made_us", "ready_us", "begun_us", "ended_us"].map(|name| step[name].as_u64().unwrap());
         assert!(times.is_sorted(), "{step}");
+        let parts = ["queued_us", "transfer_in_us", "ran_us", "transfer_out_us"];
+        let parts = parts.map(|name| step[name].as_u64().unwrap());
+        assert!(parts.iter().sum::<u64>() <= times[3] - times[1] + 50, "{step}");
         for need in step["needs"].as_array().unwrap() {
             let needed = &graph[need.as_u64().unwrap() as usize];
             assert!(needed["ended_us"].as_u64().unwrap() <= times[1], "{step} {needed}");
@@ -368,6 +387,35 @@ fn steps_are_given_the_results_of_others_and_what_they_need_is_told() {
     // Where it is no workflow, its calls are calls.
     let plain = result(&node, "plain", &json!({"count": 3, "width": 2}));
     assert_eq!(plain, json!({"parts": [0, 3], "all": 3, "count": 3}));
+}
+
+#[test]
+fn what_could_not_be_mapped_is_counted_by_its_type() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    assert_eq!(result(&node, "foreign", &json!({})), json!([2, 20_000, 3]));
+    let run = last(&node, "foreign");
+    let step = |number: usize| &run["graph"][number];
+    // A part of a value that is mapped; most of one; and one that is short is pickled anyway.
+    assert_eq!(step(0)["pickled"], json!([{"type": "datetime.date", "count": 30}]));
+    assert_eq!(
+        (&step(1)["pickled"][0]["type"], &step(1)["pickled"][1]),
+        (&json!("decimal.Decimal"), &Value::Null)
+    );
+    assert!(step(1)["pickled"][0]["count"].as_u64().unwrap() > 1000, "{}", step(1));
+    assert_eq!((step(2).get("pickled"), step(3).get("pickled")), (None, None));
+    let shown = node.ok(&["workflow", "describe", run["id"].as_str().unwrap()]);
+    assert!(shown.contains("cannot be mapped") && shown.contains("datetime.date"), "{shown}");
+    let metrics = node.http("GET /metrics", b"");
+    let counted = r#"sinew_function_pickled_objects_total{function="foreign",type="datetime.date"} 30"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    // The next call has nothing of the one before.
+    result(&node, "foreign", &json!({}));
+    assert_eq!(
+        last(&node, "foreign")["graph"][0]["pickled"],
+        json!([{"type": "datetime.date", "count": 30}])
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ use objects::Handle;
 
 use super::Passed;
 use super::passing::Passing;
+use super::step::StepTimes;
 use super::trace::{Context, Span};
 use super::{millis, since_1970};
 use crate::admission::Permit;
@@ -174,6 +175,13 @@ impl Recording {
     /// Whether an instance ran for it.
     pub(super) fn has_report(&self) -> bool {
         self.report.is_some()
+    }
+
+    /// Where its time went, if it is a step and an instance ran for it.
+    pub(super) fn step_times(&mut self) -> Option<StepTimes> {
+        let CallReport { queued, starting, spent, phases, .. } = self.report.as_mut()?;
+        let running = spent.as_ref()?.running;
+        Some(StepTimes { queued: *queued + *starting, running, phases: phases.take() })
     }
 
     /// What it printed, once it has run.

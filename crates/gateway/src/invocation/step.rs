@@ -4,7 +4,7 @@
 //! its result comes here (`docs/spec/workflows.md`, section 4).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use objects::Handle;
@@ -14,6 +14,7 @@ use super::{Invocation, Passed, apply, failure_of, not_an_answer, trace};
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Priority};
 use crate::body::blocking;
+use crate::functions::Phases;
 use crate::problem::Problem;
 use crate::router::Shared;
 
@@ -29,12 +30,25 @@ pub(crate) struct StepEnd {
     pub(crate) is_remembered: bool,
     /// An instance came to it.
     pub(crate) has_run: bool,
+    /// Where its time went, if one did.
+    pub(crate) times: Option<StepTimes>,
+}
+
+/// Where the time of an attempt went.
+#[derive(Debug, Clone)]
+pub(crate) struct StepTimes {
+    /// Until an instance came to it: others were before it, or one had to be made.
+    pub(crate) queued: Duration,
+    /// In the instance.
+    pub(crate) running: Duration,
+    /// What that says of it.
+    pub(crate) phases: Option<Box<Phases>>,
 }
 
 impl StepEnd {
     /// Of what was not begun.
     pub(crate) fn refused(problem: Problem) -> Self {
-        Self { result: Err(problem), is_remembered: false, has_run: false }
+        Self { result: Err(problem), is_remembered: false, has_run: false, times: None }
     }
 }
 
@@ -69,10 +83,10 @@ impl Invocation<'_> {
             }
             Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
         };
-        let has_run = recording.has_report();
+        let (has_run, times) = (recording.has_report(), recording.step_times());
         recording.end(status, failure);
         let is_remembered = result.as_ref().is_ok_and(|(_, is_remembered)| *is_remembered);
-        StepEnd { result: result.map(|(result, _)| result), is_remembered, has_run }
+        StepEnd { result: result.map(|(result, _)| result), is_remembered, has_run, times }
     }
 
     async fn evaluated(

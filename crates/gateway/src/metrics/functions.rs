@@ -29,6 +29,12 @@ struct StartLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabels {
+    function: String,
+    r#type: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VersionLabels {
     function: String,
     version: u64,
@@ -73,6 +79,7 @@ impl Collector for FunctionNumbers {
         encode_times(&totals, &mut encoder)?;
         encode_starts(&totals, &mut encoder)?;
         encode_sums(&totals, self.has_prices, &mut encoder)?;
+        encode_pickled(&totals, &mut encoder)?;
         encode_versions(functions, &mut encoder)?;
         encode_egress(functions, &mut encoder)
     }
@@ -111,6 +118,20 @@ fn encode_starts(totals: &Totals, encoder: &mut DescriptorEncoder<'_>) -> Result
     for (FunctionLabels { function }, total) in totals {
         for (start, count) in &total.starts {
             let labels = StartLabels { function: function.clone(), start };
+            ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of workflows, what could not be mapped. Each of them has a bounded number of types.
+fn encode_pickled(totals: &Totals, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let help = "Objects of results of a workflow's steps that could not be mapped and were pickled, by type";
+    let mut metric =
+        encoder.encode_descriptor("function_pickled_objects", help, None, MetricType::Counter)?;
+    for (FunctionLabels { function }, total) in totals {
+        for (name, count) in &total.pickled {
+            let labels = TypeLabels { function: function.clone(), r#type: name.clone() };
             ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
         }
     }

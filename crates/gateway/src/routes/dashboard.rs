@@ -33,7 +33,7 @@ macro_rules! file {
 }
 
 /// Name, media type, bytes.
-const FILES: [(&str, &str, &[u8]); 11] = [
+const FILES: [(&str, &str, &[u8]); 15] = [
     file!("index.html", HTML),
     file!("style.css", CSS),
     file!("icon.svg", SVG),
@@ -43,6 +43,10 @@ const FILES: [(&str, &str, &[u8]); 11] = [
     file!("charts.js", JS),
     file!("functions.js", JS),
     file!("requests.js", JS),
+    file!("runs.js", JS),
+    file!("run_groups.js", JS),
+    file!("run_graph.js", JS),
+    file!("run_times.js", JS),
     file!("queue.js", JS),
     file!("key.js", JS),
 ];

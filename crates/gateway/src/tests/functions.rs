@@ -22,6 +22,8 @@ pub(super) struct FakeFunctions {
     pub(super) intake: Arc<Mutex<FakeIntake>>,
     /// What calls take of the machine.
     pub(super) spent: Mutex<Option<crate::Spent>>,
+    /// What steps say of themselves.
+    pub(super) phases: Mutex<Option<Box<crate::Phases>>>,
     pub(super) is_full: std::sync::atomic::AtomicBool,
 }
 
@@ -166,7 +168,8 @@ impl Functions for FakeFunctions {
     fn take_report(&self, _: Handle) -> Option<CallReport> {
         let log = self.log.lock().unwrap().clone();
         let spent = *self.spent.lock().unwrap();
-        Some(CallReport { start: "warm", log, spent, ..CallReport::default() })
+        let (phases, queued) = (self.phases.lock().unwrap().clone(), Duration::from_micros(7));
+        Some(CallReport { start: "warm", log, spent, phases, queued, ..CallReport::default() })
     }
 
     fn details(&self, _: &str) -> Result<Details, FunctionError> {

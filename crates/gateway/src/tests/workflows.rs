@@ -132,6 +132,35 @@ async fn steps_are_applied_to_their_arguments_and_the_results_of_others() {
 }
 
 #[tokio::test]
+async fn a_step_tells_where_its_time_went_and_what_it_pickled() {
+    let flow = Flow::begin().await;
+    let us = Duration::from_micros;
+    let pickled = vec![("datetime.date".to_owned(), 3), ("decimal.Decimal".to_owned(), 5)];
+    let phases = crate::Phases { taking: us(20), running: us(300), giving: us(4000), pickled };
+    let spent = crate::Spent { running: us(1000), ..crate::Spent::default() };
+    *flow.house.fake.functions.phases.lock().unwrap() = Some(Box::new(phases));
+    *flow.house.fake.functions.spent.lock().unwrap() = Some(spent);
+    flow.steps(json!({}), &[(&[], b"first"), (&[0], b"second")]).await;
+    flow.order("@settle", Vec::new()).await;
+    let run = flow.run().await;
+    let (step, function) = (&run["graph"][1], &run["functions"][0]);
+    let times = ["transfer_in_us", "ran_us", "transfer_out_us"];
+    // No longer than the instance had it.
+    assert_eq!(times.map(|name| &step[name]), [20, 300, 1000], "{step}");
+    assert_eq!(times.map(|name| &function[name]), [40, 600, 2000], "{function}");
+    let [made, ready, begun] = ["made_us", "ready_us", "begun_us"].map(|name| step[name].as_u64().unwrap());
+    let is_about = |name: &str, us: u64| step[name].as_u64().unwrap().abs_diff(us) <= 1;
+    assert!(is_about("waited_us", ready - made) && is_about("queued_us", begun - ready + 7), "{step}");
+    let told = |counts: [u64; 2]| json!([{"type": "decimal.Decimal", "count": counts[0]}, {"type": "datetime.date", "count": counts[1]}]);
+    assert_eq!((&step["pickled"], &function["pickled"]), (&told([5, 3]), &told([10, 6])));
+    // It is the workflow's, which has a name of its own.
+    let metrics = flow.house.get("/metrics").await.body;
+    let metrics = String::from_utf8_lossy(&metrics);
+    let counted = r#"sinew_function_pickled_objects_total{function="flow",type="datetime.date"} 6"#;
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
 async fn orders_are_refused_to_who_is_no_run_and_if_they_are_none() {
     let flow = Flow::begin().await;
     let problem = |end: NestedEnd| String::from_utf8_lossy(&end.body).into_owned();

@@ -2,11 +2,11 @@
 //! What is told of a run, as JSON.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::graph::{State, Step};
+use super::phases::{self, Sums};
 use super::run::{End, Inner, Run};
 use crate::usage::micros;
 
@@ -22,7 +22,7 @@ struct OfFunction {
     failed: u64,
     remembered: u64,
     keeping: u64,
-    ran: Duration,
+    sums: Sums,
 }
 
 impl Run {
@@ -88,16 +88,16 @@ fn functions(inner: &Inner) -> Vec<Value> {
             State::Waiting | State::Ready => {}
         }
         of.remembered += u64::from(step.is_remembered);
-        if let (Some(begun), Some(ended)) = (step.begun, step.ended) {
-            of.ran += ended.saturating_sub(begun);
-        }
+        of.sums.add(step);
     }
     let told = order.into_iter().filter_map(|name| Some((name, functions.get(name)?)));
     told.map(|(name, of)| {
-        json!({
+        let mut document = json!({
             "function": name, "all": of.all, "running": of.running, "done": of.done, "failed": of.failed,
-            "remembered": of.remembered, "keeping": of.keeping, "ran_us": micros(of.ran),
-        })
+            "remembered": of.remembered, "keeping": of.keeping,
+        });
+        of.sums.tell(inner.graph.types(), &mut document);
+        document
     })
     .collect()
 }
@@ -115,6 +115,7 @@ fn told(number: usize, step: &Step, inner: &Inner) -> Value {
     for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
         document[name] = micros(time).into();
     }
+    phases::tell(step, inner.graph.types(), &mut document);
     let state = match &step.state {
         State::Waiting => "waiting",
         State::Ready => "ready",

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use objects::Handle;
 
+use super::phases::{Took, TypeNames};
+use crate::invocation::StepTimes;
 use crate::problem::Problem;
 
 /// Steps of one run.
@@ -68,6 +70,8 @@ pub(super) struct Step {
     /// When its last attempt began.
     pub(super) begun: Option<Duration>,
     pub(super) ended: Option<Duration>,
+    /// Where the time of its last attempt went, if an instance came to it.
+    pub(super) took: Option<Box<Took>>,
     arguments: Vec<u8>,
     /// What it needs that is not there.
     missing: usize,
@@ -111,6 +115,7 @@ pub(super) struct Graph {
     counts: Counts,
     edges: usize,
     arguments_bytes: usize,
+    types: TypeNames,
 }
 
 impl Graph {
@@ -167,6 +172,7 @@ impl Graph {
             ready,
             begun: None,
             ended: None,
+            took: None,
             arguments,
             missing,
             wanted_by: Vec::new(),
@@ -200,6 +206,7 @@ impl Graph {
         let step = self.steps.get_mut(number as usize)?;
         step.attempts += 1;
         step.begun = Some(now);
+        step.took = None;
         Some((step.arguments.clone(), results))
     }
 
@@ -214,6 +221,13 @@ impl Graph {
     pub(super) fn uncount(&mut self, number: Number) {
         if let Some(step) = self.steps.get_mut(number as usize) {
             step.attempts = step.attempts.saturating_sub(1);
+        }
+    }
+
+    /// Where the time of an attempt went, once that is known.
+    pub(super) fn note(&mut self, number: Number, times: &StepTimes) {
+        if let Some(step) = self.steps.get_mut(number as usize) {
+            step.took = Some(Box::new(Took::of(times, &mut self.types)));
         }
     }
 
@@ -303,6 +317,11 @@ impl Graph {
 
     pub(super) fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// Names of the types of which objects were pickled.
+    pub(super) fn types(&self) -> &TypeNames {
+        &self.types
     }
 }
 

@@ -288,6 +288,9 @@ impl Run {
             };
             let end = self.attempt(shared, number, &served).await;
             drop(place);
+            if let Some(times) = &end.times {
+                self.note(number, times);
+            }
             let problem = match end.result {
                 Ok(result) => return Ok((result, end.is_remembered, served.is_pure && !self.is_declared())),
                 Err(problem) => problem,

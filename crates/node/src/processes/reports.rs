@@ -50,6 +50,12 @@ pub(super) fn told(spent: &sandbox::Spent) -> gateway::Spent {
     gateway::Spent { running, waiting, held, cpu, is_cpu_own, cpu_between, memory_peak_bytes, fuel: 0 }
 }
 
+/// How a step says that its time went, in words of the gateway.
+pub(super) fn phases(phases: sandbox::Phases) -> Box<gateway::Phases> {
+    let sandbox::Phases { taking, running, giving, pickled } = phases;
+    Box::new(gateway::Phases { taking, running, giving, pickled })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

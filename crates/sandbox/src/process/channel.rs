@@ -45,6 +45,8 @@
 //! 26 mapped      ←  the same for one that others map where it is
 //! 27 leaving     ←  nothing: the instance ends, and has begun no call that it has not
 //!                   answered; those that it was sent are begun in another one
+//! 28 phases      ←  µs u64 of taking the arguments, of the function, and of giving the
+//!                   result; of each type that was pickled: count u32, length u8, name
 //! ```
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.
@@ -76,16 +78,17 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PIECE, PIECE_MAX, RAISED,
-    RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
+    HELLO, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE, PIECE_MAX,
+    RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
 
-use super::report;
 use super::target::Target;
+use super::{phases, report};
 use crate::line::{Line, LineAsk, LineReport, LineTerms};
 use crate::nested::{NestedAnswer, NestedCall};
+use crate::spent::Phases;
 
 /// The longest source of a function.
 pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
@@ -184,6 +187,7 @@ pub(crate) enum Frame {
     Served(Turn, Vec<LineReport>),
     Serving(Turn, Vec<u8>),
     Waited(Turn, Duration),
+    Phases(Turn, Phases),
     /// Of the call of this turn, and the line of this number.
     Dropped(Turn, u32),
     Unconfined(String),
@@ -645,6 +649,7 @@ impl Head {
             SERVING => len <= LINE_HEAD_MAX,
             WAITED => len == 8,
             DROPPED => len == 4,
+            PHASES => (phases::HEAD_BYTES..=phases::BYTES_MAX).contains(&len),
             _ => return Err(Broken::Lie("a frame of no known kind")),
         };
         let head = Self { kind, turn: Turn::from_le_bytes(turn), len };
@@ -699,6 +704,10 @@ impl Head {
             WAITED => {
                 let us = payload.first_chunk().map_or(0, |us| u64::from_le_bytes(*us));
                 Ok(Frame::Waited(self.turn, Duration::from_micros(us)))
+            }
+            PHASES => {
+                let phases = phases::read(&payload).ok_or(Broken::Lie("half of a step's phases"))?;
+                Ok(Frame::Phases(self.turn, phases))
             }
             DROPPED => {
                 let line = payload.first_chunk().map_or(0, |id| u32::from_le_bytes(*id));

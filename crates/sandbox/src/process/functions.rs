@@ -442,9 +442,9 @@ impl Functions {
 
     /// The end of a call as its outcome.
     fn concluded(store: &Store, seat: &Seat, ended: Result<CallEnd, Fault>, is_asked_once: bool) -> Outcome {
-        let (result, mut log, spent) = match ended {
-            Ok(CallEnd { result, log, spent, .. }) => (result, log, spent),
-            Err(fault) => (Err(fault), Vec::new(), None),
+        let (result, mut log, spent, phases) = match ended {
+            Ok(CallEnd { result, log, spent, phases, .. }) => (result, log, spent, phases),
+            Err(fault) => (Err(fault), Vec::new(), None, None),
         };
         for note in seat.take_notes() {
             log.extend(note.bytes().chain(*b"\n"));
@@ -461,7 +461,7 @@ impl Functions {
                 store.pass_lent(ticket, value)
             }
         };
-        Outcome { result: result.map(keep), fuel: 0, log, spent }
+        Outcome { result: result.map(keep), fuel: 0, log, spent, phases }
     }
 
     fn enter(&self, id: SandboxId, call: &Call) -> Result<Result<Arc<Seat>, Fault>, Error> {

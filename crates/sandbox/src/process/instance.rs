@@ -35,7 +35,7 @@ use super::template::{Ended, NotForked, Nursery, Template, Watch};
 use crate::line::{Line, LineReport};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
-use crate::{Call, Fault, Spent};
+use crate::{Call, Fault, Phases, Spent};
 use fed::Fed;
 use lines::Lines;
 pub(crate) use meter::Counted;
@@ -144,6 +144,8 @@ pub(crate) struct CallEnd {
     pub(crate) has_begun: bool,
     /// What it took; `None` if the instance never came to it.
     pub(crate) spent: Option<Box<Spent>>,
+    /// What it says of itself, if it is a step.
+    pub(crate) phases: Option<Box<Phases>>,
 }
 
 /// The exception of an instance that could not map what it was handed (`heap.py`).
@@ -162,7 +164,7 @@ pub(crate) enum Made {
 impl CallEnd {
     /// Of a call that nothing was made of.
     pub(crate) fn fault(fault: Fault, has_begun: bool) -> Self {
-        Self { result: Err(fault), log: Vec::new(), has_begun, spent: None }
+        Self { result: Err(fault), log: Vec::new(), has_begun, spent: None, phases: None }
     }
 }
 
@@ -204,6 +206,7 @@ struct UnderWay {
     fed: Option<Box<Fed>>,
     /// What the request was told that is served on its line.
     line_head: Option<Vec<u8>>,
+    phases: Option<Box<Phases>>,
 }
 
 /// What came of looking at an instance.
@@ -446,6 +449,7 @@ impl Instance {
             streamed: None,
             fed,
             line_head: None,
+            phases: None,
         });
         self.comes_to(self.under_way.len() - 1, now);
         Ok(())
@@ -491,6 +495,7 @@ impl Instance {
                 Some(Frame::Served(turn, reports)) => acted.served.push(self.reported(turn, reports)?),
                 Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,
                 Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
+                Some(Frame::Phases(turn, phases)) => self.phased(turn, phases)?,
                 Some(Frame::Dropped(turn, line)) => self.dropped(turn, line)?,
                 Some(Frame::Leaving) => self.is_leaving = true,
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
@@ -562,7 +567,15 @@ impl Instance {
                 Err(self.raised(&raised, code))
             }
         };
-        ended.push((call.done, CallEnd { result, log: call.log, has_begun: true, spent }));
+        let (log, phases) = (call.log, call.phases);
+        ended.push((call.done, CallEnd { result, log, has_begun: true, spent, phases }));
+        Ok(())
+    }
+
+    /// A step says how its time went; what it says last counts.
+    fn phased(&mut self, turn: Turn, phases: Phases) -> Result<(), Broken> {
+        let call = self.under_way.iter_mut().find(|call| call.turn == turn);
+        call.ok_or(Broken::Lie("phases of no call"))?.phases = Some(Box::new(phases));
         Ok(())
     }
 
@@ -596,7 +609,8 @@ impl Instance {
                 Some(line) => self.spent_on(&Arc::clone(line), false, now),
                 None => self.spent(call.served, now),
             };
-            (call.done, CallEnd { result: Err(fault), log: call.log, has_begun, spent })
+            let (log, phases) = (call.log, call.phases);
+            (call.done, CallEnd { result: Err(fault), log, has_begun, spent, phases })
         });
         calls.collect()
     }

@@ -32,6 +32,7 @@ mod language;
 mod layers;
 mod options;
 mod outbound;
+mod phases;
 mod place;
 mod plan;
 mod pool;

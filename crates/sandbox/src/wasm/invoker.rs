@@ -181,7 +181,7 @@ impl Invoker {
         if !(intact && live.reset()) {
             *live_slot = None;
         }
-        Outcome { result, fuel: used, log: Vec::new(), spent: None }
+        Outcome { result, fuel: used, log: Vec::new(), spent: None, phases: None }
     }
 
     /// Makes an instance in the slot used last, for `call`.
@@ -200,7 +200,13 @@ impl Invoker {
                 let used = if fuel > 0 { fuel - store.get_fuel().unwrap_or(0) } else { 0 };
                 {
                     let fault = fault_of(store.data_mut(), &error);
-                    Err(Outcome { result: Err(fault), fuel: used, log: Vec::new(), spent: None })
+                    Err(Outcome {
+                        result: Err(fault),
+                        fuel: used,
+                        log: Vec::new(),
+                        spent: None,
+                        phases: None,
+                    })
                 }
             }
         }

@@ -90,12 +90,46 @@ pub(super) fn functions(run: &Value, output: &Output) -> anyhow::Result<()> {
         let times = ended + number("failed") - number("remembered").min(ended);
         let each = ran.checked_div(u32::try_from(times).unwrap_or(u32::MAX)).unwrap_or_default();
         let picture = spans.get(name).map(|(from, to)| bar(*from, *to, whole(run))).unwrap_or_default();
-        let steps = format!("{}/{}", number("done"), number("all"));
-        vec![name.to_owned(), steps, number("failed").to_string(), human_time(ran), human_time(each), picture]
+        vec![
+            name.to_owned(),
+            format!("{}/{}", number("done"), number("all")),
+            number("failed").to_string(),
+            shown(function, "transfer_in_us"),
+            human_time(ran),
+            shown(function, "transfer_out_us"),
+            human_time(each),
+            picture,
+        ]
     };
     let rows: Vec<_> = functions.iter().map(row).collect();
     output.line("")?;
-    output.table(&["FUNCTION", "DONE", "FAILED", "RAN", "EACH", "WHEN"], &[1, 2, 3, 4], &rows)
+    let heads = ["FUNCTION", "DONE", "FAILED", "IN", "RAN", "OUT", "EACH", "WHEN"];
+    output.table(&heads, &[1, 2, 3, 4, 5, 6], &rows)?;
+    pickled(functions, output)
+}
+
+/// Of which types objects of results could not be mapped.
+fn pickled(functions: &[Value], output: &Output) -> anyhow::Result<()> {
+    let one = |function: &Value, told: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        vec![text(&function["function"]), text(&told["type"]), told["count"].to_string()]
+    };
+    let types = |function| types_of(function).iter().map(move |told| one(function, told));
+    let rows: Vec<_> = functions.iter().flat_map(types).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    output.line("\npickled, for objects of these types cannot be mapped:")?;
+    output.table(&["FUNCTION", "TYPE", "OBJECTS"], &[2], &rows)
+}
+
+fn types_of(told: &Value) -> &[Value] {
+    told["pickled"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A time, if it is known.
+fn shown(told: &Value, name: &str) -> String {
+    time(told, name).map_or_else(|| "-".to_owned(), human_time)
 }
 
 /// How long a result is, and whether others have it in memory where it was made.
@@ -112,10 +146,6 @@ pub(super) fn steps(run: &Value, output: &Output) -> anyhow::Result<()> {
     let Some(steps) = run["graph"].as_array() else { return Ok(()) };
     let row = |step: &Value| {
         let number = |name: &str| step[name].as_u64();
-        let between = |from: &str, to: &str| match (number(from), number(to)) {
-            (Some(from), Some(to)) => human_time(Duration::from_micros(to.saturating_sub(from))),
-            _ => "-".to_owned(),
-        };
         let needs = step["needs"].as_array().map_or(0, Vec::len);
         let ended = number("ended_us").unwrap_or_else(|| whole(run));
         let picture = number("begun_us").map(|begun| bar(begun, ended, whole(run))).unwrap_or_default();
@@ -125,17 +155,22 @@ pub(super) fn steps(run: &Value, output: &Output) -> anyhow::Result<()> {
             step["state"].as_str().unwrap_or("-").to_owned(),
             needs.to_string(),
             number("attempts").unwrap_or(0).to_string(),
-            between("made_us", "ready_us"),
-            between("ready_us", "begun_us"),
-            between("begun_us", "ended_us"),
+            shown(step, "waited_us"),
+            shown(step, "queued_us"),
+            shown(step, "transfer_in_us"),
+            shown(step, "ran_us"),
+            shown(step, "transfer_out_us"),
             result(step),
             picture,
         ]
     };
     let rows: Vec<_> = steps.iter().map(row).collect();
     output.line("")?;
-    let heads = ["STEP", "FUNCTION", "STATE", "NEEDS", "TRIES", "WAITED", "QUEUED", "RAN", "RESULT", "WHEN"];
-    output.table(&heads, &[0, 3, 4, 5, 6, 7, 8], &rows)?;
+    let heads = [
+        "STEP", "FUNCTION", "STATE", "NEEDS", "TRIES", "WAITED", "QUEUED", "IN", "RAN", "OUT", "RESULT",
+        "WHEN",
+    ];
+    output.table(&heads, &[0, 3, 4, 5, 6, 7, 8, 9, 10], &rows)?;
     for step in steps {
         let Some(failure) = step["failure"].as_str() else { continue };
         output.line(&format!("\nstep {}, {}:", step["step"], step["function"].as_str().unwrap_or("-")))?;

@@ -78,7 +78,7 @@ pub(crate) fn run(loaded: &Loaded, images: &Images, mut state: CallState, fuel: 
     if let (Some((instance, image)), Some(snapshot)) = (mapped, &plan.from) {
         keep((loaded, images), (snapshot, &image), instance, &mut store);
     }
-    Outcome { result, fuel: used, log: Vec::new(), spent: None }
+    Outcome { result, fuel: used, log: Vec::new(), spent: None, phases: None }
 }
 
 /// Reads what the application says, and has its process ready in `state`.
