@@ -23,7 +23,7 @@ TIMES_MS = {"": 1000, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600
 # What the node takes, of each.
 BOUNDS = {
     "memory_bytes": (1 << 20, 1 << 46), "timeout_ms": (1, 86_400_000), "cpu_percent": (1, 6400),
-    "concurrency": (1, 1000), "retries": (0, 100), "retry_delay_ms": (0, 86_400_000), "pure": (0, 1),
+    "concurrency": (1, 1000), "retries": (0, 100), "retry_delay_ms": (0, 86_400_000), "pure": (0, 1), "isolated": (0, 1),
 }  # fmt: skip
 
 # Of the request that is handled, if that is a run of a workflow.
@@ -80,6 +80,23 @@ class Step:
     __truediv__ = __rtruediv__ = __call__ = _is_no_value
 
 
+class Isolated:
+    """A step of which another one is sent the result, and maps nothing."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step):
+        self.step = step
+
+    def __reduce__(self):
+        raise TypeError(f"isolated({self.step!r}) is for an argument of a function of the workflow")
+
+
+def isolated(step):
+    """The result of a step, for a function that shall have nothing of the memory in which it was made: it is pickled."""
+    return Isolated(step) if isinstance(step, Step) else step
+
+
 class Function:
     """A function whose calls are steps where a workflow makes them."""
 
@@ -123,7 +140,9 @@ def workflow(body):
     return body
 
 
-def options_of(*, memory=None, timeout=None, cpu=None, concurrency=None, retries=None, retry_delay=None, pure=None):
+def options_of(
+    *, memory=None, timeout=None, cpu=None, concurrency=None, retries=None, retry_delay=None, pure=None, isolated=None
+):
     """What the node is told of how a function is run."""
     told = {
         "memory_bytes": None if memory is None else quantity(memory, UNITS, "memory", "512MiB", str.upper),
@@ -133,6 +152,7 @@ def options_of(*, memory=None, timeout=None, cpu=None, concurrency=None, retries
         "retries": retries,
         "retry_delay_ms": None if retry_delay is None else quantity(retry_delay, TIMES_MS, "retry_delay", "2s"),
         "pure": pure,
+        "isolated": isolated,
     }
     told = {name: value for name, value in told.items() if value is not None}
     for name, value in told.items():
@@ -176,8 +196,8 @@ class Run:
         self.broken = None
 
     def step(self, function, arguments, named):
-        needs, name = [], function._name()
-        written = written_arguments((arguments, named), needs, self, name)
+        needs, sent, name = [], [], function._name()
+        written = written_arguments((arguments, named), needs, sent, self, name)
         with self.lock:
             known = self.options.setdefault(name, function._options)
             if known != function._options:
@@ -189,7 +209,7 @@ class Run:
                 self.tell_locked()
             step = Step(self, name, self.made)
             self.made += 1
-            self.batch.append((name, needs, written))
+            self.batch.append((name, needs, sent, written))
             self.batch_bytes += len(written)
             is_full = len(self.batch) >= BATCH_STEPS or self.batch_bytes >= BATCH_BYTES
         if is_full:
@@ -233,10 +253,13 @@ class Run:
             raise self.broken
         if not self.batch:
             return
-        steps = [{"function": name, "needs": needs, "bytes": len(written)} for name, needs, written in self.batch]
-        functions = {name: self.options[name] for name, _, _ in self.batch}
+        steps = [
+            {"function": name, "needs": needs, "bytes": len(written), **({"isolated": sent} if sent else {})}
+            for name, needs, sent, written in self.batch
+        ]
+        functions = {name: self.options[name] for name, *_ in self.batch}
         head = json.dumps({"functions": functions, "steps": steps}).encode()
-        parts = [len(head).to_bytes(4, "little"), head, *(written for _, _, written in self.batch)]
+        parts = [len(head).to_bytes(4, "little"), head, *(written for *_, written in self.batch)]
         # What was not sent at all, as when too much is asked at the same time, is told the next time.
         told = ask("@steps", KIND, b"".join(parts))  # noqa: F821 - the template's
         self.batch, self.batch_bytes = [], 0
@@ -371,8 +394,9 @@ def laid_out(rest, views):
     return [STEP_FRAME, b"\x01", b"".join(number.to_bytes(8, "little") for number in numbers), *parts]
 
 
-def written_arguments(arguments, needs, run, name):
-    """Arguments of a step; where they have other steps, these are named in `needs`, by the places there."""
+def written_arguments(arguments, needs, sent, run, name):
+    """Arguments of a step; where they have other steps, these are named in `needs`, by the places there, and in `sent` if
+    they are isolated."""
     import copyreg
 
     places = {}
@@ -385,7 +409,12 @@ def written_arguments(arguments, needs, run, name):
             needs.append(step.number)
         return result_at, (places[step.number],)
 
-    return written(arguments, f"an argument of {name}", {**copyreg.dispatch_table, Step: place_of})
+    def isolated_place_of(isolated):
+        sent.append(isolated.step.number)
+        return place_of(isolated.step)
+
+    table = {**copyreg.dispatch_table, Step: place_of, Isolated: isolated_place_of}
+    return written(arguments, f"an argument of {name}", table)
 
 
 def read_value(body):

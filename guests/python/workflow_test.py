@@ -11,7 +11,7 @@ from function_test import HERE, ID, Case, head_of
 
 FRAME = b"\x02\0\0\0{}"
 SOURCE = """
-from sinew import StepError, function, workflow
+from sinew import StepError, function, isolated, workflow
 
 class Point:
     def __init__(self, x):
@@ -44,6 +44,12 @@ async def coroutine(event):
 def many(event):
     return len([add(number) for number in range(200)])
 
+def apart(event):
+    first, second = point(1), point(2)
+    add(first, other=[isolated(second), isolated(second), isolated(7)])
+    point.options(isolated=True)
+    return isolated(first) if event else None
+
 def loses(event):
     add(1).result()
 
@@ -57,6 +63,7 @@ class Node:
 
     def __init__(self, result=3, problem=None):
         self.steps, self.functions, self.orders, self.problem = [], {}, [], problem
+        self.isolated = []
         self.result, self.lock = result, threading.Lock()
 
     def ask(self, word, kind, body):
@@ -71,6 +78,7 @@ class Node:
                 self.functions.update(head["functions"])
                 for step in head["steps"]:
                     self.steps.append((step["function"], step["needs"], body[at : at + step["bytes"]]))
+                    self.isolated.append(step.get("isolated", []))
                     at += step["bytes"]
                 assert at == len(body)
             if word == "@value":
@@ -110,6 +118,14 @@ class Workflows(Case):
         written = [pickle.loads(arguments)[0][0] for _, _, arguments in node.steps]
         self.assertEqual(written, list(range(200)))
         self.assertLess(node.orders.count("@steps"), 100)
+
+    def test_what_is_isolated_is_told(self):
+        node = Node()
+        self.workflow("apart", node)("")
+        self.assertEqual(node.steps[2][:2], ("main.add", [0, 1]))
+        self.assertEqual(node.isolated, [[], [], [1, 1]])
+        with self.assertRaises(TypeError):
+            self.workflow("apart", Node())("{\"a\": 1}")
 
     def test_coroutines_await_steps_and_a_result_is_asked_for_once(self):
         node = Node()

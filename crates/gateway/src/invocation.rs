@@ -100,12 +100,14 @@ pub(crate) struct Ended {
     pub(crate) timing: HeaderValue,
     /// What it printed, as far as that is known.
     pub(crate) log: Vec<u8>,
+    /// Where its time went, if an instance came to it.
+    pub(crate) times: Option<StepTimes>,
 }
 
 impl Ended {
     /// Of what was not begun: it is in no journal, which is for all tenants.
     fn refused(problem: Problem) -> Self {
-        Self { answer: Err(problem), timing: HeaderValue::from_static("total"), log: Vec::new() }
+        Self { answer: Err(problem), timing: HeaderValue::from_static("total"), log: Vec::new(), times: None }
     }
 }
 
@@ -371,7 +373,8 @@ fn ended(answer: Result<Answer, Problem>, mut recording: Recording) -> Ended {
         Ok(answer) => (answer.status, None),
         Err(problem) => (problem.status(), Some(problem.detail().to_owned())),
     };
-    Ended { answer, timing: recording.end(status, failure), log }
+    let times = recording.step_times();
+    Ended { answer, timing: recording.end(status, failure), log, times }
 }
 
 async fn answer(

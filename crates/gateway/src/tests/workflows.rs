@@ -20,6 +20,8 @@ use crate::{Access, Door, Gateway, NestedEnd, NestedRequest};
 /// What a step's result is: the head that says nothing, and a value.
 const RESULT: &[u8] = b"\x02\0\0\0{}a value, whatever the runtime wrote";
 
+const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
+
 /// A workflow whose instance never answers by itself, and the orders that it could give.
 struct Flow {
     house: Arc<House>,
@@ -158,6 +160,49 @@ async fn a_step_tells_where_its_time_went_and_what_it_pickled() {
     let metrics = String::from_utf8_lossy(&metrics);
     let counted = r#"sinew_function_pickled_objects_total{function="flow",type="datetime.date"} 6"#;
     assert!(metrics.contains(counted), "{metrics}");
+}
+
+/// What stands for a value of a mebibyte that is mapped.
+fn ticket() -> Vec<u8> {
+    [&[2, 1][..], &(1_u64 << 44).to_le_bytes(), &(1_u64 << 20).to_le_bytes(), &[7; 16]].concat()
+}
+
+#[tokio::test]
+async fn what_is_mapped_is_sent_to_those_that_are_isolated_or_pure() {
+    let isolated = |options: Value| {
+        let head = json!({
+            "functions": {"main.step": options},
+            "steps": [{"function": "main.step", "needs": [0], "isolated": [0], "bytes": 0}],
+        });
+        let head = head.to_string();
+        [&(head.len() as u32).to_le_bytes()[..], head.as_bytes()].concat()
+    };
+    let plain = |options: Value| order("main.step", &options, &[(&[0], b"")]);
+    let cases = [
+        (plain(json!({})), false),
+        (isolated(json!({})), true),
+        (plain(json!({"isolated": true})), true),
+        (plain(json!({"pure": true})), true),
+    ];
+    for (order, is_sent) in cases {
+        let flow = Flow::begin().await;
+        flow.house.fake.functions.add("flow.sinew.sent", 1, |served| served.name = "flow.sent".to_owned());
+        flow.house.fake.gives("{}", &ticket());
+        flow.steps(json!({}), &[(&[], b"made")]).await;
+        until(|| flow.house.fake.requests.lock().unwrap().len() == 2).await;
+        flow.order("@settle", Vec::new()).await;
+        let run = flow.run().await;
+        assert_eq!((&run["graph"][0]["is_mapped"], &run["graph"][0]["result_bytes"]), (&json!(true), &json!(1 << 20)));
+        flow.house.fake.gives("{}", &RESULT[6..]);
+        assert_eq!(flow.order("@steps", order).await.status, 200);
+        assert_eq!(flow.order("@settle", Vec::new()).await.status, 200);
+        let given = *flow.last_application().last().unwrap();
+        let ticket = Handle::blob(&[RESULT_HEAD, &ticket()].concat());
+        assert_eq!(given, if is_sent { Handle::blob(RESULT) } else { ticket }, "{is_sent}");
+        // The one that sends it, and the step.
+        let requests = flow.house.fake.requests.lock().unwrap().len();
+        assert_eq!(requests, if is_sent { 4 } else { 3 });
+    }
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ pub(super) struct Made {
     pub(super) function: Arc<str>,
     /// Those whose results are among its arguments.
     pub(super) needs: Vec<Number>,
+    /// Those of them of which it is sent the values, and maps nothing.
+    pub(super) isolated: Vec<Number>,
     /// The others, as the runtime writes them.
     pub(super) arguments: Vec<u8>,
 }
@@ -58,6 +60,8 @@ pub(super) enum State {
 pub(super) struct Step {
     pub(super) function: Arc<str>,
     pub(super) needs: Vec<Number>,
+    /// Those of them of which it is sent the values, and maps nothing.
+    pub(super) isolated: Vec<Number>,
     pub(super) state: State,
     /// Attempts that were begun.
     pub(super) attempts: u32,
@@ -125,7 +129,7 @@ impl Graph {
     /// # Errors
     /// At a bound, or if it needs what is no earlier step; then nothing is added.
     pub(super) fn add(&mut self, made: Made, now: Duration) -> Result<Number, Refused> {
-        let Made { function, mut needs, arguments } = made;
+        let Made { function, mut needs, isolated, arguments } = made;
         let number = Number::try_from(self.steps.len()).map_err(|_| Refused::TooMany)?;
         if self.steps.len() >= STEPS_MAX {
             return Err(Refused::TooMany);
@@ -165,6 +169,7 @@ impl Graph {
         self.steps.push(Step {
             function,
             needs,
+            isolated,
             state,
             attempts: 0,
             is_remembered: false,

@@ -32,6 +32,8 @@ pub(super) struct StepOptions {
     /// Before the first of them; each later one waits for twice as long.
     retry_delay_ms: u64,
     pure: bool,
+    /// It maps nothing, and nothing of it is mapped.
+    pub(super) isolated: bool,
 }
 
 impl Default for StepOptions {
@@ -44,6 +46,7 @@ impl Default for StepOptions {
             retries: 0,
             retry_delay_ms: 1000,
             pure: false,
+            isolated: false,
         }
     }
 }
@@ -102,7 +105,7 @@ impl StepOptions {
             concurrency: self.concurrency,
             is_pure: self.pure,
             // What is remembered has no addresses.
-            may_map: may_map && !self.pure,
+            may_map: may_map && !self.pure && !self.isolated,
         }
     }
 
@@ -126,6 +129,9 @@ struct StepHead {
     function: String,
     #[serde(default)]
     needs: Vec<Number>,
+    /// Those of `needs` of which it is sent the values.
+    #[serde(default)]
+    isolated: Vec<Number>,
     /// Of its arguments.
     bytes: usize,
 }
@@ -160,12 +166,17 @@ impl Steps {
             options.insert(function.into(), options_of_it);
         }
         let mut made = Vec::with_capacity(head.steps.len());
-        for StepHead { function, needs, bytes } in head.steps {
+        for StepHead { function, needs, mut isolated, bytes } in head.steps {
             let known = options.get_key_value(function.as_str());
             let (function, _) = known.ok_or("a step's function is none of those that it describes")?;
             let (own, rest) = arguments.split_at_checked(bytes).ok_or("its arguments end early")?;
             arguments = rest;
-            made.push(Made { function: function.clone(), needs, arguments: own.to_vec() });
+            isolated.sort_unstable();
+            isolated.dedup();
+            if isolated.len() > needs.len() {
+                return Err("a step is sent values that it does not need".to_owned());
+            }
+            made.push(Made { function: function.clone(), needs, isolated, arguments: own.to_vec() });
         }
         if !arguments.is_empty() {
             return Err("something follows its arguments".to_owned());
@@ -208,10 +219,10 @@ mod tests {
     #[test]
     fn steps_are_read_with_their_arguments() {
         let head = r#"{"functions": {"main.a": {"retries": 2, "memory_bytes": 268435456}, "lib.b": {}},
-            "steps": [{"function": "main.a", "bytes": 3}, {"function": "lib.b", "needs": [0, 0], "bytes": 0}]}"#;
+            "steps": [{"function": "main.a", "bytes": 3}, {"function": "lib.b", "needs": [0, 0], "isolated": [0], "bytes": 0}]}"#;
         let steps = Steps::read(&order(head, b"abc")).unwrap();
-        let a = Made { function: "main.a".into(), needs: vec![], arguments: b"abc".to_vec() };
-        let b = Made { function: "lib.b".into(), needs: vec![0, 0], arguments: vec![] };
+        let a = Made { function: "main.a".into(), needs: vec![], isolated: vec![], arguments: b"abc".to_vec() };
+        let b = Made { function: "lib.b".into(), needs: vec![0, 0], isolated: vec![0], arguments: vec![] };
         assert_eq!(steps.made, [a, b]);
         let options = &steps.options["main.a"];
         assert_eq!((options.retries, options.settings("main.a", false).memory_bytes), (2, Some(256 << 20)));
@@ -226,6 +237,8 @@ mod tests {
             );
             Steps::read(&order(&head, b"abc")).unwrap_err()
         };
+        let more = r#"{"functions": {"main.a": {}}, "steps": [{"function": "main.a", "isolated": [0], "bytes": 0}]}"#;
+        assert!(Steps::read(&order(more, b"")).unwrap_err().contains("does not need"));
         assert!(step("{}", "main.b", 3).contains("none of those"));
         assert!(step("{}", "main.a", 4).contains("end early"));
         assert!(step("{}", "main.a", 2).contains("follows"));

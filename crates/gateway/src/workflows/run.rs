@@ -333,8 +333,8 @@ impl Run {
         }
     }
 
-    /// Results for one step: of those that are mapped more than it can be handed are sent, and all if it is pure: what
-    /// it is remembered by are values, and tickets are different each time.
+    /// Results for one step: of those that are mapped more than it can be handed are sent, those that are to be, and all if it is
+    /// isolated or pure: what that is remembered by are values, and tickets are different each time.
     async fn few_mapped(
         &self,
         shared: &Arc<Shared>,
@@ -342,14 +342,23 @@ impl Run {
         mut results: Vec<Handle>,
         is_pure: bool,
     ) -> Result<Vec<Handle>, Problem> {
-        let mapped: Vec<_> = {
+        let is_isolated = self.options(number).1.isolated;
+        let sent: Vec<_> = {
             let inner = self.inner();
-            let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
+            let step = inner.graph.step(number);
+            let (needs, isolated) =
+                step.map(|step| (step.needs.as_slice(), step.isolated.as_slice())).unwrap_or_default();
             let is_mapped = |need: &Number| inner.keeping.mapped_bytes(*need).is_some();
-            needs.iter().copied().enumerate().filter(|(_, need)| is_mapped(need)).collect()
+            let mut left = if is_pure || is_isolated { 0 } else { MAPPED_MAX };
+            let mut is_sent = |need: &Number| {
+                let is_kept = left > 0 && !isolated.contains(need);
+                left -= usize::from(is_kept);
+                !is_kept
+            };
+            let mapped = needs.iter().copied().enumerate().filter(|(_, need)| is_mapped(need));
+            mapped.filter(|(_, need)| is_sent(need)).collect()
         };
-        let kept = if is_pure { 0 } else { MAPPED_MAX };
-        for (place, need) in mapped.into_iter().skip(kept) {
+        for (place, need) in sent {
             if let Some(result) = results.get_mut(place) {
                 *result = self.sent(shared, need, *result).await?;
             }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::body::Bytes;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use objects::BundleRecord;
+use objects::{BundleRecord, Handle};
 use tokio::task::JoinSet;
 
 use super::super::graph::{Made, Number};
@@ -95,7 +95,7 @@ impl Run {
     ) -> StepEnd {
         match self.called(shared, number, served, arguments).await {
             Ok(end) => end,
-            Err(problem) => StepEnd { has_run: true, ..StepEnd::refused(problem) },
+            Err(problem) => StepEnd::refused(problem),
         }
     }
 
@@ -133,16 +133,11 @@ impl Run {
         let own = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let deadline = own.map_or(self.beginning.deadline, |own| own.min(self.beginning.deadline));
         let invocation = self.invocation(served, &headers, deadline);
-        let answer = invocation.run(shared, permit(shared)?, held(shared, body.into())?).await.answer?;
-        let content_type = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        if answer.status.as_u16() >= 400 {
-            return Err(not_taken(served, &answer));
-        }
-        let frame = [RESULT_HEAD, &framed(content_type.unwrap_or_default(), &answer.body)].concat();
-        let passed = shared.backend.pass_many(&[BundleRecord::Blob(&frame)]);
-        let passed = passed.map_err(|error| Problem::store(&error))?;
-        let result = *passed.first().ok_or_else(|| Problem::internal("store", "it kept nothing"))?;
-        Ok(StepEnd { result: Ok(result), is_remembered: false, has_run: true })
+        let ended = invocation.run(shared, permit(shared)?, held(shared, body.into())?).await;
+        // A module and a workflow have no instance, and tell no times.
+        let has_run = ended.times.is_some() || served.is_codelet || served.declaration.is_some();
+        let result = ended.answer.and_then(|answer| kept(shared, served, &answer));
+        Ok(StepEnd { result, is_remembered: false, has_run, times: ended.times })
     }
 
     /// Whether a step may wait for a place of its function's: a workflow that is declared has no places, and
@@ -269,6 +264,7 @@ impl Conducting<'_> {
         let made = arguments.into_iter().enumerate();
         let made = made.map(|(index, arguments)| Made {
             function: function.clone(),
+            isolated: Vec::new(),
             needs: self.needs(step, index, count),
             arguments,
         });
@@ -371,6 +367,18 @@ fn is_so(told: &Given) -> Result<bool, String> {
         Value::Array(items) => !items.is_empty(),
         Value::Object(members) => !members.is_empty(),
     })
+}
+
+/// Has an answer be the result of a step.
+fn kept(shared: &Shared, served: &Served, answer: &Answer) -> Result<Handle, Problem> {
+    if answer.status.as_u16() >= 400 {
+        return Err(not_taken(served, answer));
+    }
+    let content_type = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let frame = [RESULT_HEAD, &framed(content_type.unwrap_or_default(), &answer.body)].concat();
+    let passed = shared.backend.pass_many(&[BundleRecord::Blob(&frame)]);
+    let passed = passed.map_err(|error| Problem::store(&error))?;
+    passed.first().copied().ok_or_else(|| Problem::internal("store", "it kept nothing"))
 }
 
 fn has_place(shared: &Shared, served: &Served) -> bool {
