@@ -91,7 +91,7 @@ export function spansOf(step, now) {
   if (step.ran_us === undefined) {
     // Nobody has said more: it is under way, or no instance came to it.
     add("queue", step.ready_us, Math.min(step.begun_us ?? ended, ended));
-    if (step.state === "running" && step.begun_us !== undefined) add("run", step.begun_us, ended);
+    if (["running", "stopped"].includes(step.state) && step.begun_us !== undefined) add("run", step.begun_us, ended);
     return spans;
   }
   let at = step.ready_us + (step.queued_us ?? 0);

@@ -85,7 +85,7 @@ async function runOf(id) {
 /** One run. */
 export async function runPage([id], query) {
   const run = await runOf(id);
-  const { graph: steps = [] } = run;
+  const steps = stepsNow(run);
   const folded = grouped(steps);
   const here = `#/runs/${part(id)}`;
   const open = folded.groups.find(({ key }) => key === query.get("open"));
@@ -114,6 +114,12 @@ export async function runPage([id], query) {
   ].flat().filter(Boolean);
 }
 
+/** What was under way when the run ended was stopped. */
+function stepsNow({ graph = [], state: name }) {
+  const isStopped = (step) => OVER.includes(name) && step.state === "running";
+  return graph.map((step) => (isStopped(step) ? { ...step, state: "stopped" } : step));
+}
+
 /** Until when its steps are known. */
 const whole = (run) => run.graph_us ?? run.took_us ?? 0;
 
@@ -124,7 +130,7 @@ function facts(run, { edges }) {
   return [
     ["state", state(run)],
     ["steps done", run.steps ? `${count(done)}/${count(all)}` : "–"],
-    ...some("running", running),
+    ...some(OVER.includes(run.state) ? "stopped" : "running", running),
     ...(failed > 0 ? [["failed", h("span", { class: "bad" }, count(failed))]] : []),
     ...some("remembered", remembered),
     ...some("keeping", keeping),

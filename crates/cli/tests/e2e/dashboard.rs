@@ -170,7 +170,16 @@ fn runs_of_workflows_are_seen(node: &Node) {
     );
     assert!(!run.contains("<i>"), "{run}");
 
-    // While it goes on.
+    let live = a_run_that_goes_on_is_seen(node);
+    let list = page(node, "#/runs");
+    for id in [&good, &bad, &live] {
+        assert!(list.contains(&format!("href=\"#/runs/{id}\"")), "{id}\n{list}");
+    }
+    has_all(&list, &["302/302", ">succeeded<", ">running<", ">failed<"]);
+    a_run_that_was_cancelled_is_seen(node, &live);
+}
+
+fn a_run_that_goes_on_is_seen(node: &Node) -> String {
     node.http("POST /async-function/finra", br#"{"seconds": 600}"#);
     let begun = std::time::Instant::now();
     while !node.ok(&["workflow", "list", "finra", "-o", "json"]).contains("\"running\":1") {
@@ -180,12 +189,19 @@ fn runs_of_workflows_are_seen(node: &Node) {
     let live = last_run(node);
     let run = page(node, &format!("#/runs/{live}"));
     has_all(&run, &["1 running", "class=\"node running\"", "running for", "sinew workflow cancel"]);
-    let list = page(node, "#/runs");
-    for id in [&good, &bad, &live] {
-        assert!(list.contains(&format!("href=\"#/runs/{id}\"")), "{id}\n{list}");
+    live
+}
+
+fn a_run_that_was_cancelled_is_seen(node: &Node, id: &str) {
+    node.ok(&["workflow", "cancel", id]);
+    let begun = std::time::Instant::now();
+    while !node.ok(&["workflow", "describe", id]).contains("cancelled") {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not end");
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    has_all(&list, &["302/302", ">succeeded<", ">running<", ">failed<"]);
-    node.ok(&["workflow", "cancel", &live]);
+    let run = page(node, &format!("#/runs/{id}?open=main.waits%2F0"));
+    has_all(&run, &[">cancelled<", ">stopped<", "0 of 1"]);
+    assert!(!run.contains("1 running"), "{run}");
 }
 
 fn the_queue_and_the_tree_of_calls_are_seen(node: &Node) {
