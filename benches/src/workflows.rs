@@ -36,6 +36,9 @@ const JOBS: [Job; 3] = [
     Job { name: "prediction", size: 7_000, width: 16, meaning: "16 predictors over an array (7000, 785)" },
 ];
 
+/// What the bench can be asked for.
+pub(crate) const OPTIONS: &[&str] = &[];
+
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let check = "import numpy, pandas, redis, ray";
     let python = installed("bench-workflows", &PACKAGES, check)?;
