@@ -69,8 +69,11 @@ int fill_array(struct writer *w, Object *from, uintptr_t to)
     uintptr_t shape = room(w, 16 * dimensions + 8, 8), data = shape ? elements(w, from) : 0;
     if (!data || !note_type(w, to + 56, ARRAY_ELEMENT(from)))
         return 0;
-    memcpy((void *)shape, ARRAY_SHAPE(from), 8 * dimensions);
-    memcpy((void *)(shape + 8 * dimensions), ARRAY_STRIDES(from), 8 * dimensions);
+    /* One with no dimensions has neither. */
+    if (dimensions) {
+        memcpy((void *)shape, ARRAY_SHAPE(from), 8 * dimensions);
+        memcpy((void *)(shape + 8 * dimensions), ARRAY_STRIDES(from), 8 * dimensions);
+    }
     ARRAY_DATA(to) = data;
     ARRAY_DIMENSIONS(to) = (int)dimensions;
     ARRAY_SHAPE(to) = (int64_t *)shape;
