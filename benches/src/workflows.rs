@@ -55,24 +55,22 @@ const SWEEPS: [(&str, [usize; 4]); 3] =
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let python = crate::transfer::python()?;
-    let folder = tempfile::tempdir()?;
-    let node = runner::node(folder.path(), &python)?;
     if report.options.has("memory") {
-        return memory::run(report, &node);
+        return memory::run(report, &python);
     }
     if report.options.has("throughput") {
-        return throughput::run(report, &node);
+        return throughput::run(report, &python);
     }
-    let kinds: &[&'static str] =
-        if report.options.has("factors") { &["local"] } else { &["redis", "ray", "local"] };
+    let folder = tempfile::tempdir()?;
+    let node = runner::node(folder.path(), &python)?;
+    if report.options.has("factors") {
+        return factors::run(report, &node);
+    }
     let mut peers = Vec::new();
-    for kind in kinds {
+    for kind in ["redis", "ray", "local"] {
         // One process and its modules are there in any case.
         let start = || Runner::start(kind, &python, folder.path());
-        peers.extend(if *kind == "local" { Some(start()?) } else { report.peer(kind, start) });
-    }
-    if report.options.has("factors") {
-        return factors::run(report, &node, &mut peers);
+        peers.extend(if kind == "local" { Some(start()?) } else { report.peer(kind, start) });
     }
     if report.options.has("sweep") {
         return sweep(report, &node, &mut peers);

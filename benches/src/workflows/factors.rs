@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the time of a run goes, beside a run in one process that hands nothing over (figure 15).
+//! Where the time of a run goes, beside one that has all of it in one step, and hands nothing over (figure 15).
 //!
 //! Workflows have the width 1, so that hardly any steps run side by side and none waits for a processor: what is left of
-//! the time in which a step runs, without what the same functions take in one process, is handing values over; and what is
+//! the time in which a step runs, without what the same functions take in that one step, is handing values over; and what is
 //! left of the run's time, without that in which a step runs, is what the node and its hops take.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::runner::{Runner, SENT};
+use super::runner::SENT;
 use crate::figures::{Report, median};
 use crate::workflow_node::WorkflowNode;
 
@@ -20,23 +20,24 @@ struct Factors {
     wall: f64,
     /// In which at least one step ran.
     ran: f64,
-    /// What the same took in one process.
+    /// What the same took in one step.
     computed: f64,
 }
 
-pub(super) fn run(report: &mut Report, node: &WorkflowNode, peers: &mut [Runner]) -> anyhow::Result<()> {
-    let local = peers.first_mut().context("there is no process to compare with")?;
+pub(super) fn run(report: &mut Report, node: &WorkflowNode) -> anyhow::Result<()> {
     let rounds = report.options.number("rounds", ROUNDS)?;
     for job in super::chosen(report)? {
-        let event = json!({"size": job.size, "width": 1});
+        let event = json!({"size": job.size, "width": 1, "workflow": job.name});
         let mut of_ways = [Vec::new(), Vec::new()];
         for round in 0..rounds + WARMING {
-            let computed = local.run(job.name, &event)?;
+            // Nothing of it is made where it could be handed over, which takes longer.
+            let alone = node.run_known(&format!("alone{SENT}"), &event)?;
+            let computed = busy_us(&node.document(&alone.id)?)? * 1e3;
             for (way, all) in ["", SENT].iter().zip(&mut of_ways) {
                 let run = node.run_known(&format!("{}{way}", job.name), &event)?;
-                ensure!(run.result == computed.result, "{}: the node says {}", job.name, run.result);
+                ensure!(run.result == alone.result, "{}: the node says {}", job.name, run.result);
                 let ran = busy_us(&node.document(&run.id)?)? * 1e3;
-                let factors = Factors { wall: run.wall_ns, ran, computed: computed.wall_ns };
+                let factors = Factors { wall: run.wall_ns, ran, computed };
                 if round >= WARMING {
                     all.push(factors);
                 }
@@ -47,7 +48,7 @@ pub(super) fn run(report: &mut Report, node: &WorkflowNode, peers: &mut [Runner]
         }
     }
     report.note(
-        "width 1. over_local: the run / the same in one process; compute: that process; transfer: the time in which a step ran, \
+        "width 1. over_local: the run / all of it in one step; compute: that step; transfer: the time in which a step ran, \
          less compute, which includes the first touch of what was handed over; hops: the rest of the run",
     );
     Ok(())

@@ -5,13 +5,14 @@
 //! consumer is given its length. Counted is the proportional share of all processes of the node (what several have mapped is
 //! shared among them), looked at again and again during the run.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::runner::SENT;
+use super::runner::{BY_MESSAGES, bare_node};
 use crate::figures::{Report, median};
 use crate::workflow_node::WorkflowNode;
 
@@ -21,23 +22,22 @@ const LOOK_EACH: Duration = Duration::from_millis(3);
 const BYTES_OF_AN_INT: usize = 40;
 const PAYLOADS_MIB: [usize; 3] = [64, 128, 256];
 
-pub(super) fn run(report: &mut Report, node: &WorkflowNode) -> anyhow::Result<()> {
+/// Who hands the list over, and how: the workflow, and what the manifest says of it.
+const WAYS: [(&str, &str); 3] = [("kept", ""), ("handed", ""), ("handed", BY_MESSAGES)];
+
+pub(super) fn run(report: &mut Report, python: &Path) -> anyhow::Result<()> {
     let rounds = report.options.number("rounds", ROUNDS)?;
     let mut worst: Option<(f64, String)> = None;
     for payload in PAYLOADS_MIB {
         for is_read in [false, true] {
             let event = json!({"size": (payload << 20) / BYTES_OF_AN_INT, "read": is_read});
-            let mut peaks = [Vec::new(), Vec::new(), Vec::new()];
-            for round in 0..=rounds {
-                for (workflow, all) in ["kept", "handed", &format!("handed{SENT}")].iter().zip(&mut peaks) {
-                    let peak = peak_of(node, || node.run(workflow, &event))?;
-                    if round > 0 {
-                        all.push(peak);
-                    }
-                }
-            }
-            let [none, mapped, sent] = peaks.map(median);
-            let read = if is_read { "_read" } else { "" };
+            let peaks = WAYS.map(|way| median_peak(python, way, &event, rounds));
+            let [none, mapped, sent] = peaks.map(|peak| {
+                peak.unwrap_or_else(|error| {
+                    report.failed(&format!("{payload} MiB"), &error);
+                    f64::NAN
+                })
+            });
             let mib = |bytes: f64| bytes / f64::from(1 << 20);
             let meaning = format!(
                 "a list of {payload} MiB: {:.0} MiB mapped, {:.0} sent, {:.0} with nothing handed over",
@@ -45,20 +45,35 @@ pub(super) fn run(report: &mut Report, node: &WorkflowNode) -> anyhow::Result<()
                 mib(sent),
                 mib(none)
             );
-            let mut add =
-                |figure: String, value: f64| report.add(&figure, value, "x", &meaning, rounds as usize);
-            add(format!("peak_memory{read}_over_none_{payload}m"), mapped / none);
-            add(format!("peak_memory{read}_sent_over_none_{payload}m"), sent / none);
+            let read = if is_read { "_read" } else { "" };
+            for (figure, value) in [("", mapped), ("_sent", sent)] {
+                let figure = format!("peak_memory{read}{figure}_over_none_{payload}m");
+                report.add(&figure, value / none, "x", &meaning, rounds as usize);
+            }
             if !is_read && worst.as_ref().is_none_or(|(known, _)| mapped / none > *known) {
-                worst = Some((mapped / none, meaning.clone()));
+                worst = Some((mapped / none, meaning));
             }
         }
     }
     if let Some((ratio, meaning)) = worst {
         report.add("peak_memory_over_none", ratio, "x", &format!("the worst: {meaning}"), rounds as usize);
     }
-    report.note("without `read` the consumer asks for the list's length only; with it, it adds all up");
+    report.note("without `read` the consumer asks for the list's length only; with it, both add all up");
     Ok(())
+}
+
+/// By a node of its own: instances keep memory from run to run, and those of another way would be in it.
+fn median_peak(
+    python: &Path,
+    (workflow, further): (&str, &str),
+    event: &Value,
+    rounds: u64,
+) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let node = bare_node(folder.path(), python, workflow, further)?;
+    node.run(workflow, event)?;
+    let peaks = (0..rounds).map(|_| peak_of(&node, || node.run(workflow, event)));
+    Ok(median(peaks.collect::<anyhow::Result<_>>()?))
 }
 
 /// The most memory of the node's processes while it does something.

@@ -12,21 +12,39 @@ use crate::warm::servers::PEERS;
 use crate::workflow_node::WorkflowNode;
 
 /// What the file has. With this behind its name, a workflow sends its values.
-const WORKFLOWS: [&str; 6] = ["finra", "training", "prediction", "wordcount", "handed", "kept"];
+const WORKFLOWS: [&str; 5] = ["finra", "training", "prediction", "wordcount", "alone"];
 pub(super) const SENT: &str = "-sent";
+/// What the manifest says of such a one.
+pub(super) const BY_MESSAGES: &str = "values = \"send\"\n";
 
 /// A node that serves the workflows, with values mapped and with values sent.
 pub(super) fn node(folder: &Path, python: &Path) -> anyhow::Result<WorkflowNode> {
     std::fs::copy(format!("{PEERS}/workflows/main.py"), folder.join("main.py"))?;
     let mut manifest = String::new();
     for name in WORKFLOWS {
-        for (kind, values) in [("", ""), (SENT, "values = \"send\"\n")] {
+        for (kind, values) in [("", ""), (SENT, BY_MESSAGES)] {
             manifest.push_str(&format!(
                 "[functions.{name}{kind}]\nruntime = \"python\"\nhandler = \"main.{name}\"\nworkflow = true\nmemory = \"1GiB\"\n\
                  imports = [\"numpy\", \"pandas\", \"lightgbm\"]\nsource = \"main.py\"\n{values}\n"
             ));
         }
     }
+    std::fs::write(folder.join("sinew.toml"), manifest)?;
+    WorkflowNode::start(folder, python, &[])
+}
+
+/// A node that serves one workflow of `memory.py`, and nothing else that would take memory.
+pub(super) fn bare_node(
+    folder: &Path,
+    python: &Path,
+    workflow: &str,
+    further: &str,
+) -> anyhow::Result<WorkflowNode> {
+    std::fs::copy(format!("{PEERS}/workflows/memory.py"), folder.join("memory.py"))?;
+    let manifest = format!(
+        "[functions.{workflow}]\nruntime = \"python\"\nhandler = \"memory.{workflow}\"\nworkflow = true\nmemory = \"2GiB\"\n\
+         source = \"memory.py\"\n{further}\n"
+    );
     std::fs::write(folder.join("sinew.toml"), manifest)?;
     WorkflowNode::start(folder, python, &[])
 }

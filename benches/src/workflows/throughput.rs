@@ -2,11 +2,12 @@
 //! Runs of the prediction workflow: as many a second as more and more clients get, and at a fixed rate, with how long they
 //! took and how many instances there were (figure 12). With values mapped, and with values sent.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::runner::SENT;
+use super::runner::{SENT, node};
 use crate::figures::{Report, median};
 use crate::workflow_node::WorkflowNode;
 
@@ -14,7 +15,8 @@ const WORKFLOW: &str = "prediction";
 /// A quarter of what `workflows` takes, so that there are many runs.
 const SIZE: usize = 1_750;
 const WIDTH: usize = 16;
-const CLIENTS: [usize; 4] = [1, 2, 4, 8];
+/// More than one.
+const CLIENTS: [usize; 3] = [2, 4, 8];
 const SECONDS: u64 = 10;
 /// With more clients it is saturated once it gets no better by as much.
 const BETTER: f64 = 1.05;
@@ -39,46 +41,62 @@ impl Window {
     }
 }
 
-pub(super) fn run(report: &mut Report, node: &WorkflowNode) -> anyhow::Result<()> {
+/// Each way has a node of its own each time: instances that another one left would be counted.
+pub(super) fn run(report: &mut Report, python: &Path) -> anyhow::Result<()> {
     let event = json!({"size": SIZE, "width": WIDTH});
     let seconds = Duration::from_secs(report.options.number("seconds", SECONDS)?);
     let mut slowest = f64::INFINITY;
     for way in ["", SENT] {
-        let name = format!("{WORKFLOW}{way}");
-        node.run(&name, &event)?;
-        let mut best: Option<(usize, Window)> = None;
-        for clients in CLIENTS {
-            let window = side_by_side(node, clients, |_| saturating(node, &name, &event, seconds))?;
-            let rate = window.runs_per_s();
-            if best.as_ref().is_some_and(|(_, known)| rate < known.runs_per_s() * BETTER) {
-                break;
-            }
-            best = Some((clients, window));
-        }
-        if let Some((clients, window)) = best {
-            slowest = slowest.min(window.runs_per_s());
-            tell(
-                report,
-                &format!("saturated{}", way.replace('-', "_")),
-                &window,
-                &format!("{clients} clients"),
-            );
-        }
+        let (clients, window) = with_node(python, way, &event, |node, name| {
+            saturated(node, &|| saturating(node, name, &event, seconds))
+        })?;
+        slowest = slowest.min(window.runs_per_s());
+        tell(report, &format!("saturated{}", way.replace('-', "_")), &window, &format!("{clients} clients"));
     }
     // Below what either can do, if nobody says how many a second.
-    let otherwise = (slowest * 0.7 * 60.0) as u64;
-    let a_minute = report.options.number("rate", otherwise)?.max(1);
+    let a_minute = report.options.number("rate", (slowest * 0.7 * 60.0) as u64)?.max(1);
     let between = Duration::from_secs(60) / u32::try_from(a_minute)?;
+    let runs = (seconds.as_nanos() / between.as_nanos()).max(1) as usize;
     for way in ["", SENT] {
-        let name = format!("{WORKFLOW}{way}");
-        let runs = (seconds.as_nanos() / between.as_nanos()).max(1) as usize;
-        let begun = Instant::now();
-        let at = |number: usize| begun + between * number as u32;
-        let window = side_by_side(node, runs, |number| one_at(node, &name, &event, at(number)))?;
+        let window = with_node(python, way, &event, |node, name| {
+            let begun = Instant::now();
+            let client = |number: usize| one_at(node, name, &event, begun + between * number as u32);
+            side_by_side(node, runs, client)
+        })?;
         let meaning = format!("{a_minute} runs a minute begin, whatever became of others");
         tell(report, &format!("fixed_rate{}", way.replace('-', "_")), &window, &meaning);
     }
     Ok(())
+}
+
+/// Does something with a node that has made one run, and the workflow's name.
+fn with_node<T>(
+    python: &Path,
+    way: &str,
+    event: &Value,
+    work: impl FnOnce(&WorkflowNode, &str) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = tempfile::tempdir()?;
+    let node = node(folder.path(), python)?;
+    let name = format!("{WORKFLOW}{way}");
+    node.run(&name, event)?;
+    work(&node, &name)
+}
+
+/// The number of clients with which it did best, and what they got.
+fn saturated(
+    node: &WorkflowNode,
+    client: &(dyn Fn() -> anyhow::Result<Vec<f64>> + Sync),
+) -> anyhow::Result<(usize, Window)> {
+    let mut best = (1, side_by_side(node, 1, |_| client())?);
+    for clients in CLIENTS {
+        let window = side_by_side(node, clients, |_| client())?;
+        if window.runs_per_s() < best.1.runs_per_s() * BETTER {
+            break;
+        }
+        best = (clients, window);
+    }
+    Ok(best)
 }
 
 fn tell(report: &mut Report, figure: &str, window: &Window, meaning: &str) {
