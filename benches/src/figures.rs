@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a bench reports, and how short operations are timed.
 
+use std::io::Write as _;
 use std::time::Instant;
+
+use crate::options::Options;
 
 /// The figures of one bench.
 pub(crate) struct Report {
@@ -11,6 +14,8 @@ pub(crate) struct Report {
     notes: Vec<String>,
     with_peers: bool,
     missing: Vec<String>,
+    failed: Vec<String>,
+    pub(crate) options: Options,
 }
 
 struct Row {
@@ -23,8 +28,9 @@ struct Row {
 
 impl Report {
     /// Without peers, those that must be installed are not asked for.
-    pub(crate) fn new(bench: &'static str, json: bool, with_peers: bool) -> Self {
-        Self { bench, json, rows: Vec::new(), notes: Vec::new(), with_peers, missing: Vec::new() }
+    pub(crate) fn new(bench: &'static str, json: bool, with_peers: bool, options: Options) -> Self {
+        let (rows, notes, missing, failed) = Default::default();
+        Self { bench, json, rows, notes, with_peers, missing, failed, options }
     }
 
     /// Runs a peer that must be installed; `None` if it did not run.
@@ -50,8 +56,15 @@ impl Report {
         measured
     }
 
-    /// Fails if a peer did not run: its figures are promised.
+    /// Notes that a part of the bench failed. The others go on, and the bench fails when all was printed.
+    pub(crate) fn failed(&mut self, what: &str, error: &anyhow::Error) {
+        eprintln!("  {what} failed: {error:#}");
+        self.failed.push(format!("{what} ({error:#})"));
+    }
+
+    /// Fails if a part failed, or a peer did not run: its figures are promised.
     pub(crate) fn complete(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.failed.is_empty(), "it failed: {}", self.failed.join(", "));
         let missing = self.missing.join(", ");
         anyhow::ensure!(
             missing.is_empty(),
@@ -62,7 +75,15 @@ impl Report {
 
     /// Adds a figure: `n` is how many measurements its median is of.
     pub(crate) fn add(&mut self, figure: &str, value: f64, unit: &'static str, peer: &str, n: usize) {
-        eprintln!("  {figure:<38} {} {unit}", shown(value));
+        eprintln!("  {figure:<38} {} {unit}: {peer}, n = {n}", shown(value));
+        if self.json {
+            let object = serde_json::json!({
+                "bench": self.bench, "figure": figure, "value": value, "unit": unit, "peer": peer, "n": n,
+            });
+            // Whoever reads it has it, whatever becomes of the rest.
+            let mut output = std::io::stdout().lock();
+            _ = writeln!(output, "{object}").and_then(|()| output.flush());
+        }
         self.rows.push(Row { figure: figure.to_owned(), value, unit, peer: peer.to_owned(), n });
     }
 
@@ -77,15 +98,9 @@ impl Report {
         self.notes.push(note.into());
     }
 
+    /// The table, unless all was told as it came.
     pub(crate) fn print(&self) {
         if self.json {
-            for row in &self.rows {
-                let object = serde_json::json!({
-                    "bench": self.bench, "figure": row.figure, "value": row.value,
-                    "unit": row.unit, "peer": row.peer, "n": row.n,
-                });
-                println!("{object}");
-            }
             return;
         }
         println!("\n{}\n", machine());

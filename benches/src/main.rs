@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Promised figures: `cargo xtask bench NAME [--json] [--without-peers]`.
+//! Promised figures: `cargo xtask bench NAME [--json] [--without-peers] [OPTION…]`.
 //!
 //! One file per bench. A figure is one JSON object a line on standard output
-//! with `--json`, else a table. Peers run in the same invocation, alternating
+//! with `--json`, as soon as it is known, else a table. Peers run in the same invocation, alternating
 //! with ours, and medians are reported: absolute times of a shared machine
 //! mean little. A peer that cannot run is an error, after all was printed,
 //! unless those that must be installed are left out.
@@ -21,6 +21,7 @@ mod external_io;
 mod figures;
 mod hostile;
 mod invoke;
+mod options;
 mod python;
 mod python_peer;
 mod ray;
@@ -34,6 +35,7 @@ mod workflow_node;
 mod workflows;
 
 use figures::Report;
+use options::Options;
 
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
@@ -58,6 +60,9 @@ const BENCHES: [Bench; 18] = [
     ("workflows", workflows::run),
     ("transfer", transfer::run),
 ];
+
+/// What some benches can be asked for: `--name` or `--name=value`.
+const OPTIONS: [(&str, &[&str]); 2] = [("transfer", transfer::OPTIONS), ("workflows", workflows::OPTIONS)];
 
 // As `sinew` does.
 #[global_allocator]
@@ -97,8 +102,11 @@ fn main() -> anyhow::Result<()> {
         anyhow::bail!("no bench is called {name}; there are {:?}", BENCHES.map(|(name, _)| name));
     };
     let with_peers = !arguments.iter().any(|argument| argument == "--without-peers");
-    let mut report = Report::new(name, json, with_peers);
-    run(&mut report)?;
+    let known = OPTIONS.iter().find(|(of, _)| of == name).map_or(&[][..], |(_, known)| *known);
+    let mut report = Report::new(name, json, with_peers, Options::of(&arguments, known)?);
+    let done = run(&mut report);
+    // What was measured before something went wrong is worth having.
     report.print();
+    done?;
     report.complete()
 }

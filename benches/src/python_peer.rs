@@ -3,32 +3,53 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
+
+/// A peer that says nothing for so long will say nothing any more.
+const PATIENCE: Duration = Duration::from_secs(300);
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// One that waits for its turn. It ends, with all its processes, when its input does.
 pub(crate) struct Peer {
     child: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    /// What it prints; a thread reads it, so that it can be waited for with a limit.
+    lines: Receiver<String>,
     errors: File,
+    patience: Duration,
 }
 
 impl Peer {
     /// Starts it; it is ready when it has told of itself, and that comes too.
     pub(crate) fn start(command: &mut Command) -> anyhow::Result<(Self, Value)> {
+        Self::start_with(command, PATIENCE)
+    }
+
+    fn start_with(command: &mut Command, patience: Duration) -> anyhow::Result<(Self, Value)> {
         let errors = tempfile::tempfile()?;
         // The bench has its own heap in huge pages, by a setting that would go on.
         command.env_remove("GLIBC_TUNABLES");
+        // A group of its own, so that those that it forks can be ended with it.
+        command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
         let mut child = command.spawn()?;
         let output = BufReader::new(child.stdout.take().context("it has no output")?);
+        let (sender, lines) = channel();
+        // It ends when the peer does.
+        std::thread::Builder::new().name("peer".to_owned()).spawn(move || {
+            let mut all = output.lines().map_while(Result::ok);
+            all.try_for_each(|line| sender.send(line))
+        })?;
         let input = child.stdin.take();
-        let mut peer = Self { child, input, output, errors };
+        let mut peer = Self { child, input, lines, errors, patience };
         let told = peer.line()?;
         Ok((peer, told))
     }
@@ -42,24 +63,41 @@ impl Peer {
 
     /// Its next line that is JSON; Ray itself prints others.
     fn line(&mut self) -> anyhow::Result<Value> {
-        let mut line = String::new();
-        while self.output.read_line(&mut line)? > 0 {
-            if line.starts_with('{') {
-                return Ok(serde_json::from_str(&line)?);
+        let until = Instant::now() + self.patience;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.starts_with('{') => return Ok(serde_json::from_str(&line)?),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.kill();
+                    bail!("it said nothing for {} s", self.patience.as_secs())
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-            line.clear();
         }
         let mut said = String::new();
         self.errors.rewind()?;
         self.errors.read_to_string(&mut said)?;
         bail!("{}", said.lines().last().unwrap_or("it ended and said nothing"))
     }
+
+    /// Ends it and those that it forked.
+    fn kill(&mut self) {
+        _ = rustix::process::kill_process_group(rustix::process::Pid::from_child(&self.child), Signal::KILL);
+        _ = self.child.wait();
+    }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
         self.input = None;
-        _ = self.child.wait();
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begun.elapsed() > ENDS_WITHIN {
+                return self.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -8,20 +8,24 @@
 //! it is with what a process of its own has made.
 //!
 //! Processes have been started, their modules imported and each value handed over once before. In a round each side
-//! hands the value over once, in an order that differs from round to round.
+//! hands the value over once, in an order that differs from round to round. Each value's figures are told when it has been
+//! measured; what goes wrong with a value or a side is told in the end, and the rest is measured all the same.
 
+mod differences;
 mod outcome;
 mod sides;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::coldstart::installed;
 use crate::figures::Report;
-use crate::python_peer::Peer;
+use crate::options::Options;
+use crate::python_peer::{Peer, Redis};
 use crate::warm::servers::PEERS;
 use outcome::Outcome;
 use sides::{Side, Times};
@@ -94,23 +98,34 @@ const ATTEMPTS: u32 = 6;
 /// What a producer gets besides a little more than the time that it took the reference.
 const SPARE_NS: u64 = 60_000_000;
 
+/// What the bench can be asked for.
+pub(crate) const OPTIONS: &[&str] = &["kinds", "rounds", "differences", "seed", "processes", "sanitize"];
+
+/// A kind takes no more rounds after this.
+const KIND_WITHIN: Duration = Duration::from_secs(300);
+const ROUNDS_MIN: usize = 3;
+/// Of memory, what all sides together take for a value, for each byte of its pickle: lists of numbers are eight times as
+/// long as their pickles, and there are three or four at a time.
+const MEMORY_OF_A_BYTE: u64 = 40;
+
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let python = installed("bench-transfer", &PACKAGES, CHECK)?;
+    let python = python()?;
+    if report.options.has("differences") {
+        return differences::run(report, &python);
+    }
+    let kinds = chosen(&report.options)?;
     let folder = tempfile::tempdir()?;
     let mut reference = Peer::start(&mut program("reference", &python, folder.path()))?.0;
     let mut sides = sides::of_a_node(folder.path(), &python)?;
     for kind in sides::PEERS {
-        let start = || Side::peer(kind, &mut program(kind, &python, folder.path()), folder.path());
-        sides.extend(report.peer(kind, start));
+        sides.extend(report.peer(kind, || Side::peer(kind, starting(kind, &python, folder.path()))));
     }
     let mut outcome = Outcome::default();
-    for kind in chosen() {
+    for kind in kinds {
         eprintln!("  {}", kind.name);
-        let expected = reference.ask(&json!({"name": kind.name, "allowance_ns": 0}).to_string())?;
-        let rounds = measure(kind, &expected, &mut sides)?;
-        let names: Vec<_> = sides.iter().filter(|side| side.takes(kind)).map(|side| side.name).collect();
-        let bytes = expected["bytes"].as_u64().context("the reference tells no length")?;
-        outcome.add(report, kind, bytes, &names, &rounds);
+        if let Err(error) = measured(report, kind, &mut reference, &mut sides, &mut outcome) {
+            report.failed(kind.name, &error);
+        }
     }
     outcome.summarise(report);
     report.note(
@@ -123,11 +138,32 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All, or those that `SINEW_BENCH_TRANSFER` names, for who looks into one of them.
-fn chosen() -> Vec<&'static Kind> {
-    let named = std::env::var("SINEW_BENCH_TRANSFER").unwrap_or_default();
-    let is_chosen = |kind: &&Kind| named.is_empty() || named.split(',').any(|name| name == kind.name);
-    KINDS.iter().filter(is_chosen).collect()
+/// The Python of this bench and of `workflows`, with what both need.
+pub(crate) fn python() -> anyhow::Result<PathBuf> {
+    installed("bench-transfer", &PACKAGES, CHECK)
+}
+
+/// All, or those that `--kinds` or `SINEW_BENCH_TRANSFER` names, for who looks into one of them.
+fn chosen(options: &Options) -> anyhow::Result<Vec<&'static Kind>> {
+    let variable = std::env::var("SINEW_BENCH_TRANSFER").unwrap_or_default();
+    let mut named = options.words("kinds");
+    if named.is_empty() {
+        named.extend(variable.split(',').filter(|name| !name.is_empty()));
+    }
+    if named.is_empty() {
+        return Ok(KINDS.iter().collect());
+    }
+    let of_name = |name: &&str| KINDS.iter().find(|kind| kind.name == *name);
+    named.iter().map(|name| of_name(name).with_context(|| format!("no value is called {name}"))).collect()
+}
+
+/// What starts a peer, whenever it has to be.
+fn starting(kind: &'static str, python: &Path, folder: &Path) -> sides::Start {
+    let (python, folder) = (python.to_owned(), folder.to_owned());
+    Box::new(move || {
+        let database = (kind == "redis").then(|| Redis::start(&folder)).transpose()?;
+        Ok((Peer::start(&mut program(kind, &python, &folder))?.0, database))
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "a peer is a program of its own")]
@@ -140,35 +176,94 @@ fn program(kind: &str, python: &Path, folder: &Path) -> Command {
     command
 }
 
-/// What each side took, by rounds; sides that do not take such values are left out.
-fn measure(kind: &Kind, expected: &Value, sides: &mut [Side]) -> anyhow::Result<Vec<Vec<Times>>> {
-    let made_ns = expected["made_ns"].as_u64().context("the reference tells no time")?;
-    let mut sides: Vec<_> = sides.iter_mut().filter(|side| side.takes(kind)).collect();
-    let mut allowances = vec![made_ns / 4 * 5 + SPARE_NS; sides.len()];
-    let mut rounds = Vec::new();
+/// Measures one value, and tells of it.
+fn measured(
+    report: &mut Report,
+    kind: &Kind,
+    reference: &mut Peer,
+    sides: &mut [Side],
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    let expected = reference.ask(&json!({"name": kind.name, "allowance_ns": 0}).to_string())?;
+    let bytes = expected["bytes"].as_u64().context("the reference tells no length")?;
+    let free = available_memory_bytes()?;
+    ensure!(
+        free > bytes * MEMORY_OF_A_BYTE,
+        "{} MiB are free, and it may take {}",
+        free >> 20,
+        (bytes * MEMORY_OF_A_BYTE) >> 20
+    );
+    let (names, rounds) = measure(report, kind, &expected, sides)?;
+    // Without ours there is nothing to compare.
+    if names.first() == Some(&sides::OURS) {
+        outcome.add(report, kind, bytes, &names, &rounds);
+    }
+    Ok(())
+}
+
+/// What the kernel could give without taking it from anybody.
+fn available_memory_bytes() -> anyhow::Result<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo")?;
+    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib =
+        line.and_then(|line| line.split_whitespace().next()).context("the kernel tells no free memory")?;
+    Ok(kib.parse::<u64>()? << 10)
+}
+
+/// A side that takes part, and what it took.
+struct Part {
+    side: usize,
+    allowance_ns: u64,
+    times: Vec<Times>,
+}
+
+/// Who took part to the end, and what each took, by rounds. A side with which something goes wrong is out, is told of in the
+/// end, and begins again with the next value.
+fn measure(
+    report: &mut Report,
+    kind: &Kind,
+    expected: &Value,
+    sides: &mut [Side],
+) -> anyhow::Result<(Vec<&'static str>, Vec<Vec<Times>>)> {
+    let allowance_ns =
+        expected["made_ns"].as_u64().context("the reference tells no time")? / 4 * 5 + SPARE_NS;
+    let taking = (0..sides.len()).filter(|side| sides[*side].takes(kind));
+    let mut parts: Vec<_> = taking.map(|side| Part { side, allowance_ns, times: Vec::new() }).collect();
+    let rounds = report.options.number("rounds", kind.rounds as u64)? as usize;
     let warming = if kind.rounds < MANY_ROUNDS { 1 } else { WARMING };
-    for round in 0..warming + kind.rounds {
-        let mut times = vec![Times::default(); sides.len()];
+    let begun = Instant::now();
+    for round in 0..warming + rounds {
         for at in order(round, sides.len()) {
-            let told = handed(kind, sides[at], &mut allowances[at])?;
-            for field in ["total", "fingerprint"] {
-                let is_same = told[field].is_string() && told[field] == expected[field];
-                let name = sides[at].name;
-                ensure!(
-                    is_same,
-                    "{} by {name}: {field} is {}, not {}",
-                    kind.name,
-                    told[field],
-                    expected[field]
-                );
+            let Some(part) = parts.iter_mut().find(|part| part.side == at) else { continue };
+            match compared(kind, expected, &mut sides[at], &mut part.allowance_ns) {
+                Ok(times) if round >= warming => part.times.push(times),
+                Ok(_) => {}
+                Err(error) => {
+                    report.failed(&format!("{} by {}", kind.name, sides[at].name), &error);
+                    parts.retain(|part| part.side != at);
+                    if let Err(error) = sides[at].restart() {
+                        report.failed(sides[at].name, &error);
+                    }
+                }
             }
-            times[at] = Times::of(&told)?;
         }
-        if round >= warming {
-            rounds.push(times);
+        if begun.elapsed() > KIND_WITHIN && round + 1 >= warming + ROUNDS_MIN {
+            break;
         }
     }
-    Ok(rounds)
+    let names = parts.iter().map(|part| sides[part.side].name).collect();
+    let done = parts.first().map_or(0, |part| part.times.len());
+    Ok((names, (0..done).map(|round| parts.iter().map(|part| part.times[round]).collect()).collect()))
+}
+
+/// Hands a value over, and compares what came with what the reference has made.
+fn compared(kind: &Kind, expected: &Value, side: &mut Side, allowance_ns: &mut u64) -> anyhow::Result<Times> {
+    let told = handed(kind, side, allowance_ns)?;
+    for field in ["total", "fingerprint"] {
+        let is_same = told[field].is_string() && told[field] == expected[field];
+        ensure!(is_same, "{field} is {}, not {}", told[field], expected[field]);
+    }
+    Times::of(&told)
 }
 
 /// Sides by their turns in a round: each may follow each, for what one leaves behind (memory that is freed, say) is the

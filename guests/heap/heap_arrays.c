@@ -34,8 +34,9 @@ int is_array(const Object *object)
     return is_known && flags & CONTIGUOUS && !(flags & WRITES_BACK) && ARRAY_DIMENSIONS(object) <= ARRAY_DIMENSIONS_MAX;
 }
 
-/* The elements of an array of objects: an empty one is a NULL, which stands for None. */
-static uintptr_t objects(struct writer *w, Object **from, size_t count)
+/* The elements of an array of objects: an empty one is a NULL, which stands for None. If another array may have the
+ * same memory, an object is met in both, and has one reference all the same. */
+static uintptr_t objects(struct writer *w, Object **from, size_t count, int is_only_place)
 {
     size_t index = 0;
     while (index < count && from[index] && stays(w, from[index]))
@@ -43,15 +44,17 @@ static uintptr_t objects(struct writer *w, Object **from, size_t count)
     if (count && index == count && claims(w, from))
         return (uintptr_t)from;
     uintptr_t to = w->why ? 0 : room(w, count * 8, ALIGN);
-    return to && fill_items(w, from, to, count) ? to : 0;
+    return to && fill_items(w, from, to, count, is_only_place) ? to : 0;
 }
 
 static uintptr_t elements(struct writer *w, Object *array)
 {
     uintptr_t from = ARRAY_DATA(array);
     size_t bytes = data_bytes(array);
+    /* A view has a reference to the array that owns the memory. */
+    int is_only_place = ARRAY_FLAGS(array) & OWNS_DATA && array->references == 1;
     if (ELEMENT_TYPE(ARRAY_ELEMENT(array)) == OBJECTS)
-        return objects(w, (Object **)from, bytes / 8);
+        return objects(w, (Object **)from, bytes / 8, is_only_place);
     if (bytes && claims(w, (void *)from))
         return from;
     uintptr_t to = room(w, bytes ? bytes : 8, ALIGN);
@@ -66,8 +69,11 @@ int fill_array(struct writer *w, Object *from, uintptr_t to)
     uintptr_t shape = room(w, 16 * dimensions + 8, 8), data = shape ? elements(w, from) : 0;
     if (!data || !note_type(w, to + 56, ARRAY_ELEMENT(from)))
         return 0;
-    memcpy((void *)shape, ARRAY_SHAPE(from), 8 * dimensions);
-    memcpy((void *)(shape + 8 * dimensions), ARRAY_STRIDES(from), 8 * dimensions);
+    /* One with no dimensions has neither. */
+    if (dimensions) {
+        memcpy((void *)shape, ARRAY_SHAPE(from), 8 * dimensions);
+        memcpy((void *)(shape + 8 * dimensions), ARRAY_STRIDES(from), 8 * dimensions);
+    }
     ARRAY_DATA(to) = data;
     ARRAY_DIMENSIONS(to) = (int)dimensions;
     ARRAY_SHAPE(to) = (int64_t *)shape;

@@ -307,15 +307,9 @@ static int is_single(const Object *object)
     return is_number && in_plan((uintptr_t)object);
 }
 
-uintptr_t placed(struct writer *w, Object *object, uintptr_t slot)
+/* What was placed before is there already. */
+static uintptr_t placed_once(struct writer *w, Object *object, uintptr_t slot)
 {
-    if (is_static((uintptr_t)object))
-        return static_placed(w, object);
-    /* As most are. */
-    if (object->type == &PyLong_Type && is_in_segment(w, object))
-        return (uintptr_t)object;
-    if (is_single(object))
-        return copied(w, object, slot);
     uint64_t known = memo_find(&w->memo, (uintptr_t)object);
     /* A type that is part of the value, too, cannot be told from one that only instances have. */
     if (known % TAGS == TYPE)
@@ -332,10 +326,25 @@ uintptr_t placed(struct writer *w, Object *object, uintptr_t slot)
     return at && !is_kept ? remembered(w, object, at) : at;
 }
 
-int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count)
+static uintptr_t placed_from(struct writer *w, Object *object, uintptr_t slot, int is_only_place)
+{
+    if (is_static((uintptr_t)object))
+        return static_placed(w, object);
+    /* As most are. */
+    if (object->type == &PyLong_Type && is_in_segment(w, object))
+        return (uintptr_t)object;
+    return is_only_place && is_single(object) ? copied(w, object, slot) : placed_once(w, object, slot);
+}
+
+uintptr_t placed(struct writer *w, Object *object, uintptr_t slot)
+{
+    return placed_from(w, object, slot, 1);
+}
+
+int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count, int is_only_place)
 {
     for (size_t index = 0; index < count; index++, to += 8) {
-        uintptr_t at = from[index] ? placed(w, from[index], to) : 0;
+        uintptr_t at = from[index] ? placed_from(w, from[index], to, is_only_place) : 0;
         if (!at && from[index])
             return 0;
         *(uintptr_t *)to = at;
@@ -406,13 +415,13 @@ static int fill_list(struct writer *w, Object *from, uintptr_t to)
     SIZE(to) = (int64_t)count;
     FIELD(to, 24, uintptr_t) = items;
     FIELD(to, 32, int64_t) = (int64_t)count;
-    return fill_items(w, FIELD(from, 24, Object **), items, count);
+    return fill_items(w, FIELD(from, 24, Object **), items, count, 1);
 }
 
 static int fill_tuple(struct writer *w, Object *from, uintptr_t to)
 {
     SIZE(to) = SIZE(from);
-    return fill_items(w, &FIELD(from, 24, Object *), to + 24, (size_t)SIZE(from));
+    return fill_items(w, &FIELD(from, 24, Object *), to + 24, (size_t)SIZE(from), 1);
 }
 
 static int fill_instance(struct writer *w, Object *from, uintptr_t to)

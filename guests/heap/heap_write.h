@@ -90,8 +90,9 @@ int stays(struct writer *w, Object *object);
 int is_in_segment(const struct writer *w, const void *at);
 /* Whether data that can be written to may stay, which nothing else of the value shares. */
 int claims(struct writer *w, const void *at);
-/* The items of `from`, where the first of them is to be at `to`. */
-int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count);
+/* The items of `from`, where the first of them is to be at `to`. If that is not the only place from which they are reached,
+ * one with a single reference may be met again. */
+int fill_items(struct writer *w, Object **from, uintptr_t to, size_t count, int is_only_place);
 /* A container of which the copy is to be filled. */
 uintptr_t shell(struct writer *w, Object *object, size_t size, size_t before);
 

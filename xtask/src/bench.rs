@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask bench NAME [--json] [--without-peers]`: prints a promised figure.
+//! `cargo xtask bench NAME [--json] [--without-peers] [OPTION…]`: prints a promised figure.
 //!
 //! Peers are installed and started by the benches themselves, in the same run.
 
@@ -15,7 +15,7 @@ const PYTHON_PEERS: &[&str] = &["invoke", "chain"];
 pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<()> {
     let Some(name) = arguments.first().filter(|name| !name.starts_with('-')) else {
         bail!(
-            "usage: cargo xtask bench NAME [--json] [--without-peers]; one file of benches/src is one NAME"
+            "usage: cargo xtask bench NAME [--json] [--without-peers] [OPTION…]; one file of benches/src is one NAME"
         );
     };
     guests::run()?;

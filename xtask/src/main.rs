@@ -38,7 +38,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   test                   everything that CI runs
   test-bare [TARGET...]  make demo, or other targets, in a bare Debian 12; needs root
   test-unified           the suites of containers in an emulated machine with control groups of version 2
-  bench NAME [--json] [--without-peers]
+  bench NAME [--json] [--without-peers] [OPTION…]
                          print a promised figure
   fuzz [NAME] [SECONDS]  run one fuzz target, or all, for a while
   wasi-tests FOLDER      run built tests of WebAssembly/wasi-testsuite by `sinew run`

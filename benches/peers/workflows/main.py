@@ -3,14 +3,20 @@
 and by its peers, which bring a module `sinew` of their own."""
 
 import collections
+import hashlib
 import random
 
+import lightgbm
 import numpy
 import pandas
 from sinew import function, workflow
 
 SYMBOLS = [f"SYM{number:03}" for number in range(100)]
 WORDS = 20_000
+# Of a digit's image; behind them is which digit it is.
+PIXELS = 784
+# Training: parts of the images, each with directions of its own, and one in so many images that no tree has seen.
+PARTS, HELD_OUT = 2, 10
 
 
 # ------------------------------------------------------------------- FINRA
@@ -126,3 +132,69 @@ def prediction(event):
     data = images(event["size"])
     directions = components(data)
     return gather([predict(data, directions, part, event["width"]) for part in range(event["width"])])
+
+
+# ---------------------------------------------------------------- training
+
+
+@function
+def digits(size):
+    """Images of ten kinds with noise, and the kind of each."""
+    dice = numpy.random.default_rng(5)
+    kinds = dice.integers(0, 10, size)
+    pixels = dice.random((10, PIXELS), numpy.float32)[kinds] * 0.1 + dice.random((size, PIXELS), numpy.float32)
+    return numpy.column_stack([pixels, kinds.astype(numpy.float32)])
+
+
+@function
+def reduce_images(images, part, parts):
+    """A part of the images in the 32 directions in which it varies most, and whether each is of an odd digit."""
+    own = images[part::parts]
+    centred = own[:, :PIXELS] - own[:, :PIXELS].mean(axis=0)
+    values, vectors = numpy.linalg.eigh(centred.T @ centred)
+    return centred @ vectors[:, numpy.argsort(values)[::-1][:32]], own[:, PIXELS].astype(int) % 2
+
+
+@function
+def train_trees(reduced, number, epochs):
+    """Trees of a forest, each of a share of the images and of the directions."""
+    features, is_odd = reduced
+    seen = numpy.arange(len(features)) % HELD_OUT != 0
+    settings = {"objective": "binary", "boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.6, "feature_fraction": 0.6, "num_leaves": 31,
+                "seed": number, "num_threads": 1, "deterministic": True, "force_row_wise": True, "verbose": -1}  # fmt: skip
+    return lightgbm.train(settings, lightgbm.Dataset(features[seen], is_odd[seen]), epochs)
+
+
+@function
+def merge_trees(models, parts):
+    """The forest's votes on what no tree has seen; the digest tells forests apart."""
+    right = rows = 0
+    for part, (features, is_odd) in enumerate(parts):
+        features, is_odd = features[::HELD_OUT], is_odd[::HELD_OUT]
+        votes = numpy.mean([model.predict(features) for model in models[part :: len(parts)]], axis=0)
+        right, rows = right + int(((votes > 0.5) == is_odd).sum()), rows + len(is_odd)
+    digest = hashlib.blake2b("".join(model.model_to_string() for model in models).encode(), digest_size=8)
+    return {"trees": sum(model.num_trees() for model in models), "right": right, "rows": rows, "digest": digest.hexdigest()}
+
+
+@workflow
+def training(event):
+    images = digits(event["size"])
+    count = min(PARTS, event["width"])
+    parts = [reduce_images(images, part, count) for part in range(count)]
+    models = [train_trees(parts[number % count], number, event.get("epochs", 8)) for number in range(event["width"])]
+    return merge_trees(models, parts)
+
+
+# ------------------------------------------------------------------- alone
+
+
+@function
+def whole(name, event):
+    """All of a workflow in one step: what it calls there, are ordinary calls, and nothing is handed over."""
+    return {"finra": finra, "training": training, "prediction": prediction, "wordcount": wordcount}[name](event)
+
+
+@workflow
+def alone(event):
+    return whole(event["workflow"], event)

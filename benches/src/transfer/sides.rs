@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who hands values over: a node in two ways, and its peers.
 
+use std::cell::RefCell;
 use std::path::Path;
-use std::process::Command;
 use std::rc::Rc;
 
 use anyhow::Context as _;
@@ -50,15 +50,23 @@ pub(super) struct Side {
 
 enum Way {
     /// A workflow of the node, called as the side is.
-    Node(Rc<WorkflowNode>),
-    /// A program, and what it passes values through.
-    Peer { peer: Peer, _database: Option<Redis> },
+    Node(Rc<RefCell<Node>>),
+    /// A program, and what it passes values through; nothing if it could not be started again.
+    Peer { running: Option<(Peer, Option<Redis>)>, start: Start },
+}
+
+/// Starts a peer.
+pub(super) type Start = Box<dyn Fn() -> anyhow::Result<(Peer, Option<Redis>)>>;
+
+/// The node of two sides; nothing if it could not be started again.
+pub(super) struct Node {
+    running: Option<WorkflowNode>,
+    start: Box<dyn Fn() -> anyhow::Result<WorkflowNode>>,
 }
 
 impl Side {
-    pub(super) fn peer(name: &'static str, program: &mut Command, folder: &Path) -> anyhow::Result<Self> {
-        let database = (name == "redis").then(|| Redis::start(folder)).transpose()?;
-        Ok(Self { name, way: Way::Peer { peer: Peer::start(program)?.0, _database: database } })
+    pub(super) fn peer(name: &'static str, start: Start) -> anyhow::Result<Self> {
+        Ok(Self { name, way: Way::Peer { running: Some(start()?), start } })
     }
 
     pub(super) fn takes(&self, kind: &Kind) -> bool {
@@ -68,11 +76,33 @@ impl Side {
     /// What became of one value.
     pub(super) fn hand(&mut self, order: &Value) -> anyhow::Result<Value> {
         match &mut self.way {
-            Way::Node(node) => Ok(node.run(self.name, order)?.1),
-            Way::Peer { peer, .. } => peer.ask(&order.to_string()).with_context(|| self.name),
+            Way::Node(node) => {
+                let node = node.borrow();
+                Ok(node.running.as_ref().context(GONE)?.run(self.name, order)?.1)
+            }
+            Way::Peer { running, .. } => running.as_mut().context(GONE)?.0.ask(&order.to_string()),
         }
     }
+
+    /// Begins again after something went wrong: what is left of that would be the next value's.
+    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
+        match &mut self.way {
+            Way::Node(node) => {
+                let mut node = node.borrow_mut();
+                // It has its home for itself.
+                node.running = None;
+                node.running = Some((node.start)()?);
+            }
+            Way::Peer { running, start } => {
+                *running = None;
+                *running = Some(start()?);
+            }
+        }
+        Ok(())
+    }
 }
+
+const GONE: &str = "it could not be started again";
 
 /// A node with the workflow, as it is and by messages.
 pub(super) fn of_a_node(folder: &Path, python: &Path) -> anyhow::Result<Vec<Side>> {
@@ -90,6 +120,9 @@ pub(super) fn of_a_node(folder: &Path, python: &Path) -> anyhow::Result<Vec<Side
     std::fs::write(folder.join("sinew.toml"), functions.concat())?;
     let machine = linux::total_memory_bytes().context("the kernel does not tell how much memory there is")?;
     let memory = format!("{}MiB", machine.saturating_sub(LEFT_TO_PEERS_BYTES) >> 20);
-    let node = Rc::new(WorkflowNode::start(folder, python, &["--memory", &memory])?);
+    let (folder, python) = (folder.to_owned(), python.to_owned());
+    let start: Box<dyn Fn() -> _> =
+        Box::new(move || WorkflowNode::start(&folder, &python, &["--memory", &memory]));
+    let node = Rc::new(RefCell::new(Node { running: Some(start()?), start }));
     Ok([OURS, MESSAGES].map(|name| Side { name, way: Way::Node(node.clone()) }).into())
 }

@@ -32,14 +32,14 @@ const LATECOMER: &str = "import json, sys\n\
     \x20   print(json.dumps({'late': 'by much'} if allowance < 100 else {'handed_ns': 1, 'read_ns': allowance}), flush=True)\n";
 
 #[expect(clippy::disallowed_methods, reason = "a peer is a program of its own")]
-fn latecomer(folder: &Path) -> Side {
-    Side::peer("shm", Command::new("python3").args(["-c", LATECOMER]), folder).unwrap()
+fn latecomer() -> Side {
+    let start = || Ok((Peer::start(Command::new("python3").args(["-c", LATECOMER]))?.0, None));
+    Side::peer("shm", Box::new(start)).unwrap()
 }
 
 #[test]
 fn a_late_producer_gets_more_time_from_then_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut side = latecomer(folder.path());
+    let mut side = latecomer();
     let mut allowance_ns = 50;
     let told = handed(&KINDS[0], &mut side, &mut allowance_ns).unwrap();
     assert_eq!((told["read_ns"].as_u64(), allowance_ns), (Some(112), 112));
@@ -48,12 +48,38 @@ fn a_late_producer_gets_more_time_from_then_on() {
 
 #[test]
 fn one_that_is_always_late_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = handed(&KINDS[0], &mut latecomer(folder.path()), &mut 2).unwrap_err().to_string();
+    let error = handed(&KINDS[0], &mut latecomer(), &mut 2).unwrap_err().to_string();
     assert!(error.contains("int by shm"), "{error}");
 }
 
 #[test]
 fn what_lacks_a_time_is_no_measurement() {
     assert!(Times::of(&json!({"handed_ns": 3})).is_err());
+}
+
+/// One that hands a number over rightly the first time, then ends without a word.
+const MORTAL: &str = "import json, sys\n\
+    print('{}', flush=True)\n\
+    input()\n\
+    print(json.dumps({'handed_ns': 1, 'read_ns': 2, 'total': '3', 'fingerprint': 'four'}), flush=True)\n\
+    input()\n";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a peer is a program of its own")]
+fn a_side_that_fails_is_told_of_and_started_again() {
+    let mut report = Report::new("transfer", true, true, Options::default());
+    let start = || Ok((Peer::start(Command::new("python3").args(["-c", MORTAL]))?.0, None));
+    let mut sides = [Side::peer("shm", Box::new(start)).unwrap()];
+    let expected = json!({"made_ns": 1, "total": "3", "fingerprint": "four"});
+    let (names, rounds) = measure(&mut report, &KINDS[0], &expected, &mut sides).unwrap();
+    assert!(names.is_empty() && rounds.is_empty());
+    assert!(report.complete().unwrap_err().to_string().contains("int by shm"));
+    assert_eq!(sides[0].hand(&json!({})).unwrap()["total"], "3");
+}
+
+#[test]
+fn a_value_that_is_not_known_is_an_error() {
+    let options = |name: &str| Options::of(&[format!("--kinds={name}")], OPTIONS).unwrap();
+    assert_eq!(chosen(&options("int,forest")).unwrap().len(), 2);
+    assert!(chosen(&options("int,wood")).is_err());
 }

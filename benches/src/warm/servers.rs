@@ -47,6 +47,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Its own process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time of the server's own process, in seconds.
     pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         Ok(linux::cpu_ns_of(self.child.id())? as f64 / 1e9)

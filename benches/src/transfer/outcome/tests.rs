@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
+use crate::options::Options;
 
 const KIND: fn(&'static str) -> Kind =
     |name| Kind { name, rounds: 3, meaning: "a value", is_for_arrow: true };
@@ -18,7 +19,7 @@ fn rounds(handed_ms: [f64; 6]) -> Vec<Vec<Times>> {
 #[test]
 fn the_worst_value_beside_its_best_peer_is_found() {
     let mut outcome = Outcome::default();
-    let mut report = Report::new("transfer", true, true);
+    let mut report = Report::new("transfer", true, true, Options::default());
     // Arrow is the fastest of the first, and keeps no objects.
     outcome.add(&mut report, &KIND("list"), 2 << 20, &NAMES, &rounds([4.0, 30.0, 40.0, 20.0, 2.0, 50.0]));
     outcome.add(
@@ -44,7 +45,8 @@ fn the_worst_value_beside_its_best_peer_is_found() {
 #[test]
 fn without_a_peer_nothing_is_promised() {
     let figures = |names: &[&'static str]| {
-        let (mut outcome, mut report) = (Outcome::default(), Report::new("transfer", true, true));
+        let (mut outcome, mut report) =
+            (Outcome::default(), Report::new("transfer", true, true, Options::default()));
         let rounds: Vec<_> =
             rounds([1.0; 6]).into_iter().map(|round| round[..names.len()].to_vec()).collect();
         outcome.add(&mut report, &KIND("number"), 20, names, &rounds);
