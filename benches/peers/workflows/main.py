@@ -3,6 +3,7 @@
 and by its peers, which bring a module `sinew` of their own."""
 
 import collections
+import itertools
 import hashlib
 import random
 
@@ -12,7 +13,7 @@ import pandas
 from sinew import function, workflow
 
 SYMBOLS = [f"SYM{number:03}" for number in range(100)]
-WORDS = 20_000
+WORDS, CHAPTER_WORDS = 20_000, 100_000
 # Of a digit's image; behind them is which digit it is.
 PIXELS = 784
 # Training: parts of the images, each with directions of its own, and one in so many images that no tree has seen.
@@ -72,11 +73,13 @@ def finra(event):
 
 @function
 def book(size):
-    """A text of so many bytes, of words that are common as words are."""
+    """A text of so many bytes, of words that are common as words are. It is one chapter again and again: to have it
+    takes as long as to read it from a file, and not as long as to write it."""
     dice = random.Random(7)
     words = [f"{'abcdefghijklmnopqrst'[number % 20]}{number}" for number in range(WORDS)]
-    picked = dice.choices(words, [1 / (1 + number) for number in range(WORDS)], k=size // 5)
-    return " ".join(picked)[:size]
+    weights = list(itertools.accumulate(1 / (1 + number) for number in range(WORDS)))
+    chapter = " ".join(dice.choices(words, cum_weights=weights, k=CHAPTER_WORDS)) + " "
+    return (chapter * (size // len(chapter) + 1))[:size]
 
 
 @function
