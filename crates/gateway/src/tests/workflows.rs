@@ -192,7 +192,10 @@ async fn what_is_mapped_is_sent_to_those_that_are_isolated_or_pure() {
         until(|| flow.house.fake.requests.lock().unwrap().len() == 2).await;
         flow.order("@settle", Vec::new()).await;
         let run = flow.run().await;
-        assert_eq!((&run["graph"][0]["is_mapped"], &run["graph"][0]["result_bytes"]), (&json!(true), &json!(1 << 20)));
+        assert_eq!(
+            (&run["graph"][0]["is_mapped"], &run["graph"][0]["result_bytes"]),
+            (&json!(true), &json!(1 << 20))
+        );
         flow.house.fake.gives("{}", &RESULT[6..]);
         assert_eq!(flow.order("@steps", order).await.status, 200);
         assert_eq!(flow.order("@settle", Vec::new()).await.status, 200);

@@ -184,7 +184,12 @@ mod tests {
     use super::*;
 
     fn made(function: &str, needs: &[Number], arguments: &[u8]) -> Made {
-        Made { function: function.into(), needs: needs.to_vec(), isolated: Vec::new(), arguments: arguments.to_vec() }
+        Made {
+            function: function.into(),
+            needs: needs.to_vec(),
+            isolated: Vec::new(),
+            arguments: arguments.to_vec(),
+        }
     }
 
     fn result(number: u8) -> Handle {

@@ -221,7 +221,8 @@ mod tests {
         let head = r#"{"functions": {"main.a": {"retries": 2, "memory_bytes": 268435456}, "lib.b": {}},
             "steps": [{"function": "main.a", "bytes": 3}, {"function": "lib.b", "needs": [0, 0], "isolated": [0], "bytes": 0}]}"#;
         let steps = Steps::read(&order(head, b"abc")).unwrap();
-        let a = Made { function: "main.a".into(), needs: vec![], isolated: vec![], arguments: b"abc".to_vec() };
+        let a =
+            Made { function: "main.a".into(), needs: vec![], isolated: vec![], arguments: b"abc".to_vec() };
         let b = Made { function: "lib.b".into(), needs: vec![0, 0], isolated: vec![0], arguments: vec![] };
         assert_eq!(steps.made, [a, b]);
         let options = &steps.options["main.a"];
