@@ -73,9 +73,16 @@ class Worker:
 
     def makes(self, seed, base, descriptors):
         """An error, `sent` if it is not to be mapped, or nothing."""
-        if not self.heap.open(descriptors[0], base):
+        if not self.opens(descriptors[0], base, seed):
             return "the segment cannot be opened"
         return self.hands_over([made_from(seed)], seed)
+
+    def opens(self, descriptor, base, seed):
+        """What is made may be in the segment or elsewhere, whatever the process has learned."""
+        chosen = random.Random(seed + 4)
+        for habit in self.heap.habits:
+            habit.left = chosen.choice([0, 0, 2])
+        return self.heap.open(descriptor, base)
 
     def hands_over(self, box, seed):
         chosen = random.Random(seed + 1)
@@ -118,7 +125,7 @@ class Worker:
 
     def forwards(self, seed, base, descriptors):
         """Takes a value, and hands it on."""
-        if not self.heap.open(descriptors[1], base):
+        if not self.opens(descriptors[1], base, seed):
             return "the segment cannot be opened"
         return self.hands_over([self.heap.read(descriptors[0])], seed)
 
@@ -201,6 +208,42 @@ def leaves(library):
         os.close(descriptor)
 
 
+def learns(library):
+    """What calls make for themselves is made elsewhere after a while, and what they hand over in their segments."""
+    heap, base = heap_of(ctypes.PyDLL(library)), PLAN
+
+    def call(made):
+        """Bytes that it took of both halves."""
+        nonlocal base
+        base += 2 * SEGMENT_BYTES
+        descriptor, box = segment(), []
+        assert heap.open(descriptor, base)
+        made(box)
+        heap.core.segment_use(heap.use)
+        taken = heap.use[0], heap.use[2]
+        is_written = isinstance(heap.write(box), int)
+        assert heap.close(is_written) == 0 or not is_written
+        os.close(descriptor)
+        del box
+        heap.end()
+        return taken
+
+    def wastes(box):
+        text = "a b " * (1 << 20)
+        box.append(sum(len(word) for word in [word * 9 for word in text.split()]))
+
+    def keeps(box):
+        box.append([str(number) * 5 for number in range(1 << 18)])
+
+    assert min(call(wastes)) > WASTE_MIN, "what is not known yet is made in the segment"
+    assert [call(wastes) for _ in range(PAUSE - 1)] == [(0, 0)] * (PAUSE - 1), "and then elsewhere"
+    assert min(call(wastes)) > WASTE_MIN, "until that is tried again"
+    assert [call(wastes) for _ in range(2 * PAUSE - 1)] == [(0, 0)] * (2 * PAUSE - 1), "after twice as many calls"
+    assert min(call(keeps)) > WASTE_MIN and min(call(keeps)) > WASTE_MIN, "what is handed over is made there"
+    # The list is kept, and its items are numbers of the program's own.
+    assert call(lambda box: box.append([0] * (1 << 20)))[1] > WASTE_MIN
+
+
 def start_all(library):
     workers = []
     for _ in range(3):
@@ -273,11 +316,11 @@ class Transfers:
             self.workers = start_all(self.library)
 
 
-def is_left_well(library):
+def is_well(check, library):
     """In a process of its own: those that are forked have no heap yet."""
     if (child := os.fork()) == 0:
         try:
-            leaves(library)
+            check(library)
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -290,7 +333,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    left_well = is_left_well(library)
+    is_all_well = is_well(leaves, library) and is_well(learns, library)
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
@@ -303,8 +346,8 @@ def main():
             break
     transfers.end()
     counts, wrong = transfers.counts, len(transfers.wrong)
-    print(json.dumps({**counts, "processes that failed": transfers.failed, "wrong": wrong + (not left_well)}))
-    return not left_well or wrong > 0 or transfers.failed > 0 or counts["mapped"] < counts["transfers"] * 0.6
+    print(json.dumps({**counts, "processes that failed": transfers.failed, "wrong": wrong + (not is_all_well)}))
+    return not is_all_well or wrong > 0 or transfers.failed > 0 or counts["mapped"] < counts["transfers"] * 0.6
 
 
 if __name__ == "__main__":
