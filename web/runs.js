@@ -169,8 +169,11 @@ function stepsOf(group, run, here, wanted) {
   ];
 }
 
-/** The steps of a function are requests to the workflow's name and the last part of its own. */
-const requestsOf = (run, { function: name }) => `${run.workflow}.${name.split(".").at(-1)}`;
+/** The steps of a function are requests to the workflow's name and the last part of its own, and those that are declared to what they call. */
+const requestsOf = (run, { function: name }) => {
+  const call = run.functions.find((told) => told.function === name)?.call;
+  return call ? call.split(":")[0] : `${run.workflow}.${name.split(".").at(-1)}`;
+};
 
 function stepState(step) {
   const kind = { failed: "bad", done: "good", remembered: "good", keeping: "good", running: "live" }[step.state] ?? "quiet";

@@ -29,7 +29,7 @@ TAKES_SMALL, TAKES_LARGE = 1, 2
 # What a call makes is better made elsewhere if less than one part of so many is handed over. Less is not judged; and
 # it is tried again after so many calls, twice as many each time.
 KEPT_SHARE, WASTE_MIN = 3, 1 << 20
-PAUSE, PAUSE_MAX = 16, 1024
+PAUSE, PAUSE_MAX = 16, 128
 
 
 class TooLong(Exception):
@@ -89,6 +89,8 @@ class Habit:
         self.pieces = pieces
         # For how many calls more it is not tried, and for how many it was not the last time.
         self.left, self.paused = 0, 0
+        # Bytes that calls have made there, and handed over: of each earlier one half of what counts of the next.
+        self.bytes = 0, 0
 
     def taken(self):
         """What a call that begins takes."""
@@ -99,6 +101,7 @@ class Habit:
         """What a call has made there, in bytes, and how much of it was handed over."""
         if taken < WASTE_MIN:
             return
+        taken, kept = self.bytes = taken + self.bytes[0] // 2, kept + self.bytes[1] // 2
         is_wasted = kept < taken // KEPT_SHARE
         self.paused = min(max(PAUSE, self.paused * 2), PAUSE_MAX) if is_wasted else 0
         self.left = self.paused
@@ -110,6 +113,8 @@ class Heap:
     def __init__(self, core):
         self.core = core
         self.is_open, self.mapped = False, 0
+        # Whether the call has a result, so that it tells what calls hand over.
+        self.has_result = False
         # By kind of value: for how many more of them nothing is tried, or LARGE.
         self.kinds = {}
         self.habits = Habit(TAKES_SMALL), Habit(TAKES_LARGE)
@@ -178,6 +183,7 @@ class Heap:
         that is short. It can be tried once."""
         if not self.is_open:
             return None
+        self.has_result = True
         kind = kind_of(box[0])
         if self.is_sent(kind):
             self.pickled = {type(box[0]): 1}
@@ -264,8 +270,9 @@ class Heap:
         self.is_open = False
         self.core.segment_use(self.use)
         done = self.core.segment_close(keep)
-        for habit, taken, left in zip(self.habits, self.use[::2], self.use[1::2]):
+        for habit, taken, left in zip(self.habits, self.use[::2], self.use[1::2]) if self.has_result else ():
             habit.learn(taken, left if keep and done == 0 else 0)
+        self.has_result = False
         self.core.heap_leave(keep and done == 0)
         # What it refers to had to live until now.
         self.core.heap_end()

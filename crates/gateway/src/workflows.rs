@@ -41,6 +41,8 @@ pub(crate) use run::Run;
 
 /// Runs at one time, of all workflows.
 const RUNS_MAX: usize = 1000;
+/// Of these, those in which there may be runs that other runs wait for.
+const NESTED_RUNS_MAX: usize = 500;
 
 /// What a request to a workflow brings to its run.
 pub(crate) struct Beginning {
@@ -82,11 +84,16 @@ impl Workflows {
         let Some(span) = beginning.span else {
             return Err(Problem::internal("gateway", "a run has no name"));
         };
+        let is_nested = beginning.depth > 0;
         let run = Arc::new(Run::new(beginning));
         {
             let mut running = self.running();
             if running.len() >= RUNS_MAX {
                 return Err(Problem::busy("gateway", format!("{RUNS_MAX} workflows run already")));
+            }
+            // It must not wait: those that it waited for may wait for it.
+            if is_nested && running.len() >= NESTED_RUNS_MAX {
+                return Err(too_many_nested());
             }
             running.insert(span, run.clone());
         }
@@ -157,6 +164,14 @@ pub(crate) async fn order(
 fn no_run() -> Problem {
     let why = "steps are made by a workflow while it runs, and this function is none";
     refused(StatusCode::FORBIDDEN, "no-workflow", why).suggest("add workflow = true to it in sinew.toml")
+}
+
+fn too_many_nested() -> Problem {
+    let why = format!(
+        "{NESTED_RUNS_MAX} workflows run already, and one that another one waits for does not wait for its turn"
+    );
+    let problem = refused(StatusCode::LOOP_DETECTED, "too-many-nested-runs", &why);
+    problem.suggest("have the workflow do what the other one does; or have fewer runs at a time: does it call itself?")
 }
 
 fn cancelled(run: &Run) -> Problem {

@@ -49,6 +49,7 @@ pub(super) const STEP: &[(&str, &[&str])] = &[
     ("each", &["string", "array"]),
     ("when", &["string", "number", "boolean"]),
     ("after", &["array"]),
+    ("may-fail", &["boolean"]),
     ("retries", &["integer"]),
     ("retry-delay", &["string", "number"]),
     ("timeout", &["string", "number"]),

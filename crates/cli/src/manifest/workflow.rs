@@ -92,6 +92,7 @@ fn step(table: &DeTable<'_>, reader: &mut Reader<'_>) -> Option<Value> {
                     reader.texts(value).map(|names| names.into_iter().map(|(name, _)| name).collect());
                 ("after", names)
             }
+            "may-fail" => ("may_fail", reader.switch(value).map(Value::from)),
             "retries" => ("retries", reader.count(value, 0..=100).map(Value::from)),
             "retry-delay" => ("retry_delay_ms", reader.time_ms(value, 0..=TIMEOUT_MS_MAX).map(Value::from)),
             "timeout" => ("timeout_ms", reader.time_ms(value, 1..=TIMEOUT_MS_MAX).map(Value::from)),

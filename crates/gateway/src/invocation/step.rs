@@ -30,6 +30,8 @@ pub(crate) struct StepEnd {
     pub(crate) is_remembered: bool,
     /// An instance came to it.
     pub(crate) has_run: bool,
+    /// Another attempt would end in the same way.
+    pub(crate) is_final: bool,
     /// Where its time went, if one did.
     pub(crate) times: Option<StepTimes>,
 }
@@ -48,7 +50,7 @@ pub(crate) struct StepTimes {
 impl StepEnd {
     /// Of what was not begun.
     pub(crate) fn refused(problem: Problem) -> Self {
-        Self { result: Err(problem), is_remembered: false, has_run: false, times: None }
+        Self { result: Err(problem), is_remembered: false, has_run: false, is_final: false, times: None }
     }
 }
 
@@ -86,7 +88,8 @@ impl Invocation<'_> {
         let (has_run, times) = (recording.has_report(), recording.step_times());
         recording.end(status, failure);
         let is_remembered = result.as_ref().is_ok_and(|(_, is_remembered)| *is_remembered);
-        StepEnd { result: result.map(|(result, _)| result), is_remembered, has_run, times }
+        let result = result.map(|(result, _)| result);
+        StepEnd { result, is_remembered, has_run, is_final: false, times }
     }
 
     async fn evaluated(

@@ -174,6 +174,10 @@ impl Backend for Fake {
         self.store.put_many(records)
     }
 
+    fn local(&self, handle: Handle) -> Option<Object> {
+        self.store.get(handle).ok().flatten()
+    }
+
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         self.store.get(handle)
     }

@@ -394,12 +394,12 @@ async fn a_declared_step_that_fails_is_named_and_others_go_on() {
     assert_eq!(bodies(&house), [&b"1"[..], b"{}"], "the list, and the other one that is given it");
     // What a function says no to is a failure, with what it said; so is a function that is none.
     let house = declared(&json!({"steps": {"list": {"retries": 1, "retry_delay_ms": 1}}}));
-    house.fake.gives(r#"{"status": 404}"#, b"no such list");
+    house.fake.gives(r#"{"status": 500}"#, b"no such list");
     let answered = house.post_json("/function/flow", "{}").await;
     let told = answered.json()["detail"].as_str().unwrap().to_owned();
     assert_eq!(answered.problem(502), "step-failed");
     assert!(
-        told.contains("list, failed after 2 attempts") && told.contains("404 Not Found: no such list"),
+        told.contains("list, failed after 2 attempts") && told.contains("500 Internal Server Error: no such list"),
         "{told}"
     );
     assert_eq!(house.fake.requests.lock().unwrap().len(), 2);
@@ -416,4 +416,45 @@ async fn a_declared_workflow_that_calls_itself_has_an_end() {
     let told = answered.json()["detail"].as_str().unwrap().to_owned();
     assert_eq!(answered.status, StatusCode::BAD_GATEWAY);
     assert!(told.contains("wait for each other already"), "{told}");
+}
+
+#[tokio::test]
+async fn what_another_attempt_would_not_mend_is_tried_once() {
+    let heads = [r#"{"status": 404}"#, r#"{"status": 302}"#, r#"{"headers": [["content-encoding", "gzip"]], "status": 404}"#];
+    for head in heads {
+        let house = declared(&json!({"steps": {"list": {"retries": 3, "retry_delay_ms": 1}}}));
+        house.fake.gives(head, b"text");
+        assert_eq!(house.post_json("/function/flow", "{}").await.problem(502), "step-failed");
+        assert_eq!(house.fake.requests.lock().unwrap().len(), 1, "{head}");
+    }
+    let house = declared(&json!({"steps": {"list": {"may_fail": true}, "join": {"with": {"list": "{{ list }}"}, "may_fail": true}}}));
+    house.fake.gives(r#"{"status": 404}"#, b"text");
+    let answered = house.post_json("/function/flow", "{}").await;
+    assert_eq!((answered.status, answered.json()), (StatusCode::OK, Value::Null));
+    assert_eq!(bodies(&house)[1], br#"{"list":null}"#);
+}
+
+#[tokio::test]
+async fn a_declared_workflow_has_bounds() {
+    // More steps than there may be, of which none is made.
+    let house = declared(&json!({"steps": {"list": {}, "resize": {"each": "{{ list }}"}}}));
+    house.fake.gives("", format!("[{}0]", "0,".repeat(100_000)).as_bytes());
+    let answered = house.post_json("/function/flow", "{}").await;
+    let told = answered.json()["detail"].as_str().unwrap().to_owned();
+    assert!(told.contains("it has 100001 items"), "{told}");
+    assert_eq!(house.fake.requests.lock().unwrap().len(), 1);
+    // Its time is over, though a step's is not.
+    let house = declared(&json!({"steps": {"list": {}}}));
+    house.fake.functions.add("flow", 1, |served| {
+        served.is_workflow = true;
+        let text = br#"{"steps": {"list": {"retries": 9, "retry_delay_ms": 80000}}}"#;
+        served.declaration = Some(Arc::new(crate::Declaration::read(text).unwrap()));
+        served.timeout = Duration::from_millis(10);
+    });
+    *house.fake.otherwise.lock().unwrap() = Some(Script::Fails(FailureCode::Trap));
+    let begun = Instant::now();
+    let answered = house.post_json("/function/flow", "{}").await;
+    assert_eq!(answered.problem(504), "deadline");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(last_run(&house).await["state"], json!("failed"));
 }

@@ -41,6 +41,8 @@ struct StepTold {
     #[serde(default)]
     after: Vec<String>,
     #[serde(default)]
+    may_fail: bool,
+    #[serde(default)]
     retries: u32,
     retry_delay_ms: Option<u64>,
     timeout_ms: Option<u64>,
@@ -65,6 +67,8 @@ struct Step {
     when: Option<Template>,
     /// Those that must have ended, by their places.
     needs: Vec<usize>,
+    /// Its value is null if it fails.
+    may_fail: bool,
     options: StepOptions,
 }
 
@@ -110,6 +114,11 @@ impl Declaration {
         steps.sort_by_key(|(from, _)| places[*from]);
         let steps = steps.into_iter().map(|(_, step)| step.placed(&places)).collect();
         Self { steps, result: self.result.placed(&places) }
+    }
+
+    /// The function that a step of this name calls.
+    pub(super) fn call(&self, name: &str) -> Option<&str> {
+        self.step(name).map(|step| step.call.as_str())
     }
 
     fn step(&self, name: &str) -> Option<&Step> {
@@ -159,7 +168,7 @@ impl Step {
         needs.sort_unstable();
         needs.dedup();
         let options = StepOptions::of_declared(told.retries, told.retry_delay_ms, told.timeout_ms)?;
-        Ok(Self { name, call, with, each, when, needs, options })
+        Ok(Self { name, call, with, each, when, needs, may_fail: told.may_fail, options })
     }
 
     fn placed(self, places: &[usize]) -> Self {

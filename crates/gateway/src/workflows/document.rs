@@ -64,6 +64,13 @@ impl Run {
             },
             "functions": functions(inner),
         });
+        // The functions that are called have names of their own.
+        if let Some(declaration) = &self.workflow().declaration {
+            for told in document["functions"].as_array_mut().into_iter().flatten() {
+                let call = told["function"].as_str().and_then(|name| declaration.call(name)).map(str::to_owned);
+                told["call"] = call.into();
+            }
+        }
         if let Some((End::Failed(reason), _)) = &inner.ended {
             document["failure"] = reason.as_str().into();
         }

@@ -23,7 +23,7 @@ pub(super) const NEEDS_MAX: usize = 10_000;
 /// What all of the steps of a run need together.
 const EDGES_MAX: usize = 2_000_000;
 /// Bytes of the arguments of all of the steps of a run that have not ended.
-const ARGUMENTS_MAX: usize = 256 << 20;
+pub(super) const ARGUMENTS_MAX: usize = 256 << 20;
 
 /// The number of a step in its run, from 0 on in the order in which they were made.
 pub(super) type Number = u32;
@@ -35,7 +35,7 @@ pub(super) struct Made {
     pub(super) function: Arc<str>,
     /// Those whose results are among its arguments.
     pub(super) needs: Vec<Number>,
-    /// Those of them of which it is sent the values, and maps nothing.
+    /// Those of them of which it is sent the values, and maps nothing; in their order.
     pub(super) isolated: Vec<Number>,
     /// The others, as the runtime writes them.
     pub(super) arguments: Vec<u8>,

@@ -173,7 +173,9 @@ impl Steps {
             arguments = rest;
             isolated.sort_unstable();
             isolated.dedup();
-            if isolated.len() > needs.len() {
+            let mut known = needs.clone();
+            known.sort_unstable();
+            if isolated.iter().any(|need| known.binary_search(need).is_err()) {
                 return Err("a step is sent values that it does not need".to_owned());
             }
             made.push(Made { function: function.clone(), needs, isolated, arguments: own.to_vec() });

@@ -25,6 +25,7 @@ use crate::problem::Problem;
 use crate::router::Shared;
 use crate::routes::functions::no_functions;
 use crate::routes::objects::load;
+use crate::unique;
 
 /// Functions of one workflow.
 const FUNCTIONS_MAX: usize = 256;
@@ -102,6 +103,8 @@ impl Run {
         let durable = beginning.durable.take();
         let id = match &durable {
             Some(durable) => durable.message.to_string(),
+            // What a run calls has the same request id.
+            None if beginning.depth > 0 => unique::uuid().to_string(),
             None => beginning.request_id.0.to_string(),
         };
         let inner = Inner { ledger: durable.map(Ledger::new), ..Inner::default() };
@@ -214,10 +217,11 @@ impl Run {
             }
             _ => Vec::new(),
         };
-        self.add(steps.made, &known)?;
+        let added = self.add(steps.made, &known);
+        // Also if not all were: who settles waits for those that were.
         self.go_on(shared);
         self.changed.notify_waiters();
-        Ok(())
+        added
     }
 
     fn add(&self, made: Vec<Made>, known: &[Option<Handle>]) -> Result<(), Problem> {
@@ -303,7 +307,7 @@ impl Run {
                 continue;
             }
             let attempts = self.inner().graph.step(number).map_or(0, |step| step.attempts);
-            if attempts > options.retries {
+            if attempts > options.retries || end.is_final {
                 return Err(problem);
             }
             tokio::time::sleep(options.pause(attempts)).await;
@@ -351,7 +355,7 @@ impl Run {
             let is_mapped = |need: &Number| inner.keeping.mapped_bytes(*need).is_some();
             let mut left = if is_pure || is_isolated { 0 } else { MAPPED_MAX };
             let mut is_sent = |need: &Number| {
-                let is_kept = left > 0 && !isolated.contains(need);
+                let is_kept = left > 0 && isolated.binary_search(need).is_err();
                 left -= usize::from(is_kept);
                 !is_kept
             };

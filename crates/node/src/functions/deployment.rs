@@ -137,7 +137,7 @@ impl Deployment {
             is_pure: self.is_pure || is_codelet,
             streams_body: self.expected.streams_body,
             timeout: self.timeout,
-            memory_bytes: self.limits.memory_bytes,
+            memory_bytes: if self.is_declared() { 0 } else { self.limits.memory_bytes },
             calls_at_once: self.expected.calls_at_once,
             concurrency: self.expected.concurrency,
             // What is pure ends the same way again.

@@ -6,33 +6,35 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Bytes;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use objects::{BundleRecord, Handle};
 use tokio::task::JoinSet;
 
-use super::super::graph::{Made, Number};
+use super::super::graph::{ARGUMENTS_MAX, Made, Number, STEPS_MAX};
 use super::super::order::Steps;
 use super::super::refused;
 use super::super::run::{RESULT_HEAD, Run, VALUE_BYTES_MAX, too_large};
 use super::given::{Given, framed};
-use super::template::{Root, kind};
+use super::template::{MADE_BYTES_MAX, Root, kind};
 use super::{Declaration, Scope, Step};
 use crate::admission::permit;
 use crate::body::{blocking, held};
 use crate::functions::Served;
-use crate::invocation::{Answer, StepEnd};
+use crate::invocation::{Answer, StepEnd, StepTimes};
 use crate::nested::DEPTH_MAX;
 use crate::problem::Problem;
 use crate::router::Shared;
 use crate::routes::call::served;
 
-/// What steps are given is made on the event loop if it is made of so few bytes.
+/// What steps are given is made on the event loop if it is so little.
 const INLINE_BYTES_MAX: usize = 64 << 10;
-/// Answers of one run that can be looked into, together.
+/// Answers of one run, together; and those of them that can be looked into.
 const ANSWERS_BYTES_MAX: usize = 256 << 20;
-/// What steps of two declarations need of each other, one by one; beyond it only the last one is named.
-const EDGES_MAX: usize = 100_000;
+const READABLE_BYTES_MAX: usize = 32 << 20;
+/// What the steps of one declaration need of those of another one, one by one, and all of a run; beyond it only the last one is named.
+const NEEDS_MAX: usize = 1000;
+const EDGES_MAX: usize = 1_000_000;
 /// Bytes of an answer that a failure shows.
 const SHOWN_MAX: usize = 500;
 
@@ -56,11 +58,27 @@ struct Conducting<'a> {
     is_begun: Vec<bool>,
     answers: JoinSet<(usize, Result<Given, Problem>)>,
     answers_bytes: usize,
+    readable_bytes: usize,
+    /// Needs that were told, step by step.
+    edges: usize,
 }
 
 impl Run {
     /// Goes from step to step, to the result. What does not need a step that has failed goes on.
     pub(crate) async fn conduct(
+        self: Arc<Self>,
+        shared: &Arc<Shared>,
+        declaration: &Arc<Declaration>,
+        event: (&str, Bytes),
+    ) -> Result<Answer, Problem> {
+        let deadline = tokio::time::Instant::from_std(self.beginning.deadline);
+        match tokio::time::timeout_at(deadline, self.clone().conducted(shared, declaration, event)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.is_over()),
+        }
+    }
+
+    async fn conducted(
         self: Arc<Self>,
         shared: &Arc<Shared>,
         declaration: &Arc<Declaration>,
@@ -72,6 +90,8 @@ impl Run {
             shared,
             declaration,
             answers_bytes: event.1.len(),
+            readable_bytes: 0,
+            edges: 0,
             event: Given::of_body(event.0, event.1),
             values: vec![None; count],
             numbers: vec![Vec::new(); count],
@@ -136,8 +156,25 @@ impl Run {
         let ended = invocation.run(shared, permit(shared)?, held(shared, body.into())?).await;
         // A module and a workflow have no instance, and tell no times.
         let has_run = ended.times.is_some() || served.is_codelet || served.declaration.is_some();
-        let result = ended.answer.and_then(|answer| kept(shared, served, &answer));
-        Ok(StepEnd { result, is_remembered: false, has_run, times: ended.times })
+        // What it says of parts that only steps of its own have, is nobody's.
+        let times = ended.times.map(|times| StepTimes { phases: None, ..times });
+        let (result, is_final) = match ended.answer {
+            Ok(answer) if answer.status.as_u16() >= 300 || is_encoded(&answer) => {
+                (Err(not_taken(served, &answer)), !is_passing(answer.status))
+            }
+            Ok(answer) => (kept(shared, answer).await, false),
+            Err(problem) => (Err(problem), false),
+        };
+        Ok(StepEnd { result, is_remembered: false, has_run, is_final, times })
+    }
+
+    /// That it has taken longer than it may.
+    fn is_over(&self) -> Problem {
+        let workflow = &self.beginning.workflow;
+        let why = format!("{}, version {}, has not ended after {:?}", workflow.name, workflow.version, workflow.timeout);
+        let title = "The workflow took too long";
+        let problem = Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline", title, "workflow", why);
+        problem.suggest("raise timeout in sinew.toml; `sinew workflow describe --steps` shows where the time went")
     }
 
     /// Whether a step may wait for a place of its function's: a workflow that is declared has no places, and
@@ -166,11 +203,22 @@ impl Run {
         &self,
         shared: &Arc<Shared>,
         numbers: &[Number],
-        is_each: bool,
+        (is_each, may_fail): (bool, bool),
     ) -> Result<Given, Problem> {
         let mut answers = Vec::with_capacity(numbers.len());
+        let mut bytes = 0;
         for number in numbers {
-            let result = self.outcome(*number).await?;
+            let result = match self.outcome(*number).await {
+                Err(_) if may_fail => {
+                    answers.push(Given::json(serde_json::Value::Null));
+                    continue;
+                }
+                result => result?,
+            };
+            bytes += result.size();
+            if bytes > ANSWERS_BYTES_MAX as u64 {
+                return Err(too_much(ANSWERS_BYTES_MAX));
+            }
             if result.size() > VALUE_BYTES_MAX {
                 return Err(too_large(*number, result.size()));
             }
@@ -216,27 +264,30 @@ impl Conducting<'_> {
     }
 
     fn counted(&mut self, answer: Given) -> Result<Given, Problem> {
-        self.answers_bytes += answer.bytes();
-        if self.answers_bytes <= ANSWERS_BYTES_MAX {
-            return Ok(answer);
+        let (bytes, readable) = answer.bytes();
+        self.answers_bytes += bytes;
+        self.readable_bytes += readable;
+        match (self.answers_bytes > ANSWERS_BYTES_MAX, self.readable_bytes > READABLE_BYTES_MAX) {
+            (true, _) => Err(too_much(ANSWERS_BYTES_MAX)),
+            (_, true) => Err(too_much(READABLE_BYTES_MAX)),
+            _ => Ok(answer),
         }
-        let why = format!("the answers of its steps have more than {ANSWERS_BYTES_MAX} bytes together");
-        let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "values-too-large", &why);
-        Err(problem.suggest(
-            "have steps put what is large somewhere and return where; or write the workflow in Python",
-        ))
     }
 
     async fn begin(&mut self, at: usize) -> Result<(), Problem> {
         let (declaration, event, values) =
             (self.declaration.clone(), self.event.clone(), self.values.clone());
         let step = &self.declaration.steps[at];
-        let bytes: usize =
-            step.needs.iter().filter_map(|need| values[*need].as_ref()).map(Given::bytes).sum();
-        let prepared = if bytes + event.bytes() <= INLINE_BYTES_MAX {
-            step.prepared(&event, &values)
+        let given = step.needs.iter().filter_map(|need| values[*need].as_ref());
+        let bytes: usize = given.chain([&event]).map(|given| given.bytes().0).sum();
+        // Each item may have all of it.
+        let items = if step.each.is_some() { bytes.max(1) } else { 1 };
+        let most = bytes.saturating_mul(step.with.references().max(1)).saturating_mul(items);
+        let room = STEPS_MAX - self.run.inner().graph.counts().all;
+        let prepared = if most <= INLINE_BYTES_MAX {
+            step.prepared(&event, &values, room)
         } else {
-            blocking(move || declaration.steps[at].prepared(&event, &values)).await?
+            blocking(move || declaration.steps[at].prepared(&event, &values, room)).await?
         };
         let prepared = prepared.map_err(|why| {
             let why = format!("step {}: {why}", step.name);
@@ -257,25 +308,23 @@ impl Conducting<'_> {
     async fn make(&mut self, at: usize, arguments: Vec<Vec<u8>>) -> Result<(), Problem> {
         let step = &self.declaration.steps[at];
         let function: Arc<str> = step.name.as_str().into();
-        let is_each = step.each.is_some();
+        let kind = (step.each.is_some(), step.may_fail);
         // Nobody else makes steps of this run.
         let first = self.run.inner().graph.counts().all;
         let count = arguments.len();
-        let made = arguments.into_iter().enumerate();
-        let made = made.map(|(index, arguments)| Made {
-            function: function.clone(),
-            isolated: Vec::new(),
-            needs: self.needs(step, index, count),
-            arguments,
-        });
-        let steps =
-            Steps { options: [(function.clone(), step.options.clone())].into(), made: made.collect() };
+        let mut made = Vec::with_capacity(count);
+        for (index, arguments) in arguments.into_iter().enumerate() {
+            let needs = self.needs(step, index, count);
+            self.edges += needs.len();
+            made.push(Made { function: function.clone(), isolated: Vec::new(), needs, arguments });
+        }
+        let steps = Steps { options: [(function.clone(), step.options.clone())].into(), made };
         self.run.make(self.shared, steps).await?;
         let numbers = first..first + count;
         let numbers: Vec<Number> = numbers.filter_map(|number| Number::try_from(number).ok()).collect();
         self.numbers[at].clone_from(&numbers);
         let (run, shared) = (self.run.clone(), self.shared.clone());
-        self.answers.spawn(async move { (at, run.answer_of(&shared, &numbers, is_each).await) });
+        self.answers.spawn(async move { (at, run.answer_of(&shared, &numbers, kind).await) });
         Ok(())
     }
 
@@ -296,7 +345,9 @@ impl Conducting<'_> {
             let numbers = &self.numbers[*need];
             match own {
                 Some(own) if own == *need => numbers.get(index..=index),
-                _ if numbers.len().saturating_mul(count) > EDGES_MAX => numbers.get(numbers.len() - 1..),
+                _ if numbers.len() > NEEDS_MAX || self.edges + numbers.len() > EDGES_MAX => {
+                    numbers.get(numbers.len().saturating_sub(1)..)
+                }
                 _ => Some(numbers.as_slice()),
             }
         });
@@ -310,7 +361,8 @@ impl Conducting<'_> {
             let scope = Scope { event: &event, steps: &values, item: None };
             declaration.result.given(&scope)?.body()
         };
-        let body = if self.answers_bytes <= INLINE_BYTES_MAX { given() } else { blocking(given).await? };
+        let most = self.answers_bytes.saturating_mul(self.declaration.result.references().max(1));
+        let body = if most <= INLINE_BYTES_MAX { given() } else { blocking(given).await? };
         let (content_type, body) = body.map_err(|why| {
             refused(StatusCode::BAD_GATEWAY, "step-not-given", &format!("result: {why}"))
                 .suggest("`result` in sinew.toml names what is not there")
@@ -322,7 +374,8 @@ impl Conducting<'_> {
 }
 
 impl Step {
-    fn prepared(&self, event: &Given, steps: &[Option<Given>]) -> Result<Prepared, String> {
+    /// What it comes to; there may be `room` steps.
+    fn prepared(&self, event: &Given, steps: &[Option<Given>], room: usize) -> Result<Prepared, String> {
         let scope = |item| Scope { event, steps, item };
         if let Some(when) = &self.when {
             let told = when.given(&scope(None)).map_err(|why| format!("when: {why}"))?;
@@ -336,20 +389,31 @@ impl Step {
         };
         let Some(each) = &self.each else { return Ok(Prepared::Steps(vec![arguments(None)?])) };
         let each = each.given(&scope(None)).map_err(|why| format!("each: {why}"))?;
-        let items = items(&each).map_err(|why| format!("each: {why}"))?;
-        let arguments = items.iter().enumerate().map(|(index, item)| arguments(Some((item, index))));
-        Ok(Prepared::Steps(arguments.collect::<Result<_, _>>()?))
+        let items = items(&each, room).map_err(|why| format!("each: {why}"))?;
+        let (mut all, mut bytes) = (Vec::with_capacity(items.len()), 0);
+        for (index, item) in items.iter().enumerate() {
+            let one = arguments(Some((item, index)))?;
+            bytes += one.len();
+            if bytes > ARGUMENTS_MAX {
+                return Err(format!("with: what its {} steps are given has more than {ARGUMENTS_MAX} bytes", items.len()));
+            }
+            all.push(one);
+        }
+        Ok(Prepared::Steps(all))
     }
 }
 
 /// What there is one step for, each.
-fn items(each: &Given) -> Result<Vec<Given>, String> {
+fn items(each: &Given, room: usize) -> Result<Vec<Given>, String> {
+    let too_many = |count| format!("it has {count} items, and a run has at most {STEPS_MAX} steps, {room} more");
     if let Some(items) = each.items() {
-        return Ok(items.to_vec());
+        return if items.len() <= room { Ok(items.to_vec()) } else { Err(too_many(items.len())) };
     }
-    let value = each.value()?;
+    let mut left = MADE_BYTES_MAX;
+    let value = each.value(&mut left)?;
     // What was skipped has none.
     match &*value {
+        serde_json::Value::Array(items) if items.len() > room => Err(too_many(items.len())),
         serde_json::Value::Array(items) => Ok(items.iter().cloned().map(Given::json).collect()),
         serde_json::Value::Null => Ok(Vec::new()),
         other => Err(format!("it is {}, and no list", kind(other))),
@@ -359,7 +423,8 @@ fn items(each: &Given) -> Result<Vec<Given>, String> {
 /// Whether `when` says yes: with all but `false`, `null`, 0, and what is empty.
 fn is_so(told: &Given) -> Result<bool, String> {
     use serde_json::Value;
-    Ok(match &*told.value()? {
+    let mut left = MADE_BYTES_MAX;
+    Ok(match &*told.value(&mut left)? {
         Value::Null => false,
         Value::Bool(is_so) => *is_so,
         Value::Number(number) => number.as_f64() != Some(0.0),
@@ -370,15 +435,32 @@ fn is_so(told: &Given) -> Result<bool, String> {
 }
 
 /// Has an answer be the result of a step.
-fn kept(shared: &Shared, served: &Served, answer: &Answer) -> Result<Handle, Problem> {
-    if answer.status.as_u16() >= 400 {
-        return Err(not_taken(served, answer));
-    }
-    let content_type = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let frame = [RESULT_HEAD, &framed(content_type.unwrap_or_default(), &answer.body)].concat();
-    let passed = shared.backend.pass_many(&[BundleRecord::Blob(&frame)]);
-    let passed = passed.map_err(|error| Problem::store(&error))?;
-    passed.first().copied().ok_or_else(|| Problem::internal("store", "it kept nothing"))
+async fn kept(shared: &Arc<Shared>, answer: Answer) -> Result<Handle, Problem> {
+    let (is_short, shared) = (answer.body.len() <= INLINE_BYTES_MAX, shared.clone());
+    let keep = move || {
+        let content_type = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let frame = [RESULT_HEAD, &framed(content_type.unwrap_or_default(), &answer.body)].concat();
+        let passed = shared.backend.pass_many(&[BundleRecord::Blob(&frame)]);
+        let passed = passed.map_err(|error| Problem::store(&error))?;
+        passed.first().copied().ok_or_else(|| Problem::internal("store", "it kept nothing"))
+    };
+    if is_short { keep() } else { blocking(keep).await? }
+}
+
+/// Whether its body is not what its content type says, but that compressed.
+fn is_encoded(answer: &Answer) -> bool {
+    answer.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity")
+}
+
+/// Whether the same request may be taken another time.
+fn is_passing(status: StatusCode) -> bool {
+    status.is_server_error() || [408, 425, 429].contains(&status.as_u16())
+}
+
+fn too_much(most: usize) -> Problem {
+    let why = format!("the answers of its steps have more than {most} bytes together");
+    let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "values-too-large", &why);
+    problem.suggest("have steps put what is large somewhere and return where; or write the workflow in Python")
 }
 
 fn has_place(shared: &Shared, served: &Served) -> bool {
@@ -389,7 +471,8 @@ fn has_place(shared: &Shared, served: &Served) -> bool {
 fn not_taken(served: &Served, answer: &Answer) -> Problem {
     let cut = answer.body.len().min(SHOWN_MAX);
     let body = String::from_utf8_lossy(&answer.body[..cut]);
-    let why = format!("{}, version {}, answered {}: {body}", served.name, served.version, answer.status);
+    let how = if is_encoded(answer) { " with an encoded body, which no step can be given" } else { "" };
+    let why = format!("{}, version {}, answered {}{how}: {body}", served.name, served.version, answer.status);
     let title = "A function did not take what it was given";
     let problem = Problem::new(StatusCode::BAD_GATEWAY, "step-refused", title, "function", why);
     problem.suggest(format!("`sinew logs {}` shows what it printed", served.name))

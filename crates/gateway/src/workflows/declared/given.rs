@@ -8,6 +8,10 @@ use std::sync::{Arc, OnceLock};
 use axum::body::Bytes;
 use serde_json::Value;
 
+use super::template::{MADE_BYTES_MAX, bytes_of, take};
+
+/// A longer answer is not looked into.
+const READ_BYTES_MAX: usize = 8 << 20;
 pub(super) const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// What the value of a step begins with that is an answer (`docs/spec/workflows.md`, section 7).
@@ -67,17 +71,22 @@ impl Given {
         }
     }
 
-    /// As JSON.
+    /// As JSON. What is made anew is taken from what is left.
     ///
     /// # Errors
     /// Why it cannot be read so, for people.
-    pub(super) fn value(&self) -> Result<Cow<'_, Value>, String> {
+    pub(super) fn value(&self, left: &mut usize) -> Result<Cow<'_, Value>, String> {
         match self {
             Self::Json(value) => Ok(Cow::Borrowed(&**value)),
             Self::Answer(answered) => answered.value().map(Cow::Borrowed),
             Self::List(items) => {
-                let items = items.iter().map(|item| item.value().map(Cow::into_owned));
-                Ok(Cow::Owned(items.collect::<Result<Value, _>>()?))
+                let mut all = Vec::with_capacity(items.len());
+                for item in items.iter() {
+                    let value = item.value(left)?.into_owned();
+                    take(left, bytes_of(&value))?;
+                    all.push(value);
+                }
+                Ok(Cow::Owned(all.into()))
             }
         }
     }
@@ -89,16 +98,22 @@ impl Given {
     pub(super) fn body(&self) -> Result<(String, Bytes), String> {
         match self {
             Self::Answer(answered) => Ok((answered.content_type.clone(), answered.body.clone())),
-            other => Ok((JSON.to_owned(), other.value()?.to_string().into())),
+            other => {
+                let mut left = MADE_BYTES_MAX;
+                Ok((JSON.to_owned(), other.value(&mut left)?.to_string().into()))
+            }
         }
     }
 
-    /// Bytes of which it was made, as far as they came from outside.
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes of which it was made, as far as they came from outside; and how many of them can be looked into.
+    pub(super) fn bytes(&self) -> (usize, usize) {
         match self {
-            Self::Json(_) => 0,
-            Self::Answer(answered) => answered.body.len(),
-            Self::List(items) => items.iter().map(Self::bytes).sum(),
+            Self::Json(_) => (0, 0),
+            Self::Answer(answered) => {
+                let bytes = answered.body.len();
+                (bytes, if bytes <= READ_BYTES_MAX { bytes } else { 0 })
+            }
+            Self::List(items) => items.iter().map(Self::bytes).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)),
         }
     }
 }
@@ -111,6 +126,10 @@ impl Answered {
     fn parsed(&self) -> Result<Value, String> {
         if self.body.is_empty() {
             return Ok(Value::Null);
+        }
+        if self.body.len() > READ_BYTES_MAX {
+            let why = format!("it has {} bytes, and is looked into up to {READ_BYTES_MAX}", self.body.len());
+            return Err(format!("{why}: hand it on as a whole, with = \"{{{{ step }}}}\""));
         }
         let kind = self.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         // What `curl -d` sends says that it is a form, whatever it is.

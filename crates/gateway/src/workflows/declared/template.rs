@@ -16,6 +16,10 @@ use super::given::Given;
 
 /// Values within values.
 pub(super) const DEPTH_MAX: usize = 32;
+/// Bytes of the texts, and of what stands for other values, that are made of one template.
+pub(super) const MADE_BYTES_MAX: usize = 64 << 20;
+/// What a number, a list or an object takes besides what is in it.
+const VALUE_BYTES: usize = 32;
 /// Members and places that one reference names.
 const KEYS_MAX: usize = 32;
 
@@ -194,22 +198,31 @@ impl Template {
     /// # Errors
     /// Which reference refers to nothing, and why.
     pub(super) fn given(&self, scope: &Scope<'_>) -> Result<Given, String> {
+        let mut left = MADE_BYTES_MAX;
         if let Self::Whole(reference) = self {
-            return reference.given(scope);
+            return reference.given(scope, &mut left);
         }
-        self.value(scope).map(Given::json)
+        self.value(scope, &mut left).map(Given::json)
     }
 
-    fn value(&self, scope: &Scope<'_>) -> Result<Value, String> {
+    /// How many references it has.
+    pub(super) fn references(&self) -> usize {
+        let mut count = 0;
+        self.visit(&mut |_| count += 1);
+        count
+    }
+
+    fn value(&self, scope: &Scope<'_>, left: &mut usize) -> Result<Value, String> {
+        take(left, VALUE_BYTES)?;
         Ok(match self {
             Self::Constant(value) => value.clone(),
-            Self::Whole(reference) => reference.value(scope)?,
+            Self::Whole(reference) => reference.value(scope, left)?,
             Self::Text(pieces) => {
                 let mut text = String::new();
                 for piece in pieces {
                     match piece {
                         Piece::Text(piece) => text.push_str(piece),
-                        Piece::Reference(reference) => match reference.value(scope)? {
+                        Piece::Reference(reference) => match reference.value(scope, left)? {
                             Value::String(told) => text.push_str(&told),
                             other => text.push_str(&other.to_string()),
                         },
@@ -217,9 +230,9 @@ impl Template {
                 }
                 text.into()
             }
-            Self::List(items) => items.iter().map(|item| item.value(scope)).collect::<Result<Value, _>>()?,
+            Self::List(items) => items.iter().map(|item| item.value(scope, left)).collect::<Result<Value, _>>()?,
             Self::Object(members) => {
-                let members = members.iter().map(|(name, member)| Ok((name.clone(), member.value(scope)?)));
+                let members = members.iter().map(|(name, member)| Ok((name.clone(), member.value(scope, left)?)));
                 Value::Object(members.collect::<Result<Map<_, _>, String>>()?)
             }
         })
@@ -253,14 +266,14 @@ impl Reference {
         self.keys.is_empty()
     }
 
-    fn given(&self, scope: &Scope<'_>) -> Result<Given, String> {
+    fn given(&self, scope: &Scope<'_>, left: &mut usize) -> Result<Given, String> {
         match self.is_whole() {
             true => scope.root(self.root).map(Cow::into_owned).map_err(|why| self.refused(why)),
-            false => self.value(scope).map(Given::json),
+            false => self.value(scope, left).map(Given::json),
         }
     }
 
-    fn value(&self, scope: &Scope<'_>) -> Result<Value, String> {
+    fn value(&self, scope: &Scope<'_>, left: &mut usize) -> Result<Value, String> {
         let given = scope.root(self.root).map_err(|why| self.refused(why))?;
         // One of many is taken out without the others being read.
         let (given, keys) = match (given.items(), self.keys.split_first()) {
@@ -273,7 +286,7 @@ impl Reference {
             }
             _ => (&*given, self.keys.as_slice()),
         };
-        let value = given.value().map_err(|why| self.refused(&why))?;
+        let value = given.value(left).map_err(|why| self.refused(&why))?;
         let mut at: &Value = &value;
         for key in keys {
             at = match key.of(at) {
@@ -282,6 +295,7 @@ impl Reference {
                 None => return Err(self.refused(&missing(key, at))),
             };
         }
+        take(left, bytes_of(at)).map_err(|why| self.refused(&why))?;
         Ok(at.clone())
     }
 
@@ -299,6 +313,25 @@ impl Key {
     }
 }
 
+/// Takes bytes of those that one template may make.
+pub(super) fn take(left: &mut usize, bytes: usize) -> Result<(), String> {
+    *left = left.checked_sub(bytes).ok_or_else(|| {
+        format!("what is made of it takes more than {MADE_BYTES_MAX} bytes; hand a whole answer on, or less of it")
+    })?;
+    Ok(())
+}
+
+/// What a value takes, about.
+pub(super) fn bytes_of(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(bytes_of).sum(),
+            Value::Object(members) => members.iter().map(|(name, member)| name.len() + bytes_of(member)).sum(),
+        }
+}
+
 /// Why a key leads nowhere.
 fn missing(key: &Key, value: &Value) -> String {
     const SHOWN_MAX: usize = 8;
@@ -308,6 +341,9 @@ fn missing(key: &Key, value: &Value) -> String {
             format!("there is no member {name:?}; there are {}", known.join(", "))
         }
         (Key::At(at), Value::Array(items)) => format!("there is no item {at}; there are {}", items.len()),
+        (_, Value::Null) => {
+            "it is null, as what a step that is left out returns; with ? behind it, so is the whole".to_owned()
+        }
         (_, other) => format!("it has no parts: it is {}", kind(other)),
     }
 }

@@ -38,7 +38,7 @@ fn given(value: &Value) -> Result<Given, String> {
 }
 
 fn value(value: &Value) -> Value {
-    given(value).unwrap().value().unwrap().into_owned()
+    given(value).unwrap().value(&mut MADE_BYTES_MAX.clone()).unwrap().into_owned()
 }
 
 fn refused(value: &Value) -> String {
@@ -82,11 +82,11 @@ fn an_answer_that_is_no_json_is_handed_on_as_it_came() {
     assert!(refused(&json!("see {{ image }}")).contains("image/png"));
     assert!(refused(&json!({"image": "{{ image }}"})).contains("as a whole"));
     let text = Given::of_body("text/plain; charset=utf-8", Bytes::from_static(b"hello"));
-    assert_eq!(*text.value().unwrap(), json!("hello"));
+    assert_eq!(*text.value(&mut 99).unwrap(), json!("hello"));
     let form = Given::of_body("application/x-www-form-urlencoded", Bytes::from_static(b"{\"a\": 1}"));
-    assert_eq!(*form.value().unwrap(), json!({"a": 1}));
-    assert_eq!(*Given::of_body("image/png", Bytes::new()).value().unwrap(), Value::Null);
-    assert!(Given::of_body("", Bytes::from_static(b"{")).value().unwrap_err().contains("no JSON"));
+    assert_eq!(*form.value(&mut 99).unwrap(), json!({"a": 1}));
+    assert_eq!(*Given::of_body("image/png", Bytes::new()).value(&mut 99).unwrap(), Value::Null);
+    assert!(Given::of_body("", Bytes::from_static(b"{")).value(&mut 99).unwrap_err().contains("no JSON"));
 }
 
 #[test]
@@ -96,6 +96,7 @@ fn a_reference_to_nothing_says_what_there_is() {
     assert!(refused(&json!("{{ list.images[2] }}")).contains("there are 2"));
     assert!(refused(&json!("{{ all[2] }}")).contains("there are 2"));
     assert!(refused(&json!("{{ event.n.m }}")).contains("a number"));
+    assert!(refused(&json!("{{ event.none.m }}")).contains("left out"));
     assert!(refused(&json!("{{ nothing }}")).contains("there is no nothing"));
     for text in ["{{ event.titel? }}", "{{ event.n.m.o? }}", "{{ list.images[2].url? }}", "{{ all[2].url? }}"]
     {
@@ -105,6 +106,24 @@ fn a_reference_to_nothing_says_what_there_is() {
     let scope = Scope { event: &Given::json(json!(1)), steps: &[None], item: None };
     let outside = |text: &str| read(&json!(text)).unwrap().given(&scope).unwrap_err();
     assert!(outside("{{ item }}").contains("each") && outside("{{ list }}").contains("not ended"));
+}
+
+#[test]
+fn what_templates_make_has_a_bound() {
+    let event = Given::json(json!({"text": "x".repeat(1 << 20)}));
+    let scope = Scope { event: &event, steps: &[], item: None };
+    let many = |count: usize| read(&json!(vec!["{{ event.text }}"; count])).unwrap().given(&scope);
+    assert!(many(63).is_ok());
+    assert!(many(64).unwrap_err().contains("takes more than 67108864 bytes"));
+    let text = read(&json!("{{ event.text }}".repeat(65))).unwrap();
+    assert!(text.given(&scope).unwrap_err().contains("takes more than"));
+    // So have lists of answers, and an answer that is looked into.
+    let answer = Given::of_body("application/json", Bytes::from(format!("\"{}\"", "x".repeat(1 << 20))));
+    let list = Given::List(vec![answer; 65].into());
+    assert!(list.body().unwrap_err().contains("takes more than"));
+    let long = Given::of_body("application/json", Bytes::from(vec![b' '; (8 << 20) + 1]));
+    assert!(long.value(&mut 99).unwrap_err().contains("is looked into up to"));
+    assert_eq!(long.body().unwrap().1.len(), (8 << 20) + 1, "it is handed on");
 }
 
 #[test]
