@@ -171,7 +171,9 @@ fn too_many_nested() -> Problem {
         "{NESTED_RUNS_MAX} workflows run already, and one that another one waits for does not wait for its turn"
     );
     let problem = refused(StatusCode::LOOP_DETECTED, "too-many-nested-runs", &why);
-    problem.suggest("have the workflow do what the other one does; or have fewer runs at a time: does it call itself?")
+    problem.suggest(
+        "have the workflow do what the other one does; or have fewer runs at a time: does it call itself?",
+    )
 }
 
 fn cancelled(run: &Run) -> Problem {

@@ -399,7 +399,8 @@ async fn a_declared_step_that_fails_is_named_and_others_go_on() {
     let told = answered.json()["detail"].as_str().unwrap().to_owned();
     assert_eq!(answered.problem(502), "step-failed");
     assert!(
-        told.contains("list, failed after 2 attempts") && told.contains("500 Internal Server Error: no such list"),
+        told.contains("list, failed after 2 attempts")
+            && told.contains("500 Internal Server Error: no such list"),
         "{told}"
     );
     assert_eq!(house.fake.requests.lock().unwrap().len(), 2);
@@ -420,14 +421,20 @@ async fn a_declared_workflow_that_calls_itself_has_an_end() {
 
 #[tokio::test]
 async fn what_another_attempt_would_not_mend_is_tried_once() {
-    let heads = [r#"{"status": 404}"#, r#"{"status": 302}"#, r#"{"headers": [["content-encoding", "gzip"]], "status": 404}"#];
+    let heads = [
+        r#"{"status": 404}"#,
+        r#"{"status": 302}"#,
+        r#"{"headers": [["content-encoding", "gzip"]], "status": 404}"#,
+    ];
     for head in heads {
         let house = declared(&json!({"steps": {"list": {"retries": 3, "retry_delay_ms": 1}}}));
         house.fake.gives(head, b"text");
         assert_eq!(house.post_json("/function/flow", "{}").await.problem(502), "step-failed");
         assert_eq!(house.fake.requests.lock().unwrap().len(), 1, "{head}");
     }
-    let house = declared(&json!({"steps": {"list": {"may_fail": true}, "join": {"with": {"list": "{{ list }}"}, "may_fail": true}}}));
+    let house = declared(
+        &json!({"steps": {"list": {"may_fail": true}, "join": {"with": {"list": "{{ list }}"}, "may_fail": true}}}),
+    );
     house.fake.gives(r#"{"status": 404}"#, b"text");
     let answered = house.post_json("/function/flow", "{}").await;
     assert_eq!((answered.status, answered.json()), (StatusCode::OK, Value::Null));

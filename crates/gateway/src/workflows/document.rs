@@ -67,7 +67,8 @@ impl Run {
         // The functions that are called have names of their own.
         if let Some(declaration) = &self.workflow().declaration {
             for told in document["functions"].as_array_mut().into_iter().flatten() {
-                let call = told["function"].as_str().and_then(|name| declaration.call(name)).map(str::to_owned);
+                let call =
+                    told["function"].as_str().and_then(|name| declaration.call(name)).map(str::to_owned);
                 told["call"] = call.into();
             }
         }

@@ -171,10 +171,15 @@ impl Run {
     /// That it has taken longer than it may.
     fn is_over(&self) -> Problem {
         let workflow = &self.beginning.workflow;
-        let why = format!("{}, version {}, has not ended after {:?}", workflow.name, workflow.version, workflow.timeout);
+        let why = format!(
+            "{}, version {}, has not ended after {:?}",
+            workflow.name, workflow.version, workflow.timeout
+        );
         let title = "The workflow took too long";
         let problem = Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline", title, "workflow", why);
-        problem.suggest("raise timeout in sinew.toml; `sinew workflow describe --steps` shows where the time went")
+        problem.suggest(
+            "raise timeout in sinew.toml; `sinew workflow describe --steps` shows where the time went",
+        )
     }
 
     /// Whether a step may wait for a place of its function's: a workflow that is declared has no places, and
@@ -395,7 +400,10 @@ impl Step {
             let one = arguments(Some((item, index)))?;
             bytes += one.len();
             if bytes > ARGUMENTS_MAX {
-                return Err(format!("with: what its {} steps are given has more than {ARGUMENTS_MAX} bytes", items.len()));
+                return Err(format!(
+                    "with: what its {} steps are given has more than {ARGUMENTS_MAX} bytes",
+                    items.len()
+                ));
             }
             all.push(one);
         }
@@ -405,7 +413,8 @@ impl Step {
 
 /// What there is one step for, each.
 fn items(each: &Given, room: usize) -> Result<Vec<Given>, String> {
-    let too_many = |count| format!("it has {count} items, and a run has at most {STEPS_MAX} steps, {room} more");
+    let too_many =
+        |count| format!("it has {count} items, and a run has at most {STEPS_MAX} steps, {room} more");
     if let Some(items) = each.items() {
         return if items.len() <= room { Ok(items.to_vec()) } else { Err(too_many(items.len())) };
     }
@@ -460,7 +469,8 @@ fn is_passing(status: StatusCode) -> bool {
 fn too_much(most: usize) -> Problem {
     let why = format!("the answers of its steps have more than {most} bytes together");
     let problem = refused(StatusCode::PAYLOAD_TOO_LARGE, "values-too-large", &why);
-    problem.suggest("have steps put what is large somewhere and return where; or write the workflow in Python")
+    problem
+        .suggest("have steps put what is large somewhere and return where; or write the workflow in Python")
 }
 
 fn has_place(shared: &Shared, served: &Served) -> bool {

@@ -113,7 +113,9 @@ impl Given {
                 let bytes = answered.body.len();
                 (bytes, if bytes <= READ_BYTES_MAX { bytes } else { 0 })
             }
-            Self::List(items) => items.iter().map(Self::bytes).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)),
+            Self::List(items) => {
+                items.iter().map(Self::bytes).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+            }
         }
     }
 }

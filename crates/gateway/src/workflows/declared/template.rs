@@ -230,9 +230,12 @@ impl Template {
                 }
                 text.into()
             }
-            Self::List(items) => items.iter().map(|item| item.value(scope, left)).collect::<Result<Value, _>>()?,
+            Self::List(items) => {
+                items.iter().map(|item| item.value(scope, left)).collect::<Result<Value, _>>()?
+            }
             Self::Object(members) => {
-                let members = members.iter().map(|(name, member)| Ok((name.clone(), member.value(scope, left)?)));
+                let members =
+                    members.iter().map(|(name, member)| Ok((name.clone(), member.value(scope, left)?)));
                 Value::Object(members.collect::<Result<Map<_, _>, String>>()?)
             }
         })
@@ -316,7 +319,9 @@ impl Key {
 /// Takes bytes of those that one template may make.
 pub(super) fn take(left: &mut usize, bytes: usize) -> Result<(), String> {
     *left = left.checked_sub(bytes).ok_or_else(|| {
-        format!("what is made of it takes more than {MADE_BYTES_MAX} bytes; hand a whole answer on, or less of it")
+        format!(
+            "what is made of it takes more than {MADE_BYTES_MAX} bytes; hand a whole answer on, or less of it"
+        )
     })?;
     Ok(())
 }
@@ -328,7 +333,9 @@ pub(super) fn bytes_of(value: &Value) -> usize {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
             Value::String(text) => text.len(),
             Value::Array(items) => items.iter().map(bytes_of).sum(),
-            Value::Object(members) => members.iter().map(|(name, member)| name.len() + bytes_of(member)).sum(),
+            Value::Object(members) => {
+                members.iter().map(|(name, member)| name.len() + bytes_of(member)).sum()
+            }
         }
 }
 
@@ -342,7 +349,8 @@ fn missing(key: &Key, value: &Value) -> String {
         }
         (Key::At(at), Value::Array(items)) => format!("there is no item {at}; there are {}", items.len()),
         (_, Value::Null) => {
-            "it is null, as what a step that is left out returns; with ? behind it, so is the whole".to_owned()
+            "it is null, as what a step that is left out returns; with ? behind it, so is the whole"
+                .to_owned()
         }
         (_, other) => format!("it has no parts: it is {}", kind(other)),
     }
