@@ -179,12 +179,12 @@ async fn what_is_mapped_is_sent_to_those_that_are_isolated_or_pure() {
     };
     let plain = |options: Value| order("main.step", &options, &[(&[0], b"")]);
     let cases = [
-        (plain(json!({})), false),
-        (isolated(json!({})), true),
-        (plain(json!({"isolated": true})), true),
-        (plain(json!({"pure": true})), true),
+        (plain(json!({})), false, false),
+        (isolated(json!({})), true, false),
+        (plain(json!({"isolated": true})), true, false),
+        (plain(json!({"pure": true})), true, true),
     ];
-    for (order, is_sent) in cases {
+    for (order, is_sent, is_pure) in cases {
         let flow = Flow::begin().await;
         flow.house.fake.functions.add("flow.sinew.sent", 1, |served| served.name = "flow.sent".to_owned());
         flow.house.fake.gives("{}", &ticket());
@@ -197,6 +197,7 @@ async fn what_is_mapped_is_sent_to_those_that_are_isolated_or_pure() {
             (&json!(true), &json!(1 << 20))
         );
         flow.house.fake.gives("{}", &RESULT[6..]);
+        flow.house.fake.functions.add("flow.main.step", 1, |served| served.is_pure = is_pure);
         assert_eq!(flow.order("@steps", order).await.status, 200);
         assert_eq!(flow.order("@settle", Vec::new()).await.status, 200);
         let given = *flow.last_application().last().unwrap();

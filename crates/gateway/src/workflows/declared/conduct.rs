@@ -346,16 +346,18 @@ impl Conducting<'_> {
                 }
             });
         }
-        let needs = step.needs.iter().flat_map(|need| {
-            let numbers = &self.numbers[*need];
-            match own {
-                Some(own) if own == *need => numbers.get(index..=index),
-                _ if numbers.len() > NEEDS_MAX || self.edges + numbers.len() > EDGES_MAX => {
-                    numbers.get(numbers.len().saturating_sub(1)..)
+        // One that may fail does not take others with it: what it returned is among their arguments.
+        let needs =
+            step.needs.iter().filter(|need| !self.declaration.steps[**need].may_fail).flat_map(|need| {
+                let numbers = &self.numbers[*need];
+                match own {
+                    Some(own) if own == *need => numbers.get(index..=index),
+                    _ if numbers.len() > NEEDS_MAX || self.edges + numbers.len() > EDGES_MAX => {
+                        numbers.get(numbers.len().saturating_sub(1)..)
+                    }
+                    _ => Some(numbers.as_slice()),
                 }
-                _ => Some(numbers.as_slice()),
-            }
-        });
+            });
         needs.flatten().copied().collect()
     }
 
