@@ -10,6 +10,7 @@
 
 mod apps;
 mod bare;
+mod bptree;
 mod call;
 mod chain;
 mod coldstart;
@@ -40,7 +41,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 18] = [
+const BENCHES: [Bench; 19] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -54,6 +55,7 @@ const BENCHES: [Bench; 18] = [
     ("soak", soak::run),
     ("store", storing::run),
     ("external-io", external_io::run),
+    ("bptree", bptree::run),
     ("python", python::run),
     ("sandboxed-python-density", sandboxed_python_density::run),
     ("compile", compile::run),
@@ -62,7 +64,8 @@ const BENCHES: [Bench; 18] = [
 ];
 
 /// What some benches can be asked for: `--name` or `--name=value`.
-const OPTIONS: [(&str, &[&str]); 2] = [("transfer", transfer::OPTIONS), ("workflows", workflows::OPTIONS)];
+const OPTIONS: [(&str, &[&str]); 3] =
+    [("bptree", bptree::OPTIONS), ("transfer", transfer::OPTIONS), ("workflows", workflows::OPTIONS)];
 
 // As `sinew` does.
 #[global_allocator]
@@ -81,6 +84,9 @@ fn main() -> anyhow::Result<()> {
     let json = arguments.iter().any(|argument| argument == "--json");
     if arguments.first().is_some_and(|name| name == "invoke-child") {
         return invoke::child();
+    }
+    if arguments.first().is_some_and(|name| name == "bptree-child") {
+        return bptree::child();
     }
     if arguments.first().is_some_and(|name| name == "store-child") {
         return storing::child();

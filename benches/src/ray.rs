@@ -12,6 +12,8 @@ use crate::python_peer::Peer;
 
 /// The version that the figures were published against.
 const RAY: &str = "ray==2.60.0";
+/// With it Ray hands arrays over without copying them.
+const NUMPY: &str = "numpy==2.2.6";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/ray_peer.py");
 
 /// How often each of Ray's styles runs.
@@ -82,12 +84,13 @@ impl Running {
     }
 }
 
+/// Its Python, installed if it is not.
 #[expect(clippy::disallowed_methods, reason = "the peer is installed by its own installer")]
-fn environment() -> anyhow::Result<PathBuf> {
+pub(crate) fn environment() -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-ray");
     let python = root.join("bin/python");
     if python.exists() {
-        let works = Command::new(&python).args(["-c", "import ray"]).output()?;
+        let works = Command::new(&python).args(["-c", "import ray, numpy"]).output()?;
         if works.status.success() {
             return Ok(python);
         }
@@ -95,7 +98,7 @@ fn environment() -> anyhow::Result<PathBuf> {
     eprintln!("  installing {RAY} from PyPI");
     let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root).output()?;
     ensure!(made.status.success(), "python3 cannot make a virtual environment; apt-get install python3-venv");
-    let installed = Command::new(&python).args(["-m", "pip", "install", "--quiet", RAY]).output()?;
+    let installed = Command::new(&python).args(["-m", "pip", "install", "--quiet", RAY, NUMPY]).output()?;
     if !installed.status.success() {
         bail!("pip cannot install {RAY}: {}", String::from_utf8_lossy(&installed.stderr));
     }

@@ -25,6 +25,7 @@ mod output;
 mod progress;
 mod quantity;
 mod requirements;
+mod search_tree;
 mod shards;
 mod upload;
 mod usage;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew put`: files, stdin, directories, files cut into shards; and names of data
-//! that stays where it is.
+//! `sinew put`: files, stdin, directories, files cut into shards, keys with values as a
+//! search tree; and names of data that stays where it is.
 
+mod keys;
 mod lazy;
 
 use std::fs::File;
@@ -29,6 +30,7 @@ const SHARD_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew put words.txt\n  echo hello | sinew put\n  \
     sinew put --tree src --label source\n  sinew put --shards 4MiB corpus.txt --label corpus\n  \
+    LC_ALL=C sort capitals.tsv | sinew put --keys 256 --label capitals\n  \
     sinew put --lazy https://example.com/words.txt --digest sha256:9f86…")]
 pub(crate) struct Arguments {
     /// Files; none, or -, is stdin
@@ -40,6 +42,10 @@ pub(crate) struct Arguments {
     /// Cut a file at line ends into blobs of up to this size, and make a tree of them
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     shards: Option<u64>,
+    /// Make a search tree of sorted lines, each a key, a tab and a value: nodes have up to
+    /// so many children, and looking a key up reads only the nodes on its path
+    #[arg(long, value_name = "ARITY", value_parser = keys::parse_arity, conflicts_with_all = ["shards", "tree"])]
+    keys: Option<u32>,
     #[command(flatten)]
     lazy: lazy::Lazy,
     /// Point this label at the (only) handle
@@ -90,16 +96,17 @@ async fn put(arguments: &Arguments, file: &Path, node: &mut Node, output: &Outpu
         if arguments.tree || is_stdin { None } else { std::fs::metadata(file).ok().map(|file| file.len()) };
     let progress = Progress::bytes(output, &file.display().to_string(), total, arguments.progress);
     let mut uplink = Uplink::new(node, output, progress);
-    let handle = match (arguments.shards, arguments.tree) {
-        (Some(size), _) => shards(&mut uplink, file, is_stdin, size).await?,
-        (None, true) if is_stdin => {
+    let handle = match (arguments.shards, arguments.keys, arguments.tree) {
+        (_, Some(arity), _) => keys::put(&mut uplink, file, reader(file, is_stdin)?, arity).await?,
+        (Some(size), ..) => shards(&mut uplink, file, is_stdin, size).await?,
+        (None, None, true) if is_stdin => {
             return Err(Stop::new(Code::Usage, "--tree needs a directory")
                 .suggest("sinew put --tree DIR")
                 .into());
         }
-        (None, true) => uplink.directory(file).await?,
-        (None, false) if is_stdin => uplink.stream(stdin()?, None).await?,
-        (None, false) => uplink.file(file).await?,
+        (None, None, true) => uplink.directory(file).await?,
+        (None, None, false) if is_stdin => uplink.stream(stdin()?, None).await?,
+        (None, None, false) => uplink.file(file).await?,
     };
     uplink.flush().await?;
     Ok(handle)
@@ -111,14 +118,18 @@ pub(crate) fn stdin() -> io::Result<tokio::fs::File> {
     Ok(tokio::fs::File::from_std(File::from(stdin)))
 }
 
+fn reader(file: &Path, is_stdin: bool) -> anyhow::Result<Box<dyn io::BufRead + Send>> {
+    Ok(match is_stdin {
+        true => Box::new(io::BufReader::new(io::stdin())),
+        false => Box::new(io::BufReader::new(File::open(file).map_err(|error| unreadable(file, error))?)),
+    })
+}
+
 async fn shards(uplink: &mut Uplink<'_>, file: &Path, is_stdin: bool, size: u64) -> anyhow::Result<Handle> {
     if size == 0 || size > SHARD_BYTES_MAX {
         return Err(Stop::new(Code::Usage, "a shard has 1 byte to 1GiB").into());
     }
-    let reader: Box<dyn io::Read + Send> = match is_stdin {
-        true => Box::new(io::stdin()),
-        false => Box::new(io::BufReader::new(File::open(file).map_err(|error| unreadable(file, error))?)),
-    };
+    let reader = reader(file, is_stdin)?;
     // At most 2^30: it fits.
     let mut shards = Shards::new(reader, size as usize);
     let mut tree = TreeBuilder::new();

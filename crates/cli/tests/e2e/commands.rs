@@ -85,6 +85,49 @@ fn data_goes_in_is_listed_named_and_comes_out() {
 }
 
 #[test]
+fn sorted_lines_become_a_search_tree_and_keys_are_found() {
+    let home = home();
+    let node = Node::start(home.path());
+    let lines: String = (0..2000).map(|number| format!("key {number:05}\tvalue\tof {number}\n")).collect();
+    let put = |arguments: &[&str], lines: &str| {
+        let output = node.run_with_input(&[&["put", "--keys"], arguments].concat(), lines.as_bytes());
+        (output.status.code().unwrap(), text(&output))
+    };
+    let find = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guests/find-key.wasm");
+    let mut trees = Vec::new();
+    for arity in ["3", "64", "2000", "1000000"] {
+        let (code, (tree, said)) = put(&[arity, "--label", "keys"], &lines);
+        assert_eq!(code, 0, "{said}");
+        trees.push(tree);
+        for number in [0, 1, 63, 64, 1187, 1999] {
+            let look_up = format!(r#"@{find}("key {number:05}", !#keys[0], ref(#keys))"#);
+            assert_eq!(node.ok(&["eval", &look_up]), format!("value\tof {number}"), "arity {arity}");
+        }
+        for absent in ["key", "key 00000x", "key 02000", "zzz"] {
+            let look_up = format!(r#"@{find}("{absent}", !#keys[0], ref(#keys))"#);
+            let (printed, said) = text(&node.run(&["eval", &look_up]));
+            assert!(printed.is_empty() && said.contains("no such key"), "{absent}: {printed}{said}");
+        }
+    }
+    // One node has all of them in both.
+    assert_eq!(trees[2], trees[3]);
+    trees.dedup();
+    assert_eq!(trees.len(), 3);
+    for (wrong, why) in [
+        ("b\t1\na\t2\n", "-, line 2: the key \"a\" comes after a greater one"),
+        ("a\t1\na\t2\n", "-, line 2: the key \"a\" is there twice"),
+        ("a\t1\nb\n", "-, line 2: no tab stands between a key and its value"),
+        ("", "- has no lines"),
+    ] {
+        let (code, (printed, said)) = put(&["4", "--label", "wrong"], wrong);
+        assert!(code == 2 && printed.is_empty() && said.contains(why), "{code} {printed}{said}");
+    }
+    assert_eq!(node.code(&["label", "wrong"]), 4);
+    assert_eq!(put(&["1"], "a\t1\n").0, 2);
+    assert_eq!(node.terminate(), 0);
+}
+
+#[test]
 fn expressions_come_from_stdin_and_what_is_none_is_the_callers_mistake() {
     let home = home();
     let node = Node::start(home.path());

@@ -222,6 +222,81 @@ fn get_file_takes_one_step() {
     }
 }
 
+/// The keys of a node, as `sinew put --keys` makes them.
+fn keys(level: u32, keys: &[&[u8]]) -> Vec<u8> {
+    let mut numbers = vec![level, keys.len() as u32, 0];
+    let mut bytes = Vec::new();
+    for key in keys {
+        bytes.extend_from_slice(key);
+        numbers.push(bytes.len() as u32);
+    }
+    numbers.into_iter().flat_map(u32::to_le_bytes).chain(bytes).collect()
+}
+
+#[test]
+fn find_key_takes_one_step() {
+    let mut bench = Bench::new();
+    let child = |bench: &Bench, target: Handle, index: u64| {
+        let tree = Selection { target, part: Part::Element(index) }.to_tree();
+        bench.store.keep_tree(tree.view()).selection().unwrap()
+    };
+    let long = [b'm'; 1024];
+    let names: [&[u8]; 5] = [b"", b"a key that is longer than what fits into a handle", b"b", b"bc", &long];
+    for level in [0, 3] {
+        let listed = bench.store.keep_blob(&keys(level, &names));
+        let entries = [&[listed][..], &[1, 2, 3, 4, 5].map(byte)].concat();
+        let node = bench.tree(&entries).lowered().unwrap();
+        let find = |bench: &mut Bench, key: &[u8]| {
+            let key = bench.store.keep_blob(key);
+            bench.apply("find-key", &[key, listed, node])
+        };
+        let descent = |bench: &Bench, key: &[u8], index: u64| {
+            let below = child(bench, node, index);
+            let keys = child(bench, below, 0).strict().unwrap();
+            let limits = Limits::default().handle().unwrap();
+            let call = [limits, bench.codelet("find-key"), Handle::blob(key), keys, below.shallow().unwrap()];
+            bench.tree(&call).application().unwrap()
+        };
+        for (index, name) in (1..).zip(names) {
+            let expected = if level == 0 { child(&bench, node, index) } else { descent(&bench, name, index) };
+            assert_eq!(find(&mut bench, name), Ok(expected), "{name:?} at level {level}");
+        }
+        for (name, index) in [(&b"a"[..], 1), (b"bb", 3), (b"bcd", 4), (b"zz", 5)] {
+            let found = find(&mut bench, name);
+            if level == 0 {
+                assert_eq!(found.unwrap_err().detail, "no such key", "{name:?}");
+            } else {
+                assert_eq!(found, Ok(descent(&bench, name, index)), "{name:?}");
+            }
+        }
+        assert_eq!(find(&mut bench, &[b'm'; 1025]).unwrap_err().detail, "a key of over 1024 bytes");
+    }
+}
+
+#[test]
+fn find_key_says_what_is_wrong_with_keys() {
+    let mut bench = Bench::new();
+    let right = keys(0, &[b"a", b"b"]);
+    let mut find = |keys: &[u8], children: usize| {
+        let keys = bench.store.keep_blob(keys);
+        let node = bench.tree(&vec![byte(1); 1 + children]);
+        bench.apply("find-key", &[byte(b'b'), keys, node]).map_err(|fault| (fault.code, fault.detail))
+    };
+    assert!(find(&right, 2).is_ok());
+    let refused = |detail: &str| Err((FailureCode::Guest, detail.to_owned()));
+    assert_eq!(find(&right, 3), refused("the keys are another node's"));
+    assert_eq!(find(&keys(0, &[]), 0), refused("no such key"));
+    for len in [4, 12, 16, right.len() - 2] {
+        assert!(find(&right[..len], 2).is_err(), "{len} bytes of the keys");
+    }
+    // Numbers that lead out of the blob, or back.
+    for (at, number) in [(12, u32::MAX), (16, 1 << 20), (16, 0), (12, 3), (4, u32::MAX)] {
+        let mut wrong = right.clone();
+        wrong[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        assert!(find(&wrong, 2).is_err(), "{number} at {at}");
+    }
+}
+
 #[test]
 fn curry_map_and_map_reduce_build_what_they_say() {
     let mut bench = Bench::new();

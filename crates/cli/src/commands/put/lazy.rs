@@ -16,7 +16,7 @@ use crate::upload::Uplink;
 pub(super) struct Lazy {
     /// Store nothing; print the computation that fetches this URL when it is needed.
     /// May be repeated: later ones are mirrors
-    #[arg(long = "lazy", value_name = "URL", conflicts_with_all = ["files", "tree", "shards"])]
+    #[arg(long = "lazy", value_name = "URL", conflicts_with_all = ["files", "tree", "shards", "keys"])]
     pub(super) urls: Vec<String>,
     /// How many bytes it has
     #[arg(long, value_name = "BYTES", requires = "urls")]
