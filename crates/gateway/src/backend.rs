@@ -14,6 +14,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 
 use crate::deferred::Callbacks;
+use crate::exports::Exporter;
 use crate::functions::Functions;
 use crate::keys::Keys;
 use crate::traces::Collector;
@@ -292,6 +293,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Who sends results to where callers want them; `None` if nobody does.
     fn callbacks(&self) -> Option<&dyn Callbacks> {
+        None
+    }
+
+    /// Who writes to buckets; `None` if nobody does.
+    fn exporter(&self) -> Option<&dyn Exporter> {
         None
     }
 

@@ -24,6 +24,7 @@ mod counts;
 mod deferred;
 mod door;
 mod envelope;
+mod exports;
 mod front;
 mod functions;
 mod invocation;
@@ -55,6 +56,7 @@ pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use deferred::{Callbacks, Sending, Unsent};
 pub use door::Door;
+pub use exports::{Export, ExportError, Exported, Exporter, Exporting};
 pub use front::Front;
 pub use functions::{
     CallReport, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Intake, Phases,

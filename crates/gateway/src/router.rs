@@ -137,8 +137,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, functions,
-        keys, labels, lambda, objects, operations, runs, secrets, trees,
+        blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, export,
+        functions, keys, labels, lambda, objects, operations, runs, secrets, trees,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -151,6 +151,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
         Endpoint::new(Post, "/v1/collect", Long, collection::collect),
+        Endpoint::new(Post, "/v1/export", Long, export::export),
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),

@@ -28,6 +28,9 @@ use crate::s3::Buckets;
 use crate::turns::Turns;
 use transfer::{State, Trouble};
 
+pub(crate) use answer::retry_after;
+pub(crate) use transfer::is_passing;
+
 /// Bounds of what is fetched.
 #[derive(Debug, Clone, Copy)]
 pub struct DownloadOptions {

@@ -4,7 +4,8 @@
 //!
 //! [`Egress`] carries connections of functions to the hosts that they may
 //! reach; [`Post`] sends results to where callers want them,
-//! which [`Signer`] signs; [`Downloads`] brings what computations name by URLs. Nothing a function says is believed; every size, number and wait has
+//! which [`Signer`] signs; [`Downloads`] brings what computations name by URLs;
+//! [`Uploads`] writes to buckets what people want to have there. Nothing a function says is believed; every size, number and wait has
 //! a limit. [`tls`] is here too, for all who speak it: the node's listeners,
 //! the command line, and what the node sends.
 
@@ -21,6 +22,7 @@ mod s3;
 mod signing;
 pub mod tls;
 mod turns;
+mod upload;
 
 pub use address::is_public;
 pub use allow::{AllowList, Unreadable};
@@ -30,3 +32,4 @@ pub use net::{Answer, Internet, Net};
 pub use post::{Post, PostError};
 pub use s3::{BucketOptions, Buckets, Keys};
 pub use signing::Signer;
+pub use upload::{Upload, UploadError, UploadOptions, Uploaded, Uploads};

@@ -38,6 +38,8 @@ pub struct BucketOptions {
     pub region: Option<String>,
     /// The secret that has the keys, as [`Keys`] says.
     pub secret: String,
+    /// Objects may be written to it.
+    pub is_writable: bool,
 }
 
 /// Looks up a secret: `ACCESS-KEY SECRET-KEY`, and a session's token behind them if
@@ -56,6 +58,7 @@ pub(crate) struct Bucket {
     region: String,
     secret: String,
     keys: Keys,
+    is_writable: bool,
 }
 
 impl fmt::Debug for Buckets {
@@ -118,6 +121,26 @@ impl Buckets {
     }
 }
 
+impl Buckets {
+    /// Where an object may be written: as [`Buckets::place`], in a bucket that is open for it.
+    pub(crate) fn writable(&self, url: &str) -> Result<Place, String> {
+        if !Self::is_one(url) {
+            return Err("it is no URL like s3://bucket/key".to_owned());
+        }
+        let place = self.place(url)?;
+        if place.path.query().is_some() {
+            return Err("a version is made by writing, and cannot be named before".to_owned());
+        }
+        if !place.bucket.as_ref().is_some_and(|bucket| bucket.is_writable) {
+            let name = url[SCHEME.len()..].split('/').next().unwrap_or_default();
+            return Err(format!(
+                "the bucket {name:?} is only read: the node's file has to say `write = true` below [s3.{name}]"
+            ));
+        }
+        Ok(place)
+    }
+}
+
 impl Bucket {
     fn new(name: &str, options: &BucketOptions, keys: Keys) -> Result<Self, String> {
         let is_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
@@ -142,7 +165,14 @@ impl Bucket {
             return Err(format!("its endpoint {endpoint:?} has a path"));
         }
         let before = if is_host { "/".to_owned() } else { format!("/{name}/") };
-        Ok(Self { place, before, region, secret: options.secret.clone(), keys })
+        Ok(Self {
+            place,
+            before,
+            region,
+            secret: options.secret.clone(),
+            keys,
+            is_writable: options.is_writable,
+        })
     }
 
     /// The name of the secret without which nothing is signed, if there is none.
@@ -151,7 +181,8 @@ impl Bucket {
     }
 
     /// What a request to this place is to be sent with, for it to be signed at this time
-    /// (seconds since 1970).
+    /// (seconds since 1970). The payload is told by its SHA-256; `extra` headers are signed
+    /// too, and among what comes back.
     ///
     /// # Errors
     /// The secret is none.
@@ -160,6 +191,7 @@ impl Bucket {
         method: &str,
         place: &Place,
         payload: &str,
+        extra: &[(&str, &str)],
         now_s: u64,
     ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         let Some(text) = (self.keys)(&self.secret) else { return Ok(Vec::new()) };
@@ -180,6 +212,8 @@ impl Bucket {
         let mut headers =
             vec![("host", host), ("x-amz-content-sha256", payload), ("x-amz-date", time.whole.as_str())];
         headers.extend(token.map(|token| ("x-amz-security-token", token)));
+        headers.extend(extra);
+        headers.sort_unstable();
         let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
         let names = names.join(";");
         let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
@@ -197,7 +231,9 @@ impl Bucket {
             "AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
         );
         let mut signed = vec![(HeaderName::from_static("authorization"), authorization.as_str())];
-        signed.extend(headers.iter().skip(1).map(|(name, value)| (HeaderName::from_static(name), *value)));
+        for (name, value) in headers.into_iter().filter(|(name, _)| *name != "host") {
+            signed.push((HeaderName::try_from(name).map_err(|_| wrong())?, value));
+        }
         let value = |value: &str| {
             let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
             value.set_sensitive(true);
@@ -213,6 +249,19 @@ fn tag(key: &[u8], text: &str) -> Vec<u8> {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The code of an error of S3, if that is what a text is.
+pub(crate) fn reason(text: &str) -> Option<&str> {
+    let code = between(text, "<Code>", "</Code>")?;
+    let is_word = (1..=64).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_word.then_some(code)
+}
+
+/// What stands between two tags of a text in XML, the first time.
+pub(crate) fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(begin)?;
+    Some(rest.split_once(end)?.0)
 }
 
 /// The hash of no bytes.
@@ -259,7 +308,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// Bytes as they stand in a URL; slashes too, unless they are part of what is named.
-fn encoded(bytes: &[u8], keeps_slashes: bool) -> String {
+pub(crate) fn encoded(bytes: &[u8], keeps_slashes: bool) -> String {
     let mut text = String::new();
     for byte in bytes {
         match byte {

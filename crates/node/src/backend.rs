@@ -181,6 +181,10 @@ impl Backend for NodeBackend {
         Some(&self.0.callbacks)
     }
 
+    fn exporter(&self) -> Option<&dyn gateway::Exporter> {
+        Some(&self.0.exports)
+    }
+
     fn collector(&self) -> Option<&dyn gateway::Collector> {
         self.0.collector.as_ref().map(|collector| collector as _)
     }

@@ -26,6 +26,9 @@ pub struct Bucket {
     pub region: Option<String>,
     /// The secret with its keys; `SINEW_S3`.
     pub secret: Option<String>,
+    /// Objects may be written to it: whoever may ask the node for that writes what its
+    /// keys write.
+    pub write: bool,
 }
 
 /// Those of a node.
@@ -42,7 +45,7 @@ pub(crate) fn open(settings: &BTreeMap<String, Bucket>, secrets: &Arc<Secrets>) 
             return Err(format!("{name}: its secret is {secret:?}, and has to begin with {SECRET}"));
         }
         let (endpoint, region) = (bucket.endpoint.clone(), bucket.region.clone());
-        Ok((name.clone(), BucketOptions { endpoint, region, secret }))
+        Ok((name.clone(), BucketOptions { endpoint, region, secret, is_writable: bucket.write }))
     };
     let options = settings.iter().map(options).collect::<Result<BTreeMap<_, _>, _>>()?;
     let secrets = Arc::clone(secrets);

@@ -13,6 +13,7 @@ mod config;
 mod debugging;
 mod doctor;
 mod executor;
+mod exports;
 mod feeds;
 mod fetcher;
 mod functions;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 
+use io::Buckets;
 use objects::{FailureCode, Handle, Limits};
 use parking_lot::Mutex;
 use queue::Embedded;
@@ -21,6 +22,7 @@ use crate::callbacks::Callbacks;
 use crate::collecting::Collecting;
 use crate::config::{Budgets, Options};
 use crate::executor::{Executor, WorkerState};
+use crate::exports::Exports;
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
 use crate::keys::Keys;
@@ -46,6 +48,7 @@ pub struct Node {
     pub(crate) collecting: Arc<Collecting>,
     pub(crate) processes: Arc<Processes>,
     pub(crate) sources: Arc<Sources>,
+    pub(crate) exports: Exports,
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) queue: Arc<Embedded>,
     pub(crate) keys: Keys,
@@ -64,11 +67,10 @@ impl fmt::Debug for Node {
 
 fn sources_of(
     options: &Options,
-    secrets: &Arc<Secrets>,
+    buckets: Buckets,
     store: &Arc<Store>,
     scheduler: &Arc<Scheduler>,
 ) -> Result<Arc<Sources>, Error> {
-    let buckets = crate::buckets::open(&options.s3, secrets).map_err(Error::Buckets)?;
     let fetching = options.fetching.unwrap_or_default();
     let (store, scheduler) = (Arc::clone(store), Arc::clone(scheduler));
     Sources::new(&options.fetch_private, buckets, fetching, store, scheduler).map_err(Error::Sources)
@@ -116,7 +118,9 @@ impl Node {
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
         let process_options = process_options(options, &budgets, Arc::clone(&secrets));
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
-        let sources = sources_of(options, &secrets, &store, &scheduler)?;
+        let buckets = crate::buckets::open(&options.s3, &secrets).map_err(Error::Buckets)?;
+        let exports = Exports::new(Arc::clone(&store), buckets.clone());
+        let sources = sources_of(options, buckets, &store, &scheduler)?;
         let deployments = Arc::new(Deployments::open(
             Arc::clone(&store),
             Arc::clone(&processes),
@@ -143,6 +147,7 @@ impl Node {
             collecting,
             processes,
             sources,
+            exports,
             deployments,
             queue,
             keys: Keys::open(options.home.as_deref())?,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew get`: an object as it is, to stdout or to a file.
+//! `sinew get`: an object as it is, to stdout, to a file, or to a bucket.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,20 +8,28 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use http_body_util::BodyExt;
+use hyper::Request;
+use hyper::header::CONTENT_TYPE;
 use objects::Handle;
 use serde_json::json;
 
+use crate::client::whole;
 use crate::directory::unreadable;
 use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::quantity::{grouped, human_bytes};
 
 /// Entries of a tree that are asked for at a time.
 pub(crate) const PAGE_ENTRIES: u64 = 10_000;
 
 /// What to get, and where to.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sinew get notes --to notes.txt\n  sinew get report --range ..100\n  \
+    sinew get report --to s3://results/july.csv --content-type text/csv\n  sinew get site --to s3://results/site\n\n\
+    To a bucket the node writes, with keys that only it knows; its file has to name the bucket, with write = true.\n\
+    A directory becomes an object for each file. What is there already is not sent again.")]
 pub(crate) struct Arguments {
     /// A handle, or the name of a label
     #[arg(value_name = "HANDLE|LABEL")]
@@ -29,9 +37,12 @@ pub(crate) struct Arguments {
     /// Only these bytes (or entries), like 0..100, 100.. or ..100
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     range: Option<PartialRange>,
-    /// Write to this file, which appears only when it is whole
-    #[arg(long, value_name = "FILE")]
+    /// Write to this file, which appears only when it is whole; or to a bucket
+    #[arg(long, value_name = "FILE|s3://BUCKET/KEY")]
     to: Option<PathBuf>,
+    /// What a bucket is told that it is
+    #[arg(long, value_name = "TYPE", requires = "to")]
+    content_type: Option<String>,
 }
 
 /// A range whose ends may be missing.
@@ -73,6 +84,12 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     if !handle.is_value() {
         return Err(not_data(handle).into());
     }
+    if let Some(url) = arguments.to.as_deref().and_then(bucket_url) {
+        return to_bucket(handle, url, arguments, node, output).await;
+    }
+    if arguments.content_type.is_some() {
+        return Err(Stop::new(Code::Usage, "--content-type is for buckets: --to s3://BUCKET/KEY").into());
+    }
     match &arguments.to {
         None if output.is_json() && handle.names_tree() => {
             let range =
@@ -91,6 +108,44 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 pub(crate) fn not_data(handle: Handle) -> Stop {
     let suggestion = format!("sinew eval {handle}");
     Stop::new(Code::Usage, format!("{handle} is a computation, not data")).suggest(suggestion)
+}
+
+/// The URL of an object in a bucket, if that is what a path is.
+fn bucket_url(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.get(..5).is_some_and(|begin| begin.eq_ignore_ascii_case("s3://")))
+}
+
+async fn to_bucket(
+    handle: Handle,
+    url: &str,
+    arguments: &Arguments,
+    node: &mut Node,
+    output: &Output,
+) -> anyhow::Result<()> {
+    if arguments.range.is_some() {
+        return Err(Stop::new(Code::Usage, "a bucket is given all of an object, and no --range").into());
+    }
+    let mut progress = Progress::time(output, &format!("writing to {url}"));
+    let mut wish = json!({"object": handle.to_string(), "url": url});
+    if let Some(content_type) = &arguments.content_type {
+        wish["content_type"] = json!(content_type);
+    }
+    let request = Request::post("/v1/export").header(CONTENT_TYPE, "application/json");
+    let told = node.json(request, whole(wish.to_string())).await?;
+    progress.end();
+    if output.is_json() {
+        return output.json(&told);
+    }
+    let number = |field: &str| told[field].as_u64().unwrap_or_default();
+    let counted = |count: &str, bytes: &str| match number(count) {
+        1 => format!("1 object, {}", human_bytes(number(bytes))),
+        count => format!("{} objects, {}", grouped(count), human_bytes(number(bytes))),
+    };
+    let mut line = format!("written: {}", counted("written", "written_bytes"));
+    if number("known") > 0 {
+        line += &format!("; there already: {}", counted("known", "known_bytes"));
+    }
+    output.line(&line)
 }
 
 async fn to_file(

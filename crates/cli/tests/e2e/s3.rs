@@ -113,6 +113,15 @@ fn node(home: &std::path::Path, endpoint: SocketAddr) -> Node {
     Node::start_with(home, &["--listen", "127.0.0.1:0", "--config", settings.to_str().unwrap()])
 }
 
+/// A node that may write, without a relay in between.
+fn writing_node(home: &std::path::Path, endpoint: SocketAddr) -> Node {
+    let settings = home.join("settings.toml");
+    let bucket =
+        |name: &str| format!("[s3.{name}]\nendpoint = \"http://{endpoint}\"\nregion = \"eu-north-7\"\n");
+    std::fs::write(&settings, format!("{}write = true\n{}", bucket("data"), bucket("read"))).unwrap();
+    Node::start_with(home, &["--listen", "127.0.0.1:0", "--config", settings.to_str().unwrap()])
+}
+
 fn set_keys(node: &Node, keys: &str) {
     let mut child = node.command(&["secret", "set", "SINEW_S3"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(keys.as_bytes()).unwrap();
@@ -181,4 +190,70 @@ fn objects_of_a_bucket_are_fetched_with_keys_that_only_the_node_knows() {
     let seen =
         format!("{:?}", (relay.heads(), node.http("GET /v1/secrets", b""), node.ok(&["explain", &lazy])));
     assert!(!seen.contains(secret) && seen.contains("SINEW_S3"));
+}
+
+#[test]
+fn results_are_written_to_a_bucket_and_not_a_second_time() {
+    let Some(server) = Server::start() else { return };
+    let home = home();
+    let node = writing_node(home.path(), server.address);
+    // Long enough for parts, and not all the same.
+    let long: Vec<u8> = (0..5_000_000_u64).flat_map(|number| (number * number).to_le_bytes()).collect();
+    let file = home.path().join("long");
+    std::fs::write(&file, &long).unwrap();
+    let long = node.ok(&["put", file.to_str().unwrap()]);
+    let refused = |arguments: &[&str]| {
+        let output = node.run(&[&["get"], arguments].concat());
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let why = refused(&[&long, "--to", "s3://data/out/long"]);
+    assert!(why.contains("no secret SINEW_S3"), "{why}");
+    set_keys(&node, &server.keys);
+    let export = |arguments: &[&str]| node.json(&[&["get"], arguments].concat()).remove(0);
+    for (written, known) in [(1, 0), (0, 1)] {
+        let told = export(&[&long, "--to", "s3://data/out/long", "--content-type", "application/x-squares"]);
+        assert_eq!(
+            (told["written"].as_u64(), told["known"].as_u64()),
+            (Some(written), Some(known)),
+            "{told}"
+        );
+    }
+    // What was written comes back, as whoever reads it would get it.
+    let back = |url: &str| {
+        let lazy = node.ok(&["put", "--lazy", url]);
+        node.json(&["eval", &lazy]).remove(0)["result"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(back("s3://data/out/long"), long);
+    // A directory, of which one file has changed then.
+    let site = home.path().join("site");
+    std::fs::create_dir_all(site.join("sub dir")).unwrap();
+    for (name, text) in [("a", "short"), ("b?.txt", "longer than what fits into a handle"), ("sub dir/c", "")]
+    {
+        std::fs::write(site.join(name), text).unwrap();
+    }
+    let put = || node.ok(&["put", "--tree", site.to_str().unwrap()]);
+    let told = export(&[&put(), "--to", "s3://data/site/"]);
+    assert_eq!((told["written"].as_u64(), told["written_bytes"].as_u64()), (Some(3), Some(40)), "{told}");
+    std::fs::write(site.join("a"), "changed").unwrap();
+    let said = node.ok(&["get", &put(), "--to", "s3://data/site"]);
+    assert_eq!(said, "written: 1 object, 7 B; there already: 2 objects, 35 B");
+    for (url, text) in [("s3://data/site/a", "changed"), ("s3://data/site/sub%20dir/c", "")] {
+        assert_eq!(back(url), objects::Handle::blob(text.as_bytes()).to_string(), "{url}");
+    }
+    assert_eq!(node.ok(&["cat", &back("s3://data/site/b%3f.txt")]), "longer than what fits into a handle");
+    // What is not ours to write, and what is no directory.
+    for (arguments, why) in [
+        ([&*long, "--to", "s3://read/x"], "`write = true` below [s3.read]"),
+        ([&*long, "--to", "s3://other/x"], "[s3.other]"),
+    ] {
+        let said = refused(&arguments);
+        assert!(said.contains(why), "{said}");
+    }
+    let refused_tree = node.json(&["eval", "[1u8, 2u8]"]).remove(0)["result"].as_str().unwrap().to_owned();
+    let why = refused(&[&refused_tree, "--to", "s3://data/x"]);
+    assert!(why.contains("no directory"), "{why}");
+    set_keys(&node, &format!("{} wrong", server.keys.split(' ').next().unwrap()));
+    let why = refused(&[&long, "--to", "s3://data/elsewhere"]);
+    assert!(why.contains("403"), "{why}");
 }

@@ -12,6 +12,7 @@ pub(crate) mod dead_letters;
 pub(crate) mod deferred;
 pub(crate) mod evaluate;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod functions;
 pub(crate) mod keys;
 pub(crate) mod labels;

@@ -55,6 +55,8 @@ pub(super) struct Fake {
     pub(super) parts: Mutex<Vec<std::ops::Range<u64>>>,
     /// Collections that were asked for.
     pub(super) collections: Mutex<Vec<(Option<Duration>, bool)>>,
+    /// Exports that were asked for.
+    pub(super) exports: Mutex<Vec<crate::Export>>,
 }
 
 impl Fake {
@@ -74,6 +76,7 @@ impl Fake {
             dropped: Mutex::default(),
             parts: Mutex::default(),
             collections: Mutex::default(),
+            exports: Mutex::default(),
         }
     }
 
@@ -204,6 +207,10 @@ impl Backend for Fake {
         }
     }
 
+    fn exporter(&self) -> Option<&dyn crate::Exporter> {
+        Some(self)
+    }
+
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
         self.requests.lock().unwrap().push(request);
         let scripted = self.scripts.lock().unwrap().get(&request.goal).copied();
@@ -318,5 +325,18 @@ impl crate::Callbacks for FakeCallbacks {
         self.sent.lock().unwrap().push((url.to_owned(), headers, body.to_vec()));
         let answer = self.answers.lock().unwrap().pop().unwrap_or(Ok(200));
         Box::pin(async move { answer })
+    }
+}
+
+impl crate::Exporter for Fake {
+    fn export<'a>(&'a self, export: &'a crate::Export) -> crate::Exporting<'a> {
+        self.exports.lock().unwrap().push(export.clone());
+        let exported = match export.url.as_str() {
+            "s3://bucket/failed" => Err(crate::ExportError::Failed("it is busy".to_owned())),
+            "s3://bucket/refused" => Err(crate::ExportError::Refused("it is only read".to_owned())),
+            "s3://bucket/missing" => Err(crate::ExportError::Missing(export.object)),
+            _ => Ok(crate::Exported { written: 2, written_bytes: 70, known: 1, known_bytes: 9 }),
+        };
+        Box::pin(async { exported })
     }
 }

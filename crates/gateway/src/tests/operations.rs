@@ -3,6 +3,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use serde_json::json;
 
 use super::House;
 
@@ -90,4 +91,34 @@ async fn a_collection_keeps_what_it_is_told_and_an_hour_at_least() {
     let asked: Vec<_> =
         asked.iter().map(|(kept, is_trial)| (kept.map(|kept| kept.as_secs()), *is_trial)).collect();
     assert_eq!(asked, [(None, false), (Some(3600), true)]);
+}
+
+#[tokio::test]
+async fn exports_are_of_data_and_say_why_they_fail() {
+    let house = House::new();
+    let export = async |wish: serde_json::Value| {
+        let request = Request::post("/v1/export").header("content-type", "application/json");
+        house.send(request.body(Body::from(wish.to_string())).unwrap()).await
+    };
+    let blob = objects::Handle::blob(&[7; 100]);
+    let to = |url: &str| json!({"object": blob.to_string(), "url": url});
+    let told = export(to("s3://bucket/key")).await.json();
+    assert_eq!((&told["written"], &told["known_bytes"]), (&2.into(), &9.into()));
+    let by_ref = json!({
+        "object": blob.lowered().unwrap().to_string(), "url": "s3://bucket/k", "content_type": "text/csv",
+    });
+    assert_eq!(export(by_ref).await.json()["object"], blob.to_string());
+    let asked = house.fake.exports.lock().unwrap().clone();
+    assert!(asked.iter().all(|asked| asked.object == blob));
+    assert_eq!([&*asked[0].content_type, &*asked[1].content_type], ["application/octet-stream", "text/csv"]);
+    assert_eq!(export(to("s3://bucket/failed")).await.problem(502), "export-failed");
+    assert_eq!(export(to("s3://bucket/refused")).await.problem(400), "bad-export");
+    assert_eq!(export(to("s3://bucket/missing")).await.problem(404), "object-not-found");
+    let thunk = blob.identification().unwrap().to_string();
+    for wrong in
+        [json!({"object": thunk, "url": "s3://a/b"}), json!({"object": "x", "url": "s3://a/b"}), json!({})]
+    {
+        export(wrong).await.problem(400);
+    }
+    assert_eq!(house.fake.exports.lock().unwrap().len(), 5);
 }

@@ -63,7 +63,7 @@ pub(super) fn part(headers: &HeaderMap) -> Option<Part> {
 }
 
 /// For how long the server wants to be left alone, if it says so in seconds.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     decimal(text(headers, RETRY_AFTER)?).map(Duration::from_secs)
 }
 
@@ -89,14 +89,6 @@ pub(super) fn redirect(url: &str, headers: &HeaderMap) -> Option<String> {
             format!("{scheme}://{authority}{folder}{location}")
         }
     })
-}
-
-/// The code of an error of S3, if that is what a body is.
-pub(super) fn reason(body: &str) -> Option<&str> {
-    let (_, rest) = body.split_once("<Code>")?;
-    let (code, _) = rest.split_once("</Code>")?;
-    let is_word = (1..=64).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_word.then_some(code)
 }
 
 /// Whether it begins with a scheme.

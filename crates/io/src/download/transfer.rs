@@ -243,7 +243,7 @@ impl Downloads {
         };
         // What has come by then may say enough.
         _ = timeout(self.options.head_timeout, read).await;
-        if let Some(reason) = answer::reason(&String::from_utf8_lossy(&body)) {
+        if let Some(reason) = s3::reason(&String::from_utf8_lossy(&body)) {
             said += &format!(" ({reason})");
         }
         if let Some(secret) = bucket.lacks_secret() {
@@ -428,7 +428,7 @@ fn request(wanted: &Download, place: &Place, state: &State) -> Result<Request<Em
         request = request.header(name, value);
     }
     if let Some(bucket) = &place.bucket {
-        let signed = bucket.signed("GET", place, &s3::hash_of_nothing(), s3::now_s()).map_err(lasts)?;
+        let signed = bucket.signed("GET", place, &s3::hash_of_nothing(), &[], s3::now_s()).map_err(lasts)?;
         request = signed.into_iter().fold(request, |request, (name, value)| request.header(name, value));
     }
     request.body(Empty::new()).map_err(|error| lasts(error.to_string()))
@@ -480,7 +480,7 @@ fn finish(wanted: &Download, state: &mut State, is_framed: bool) -> Result<Downl
 }
 
 /// Whether a server that answers so may answer otherwise another time.
-fn is_passing(status: StatusCode) -> bool {
+pub(crate) fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
 }
 

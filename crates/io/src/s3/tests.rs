@@ -14,6 +14,7 @@ fn buckets(endpoint: Option<&str>, text: &'static str) -> Buckets {
         endpoint: endpoint.map(str::to_owned),
         region: Some("eu-north-7".to_owned()),
         secret: "SINEW_S3".to_owned(),
+        is_writable: false,
     };
     let all = ["data", "with.points"].map(|name| (name.to_owned(), options.clone()));
     Buckets::new(all.iter().map(|(name, options)| (name, options)), &keys(text)).unwrap()
@@ -86,7 +87,7 @@ fn what_is_signed_says_when_and_for_whom_and_nobody_sees_the_secret() {
     let signed = |text: &'static str, url: &str, now_s| {
         let place = buckets(Some("http://127.0.0.1:9000"), text).place(url).unwrap();
         let bucket = Arc::clone(place.bucket.as_ref().unwrap());
-        bucket.signed("GET", &place, &hash_of_nothing(), now_s).map(|headers| {
+        bucket.signed("GET", &place, &hash_of_nothing(), &[], now_s).map(|headers| {
             let text =
                 |(name, value): &(HeaderName, HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap());
             headers.iter().map(text).collect::<String>()
@@ -125,7 +126,7 @@ fn what_is_signed_says_when_and_for_whom_and_nobody_sees_the_secret() {
 /// What a request to this place, at the beginning of 24 May 2013, is signed with.
 fn signature_of(place: &Place) -> String {
     let bucket = Arc::clone(place.bucket.as_ref().unwrap());
-    let signed = bucket.signed("GET", place, &hash_of_nothing(), 1_369_353_600).unwrap();
+    let signed = bucket.signed("GET", place, &hash_of_nothing(), &[], 1_369_353_600).unwrap();
     signed[0].1.to_str().unwrap().split("Signature=").nth(1).unwrap().to_owned()
 }
 
@@ -184,4 +185,54 @@ fn signatures_of_all_kinds_of_names_are_those_that_others_compute() {
         let place = buckets(endpoint, keys).place(url).unwrap();
         assert_eq!(signature_of(&place), signature, "{url} {endpoint:?}");
     }
+}
+
+#[test]
+fn only_buckets_that_are_opened_for_it_are_written_to() {
+    let with = |is_writable| {
+        let options = BucketOptions { is_writable, ..BucketOptions::default() };
+        Buckets::new([(&"data".to_owned(), &options)], &keys("AKEY shhh")).unwrap()
+    };
+    let why = with(false).writable("s3://data/a").map(drop).unwrap_err();
+    assert!(why.contains("only read") && why.contains("[s3.data]"), "{why}");
+    assert!(with(true).writable("s3://data/a").is_ok());
+    for (url, why) in [
+        ("s3://data/a?versionId=1", "cannot be named before"),
+        ("s3://data/../b", ". or .."),
+        ("s3://other/a", "[s3.other]"),
+        ("https://data/a", "no URL like s3://"),
+        ("s3://data/", "no bytes"),
+    ] {
+        let refused = with(true).writable(url).map(drop).unwrap_err();
+        assert!(refused.contains(why), "{url}: {refused}");
+    }
+}
+
+#[test]
+fn what_is_kept_with_an_object_is_signed() {
+    let buckets = buckets(None, "AKEY shhh");
+    let place = buckets.place("s3://data/a").unwrap();
+    let bucket = place.bucket.clone().unwrap();
+    let signed = |extra: &[(&str, &str)]| {
+        let headers = bucket.signed("PUT", &place, &hash_of_nothing(), extra, 7).unwrap();
+        let text = |name: &str| {
+            let found = headers.iter().find(|(known, _)| known.as_str() == name);
+            found.map(|(_, value)| value.to_str().unwrap().to_owned())
+        };
+        (text("authorization").unwrap(), text("x-amz-meta-sinew"))
+    };
+    let (with, mark) = signed(&[("x-amz-meta-sinew", "blob-1")]);
+    assert_eq!(mark.as_deref(), Some("blob-1"));
+    assert!(with.contains("SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-meta-sinew,"), "{with}");
+    assert_ne!(signed(&[("x-amz-meta-sinew", "blob-2")]).0, with, "another one has another signature");
+    assert_eq!(signed(&[]).1, None);
+}
+
+#[test]
+fn reasons_of_buckets_are_words() {
+    assert_eq!(reason("<Error><Code>NoSuchKey</Code><Message>x</Message>"), Some("NoSuchKey"));
+    for other in ["", "<Code></Code>", "<Code>a b</Code>", "<Code>never ends", "</Code><Code>"] {
+        assert_eq!(reason(other), None, "{other}");
+    }
+    assert_eq!(between("<UploadId>a/b</UploadId>", "<UploadId>", "</UploadId>"), Some("a/b"));
 }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One request to a bucket, signed, tried again where that may help.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, USER_AGENT};
+use hyper::http::Uri;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use ring::digest::{SHA256, digest};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::{Inner, MARK, Target};
+use crate::dial::{Place, Undialed};
+use crate::download::{is_passing, retry_after};
+use crate::s3;
+
+/// Bytes of an answer's head, within a factor of two.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Bytes of an answer's text.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Why there is no answer, or not the one that was hoped for.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It may go better another time; not before so long, if the server says so.
+    Heals(String, Option<Duration>),
+    /// It does not help to ask again.
+    Lasts(String),
+}
+
+impl From<Undialed> for Trouble {
+    fn from(undialed: Undialed) -> Self {
+        match undialed {
+            Undialed::Refused(why) => Self::Lasts(why),
+            Undialed::Failed(why) => Self::Heals(why, None),
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone)]
+pub(super) struct Asked {
+    method: Method,
+    place: Place,
+    /// Headers that are signed; their names begin with `x-amz-`.
+    signed: Vec<(&'static str, String)>,
+    content_type: Option<String>,
+    body: Bytes,
+    /// The SHA-256 of the body, in hexadecimal digits.
+    hash: String,
+}
+
+impl Asked {
+    pub(super) fn new(method: Method, place: &Place) -> Self {
+        let (signed, content_type, body, hash) = (Vec::new(), None, Bytes::new(), s3::hash_of_nothing());
+        Self { method, place: place.clone(), signed, content_type, body, hash }
+    }
+
+    /// The same with these parameters, whose names are sorted.
+    pub(super) fn at(mut self, query: &str) -> Result<Self, Trouble> {
+        let path = format!("{}?{query}", self.place.path.path());
+        self.place.path = path.parse::<Uri>().map_err(|_| Trouble::Lasts("it is too long".to_owned()))?;
+        Ok(self)
+    }
+
+    /// The same, for it to begin the object.
+    pub(super) fn of(mut self, target: &Target) -> Self {
+        self.signed.push((MARK, target.mark.clone()));
+        self.content_type = Some(target.content_type.clone());
+        self
+    }
+
+    /// The same with a body. It is hashed where that keeps nobody waiting.
+    pub(super) async fn with(mut self, body: Bytes) -> Result<Self, Trouble> {
+        let hashed = body.clone();
+        let hash = tokio::task::spawn_blocking(move || s3::hex(digest(&SHA256, &hashed).as_ref())).await;
+        self.hash = hash.map_err(|error| Trouble::Lasts(error.to_string()))?;
+        self.body = body;
+        Ok(self)
+    }
+}
+
+/// What a server says.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) etag: Option<String>,
+    pub(super) mark: Option<String>,
+    pub(super) len: Option<u64>,
+    /// The beginning of its text.
+    pub(super) text: String,
+    /// Requests before this one that may have arrived.
+    pub(super) tried_before: u32,
+}
+
+impl Inner {
+    /// The answer to a request, whatever it says, unless it may be another one later.
+    pub(super) async fn ask(&self, asked: &Asked) -> Result<Answer, Trouble> {
+        let mut tried_before = 0;
+        loop {
+            let trouble = match self.exchange(asked).await {
+                Ok(answer) if !is_passing(answer.status) && !is_error_of_passing_kind(&answer) => {
+                    return Ok(Answer { tried_before, ..answer });
+                }
+                Ok(answer) => {
+                    let why = format!("it answers {}", answer.status);
+                    Trouble::Heals(
+                        s3::reason(&answer.text).map_or(why, |reason| format!("it answers {reason}")),
+                        None,
+                    )
+                }
+                Err(trouble) => trouble,
+            };
+            let Trouble::Heals(why, pause) = trouble else { return Err(trouble) };
+            tried_before += 1;
+            if tried_before == self.options.attempts_max {
+                return Err(Trouble::Heals(format!("{why}; given up after {tried_before} attempts"), None));
+            }
+            let doubled = self.options.pause.saturating_mul(1 << tried_before.saturating_sub(1).min(16));
+            sleep(pause.unwrap_or(doubled).min(self.options.pause_max)).await;
+        }
+    }
+
+    async fn exchange(&self, asked: &Asked) -> Result<Answer, Trouble> {
+        let _turn = self.turns.acquire().await.map_err(|error| Trouble::Lasts(error.to_string()))?;
+        let (options, place) = (&self.options, &asked.place);
+        let lookup = self.dialer.may_look_up(place).await?;
+        let stream = timeout(options.connect_timeout, self.dialer.connect(place, lookup)).await;
+        let late = |what: &str, limit: Duration| {
+            Trouble::Heals(format!("{} {what} in {} s", place.target, limit.as_secs_f32()), None)
+        };
+        let stream = stream.map_err(|_| late("cannot be reached", options.connect_timeout))??;
+        let broken = |error: hyper::Error| Trouble::Heals(format!("{}: {error}", place.target), None);
+        let http = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = http.map_err(broken)?;
+        let mut driven = JoinSet::new();
+        driven.spawn(async move {
+            // What goes wrong is told by the answer.
+            _ = connection.await;
+        });
+        let sending = Duration::from_secs(asked.body.len() as u64 / options.rate_min.max(1));
+        let limit = options.answer_timeout + sending;
+        let request = request(asked)?;
+        let answered = async {
+            let response = sender.send_request(request).await?;
+            Ok::<_, hyper::Error>(read(response).await)
+        };
+        let answer =
+            timeout(limit, answered).await.map_err(|_| late("did not answer", limit))?.map_err(broken)?;
+        if let Some(pause) = answer.1
+            && is_passing(answer.0.status)
+        {
+            return Err(Trouble::Heals(format!("it answers {}", answer.0.status), Some(pause)));
+        }
+        Ok(answer.0)
+    }
+}
+
+fn request(asked: &Asked) -> Result<Request<Full<Bytes>>, Trouble> {
+    let lasts = |why: String| Trouble::Lasts(why);
+    let place = &asked.place;
+    let bucket = place.bucket.as_ref().ok_or_else(|| lasts("it is in no bucket".to_owned()))?;
+    if let Some(secret) = bucket.lacks_secret() {
+        return Err(lasts(format!("nothing is written without keys: there is no secret {secret}")));
+    }
+    let mut request = Request::builder()
+        .method(asked.method.clone())
+        .uri(place.path.clone())
+        .header(HOST, place.authority.clone())
+        .header(USER_AGENT, concat!("sinew/", env!("CARGO_PKG_VERSION")))
+        .header(CONNECTION, "close");
+    if let Some(content_type) = &asked.content_type {
+        request = request.header(CONTENT_TYPE, content_type);
+    }
+    let extra: Vec<_> = asked.signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let signed =
+        bucket.signed(asked.method.as_str(), place, &asked.hash, &extra, s3::now_s()).map_err(lasts)?;
+    request = signed.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+    request.body(Full::new(asked.body.clone())).map_err(|error| lasts(error.to_string()))
+}
+
+/// An answer, with the beginning of its text; for how long the server wants to be left alone.
+async fn read(response: Response<Incoming>) -> (Answer, Option<Duration>) {
+    let (head, mut body) = response.into_parts();
+    let text_of =
+        |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let mut text = Vec::new();
+    // What has come by then may say enough.
+    while let Some(Ok(frame)) = body.frame().await {
+        let room = TEXT_BYTES_MAX - text.len();
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..data.len().min(room)]));
+        if text.len() == TEXT_BYTES_MAX {
+            break;
+        }
+    }
+    let answer = Answer {
+        status: head.status,
+        etag: text_of(ETAG.as_str()),
+        mark: text_of(MARK),
+        len: text_of(CONTENT_LENGTH.as_str()).and_then(|len| len.parse().ok()),
+        text: String::from_utf8_lossy(&text).into_owned(),
+        tried_before: 0,
+    };
+    (answer, retry_after(&head.headers))
+}
+
+/// Buckets may say 200 and go wrong while they put parts together; and some refusals
+/// pass that have the status of those which do not.
+fn is_error_of_passing_kind(answer: &Answer) -> bool {
+    let reason = answer.text.contains("<Error>").then(|| s3::reason(&answer.text)).flatten();
+    reason.is_some_and(|reason| {
+        matches!(reason, "InternalError" | "SlowDown" | "RequestTimeout" | "ServiceUnavailable")
+    })
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects that people want to have in buckets: a blob as one object there, a directory
+//! as many, whose keys are the paths of its files.
+
+mod listing;
+
+use std::sync::Arc;
+
+use ::io::{Buckets, Upload, UploadError, UploadOptions, Uploaded, Uploads};
+use axum::body::Bytes;
+use gateway::{Export, ExportError, Exported, Exporting};
+use objects::Handle;
+use store::{Object, Store};
+use tokio::task::JoinSet;
+
+use listing::File;
+
+/// Files that are being sent at once. How many requests there are is bounded by `io`.
+const AT_ONCE: usize = 16;
+
+/// Who writes them.
+pub(crate) struct Exports {
+    store: Arc<Store>,
+    uploads: Uploads,
+}
+
+impl Exports {
+    pub(crate) fn new(store: Arc<Store>, buckets: Buckets) -> Self {
+        Self { store, uploads: Uploads::new(UploadOptions::default(), buckets) }
+    }
+
+    async fn write(&self, export: &Export) -> Result<Exported, ExportError> {
+        let files = self.files(export).await?;
+        for file in &files {
+            // Nothing is sent if some of it cannot be.
+            self.uploads
+                .check(&file.url)
+                .map_err(|why| ExportError::Refused(format!("{}: {why}", file.url)))?;
+        }
+        let mut exported = Exported::default();
+        let mut files = files.into_iter();
+        // Dropping it ends those that are on their way.
+        let mut sending = JoinSet::new();
+        loop {
+            while sending.len() < AT_ONCE
+                && let Some(file) = files.next()
+            {
+                let (store, uploads) = (Arc::clone(&self.store), self.uploads.clone());
+                sending.spawn(send(store, uploads, file, export.content_type.clone()));
+            }
+            let Some(sent) = sending.join_next().await else { return Ok(exported) };
+            let (bytes, uploaded) = sent.map_err(|error| ExportError::Failed(error.to_string()))??;
+            match uploaded {
+                Uploaded::Written => {
+                    exported.written += 1;
+                    exported.written_bytes += bytes;
+                }
+                Uploaded::Known => {
+                    exported.known += 1;
+                    exported.known_bytes += bytes;
+                }
+            }
+        }
+    }
+
+    /// What is to be written, and where to.
+    async fn files(&self, export: &Export) -> Result<Vec<File>, ExportError> {
+        if !export.object.names_tree() {
+            return Ok(vec![File { url: export.url.clone(), handle: export.object }]);
+        }
+        let (store, object, url) = (Arc::clone(&self.store), export.object, export.url.clone());
+        let listed =
+            tokio::task::spawn_blocking(move || listing::files(object, &url, |handle| read(&store, handle)));
+        listed.await.map_err(|error| ExportError::Failed(error.to_string()))?
+    }
+}
+
+impl gateway::Exporter for Exports {
+    fn export<'a>(&'a self, export: &'a Export) -> Exporting<'a> {
+        Box::pin(self.write(export))
+    }
+}
+
+fn read(store: &Store, handle: Handle) -> Result<Object, ExportError> {
+    let found = store.get(handle).map_err(ExportError::Store)?;
+    found.ok_or(ExportError::Missing(handle))
+}
+
+async fn send(
+    store: Arc<Store>,
+    uploads: Uploads,
+    file: File,
+    content_type: String,
+) -> Result<(u64, Uploaded), ExportError> {
+    let handle = file.handle;
+    let body = match handle.literal_bytes() {
+        Some(bytes) => Bytes::copy_from_slice(bytes),
+        None => {
+            let read = tokio::task::spawn_blocking(move || read(&store, handle)).await;
+            let object = read.map_err(|error| ExportError::Failed(error.to_string()))??;
+            Bytes::from_owner(object)
+        }
+    };
+    let bytes = body.len() as u64;
+    let upload = Upload { url: file.url, content_type, mark: handle.to_string(), body };
+    let sent = uploads.send(&upload).await;
+    let uploaded = sent.map_err(|error: UploadError| match error.is_lasting {
+        true => ExportError::Refused(error.to_string()),
+        false => ExportError::Failed(error.to_string()),
+    })?;
+    Ok((bytes, uploaded))
+}
