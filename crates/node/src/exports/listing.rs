@@ -156,7 +156,8 @@ mod tests {
         let nothing: TreeBuilder = [].into_iter().collect();
         let nothing = store.keep_tree(nothing.view());
         assert!(matches!(list(&store, nothing), Err(ExportError::Refused(_))));
-        let gone = Handle::tree(&[one, one]).unwrap();
+        let gone: TreeBuilder = [one, one].into_iter().collect();
+        let gone = gone.view().handle();
         let root = tree(&store, "d a\n", &[gone]);
         assert!(matches!(list(&store, root), Err(ExportError::Missing(handle)) if handle == gone));
         // A directory that is only named is not there.
