@@ -12,6 +12,8 @@
 //! commit, and reads what the packs have more.
 
 mod inline;
+mod overlay;
+mod rows;
 mod spots;
 
 use std::collections::HashSet;
@@ -28,6 +30,7 @@ use redb::{
 use crate::labels::LABELS_MAX;
 use crate::packs::{Packs, Spot};
 use crate::{Error, Object, Record, Rule};
+pub(crate) use rows::RelationRow;
 use spots::{Recent, SPOTS};
 
 const LABELS: TableDefinition<'_, &str, &[u8; LABEL_ROW_LEN]> = TableDefinition::new("labels");
@@ -118,6 +121,16 @@ impl Index {
         Self::with_opener(path, Box::new(opener), relations_max, packs)
     }
 
+    /// Opens the database to look at it: what opening it writes stays in memory.
+    pub(crate) fn to_look(path: PathBuf, cache_bytes: usize, packs: Packs) -> Result<Self, Error> {
+        let file = path.clone();
+        let opener = move || {
+            let overlay = overlay::Overlay::over(&file).map_err(redb::StorageError::from)?;
+            Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay)
+        };
+        Self::with_opener(path, Box::new(opener), u64::MAX, packs)
+    }
+
     fn with_opener(path: PathBuf, opener: Opener, relations_max: u64, packs: Packs) -> Result<Self, Error> {
         let (recent, database) = (RwLock::default(), RwLock::new(None));
         let index = Self { path, opener, relations_max, packs, recent, database };
@@ -156,6 +169,15 @@ impl Index {
     fn guarded<T>(&self, act: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, Error> {
         match catch_unwind(AssertUnwindSafe(act)) {
             Ok(Ok(value)) => Ok(value),
+            // So it says that the file is none of its own, or too short.
+            Ok(Err(redb::Error::Io(source)))
+                if matches!(
+                    source.kind(),
+                    std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Err(self.damaged(source.to_string()))
+            }
             Ok(Err(redb::Error::Io(source))) => Err(Error::io(&self.path, source)),
             Ok(Err(redb::Error::PreviousIo)) => {
                 Err(Error::io(&self.path, std::io::Error::other("an earlier write failed")))
