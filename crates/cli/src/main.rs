@@ -26,6 +26,7 @@ mod progress;
 mod quantity;
 mod requirements;
 mod shards;
+mod upkeep;
 mod upload;
 mod usage;
 
@@ -117,6 +118,9 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Map(arguments) => commands::map::run(&arguments, node, output).await,
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
         Command::Gc(arguments) => commands::gc::run(&arguments, node, output).await,
+        Command::Fsck(arguments) => commands::fsck::run(&arguments, node, output).await,
+        Command::Backup(arguments) => commands::backup::run(&arguments, node, output).await,
+        Command::Restore(arguments) => commands::restore::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
         Command::Up(_)

@@ -43,6 +43,7 @@ mod tenants;
 mod text;
 mod traces;
 mod unique;
+pub mod upkeep;
 mod usage;
 mod workflows;
 

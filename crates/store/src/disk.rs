@@ -85,6 +85,10 @@ impl Disk {
 
     /// The tier, to be looked at: whatever this does, its folder stays as it is.
     pub(crate) fn to_look(files: Files, cache_bytes: usize) -> Result<Self, Error> {
+        if !files.index_path().exists() {
+            let reason = "it is not there: whoever made this folder was broken off, or it is damaged";
+            return Err(Error::Index { path: files.index_path(), reason: reason.to_owned() });
+        }
         let folder = files.packs_folder();
         let packs = Packs::open(&folder, Box::new(Untouched(folder.clone())))?;
         let index = Index::to_look(files.index_path(), cache_bytes, packs)?;

@@ -95,6 +95,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder that is no home.
+    #[error("{} is no home of a node: name it with --home", path.display())]
+    NoHome {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A folder of backups where something else was to be.
     #[error("{} is a backup: `sinew restore` makes a home of one of its points", path.display())]
     IsBackup {

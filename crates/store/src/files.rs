@@ -121,6 +121,14 @@ impl Files {
     /// Locks the folder, and leaves all in it as it is. The text of a FORMAT that is none,
     /// if that is so: a bit may have flipped.
     pub(crate) fn open_to_look(home: &Path, kind: Kind) -> Result<(Self, Option<String>), Error> {
+        // Before there is a lock in it, which another's folder has no need of.
+        let has_any = ["FORMAT", "packs"].iter().any(|name| home.join(name).exists());
+        if !has_any {
+            return Err(match kind {
+                Kind::Backup => Error::NoBackup { path: home.to_owned(), found: String::new() },
+                Kind::Home | Kind::Unfinished => Error::NoHome { path: home.to_owned() },
+            });
+        }
         let files = Self {
             home: home.to_owned(),
             kind,

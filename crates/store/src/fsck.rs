@@ -111,6 +111,9 @@ fn look_at(
     let index_path = files.index_path();
     let folder = files.packs_folder();
     let packs = || Packs::open(&folder, Box::new(Untouched(folder.clone())));
+    let alone = packs()?;
+    // A process that ended before it made an index has not stored anything either.
+    let is_new = !index_path.exists() && alone.numbers().is_empty();
     let opened = match index_path.exists() {
         true => Index::to_look(index_path.clone(), CACHE_BYTES, packs()?),
         false => Err(Error::Index { path: index_path, reason: "it is not there".to_owned() }),
@@ -121,7 +124,6 @@ fn look_at(
         Err(error @ Error::Index { .. }) => Err(error),
         Err(error) => return Err(error),
     };
-    let alone = packs()?;
     let place = match &index {
         Ok(index) => Place { files, packs: index.packs(), index: Some(index) },
         Err(_) => Place { files, packs: &alone, index: None },
@@ -130,7 +132,7 @@ fn look_at(
     if let Some(format) = format {
         inspector.found(Finding::format(files, &format));
     }
-    if let Err(error) = &index {
+    if let (Err(error), false) = (&index, is_new) {
         inspector.found(Finding::index(error));
     }
     inspector.leftovers()?;

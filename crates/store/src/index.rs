@@ -116,6 +116,7 @@ impl Index {
         relations_max: u64,
         packs: Packs,
     ) -> Result<Self, Error> {
+        begin(&path)?;
         let file = path.clone();
         let opener = move || Builder::new().set_cache_size(cache_bytes).create(&file);
         Self::with_opener(path, Box::new(opener), relations_max, packs)
@@ -349,6 +350,26 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// Makes the database if there is none, under another name first: a process that is killed
+/// while it makes one leaves a file that is none.
+fn begin(path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    let draft = path.with_extension("new");
+    match std::fs::remove_file(&draft) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(draft, source)),
+        _ => {}
+    }
+    let made = Builder::new().create(&draft);
+    drop(made.map_err(|error| Error::Index { path: draft.clone(), reason: error.to_string() })?);
+    let named = std::fs::rename(&draft, path).and_then(|()| match path.parent() {
+        Some(folder) => std::fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    });
+    named.map_err(|source| Error::io(path, source))
 }
 
 /// Recovery after a crash must not read the whole database.

@@ -21,6 +21,7 @@ pub(crate) mod operations;
 pub(crate) mod runs;
 pub(crate) mod secrets;
 pub(crate) mod trees;
+pub(crate) mod upkeep;
 
 use ::objects::Handle;
 use axum::Json;

@@ -283,10 +283,8 @@ fn a_forged_backup_is_refused_with_the_reason() {
     let refused = |backup: &tempfile::TempDir| {
         let home = tempdir().unwrap();
         let error = restore(backup.path(), "p", &home.path().join("h")).unwrap_err();
-        assert!(
-            !home.path().join("h/FORMAT").exists()
-                || !fs::read_to_string(home.path().join("h/FORMAT")).unwrap().contains("store")
-        );
+        let format = fs::read_to_string(home.path().join("h/FORMAT")).unwrap_or_default();
+        assert!(!format.starts_with("sinew-store"), "half a home is none");
         error.to_string()
     };
     // Names that lead elsewhere, or are none.
@@ -365,7 +363,7 @@ fn homes() -> impl Strategy<Value = Vec<(u8, Vec<usize>)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn a_home_that_is_restored_is_the_home(labels in homes(), later in homes()) {
         let (home, backups) = (tempdir().unwrap(), tempdir().unwrap());

@@ -75,9 +75,12 @@ pub(super) fn repair_backup(backup: &Path, check: &Check, watch: &mut Watch<'_>)
 fn rebuilt(files: &Files, found: &mut Vec<Finding>) -> Result<Salvaged, Error> {
     let path = files.index_path();
     let mut salvaged = Salvaged::default();
+    let folder = files.packs_folder();
+    let packs = Packs::open(&folder, Box::new(Folder(folder.clone())))?;
+    if !path.exists() && packs.numbers().is_empty() {
+        return Ok(salvaged);
+    }
     let error = if path.exists() {
-        let folder = files.packs_folder();
-        let packs = Packs::open(&folder, Box::new(Folder(folder.clone())))?;
         match Index::open(path, CACHE_BYTES, u64::MAX, packs) {
             Ok(index) if index.is_sound()? => return Ok(salvaged),
             Ok(index) => {
