@@ -95,7 +95,7 @@ pub fn restored(point: &str, restored: &Restored) -> Value {
 pub fn point(point: &Point) -> Value {
     json!({
         "point": point.name,
-        "made_s": point.made_s,
+        "made_ms": point.made_ms,
         "labels": point.labels,
         "missing": point.missing,
         "files": point.files,

@@ -111,7 +111,7 @@ impl Store {
         let Copied { objects, bytes, mut missing, missing_objects, damaged_objects } = copier.finish()?;
         missing.sort_unstable();
         let (parts, point) =
-            point::objects(&backup.point, since_1970(now()), &labels, &backup.files, &missing);
+            point::objects(&backup.point, ms_since_1970(now()), &labels, &backup.files, &missing);
         target.write(&parts, Vec::new())?;
         target.write_label(&name, Some(point))?;
         if !is_settled {
@@ -214,7 +214,7 @@ impl BackupFolder {
                 Err(error) => return Err(error),
             }
         }
-        points.sort_by(|one, other| (other.made_s, &other.name).cmp(&(one.made_s, &one.name)));
+        points.sort_by(|one, other| (other.made_ms, &other.name).cmp(&(one.made_ms, &one.name)));
         Ok(points)
     }
 
@@ -242,8 +242,8 @@ impl BackupFolder {
     }
 }
 
-fn since_1970(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+fn ms_since_1970(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Labels that are written in one transaction.

@@ -104,12 +104,13 @@ impl Files {
     /// [`Files::open`] of a folder of any kind.
     pub(crate) fn open_as(home: &Path, kind: Kind) -> Result<Self, Error> {
         make_folder(home)?;
+        // A home is laid out where it was told to be; the others only where nothing else is. Before
+        // there is a lock in it, which another's folder has no need of.
+        if kind != Kind::Home && !home.join("FORMAT").exists() && !is_begun(home)? {
+            return Err(Error::NotEmpty { path: home.to_owned() });
+        }
         let files = Self::locked(home, kind)?;
         match files.found_format()? {
-            // A home is laid out where it was told to be; the others only where nothing else is.
-            None if kind != Kind::Home && !files.is_begun()? => {
-                return Err(Error::NotEmpty { path: home.to_owned() });
-            }
             None => files.format()?,
             Some(found) if found == kind.format() => {}
             Some(found) => return Err(files.other_format(found)),
@@ -157,12 +158,6 @@ impl Files {
             counter: AtomicU64::new(0),
             naming: Mutex::default(),
         })
-    }
-
-    /// Whether there is nothing but what laying a folder out begins with.
-    fn is_begun(&self) -> Result<bool, Error> {
-        let is_ours = |path: &PathBuf| BEGUN.iter().any(|name| path.file_name() == Some(name.as_ref()));
-        Ok(list(&self.home)?.iter().all(is_ours))
     }
 
     /// A home of the version before, locked, to be brought up to date. `None`: it is
@@ -623,6 +618,12 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 /// A process that was forked from the last owner has the lock until it execs.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether there is nothing but what laying a folder out begins with.
+fn is_begun(folder: &Path) -> Result<bool, Error> {
+    let is_ours = |path: &PathBuf| BEGUN.iter().any(|name| path.file_name() == Some(name.as_ref()));
+    Ok(list(folder)?.iter().all(is_ours))
+}
 
 /// Whether it is what some version of this platform may have written.
 fn is_format(found: &str) -> bool {

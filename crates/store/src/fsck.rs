@@ -37,6 +37,8 @@ pub(crate) const CACHE_BYTES: usize = 64 << 20;
 const KNOWN_MAX: usize = 1 << 20;
 /// Who waits is told how far it is after so many bytes.
 const TOLD_BYTES: u64 = 4 << 20;
+/// Who reads slowly on purpose looks up so often.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// What to check, and how.
 #[derive(Clone, Debug, Default)]
@@ -272,11 +274,20 @@ impl<'a, 'w> Inspector<'a, 'w> {
 
     /// So many bytes more were looked at.
     fn advance(&mut self, bytes: u64) -> Result<(), Error> {
-        self.pace.advance(bytes);
-        if self.pace.is_news() && !(self.watch.progress)(self.pace.done, self.pace.all) {
-            return Err(Error::Stopped);
+        self.pace.done += bytes;
+        loop {
+            let pause = self.pace.pause();
+            if (self.pace.is_news() || !pause.is_zero())
+                && !(self.watch.progress)(self.pace.done, self.pace.all)
+            {
+                return Err(Error::Stopped);
+            }
+            if pause.is_zero() {
+                return Ok(());
+            }
+            // Who does not wait any more is not waited for.
+            std::thread::sleep(pause.min(PAUSE_MAX));
         }
-        Ok(())
     }
 }
 
@@ -294,12 +305,12 @@ impl Pace {
         Self { done: 0, all: 0, told: 0, bytes_per_second, begun: Instant::now() }
     }
 
-    fn advance(&mut self, bytes: u64) {
-        self.done += bytes;
-        if let Some(rate) = self.bytes_per_second.filter(|rate| *rate > 0) {
-            let due = Duration::try_from_secs_f64(self.done as f64 / rate as f64).unwrap_or_default();
-            std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
-        }
+    /// How long it is until more may be read.
+    fn pause(&self) -> Duration {
+        let rate = self.bytes_per_second.filter(|rate| *rate > 0);
+        let due = rate
+            .map(|rate| Duration::try_from_secs_f64(self.done as f64 / rate as f64).unwrap_or(Duration::MAX));
+        due.map_or(Duration::ZERO, |due| due.saturating_sub(self.begun.elapsed()))
     }
 
     fn is_news(&mut self) -> bool {

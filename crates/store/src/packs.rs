@@ -24,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 pub(crate) use medium::{Folder, Medium, Pack, Untouched};
 pub(crate) use records::{Found, Records, Sound, UNIT, span};
 pub(crate) use records::{HEADER_LEN, begun};
-use records::{header, push};
+pub(crate) use records::{header, push};
 
 use crate::files::object_len;
 use crate::{Error, Object};
@@ -65,6 +65,9 @@ pub(crate) struct Packs {
     next: AtomicU32,
     tail: Mutex<Option<Tail>>,
 }
+
+/// A pack, and how long what was written of it is.
+type Written = (Arc<dyn Pack>, u64);
 
 /// The pack that takes what is written.
 struct Tail {
@@ -268,7 +271,7 @@ impl Packs {
     }
 
     /// A pack, and how long what was written of it is. `None`: it is gone.
-    pub(crate) fn pack(&self, number: u32) -> Result<Option<(Arc<dyn Pack>, u64)>, Error> {
+    pub(crate) fn pack(&self, number: u32) -> Result<Option<Written>, Error> {
         let tail = self.tail.lock();
         let Some(pack) = self.open.read().get(&number).cloned() else { return Ok(None) };
         let written = tail.as_ref().filter(|tail| tail.number == number).map(|tail| tail.len);

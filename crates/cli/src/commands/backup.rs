@@ -112,7 +112,7 @@ fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
         let secrets = if point.files.iter().any(|file| file == "secrets") { "sealed" } else { "none" };
         vec![
             point.name.clone(),
-            date(point.made_s),
+            date(point.made_ms / 1000),
             grouped(point.labels),
             grouped(point.missing),
             secrets.to_owned(),

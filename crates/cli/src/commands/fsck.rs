@@ -21,7 +21,7 @@ const TOLD_MAX: u64 = 200;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sinew fsck                       has the node check all that it stores, while it works\n  \
-    sinew fsck --speed 50MB          the same, reading no more than that in a second\n  \
+    sinew fsck --speed 50MiB         the same, reading no more than that in a second\n  \
     sinew fsck --home DIR            checks a home that no node uses; nothing in it is changed\n  \
     sinew fsck --repair              puts right what can be; the node must not run\n  \
     sinew fsck --repair --from DIR   and takes what is lost from a backup\n\n\
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// A backup that has what is lost
     #[arg(long, value_name = "BACKUP", requires = "repair")]
     from: Option<PathBuf>,
-    /// Read no more than this in a second, like 100MB
+    /// Read no more than this in a second, like 100MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     speed: Option<u64>,
 }

@@ -125,7 +125,7 @@ fn damage_is_named_and_healed_from_a_backup() {
     put(&node, folder.path(), "small", 500);
     let large = put(&node, folder.path(), "large", 300_000);
     node.ok(&["backup", to]);
-    let clean = node.run(&["fsck", "--speed", "100MB"]);
+    let clean = node.run(&["fsck", "--speed", "100MiB"]);
     assert_eq!(clean.status.code(), Some(0), "{}", text(&clean));
     let path = file_of(home.path(), &large);
     flip(&path);

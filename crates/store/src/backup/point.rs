@@ -2,7 +2,7 @@
 //! The form of a point in time: a tree that names all that belongs to it.
 //!
 //! ```text
-//! [ "sinew-backup-point 1", seconds since 1970, labels, files, missing, name ]
+//! [ "sinew-backup-point 1", milliseconds since 1970, labels, files, missing, name ]
 //! labels   [name, handle, name, handle, …], by name
 //! files    [name, blob, name, blob, …]
 //! missing  a blob: handles of what was not to be had, one after another
@@ -35,8 +35,8 @@ const MISSING_BYTES_MAX: u64 = (super::copier::MISSING_MAX * Handle::LEN) as u64
 pub struct Point {
     /// Its name.
     pub name: String,
-    /// When it was made, in seconds since 1970.
-    pub made_s: u64,
+    /// When it was made, in milliseconds since 1970.
+    pub made_ms: u64,
     /// How many labels it has.
     pub labels: u64,
     /// Objects that its labels name and were not to be had when it was made.
@@ -47,7 +47,7 @@ pub struct Point {
 
 /// The parts of a point, checked.
 pub(super) struct Parts {
-    pub(super) made_s: u64,
+    pub(super) made_ms: u64,
     pub(super) labels: Object,
     pub(super) files: Vec<(String, Handle)>,
     pub(super) missing: Vec<Handle>,
@@ -69,7 +69,7 @@ pub(super) fn check_point(name: &str) -> Result<(), Error> {
 /// The objects of a point, what is named before what names it, and its handle.
 pub(super) fn objects(
     name: &str,
-    made_s: u64,
+    made_ms: u64,
     labels: &[(String, Handle)],
     files: &[(String, Vec<u8>)],
     missing: &[Handle],
@@ -98,7 +98,7 @@ pub(super) fn objects(
     let missing: Vec<u8> = missing.iter().flat_map(|handle| *handle.as_bytes()).collect();
     let missing = blob(&missing, &mut objects);
     let (mark, name) = (blob(MARK, &mut objects), blob(name.as_bytes(), &mut objects));
-    let point = [mark, Handle::u64(made_s), labels, files, missing, name].into_iter().collect();
+    let point = [mark, Handle::u64(made_ms), labels, files, missing, name].into_iter().collect();
     let point = tree(point, &mut objects);
     (objects, point)
 }
@@ -132,8 +132,8 @@ pub(super) fn read_tree(disk: &Disk, root: Handle) -> Result<Parts, Error> {
     if mark.literal_bytes() != Some(MARK) {
         return Err(refuse("it is of another version, or none at all"));
     }
-    let made_s = made.literal_bytes().and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
-    let made_s = made_s.ok_or_else(|| refuse("it does not say when it was made"))?;
+    let made_ms = made.literal_bytes().and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
+    let made_ms = made_ms.ok_or_else(|| refuse("it does not say when it was made"))?;
     let labels = tree(disk, labels, 2 * LABELS_MAX)?;
     let files = tree(disk, files, 2 * FILES_MAX as u64)?;
     let pairs: Vec<Handle> = files.as_tree().iter().collect();
@@ -143,7 +143,7 @@ pub(super) fn read_tree(disk: &Disk, root: Handle) -> Result<Parts, Error> {
         files.push((text(disk, name)?, blob));
     }
     let missing = handles(&blob(disk, missing, MISSING_BYTES_MAX)?);
-    Ok(Parts { made_s, labels, files, missing })
+    Ok(Parts { made_ms, labels, files, missing })
 }
 
 /// What was missing when a point was made; nothing if it cannot be read.
@@ -190,7 +190,7 @@ impl Parts {
     pub(super) fn info(&self, name: &str) -> Point {
         Point {
             name: name.to_owned(),
-            made_s: self.made_s,
+            made_ms: self.made_ms,
             labels: self.labels.as_tree().len() as u64 / 2,
             missing: self.missing.len() as u64,
             files: self.files.iter().map(|(name, _)| name.clone()).collect(),

@@ -142,9 +142,18 @@ impl Inspector<'_, '_> {
         disk.index().strike(&self.nowhere, &[])?;
         self.checked.mended += self.nowhere.len() as u64;
         for key in &self.lost {
+            if is_large(*key) {
+                // Not read again: where the disk does not read it, a mapping of it would end this process.
+                if let Some((file, _)) = disk.files().open_object(*key)? {
+                    let moved = || disk.files().remove_outboard(*key).map(drop);
+                    disk.files().quarantine_file(*key, &file, moved)?;
+                }
+                continue;
+            }
             // It is damaged, so that reading it moves it aside.
             match disk.read(*key) {
                 Ok(_) | Err(Error::Corrupt { .. }) => {}
+                Err(Error::Io { .. }) => disk.index().strike(&[*key.as_bytes()], &[])?,
                 Err(error) => return Err(error),
             }
         }

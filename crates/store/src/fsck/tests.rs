@@ -39,7 +39,7 @@ fn home(folder: &Path) -> Vec<(String, Handle)> {
         store.keep_tree(tree.view());
         store.set_label(name, tree.view().handle()).unwrap();
     }
-    let entries: TreeBuilder = (0..3000).map(|number| Handle::u64(number)).collect();
+    let entries: TreeBuilder = (0..3000).map(Handle::u64).collect();
     store.keep_tree(entries.view());
     store.set_label("tree", entries.view().handle()).unwrap();
     let result = store.put_blob(&bytes(900, 500)).unwrap();
@@ -339,7 +339,88 @@ fn a_store_in_use_is_checked_as_it_is() {
     let (begin, len) = records(&fs::read(&pack).unwrap())[4];
     flip(&pack, begin + len - 1);
     assert!(!check(&store).0.is_clean());
+    let slow = std::cell::Cell::new(0);
+    let mut until = |_, _| slow.replace(slow.get() + 1) < 2;
+    let mut watch = Watch { progress: &mut until, found: &mut |_| {} };
+    assert!(matches!(store.check(Some(1), &mut watch), Err(Error::Stopped)), "a byte a second");
     let mut stop = Watch { progress: &mut |_, _| false, found: &mut |_| {} };
     store.put_blob(&bytes(1, 9 << 20)).unwrap();
     assert!(matches!(store.check(None, &mut stop), Err(Error::Stopped)));
+}
+
+mod windows {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::packs::{Stretch, stretches};
+    use super::*;
+    use crate::packs::{Medium as _, header, push};
+    use crate::tests::faulty::FaultyDisk;
+
+    /// What is found in a pack of these bytes: sound records, and bytes that are none.
+    fn found(bytes: &[u8]) -> (Vec<(u64, Handle)>, u64) {
+        let pack = FaultyDisk::default().create(0).unwrap();
+        pack.write_all_at(bytes, 0).unwrap();
+        let (mut sound, mut damaged) = (Vec::new(), 0);
+        let see = |stretch: Stretch<'_>| {
+            match stretch {
+                Stretch::Sound(record) => sound.push((u64::from(record.unit) * 32, record.key)),
+                Stretch::Damaged { bytes, .. } => damaged += bytes,
+                Stretch::Unreadable(at, error) => panic!("{at}: {error}"),
+            }
+            Ok(())
+        };
+        stretches(&*Arc::clone(&pack), bytes.len() as u64, see, |_| Ok(())).unwrap();
+        (sound, damaged)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn whatever_stands_in_a_pack_it_comes_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200_000)) {
+            found(&bytes);
+        }
+
+        #[test]
+        fn every_sound_record_is_found_wherever_others_are_damaged(
+            lens in prop::collection::vec(prop_oneof![31..500_usize, 60_000..65_500_usize], 1..30),
+            damaged in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let mut pack = header(7).to_vec();
+            let mut records = Vec::new();
+            for (number, len) in lens.iter().enumerate() {
+                let object = bytes(number as u64, *len);
+                records.push((pack.len() as u64, Handle::blob(&object), *len));
+                push(&mut pack, Handle::blob(&object), &object);
+            }
+            let hit: Vec<usize> = damaged.iter().map(|index| index.index(records.len())).collect();
+            for index in &hit {
+                let (at, _, len) = records[*index];
+                pack[at as usize + 32 + len / 2] = !pack[at as usize + 32 + len / 2];
+            }
+            let (sound, _) = found(&pack);
+            // What was flipped twice is as it was.
+            let is_hit = |index: usize| hit.iter().filter(|hit| **hit == index).count() % 2 == 1;
+            let left = records.iter().enumerate().filter(|(index, _)| !is_hit(*index));
+            let left: Vec<_> = left.map(|(_, (at, key, _))| (*at, *key)).collect();
+            prop_assert_eq!(sound, left);
+        }
+    }
+
+    #[test]
+    fn records_across_windows_are_found() {
+        let mut pack = header(7).to_vec();
+        let mut keys = Vec::new();
+        let mut number = 0;
+        while pack.len() < (17 << 20) {
+            let object = bytes(number, 30_000 + (number as usize * 7919) % 35_000);
+            keys.push(Handle::blob(&object));
+            push(&mut pack, Handle::blob(&object), &object);
+            number += 1;
+        }
+        let (sound, damaged) = found(&pack);
+        assert_eq!((sound.len(), damaged), (keys.len(), 0));
+        assert!(sound.iter().map(|(_, key)| *key).eq(keys));
+    }
 }
