@@ -387,6 +387,12 @@ pub(crate) fn look(index: &Index, files: &Files, key: Handle) -> Result<Looked, 
     let looked =
         |object: Object| if hashes_to(&object, key) { Looked::Sound(object) } else { Looked::Damaged };
     if is_large(key) {
+        // Of another's folder anything may have the name: a pipe that nobody writes to, or more bytes
+        // than anybody can hash.
+        if !files.contains(key)? {
+            let is_there = files.path(key).symlink_metadata().is_ok();
+            return Ok(if is_there { Looked::Damaged } else { Looked::Absent });
+        }
         return Ok(files.read(key)?.map_or(Looked::Absent, |(object, _)| looked(object)));
     }
     let mut seen = None;

@@ -187,6 +187,10 @@ impl Files {
     /// The first line of FORMAT, if there is one.
     fn found_format(&self) -> Result<Option<String>, Error> {
         let path = self.home.join("FORMAT");
+        // To open a pipe is to wait for whoever writes to it.
+        if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Error::io(path, io::Error::new(io::ErrorKind::InvalidData, "it is no file")));
+        }
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),

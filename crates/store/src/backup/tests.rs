@@ -335,6 +335,26 @@ fn wrong_bytes_under_a_name_are_not_restored() {
 }
 
 #[test]
+fn nobody_waits_for_a_pipe_that_has_the_name_of_an_object() {
+    let (home, backup) = (tempdir().unwrap(), tempdir().unwrap());
+    let store = open(home.path());
+    let blob = name(&store, "a", 1, 1_200_000);
+    back_up(&store, backup.path(), "p").unwrap();
+    let outboard = file(backup.path(), ".outboard");
+    fs::remove_file(&outboard).unwrap();
+    let object = file(backup.path(), &blob.to_string());
+    fs::remove_file(&object).unwrap();
+    for pipe in [&outboard, &object] {
+        #[expect(clippy::disallowed_methods, reason = "the standard library makes no pipes with names")]
+        let made = std::process::Command::new("mkfifo").arg(pipe).status().unwrap();
+        assert!(made.success());
+    }
+    assert!(!checked(backup.path(), false).is_clean());
+    let error = restore(backup.path(), "p", tempdir().unwrap().path()).unwrap_err().to_string();
+    assert!(error.contains("missing or damaged"), "{error}");
+}
+
+#[test]
 fn the_form_of_a_point_is_read_as_it_is_written() {
     let labels = vec![
         ("a".to_owned(), Handle::u64(1)),

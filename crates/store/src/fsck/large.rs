@@ -18,11 +18,19 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Groups whose values are verified at once: 64 KiB of them.
 const GROUPS: u64 = 2048;
 
+/// Anything may have a name in another's folder, and to open a pipe is to wait for whoever writes to it.
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
 impl Inspector<'_, '_> {
     pub(super) fn scan_large(&mut self) -> Result<(), Error> {
         let files = self.place.files;
-        files.visit_all(|path, key, is_outboard| match (key, is_outboard) {
-            (None, _) => {
+        files.visit_all(|path, key, is_outboard| match (key.filter(|_| is_file(path)), is_outboard) {
+            (None, is_outboard) => {
+                if let Some(key) = key.filter(|_| !is_outboard) {
+                    self.lose(key);
+                }
                 self.found(Finding::stray(path));
                 Ok(())
             }

@@ -38,6 +38,10 @@ impl Inspector<'_, '_> {
             if let Some((missing, tree)) = walk.gap(self, handle)? {
                 self.checked.hurt_labels += 1;
                 hurts = true;
+                if tree.is_none() && !self.lost.contains(&missing) {
+                    // No tree names it: nobody else has noticed.
+                    self.miss(missing, handle.plain_tree());
+                }
                 self.found(Finding::hurt(&name, missing, tree));
             }
         }

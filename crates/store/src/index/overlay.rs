@@ -33,6 +33,10 @@ struct State {
 
 impl Overlay {
     pub(super) fn over(path: &Path) -> io::Result<Self> {
+        // To open a pipe, which another's folder may have, is to wait for whoever writes to it.
+        if !path.symlink_metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no file"));
+        }
         let file = File::open(path)?;
         let len = file.metadata()?.len();
         Ok(Self { file, state: Mutex::new(State { len, file_len: len, pages: HashMap::new() }) })

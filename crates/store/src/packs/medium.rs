@@ -97,6 +97,10 @@ impl Medium for Untouched {
     }
 
     fn open(&self, number: u32) -> io::Result<Arc<dyn Pack>> {
+        // To open a pipe, which another's folder may have, is to wait for whoever writes to it.
+        if !fs::symlink_metadata(Folder(self.0.clone()).path(number))?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("pack {number} is no file")));
+        }
         // The kernel refuses to write to what was opened so.
         Ok(Arc::new(File::open(Folder(self.0.clone()).path(number))?))
     }
