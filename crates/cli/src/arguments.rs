@@ -18,7 +18,7 @@ use crate::exit::{self, Code, Stop};
     about = "Computations as data, evaluated where the data is",
     after_help = "Start a node with `sinew up`, then try `sinew new hello` in another terminal.\n\
                   Exit codes: 0 ok, 1 failed, 2 usage, 3 the result is a failure, 4 not found, 5 deadline,\n\
-                  6 unauthorised, 7 no node, 130 interrupted.",
+                  6 unauthorised, 7 no node, 8 something stored is damaged, 130 interrupted.",
     disable_help_subcommand = true
 )]
 pub(crate) struct Arguments {
@@ -107,6 +107,12 @@ pub(crate) enum Command {
     Explain(commands::explain::Arguments),
     /// Take away what nobody needs: no label names it, and it is old
     Gc(commands::gc::Arguments),
+    /// Check all that is stored, and put right what can be
+    Fsck(commands::fsck::Arguments),
+    /// Keep points in time of a home in a folder elsewhere
+    Backup(commands::backup::Arguments),
+    /// Make a home of a point in time, or put labels of one back
+    Restore(commands::restore::Arguments),
     /// Bring a home that an older version wrote up to date
     Upgrade(commands::upgrade::Arguments),
     /// Check whether this machine can run a node, and what is missing

@@ -25,6 +25,8 @@ pub(crate) enum Code {
     Unauthorised = 6,
     /// No node answers.
     NotRunning = 7,
+    /// What is stored is damaged.
+    Damaged = 8,
     /// Ctrl-C.
     Interrupted = 130,
     /// A program that was run did something that ends it, as a signal would.

@@ -27,6 +27,7 @@ mod quantity;
 mod requirements;
 mod search_tree;
 mod shards;
+mod upkeep;
 mod upload;
 mod usage;
 
@@ -118,6 +119,9 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Map(arguments) => commands::map::run(&arguments, node, output).await,
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
         Command::Gc(arguments) => commands::gc::run(&arguments, node, output).await,
+        Command::Fsck(arguments) => commands::fsck::run(&arguments, node, output).await,
+        Command::Backup(arguments) => commands::backup::run(&arguments, node, output).await,
+        Command::Restore(arguments) => commands::restore::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
         Command::Up(_)

@@ -6,6 +6,7 @@
 //! trait; tests implement it with a few lines.
 
 use std::ops::Range;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -239,6 +240,41 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`store::Error::Collecting`] if one is under way; if the disk fails.
     fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error>;
+
+    /// Checks all that is on the disk; see [`store::Store::check`]. Takes as long as reading it.
+    ///
+    /// # Errors
+    /// As there.
+    fn check(
+        &self,
+        bytes_per_second: Option<u64>,
+        watch: &mut store::Watch<'_>,
+    ) -> Result<store::Checked, store::Error>;
+
+    /// Writes a point in time into a folder of this machine; see [`store::Store::backup`].
+    ///
+    /// # Errors
+    /// As there.
+    fn back_up(
+        &self,
+        to: &Path,
+        point: &str,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<store::Backed, store::Error>;
+
+    /// Puts labels of a point back, the newest unless one is named; its name, and what was done. See
+    /// [`store::BackupFolder::restore_labels`].
+    ///
+    /// # Errors
+    /// As there.
+    fn restore_labels(
+        &self,
+        from: &Path,
+        point: Option<&str>,
+        labels: &[String],
+        replaces: bool,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<(String, store::Restored), store::Error>;
 
     /// Begins an evaluation. Never blocks.
     ///

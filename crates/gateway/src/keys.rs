@@ -136,7 +136,7 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
         || (method == Method::GET && under(&["/v1/async/"]))
     {
         Some(Scope::Invoke)
-    } else if under(&["/v1/secrets", "/v1/keys", "/v1/collect"]) {
+    } else if under(&["/v1/secrets", "/v1/keys", "/v1/collect", "/v1/check", "/v1/backup", "/v1/restore"]) {
         Some(Scope::Admin)
     } else {
         Some(Scope::Deploy)
@@ -207,6 +207,10 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
     answer: impl FnOnce(Request) -> F,
 ) -> Response {
     let Some(needed) = needed(route, request.method()) else { return answer(request).await };
+    if needed == Scope::Admin {
+        // Some of it is the owner's alone.
+        request.extensions_mut().insert(access);
+    }
     let brought = take_key(request.headers_mut());
     let is_free = match access {
         Access::Owner => true,
@@ -272,6 +276,9 @@ mod tests {
             ("/v1/runs/{id}", Scope::Deploy),
             ("/v1/labels/{*name}", Scope::Deploy),
             ("/v1/collect", Scope::Admin),
+            ("/v1/check", Scope::Admin),
+            ("/v1/backup", Scope::Admin),
+            ("/v1/restore", Scope::Admin),
             ("/v1/secrets/{name}", Scope::Admin),
             ("/v1/keys", Scope::Admin),
         ] {

@@ -44,6 +44,7 @@ mod tenants;
 mod text;
 mod traces;
 mod unique;
+pub mod upkeep;
 mod usage;
 mod workflows;
 

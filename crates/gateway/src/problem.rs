@@ -138,6 +138,21 @@ impl Problem {
                 new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", "The store's disk is nearly full")
                     .suggest("remove files, or what nobody needs with `sinew gc`")
             }
+            Error::Collecting => {
+                let title = "A collection, a check or a backup is under way";
+                new(StatusCode::CONFLICT, "collecting", title)
+                    .suggest("wait for its end; the node's log tells it")
+            }
+            Error::NoDisk => new(StatusCode::CONFLICT, "no-disk", "The node keeps nothing on a disk")
+                .suggest("start it with a home: sinew up --home DIR"),
+            Error::Point { .. } => new(StatusCode::CONFLICT, "bad-point", "The point in time cannot be used"),
+            Error::NotEmpty { .. }
+            | Error::NoHome { .. }
+            | Error::NoBackup { .. }
+            | Error::IsBackup { .. }
+            | Error::Unfinished { .. }
+            | Error::Locked { .. } => new(StatusCode::CONFLICT, "bad-backup", "The folder cannot be used"),
+            Error::Stopped => Self::busy("store", error.to_string()),
             Error::Closed => Self::busy("store", error.to_string()),
             Error::Corrupt { .. } => {
                 tracing::error!(%error, "stored bytes are damaged");

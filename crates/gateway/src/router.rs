@@ -138,7 +138,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
         blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, export,
-        functions, keys, labels, lambda, objects, operations, runs, secrets, trees,
+        functions, keys, labels, lambda, objects, operations, runs, secrets, trees, upkeep,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -152,6 +152,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
         Endpoint::new(Post, "/v1/collect", Long, collection::collect),
         Endpoint::new(Post, "/v1/export", Long, export::export),
+        Endpoint::new(Post, "/v1/check", Long, upkeep::check),
+        Endpoint::new(Post, "/v1/backup", Long, upkeep::back_up),
+        Endpoint::new(Post, "/v1/restore", Long, upkeep::restore),
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),

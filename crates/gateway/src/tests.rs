@@ -20,6 +20,7 @@ mod nested;
 mod objects;
 mod operations;
 mod tenants;
+mod upkeep;
 mod workflows;
 
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 //! The node as the gateway sees it.
 
 use std::ops::Range;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use crate::reclaimer::full_text;
 use crate::requests::Told;
 use crate::running::Node;
 use crate::streams::Outlet;
+use crate::upkeep;
 
 /// A [`Node`] behind the gateway's trait.
 #[derive(Debug, Clone)]
@@ -71,6 +73,38 @@ impl Backend for NodeBackend {
 
     fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
         self.0.collecting.collect(kept, is_trial)
+    }
+
+    fn check(
+        &self,
+        bytes_per_second: Option<u64>,
+        watch: &mut store::Watch<'_>,
+    ) -> Result<store::Checked, store::Error> {
+        self.0.store.check(bytes_per_second, watch)
+    }
+
+    fn back_up(
+        &self,
+        to: &Path,
+        point: &str,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<store::Backed, store::Error> {
+        let home = self.0.home.as_deref().ok_or(store::Error::NoDisk)?;
+        let backed = upkeep::back_up(&self.0.store, home, to, point, progress)?;
+        let store::Backed { objects, bytes, labels, missing, .. } = backed;
+        tracing::info!(point, objects, bytes, labels, missing, "backed up");
+        Ok(backed)
+    }
+
+    fn restore_labels(
+        &self,
+        from: &Path,
+        point: Option<&str>,
+        labels: &[String],
+        replaces: bool,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<(String, store::Restored), store::Error> {
+        upkeep::restore_labels(&self.0.store, from, point, labels, replaces, progress)
     }
 
     fn local(&self, handle: Handle) -> Option<Object> {

@@ -20,7 +20,7 @@ use chacha20poly1305::aead::{OsRng, rand_core::RngCore as _};
 use gateway::{KEY_PREFIX, KeyError, KeyInfo, Keys as GatewayKeys, Quota, Scope};
 use parking_lot::{Mutex, RwLock};
 
-const FILE: &str = "keys";
+pub(crate) const FILE: &str = "keys";
 /// The first line of the file.
 const MARK: &str = "sinew keys 2";
 /// That of one from before there were quotas of memory and processors.

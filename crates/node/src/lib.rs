@@ -31,6 +31,7 @@ mod server;
 mod sources;
 mod streams;
 mod traces;
+mod upkeep;
 mod visitors;
 mod workers;
 
@@ -46,6 +47,7 @@ pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use functions::check_workflow;
+pub use gateway::upkeep as told;
 pub use io::tls;
 pub use keys::KeysError;
 pub use linux::{HEAP, Heap};
@@ -58,8 +60,13 @@ pub use sandbox::wasm::is_program;
 pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
 pub use sources::Fetching;
+pub use store::{
+    BackupFolder, Check as Fsck, Checked, Error as StoreError, Finding, Forgotten, Point, Watch, forget,
+    fsck, fsck_backup,
+};
 pub use store::{Upgraded, upgrade};
 pub use traces::Traces;
+pub use upkeep::{SecretsRestored, UpkeepError, back_up_home, point_of, restore_home};
 
 /// The evaluator's scheduler, over the store's objects.
 pub type Scheduler = evaluator::Scheduler<Object>;

@@ -38,6 +38,8 @@ use crate::{Error, Evaluator, Scheduler, workers};
 
 /// Store, sandboxes, scheduler and workers, running.
 pub struct Node {
+    /// Where it keeps everything, if anywhere.
+    pub(crate) home: Option<PathBuf>,
     pub(crate) budgets: Budgets,
     pub(crate) store: Arc<Store>,
     pub(crate) codelets: Arc<Codelets>,
@@ -137,6 +139,7 @@ impl Node {
         let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
         processes.welcome(&visitors);
         let mut node = Self {
+            home: options.home.clone(),
             budgets,
             store,
             codelets,

@@ -22,8 +22,8 @@ use crate::buckets::SECRET as BUCKETS;
 
 /// What results that are sent to others are signed with. No function gets it.
 pub(crate) const SIGNING: &str = "SINEW_CALLBACKS";
-const FILE: &str = "secrets";
-const KEY_FILE: &str = "secrets.key";
+pub(crate) const FILE: &str = "secrets";
+pub(crate) const KEY_FILE: &str = "secrets.key";
 /// What a file begins with; it is sealed too, so that no file of another kind
 /// is taken for one.
 const MARK: &[u8] = b"sinew secrets 1\n";
@@ -195,11 +195,20 @@ fn read(home: &Path) -> Result<BTreeMap<String, String>, SecretError> {
     }
     let damaged = || SecretError::Damaged(path.clone());
     let key = existing_key(home)?.ok_or_else(damaged)?;
-    let rest = sealed.strip_prefix(MARK).ok_or_else(damaged)?;
-    let (nonce, text) = rest.split_at_checked(NONCE_LEN).ok_or_else(damaged)?;
+    opened(&sealed, &key).ok_or_else(damaged)
+}
+
+/// What is in a file, if it is one and this is its key.
+fn opened(sealed: &[u8], key: &[u8; KEY_LEN]) -> Option<BTreeMap<String, String>> {
+    let (nonce, text) = sealed.strip_prefix(MARK)?.split_at_checked(NONCE_LEN)?;
     let payload = Payload { msg: text, aad: MARK };
-    let open = cipher(&key).decrypt(XNonce::from_slice(nonce), payload).map_err(|_| damaged())?;
-    decoded(&open).ok_or_else(damaged)
+    let open = cipher(key).decrypt(XNonce::from_slice(nonce), payload).ok()?;
+    decoded(&open)
+}
+
+/// Whether this is the key of a file with these bytes.
+pub(crate) fn opens(sealed: &[u8], key: &[u8]) -> bool {
+    key.try_into().is_ok_and(|key| opened(sealed, key).is_some())
 }
 
 fn write(home: &Path, values: &BTreeMap<String, String>) -> Result<(), SecretError> {

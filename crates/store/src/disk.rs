@@ -6,7 +6,6 @@ mod parts;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -18,7 +17,7 @@ use crate::collect::Sentence;
 use crate::committer::Committer;
 use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
-use crate::packs::{FRESH, Folder, Packs, Spot, now};
+use crate::packs::{FRESH, Folder, Packs, Spot, Untouched, now};
 use crate::{Error, Object, Record};
 pub(crate) use parts::Growing;
 
@@ -53,6 +52,16 @@ pub(crate) struct Disk {
     pub(crate) collected: AtomicU64,
 }
 
+/// What was found under a name.
+pub(crate) enum Looked {
+    /// Nothing.
+    Absent,
+    /// What it names.
+    Sound(Object),
+    /// Something else.
+    Damaged,
+}
+
 /// Counts of the tier.
 #[derive(Default)]
 pub(crate) struct DiskStats {
@@ -65,12 +74,29 @@ pub(crate) struct DiskStats {
 }
 
 impl Disk {
-    pub(crate) fn open(home: &Path, cache_bytes: usize, relations_max: u64) -> Result<Self, Error> {
-        let files = Files::open(home)?;
+    /// The tier in a folder that was opened.
+    pub(crate) fn over(files: Files, cache_bytes: usize, relations_max: u64) -> Result<Self, Error> {
         let folder = files.packs_folder();
         let packs = Packs::open(&folder, Box::new(Folder(folder.clone())))?;
-        let index = Arc::new(Index::open(files.index_path(), cache_bytes, relations_max, packs)?);
+        let index = Index::open(files.index_path(), cache_bytes, relations_max, packs)?;
         let large = files.scan()?;
+        Self::of(files, index, large)
+    }
+
+    /// The tier, to be looked at: whatever this does, its folder stays as it is.
+    pub(crate) fn to_look(files: Files, cache_bytes: usize) -> Result<Self, Error> {
+        if !files.index_path().exists() {
+            let reason = "it is not there: whoever made this folder was broken off, or it is damaged";
+            return Err(Error::Index { path: files.index_path(), reason: reason.to_owned() });
+        }
+        let folder = files.packs_folder();
+        let packs = Packs::open(&folder, Box::new(Untouched(folder.clone())))?;
+        let index = Index::to_look(files.index_path(), cache_bytes, packs)?;
+        Self::of(files, index, FilesStats::default())
+    }
+
+    fn of(files: Files, index: Index, large: FilesStats) -> Result<Self, Error> {
+        let index = Arc::new(index);
         Ok(Self {
             committer: Committer::start(Arc::clone(&index))?,
             index,
@@ -173,6 +199,12 @@ impl Disk {
             return Err(Error::Corrupt { handle: key, path });
         }
         self.read_large(key)
+    }
+
+    /// The object, verified anew whatever this process has read of it, with nothing done about
+    /// damage: for who looks at everything, or at what is another's.
+    pub(crate) fn look(&self, key: Handle) -> Result<Looked, Error> {
+        look(&self.index, &self.files, key)
     }
 
     fn read_large(&self, key: Handle) -> Result<Option<Object>, Error> {
@@ -347,6 +379,32 @@ impl Disk {
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
             corrupt: self.corrupt.load(Ordering::Relaxed),
         })
+    }
+}
+
+/// [`Disk::look`] without all that a tier has more.
+pub(crate) fn look(index: &Index, files: &Files, key: Handle) -> Result<Looked, Error> {
+    let looked =
+        |object: Object| if hashes_to(&object, key) { Looked::Sound(object) } else { Looked::Damaged };
+    if is_large(key) {
+        // Of another's folder anything may have the name: a pipe that nobody writes to, or more bytes
+        // than anybody can hash.
+        if !files.contains(key)? {
+            let is_there = files.path(key).symlink_metadata().is_ok();
+            return Ok(if is_there { Looked::Damaged } else { Looked::Absent });
+        }
+        return Ok(files.read(key)?.map_or(Looked::Absent, |(object, _)| looked(object)));
+    }
+    let mut seen = None;
+    loop {
+        let Some(spot) = index.spot(key)? else { return Ok(Looked::Absent) };
+        if let Some(bytes) = index.packs().read(spot, key)? {
+            return Ok(looked(Object::from_vec(bytes)));
+        }
+        // It may have been moved just now.
+        if seen.replace(spot) == Some(spot) {
+            return Ok(Looked::Damaged);
+        }
     }
 }
 

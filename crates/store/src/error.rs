@@ -89,8 +89,57 @@ pub enum Error {
         /// Its first line.
         found: String,
     },
-    /// Somebody else collects already.
-    #[error("a collection is under way already")]
+    /// A folder that is to be empty is not.
+    #[error("{} has something in it: name a folder that is empty, or none yet", path.display())]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder that is no home.
+    #[error("{} is no home of a node: name it with --home", path.display())]
+    NoHome {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder of backups where something else was to be.
+    #[error("{} is a backup: `sinew restore` makes a home of one of its points", path.display())]
+    IsBackup {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// What was to be a backup is none.
+    #[error("{} is no backup, its FORMAT says {found:?}: name a folder that `sinew backup` has written", path.display())]
+    NoBackup {
+        /// The folder.
+        path: PathBuf,
+        /// What FORMAT says; nothing if there is none.
+        found: String,
+    },
+    /// A home whose restoring was broken off.
+    #[error(
+        "{} was not restored to its end: run `sinew restore` again with the same point, or remove it",
+        path.display()
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A backup has no such point, or has it already, or it is not what one is.
+    #[error("the point {point:?}: {reason}")]
+    Point {
+        /// Its name.
+        point: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What takes a disk was asked of a store that has none.
+    #[error("the store has no disk: nothing of it outlives its process")]
+    NoDisk,
+    /// Whoever wanted it is gone.
+    #[error("it was broken off")]
+    Stopped,
+    /// Somebody else collects already, or reads all that is there.
+    #[error("a collection, a check or a backup is under way already")]
     Collecting,
     /// A name that no label may have.
     #[error("{name:?} cannot be a label: {reason}")]

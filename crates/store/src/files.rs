@@ -25,6 +25,14 @@ use crate::{Error, Object};
 const FORMAT: &str = "sinew-store 2";
 /// What the version before it wrote, and can be upgraded.
 const FORMAT_BEFORE: &str = "sinew-store 1";
+/// A folder of points in time ([`crate::backup`]): packs, objects and an index as in a home.
+const FORMAT_BACKUP: &str = "sinew-backup 1";
+/// What is to become a home, and is not whole yet.
+const FORMAT_UNFINISHED: &str = "sinew-restore 1";
+/// What every home's FORMAT begins with.
+const FORMAT_FAMILY: &str = "sinew-store ";
+/// What a folder may have that was begun, and not laid out when its process ended.
+const BEGUN: [&str; 5] = ["lock", "objects", "packs", "tmp", "quarantine"];
 /// The most bytes of FORMAT that are looked at.
 const FORMAT_LEN_MAX: u64 = 256;
 /// Objects from this length are files of their own.
@@ -40,9 +48,31 @@ const MAPPINGS_MAX: usize = 16 << 10;
 const KEPT_SHARE: u64 = 20;
 const KEPT_BYTES_MAX: u64 = 4 << 30;
 
+/// What a folder is for; its FORMAT says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What a node works with.
+    Home,
+    /// Points in time of a home.
+    Backup,
+    /// What is to become a home: it is one when its FORMAT says so, which comes last.
+    Unfinished,
+}
+
+impl Kind {
+    fn format(self) -> &'static str {
+        match self {
+            Self::Home => FORMAT,
+            Self::Backup => FORMAT_BACKUP,
+            Self::Unfinished => FORMAT_UNFINISHED,
+        }
+    }
+}
+
 /// The home folder of one store, locked.
 pub(crate) struct Files {
     home: PathBuf,
+    kind: Kind,
     _lock: File,
     /// Numbers temporary and quarantined files.
     counter: AtomicU64,
@@ -68,25 +98,72 @@ impl Files {
     /// Makes the folder if there is none, locks it, checks its format, and
     /// removes what an earlier process left unfinished.
     pub(crate) fn open(home: &Path) -> Result<Self, Error> {
+        Self::open_as(home, Kind::Home)
+    }
+
+    /// [`Files::open`] of a folder of any kind.
+    pub(crate) fn open_as(home: &Path, kind: Kind) -> Result<Self, Error> {
         make_folder(home)?;
-        let lock = lock(home)?;
-        let files =
-            Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0), naming: Mutex::default() };
+        // A home is laid out where it was told to be; the others only where nothing else is. Before
+        // there is a lock in it, which another's folder has no need of.
+        if kind != Kind::Home && !home.join("FORMAT").exists() && !is_begun(home)? {
+            return Err(Error::NotEmpty { path: home.to_owned() });
+        }
+        let files = Self::locked(home, kind)?;
         match files.found_format()? {
             None => files.format()?,
-            Some(found) if found == FORMAT => {}
+            Some(found) if found == kind.format() => {}
             Some(found) => return Err(files.other_format(found)),
         }
         files.clear_temporary()?;
         Ok(files)
     }
 
+    /// Locks the folder, and leaves all in it as it is. The text of a FORMAT that is none,
+    /// if that is so: a bit may have flipped.
+    pub(crate) fn open_to_look(home: &Path, kind: Kind) -> Result<(Self, Option<String>), Error> {
+        // Before there is a lock in it, which another's folder has no need of.
+        let has_any = ["FORMAT", "packs"].iter().any(|name| home.join(name).exists());
+        if !has_any {
+            return Err(match kind {
+                Kind::Backup => Error::NoBackup { path: home.to_owned(), found: String::new() },
+                Kind::Home | Kind::Unfinished => Error::NoHome { path: home.to_owned() },
+            });
+        }
+        let files = Self {
+            home: home.to_owned(),
+            kind,
+            _lock: lock_to_look(home)?,
+            counter: AtomicU64::new(0),
+            naming: Mutex::default(),
+        };
+        match files.found_format()? {
+            Some(found) if found == kind.format() => Ok((files, None)),
+            Some(found) if is_format(&found) => Err(files.other_format(found)),
+            found => {
+                if kind == Kind::Home && files.index_path().exists() && files.packs_folder().exists() {
+                    return Ok((files, Some(found.unwrap_or_default())));
+                }
+                Err(files.other_format(found.unwrap_or_default()))
+            }
+        }
+    }
+
+    fn locked(home: &Path, kind: Kind) -> Result<Self, Error> {
+        let lock = lock(home)?;
+        Ok(Self {
+            home: home.to_owned(),
+            kind,
+            _lock: lock,
+            counter: AtomicU64::new(0),
+            naming: Mutex::default(),
+        })
+    }
+
     /// A home of the version before, locked, to be brought up to date. `None`: it is
     /// of this version, or new.
     pub(crate) fn open_before(home: &Path) -> Result<Option<Self>, Error> {
-        let lock = lock(home)?;
-        let files =
-            Self { home: home.to_owned(), _lock: lock, counter: AtomicU64::new(0), naming: Mutex::default() };
+        let files = Self::locked(home, Kind::Home)?;
         match files.found_format()? {
             None => Ok(None),
             Some(found) if found == FORMAT => Ok(None),
@@ -110,6 +187,10 @@ impl Files {
     /// The first line of FORMAT, if there is one.
     fn found_format(&self) -> Result<Option<String>, Error> {
         let path = self.home.join("FORMAT");
+        // To open a pipe is to wait for whoever writes to it.
+        if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Error::io(path, io::Error::new(io::ErrorKind::InvalidData, "it is no file")));
+        }
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -123,9 +204,13 @@ impl Files {
 
     fn other_format(&self, found: String) -> Error {
         let path = self.home.join("FORMAT");
-        match found == FORMAT_BEFORE {
-            true => Error::OldFormat { path, found },
-            false => Error::UnknownFormat { path, found, supported: FORMAT },
+        match (found.as_str(), self.kind) {
+            (FORMAT_BEFORE, Kind::Home) => Error::OldFormat { path, found },
+            (FORMAT_BACKUP, _) => Error::IsBackup { path: self.home.clone() },
+            (FORMAT_UNFINISHED, _) => Error::Unfinished { path: self.home.clone() },
+            (_, Kind::Backup) => Error::NoBackup { path: self.home.clone(), found },
+            (_, Kind::Unfinished) => Error::NotEmpty { path: self.home.clone() },
+            (_, Kind::Home) => Error::UnknownFormat { path, found, supported: FORMAT },
         }
     }
 
@@ -151,15 +236,48 @@ impl Files {
             make_folder(&objects.join(format!("{first_byte:02x}")))?;
         }
         sync_folder(&objects)?;
-        self.write_format()
+        self.write_format(self.kind)
     }
 
-    /// Says that the home is of this version.
-    pub(crate) fn write_format(&self) -> Result<(), Error> {
-        let mut format = self.temp_file()?;
-        format.write_all(format!("{FORMAT}\n").as_bytes())?;
-        format.publish_as(&self.home.join("FORMAT"))?;
+    /// Says what the folder is, and that it is of this version.
+    pub(crate) fn write_format(&self, kind: Kind) -> Result<(), Error> {
+        self.write_file("FORMAT", format!("{}\n", kind.format()).as_bytes())
+    }
+
+    /// Writes a file of the folder's own, as a whole; it is synced when this returns.
+    pub(crate) fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let mut file = self.temp_file()?;
+        file.write_all(bytes)?;
+        file.publish_as(&self.home.join(name))?;
         sync_folder(&self.home)
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Files that a process left unfinished, and those that were moved aside: how many, and their bytes.
+    pub(crate) fn leftovers(&self) -> Result<[(u64, u64); 2], Error> {
+        let count = |folder: &Path| match list(folder) {
+            Ok(paths) => Ok(paths.iter().fold((0, 0), |(files, bytes), path| {
+                (files + 1, bytes + fs::symlink_metadata(path).map_or(0, |metadata| metadata.len()))
+            })),
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok((0, 0)),
+            Err(error) => Err(error),
+        };
+        Ok([count(&self.temp_folder())?, count(&self.home.join("quarantine"))?])
+    }
+
+    /// Moves the index out of the way; where to. `None`: there is none.
+    pub(crate) fn quarantine_index(&self) -> Result<Option<PathBuf>, Error> {
+        let path = self.index_path();
+        let target =
+            self.home.join("quarantine").join(format!("index.redb.{}-{}", std::process::id(), self.number()));
+        match fs::rename(&path, &target) {
+            Ok(()) => sync_folder(&self.home).map(|()| Some(target)),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::io(path, source)),
+        }
     }
 
     pub(crate) fn index_path(&self) -> PathBuf {
@@ -349,6 +467,28 @@ impl Files {
         Ok(stats)
     }
 
+    /// Looks at every file among the large objects: whose it is, `None` if it is nobody's,
+    /// and whether it is an outboard.
+    pub(crate) fn visit_all(
+        &self,
+        mut visitor: impl FnMut(&Path, Option<Handle>, bool) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.visit_names(|path| {
+            let is_outboard = path.extension().is_some_and(|extension| extension == OUTBOARD);
+            let key = named(&if is_outboard { path.with_extension("") } else { path.to_owned() });
+            // Elsewhere nobody finds it.
+            let at_home = |key: &Handle| self.path(*key).parent() == path.parent() && is_large(*key);
+            visitor(path, key.filter(|key| *key == key.plain_tree()).filter(at_home), is_outboard)
+        })
+    }
+
+    /// Bytes of all files of large objects.
+    pub(crate) fn large_bytes(&self) -> Result<u64, Error> {
+        let mut bytes = 0;
+        self.visit(|key, _| bytes += object_len(key))?;
+        Ok(bytes)
+    }
+
     /// Looks at every large object, and its file.
     pub(crate) fn visit(&self, mut visitor: impl FnMut(Handle, &Path)) -> Result<(), Error> {
         self.visit_names(|path| {
@@ -482,6 +622,40 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 /// A process that was forked from the last owner has the lock until it execs.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether there is nothing but what laying a folder out begins with.
+fn is_begun(folder: &Path) -> Result<bool, Error> {
+    let is_ours = |path: &PathBuf| BEGUN.iter().any(|name| path.file_name() == Some(name.as_ref()));
+    Ok(list(folder)?.iter().all(is_ours))
+}
+
+/// Whether it is what some version of this platform may have written.
+fn is_format(found: &str) -> bool {
+    let number = found.strip_prefix(FORMAT_FAMILY);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    number.is_some_and(is_number) || matches!(found, FORMAT_BACKUP | FORMAT_UNFINISHED)
+}
+
+/// [`lock`] for who only looks: of a folder that cannot be written to, as a backup on a
+/// medium of its own, the folder itself is locked.
+fn lock_to_look(home: &Path) -> Result<File, Error> {
+    match lock(home) {
+        Err(Error::Io { path, source })
+            if matches!(
+                source.kind(),
+                io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            let folder = File::open(home).map_err(|_| Error::io(path, source))?;
+            match folder.try_lock() {
+                Ok(()) => Ok(folder),
+                Err(TryLockError::WouldBlock) => Err(Error::Locked { home: home.to_owned(), pid: None }),
+                Err(TryLockError::Error(source)) => Err(Error::io(home, source)),
+            }
+        }
+        other => other,
+    }
+}
 
 /// Takes the one lock of the home folder and leaves our pid in it.
 fn lock(home: &Path) -> Result<File, Error> {

@@ -12,6 +12,8 @@
 //! commit, and reads what the packs have more.
 
 mod inline;
+mod overlay;
+mod rows;
 mod spots;
 
 use std::collections::HashSet;
@@ -28,6 +30,7 @@ use redb::{
 use crate::labels::LABELS_MAX;
 use crate::packs::{Packs, Spot};
 use crate::{Error, Object, Record, Rule};
+pub(crate) use rows::RelationRow;
 use spots::{Recent, SPOTS};
 
 const LABELS: TableDefinition<'_, &str, &[u8; LABEL_ROW_LEN]> = TableDefinition::new("labels");
@@ -113,9 +116,20 @@ impl Index {
         relations_max: u64,
         packs: Packs,
     ) -> Result<Self, Error> {
+        begin(&path)?;
         let file = path.clone();
         let opener = move || Builder::new().set_cache_size(cache_bytes).create(&file);
         Self::with_opener(path, Box::new(opener), relations_max, packs)
+    }
+
+    /// Opens the database to look at it: what opening it writes stays in memory.
+    pub(crate) fn to_look(path: PathBuf, cache_bytes: usize, packs: Packs) -> Result<Self, Error> {
+        let file = path.clone();
+        let opener = move || {
+            let overlay = overlay::Overlay::over(&file).map_err(redb::StorageError::from)?;
+            Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay)
+        };
+        Self::with_opener(path, Box::new(opener), u64::MAX, packs)
     }
 
     fn with_opener(path: PathBuf, opener: Opener, relations_max: u64, packs: Packs) -> Result<Self, Error> {
@@ -156,6 +170,15 @@ impl Index {
     fn guarded<T>(&self, act: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, Error> {
         match catch_unwind(AssertUnwindSafe(act)) {
             Ok(Ok(value)) => Ok(value),
+            // So it says that the file is none of its own, or too short.
+            Ok(Err(redb::Error::Io(source)))
+                if matches!(
+                    source.kind(),
+                    std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Err(self.damaged(source.to_string()))
+            }
             Ok(Err(redb::Error::Io(source))) => Err(Error::io(&self.path, source)),
             Ok(Err(redb::Error::PreviousIo)) => {
                 Err(Error::io(&self.path, std::io::Error::other("an earlier write failed")))
@@ -327,6 +350,26 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// Makes the database if there is none, under another name first: a process that is killed
+/// while it makes one leaves a file that is none.
+fn begin(path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    let draft = path.with_extension("new");
+    match std::fs::remove_file(&draft) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(draft, source)),
+        _ => {}
+    }
+    let made = Builder::new().create(&draft);
+    drop(made.map_err(|error| Error::Index { path: draft.clone(), reason: error.to_string() })?);
+    let named = std::fs::rename(&draft, path).and_then(|()| match path.parent() {
+        Some(folder) => std::fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    });
+    named.map_err(|source| Error::io(path, source))
 }
 
 /// Recovery after a crash must not read the whole database.

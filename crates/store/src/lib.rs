@@ -23,6 +23,8 @@
 //! ```
 
 mod background;
+mod backup;
+
 mod blob_writer;
 mod closure;
 mod collect;
@@ -31,6 +33,7 @@ mod dense;
 mod disk;
 mod error;
 mod files;
+mod fsck;
 mod index;
 mod labels;
 mod memory;
@@ -42,10 +45,13 @@ mod relations;
 mod seed;
 mod store;
 mod upgrade;
+mod visited;
 
+pub use backup::{Backed, Backup, BackupFolder, Forgotten, Point, Restore, Restored, forget};
 pub use blob_writer::BlobWriter;
 pub use collect::{Collected, Collection};
 pub use error::Error;
+pub use fsck::{Check, Checked, Finding, Harm, Watch, fsck, fsck_backup};
 pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
 pub use object::{LentMemory, Object};
 pub use reclaim::Reclaimed;

@@ -46,7 +46,8 @@ fn mode(is_tree: bool) -> Mode<'static> {
     if is_tree { Mode::DeriveKeyMaterial(tree_key()) } else { Mode::Hash }
 }
 
-fn hasher(is_tree: bool) -> Hasher {
+/// What hashes a blob, or a tree, from its beginning.
+pub(crate) fn hasher(is_tree: bool) -> Hasher {
     if is_tree { Hasher::new_from_context_key(tree_key()) } else { Hasher::new() }
 }
 

@@ -21,9 +21,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use objects::Handle;
 use parking_lot::{Mutex, RwLock};
 
-pub(crate) use medium::{Folder, Medium, Pack};
+pub(crate) use medium::{Folder, Medium, Pack, Untouched};
 pub(crate) use records::{Found, Records, Sound, UNIT, span};
-use records::{HEADER_LEN, begun, header, push};
+pub(crate) use records::{HEADER_LEN, begun};
+pub(crate) use records::{header, push};
 
 use crate::files::object_len;
 use crate::{Error, Object};
@@ -64,6 +65,9 @@ pub(crate) struct Packs {
     next: AtomicU32,
     tail: Mutex<Option<Tail>>,
 }
+
+/// A pack, and how long what was written of it is.
+type Written = (Arc<dyn Pack>, u64);
 
 /// The pack that takes what is written.
 struct Tail {
@@ -262,12 +266,28 @@ impl Packs {
 
     /// All of a pack that was written, to look at record by record. `None`: it is gone.
     pub(crate) fn all(&self, number: u32) -> Result<Option<Object>, Error> {
+        let Some((pack, len)) = self.pack(number)? else { return Ok(None) };
+        pack.all(len).map(Some).map_err(|source| self.fail(source))
+    }
+
+    /// A pack, and how long what was written of it is. `None`: it is gone.
+    pub(crate) fn pack(&self, number: u32) -> Result<Option<Written>, Error> {
         let tail = self.tail.lock();
         let Some(pack) = self.open.read().get(&number).cloned() else { return Ok(None) };
         let written = tail.as_ref().filter(|tail| tail.number == number).map(|tail| tail.len);
         drop(tail);
         let len = written.map_or_else(|| pack.len(), Ok).map_err(|source| self.fail(source))?;
-        pack.all(len).map(Some).map_err(|source| self.fail(source))
+        Ok(Some((pack, len)))
+    }
+
+    /// Writes the header of a pack anew, which begins when it was last written to, for all that is known.
+    pub(crate) fn mend_header(&self, number: u32) -> Result<(), Error> {
+        let Some((pack, _)) = self.pack(number)? else { return Ok(()) };
+        let mended = pack.changed().and_then(|changed| {
+            pack.write_all_at(&header(since_1970(changed)), 0)?;
+            pack.sync()
+        });
+        mended.map_err(|source| self.fail(source))
     }
 
     /// Removes a pack that holds nothing the index names.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::background::{Background, Signal, Work};
 use crate::closure::Closure;
 use crate::disk::Disk;
-use crate::files::{is_large, object_len};
+use crate::files::{Files, Kind, is_large, object_len};
 use crate::labels::{MemoryLabels, check_name};
 use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
 use crate::outboard::is_partial;
@@ -118,6 +118,11 @@ impl Store {
     /// [`Error::UnknownFormat`] if another version wrote it, else
     /// [`Error::Io`] and [`Error::Index`].
     pub fn open(options: Options) -> Result<Self, Error> {
+        Self::open_as(options, Kind::Home)
+    }
+
+    /// [`Store::open`] of a folder of any kind.
+    pub(crate) fn open_as(options: Options, kind: Kind) -> Result<Self, Error> {
         let signal = options.home.is_some().then(|| Arc::new(Signal::default()));
         let memory = Arc::new(Memory::new(options.memory_bytes, signal.clone()));
         let relations = Arc::new(Relations::new(options.relations_bytes, signal.clone()));
@@ -125,7 +130,8 @@ impl Store {
         if let (Some(home), Some(signal)) = (&options.home, signal) {
             let cache_bytes = (options.memory_bytes / 16).clamp(INDEX_CACHE_BYTES_MIN, INDEX_CACHE_BYTES_MAX);
             let relations_max = store.relations.capacity() as u64 * DISK_RELATIONS_FACTOR;
-            let disk = Arc::new(Disk::open(home, cache_bytes as usize, relations_max)?);
+            let disk =
+                Arc::new(Disk::over(Files::open_as(home, kind)?, cache_bytes as usize, relations_max)?);
             let load = |key, record| {
                 store.relations.insert_quietly(key, record);
             };

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::Error;
 use crate::Object;
 use crate::disk::hashes_to;
-use crate::files::Files;
+use crate::files::{Files, Kind};
 use crate::index::{Batch, Index};
 use crate::packs::{Folder, Packs};
 
@@ -61,7 +61,7 @@ pub fn upgrade(home: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Option
     if all > 0 {
         index.drop_inline_table()?;
     }
-    files.write_format()?;
+    files.write_format(Kind::Home)?;
     Ok(Some(upgraded))
 }
 

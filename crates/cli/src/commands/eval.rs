@@ -196,8 +196,7 @@ pub(super) async fn ask(
         let answer = collect(node.evaluate(bundle, wishes, "application/json").await?).await?;
         return serde_json::from_slice(&answer).context("the node's answer is not JSON");
     }
-    let mut lines =
-        Lines { body: node.evaluate(bundle, wishes, "application/x-ndjson").await?, rest: Vec::new() };
+    let mut lines = Lines::of(node.evaluate(bundle, wishes, "application/x-ndjson").await?);
     while let Some(line) = lines.next().await? {
         let line: Value = serde_json::from_slice(&line).context("a line of the node's answer is not JSON")?;
         match line["event"].as_str() {
@@ -226,13 +225,17 @@ pub(super) async fn ask(
 }
 
 /// The lines of a body that arrives piece by piece.
-struct Lines {
+pub(crate) struct Lines {
     body: Incoming,
     rest: Vec<u8>,
 }
 
 impl Lines {
-    async fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+    pub(crate) fn of(body: Incoming) -> Self {
+        Self { body, rest: Vec::new() }
+    }
+
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
                 let after = self.rest.split_off(end + 1);

@@ -2,6 +2,7 @@
 //! The commands, one file each: its arguments, and what it does.
 
 pub(crate) mod alias;
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completion;
@@ -13,6 +14,7 @@ pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;
+pub(crate) mod fsck;
 pub(crate) mod gc;
 pub(crate) mod get;
 pub(crate) mod invoke;
@@ -25,6 +27,7 @@ pub(crate) mod map;
 pub(crate) mod new;
 pub(crate) mod oci;
 pub(crate) mod put;
+pub(crate) mod restore;
 pub(crate) mod rollback;
 pub(crate) mod run;
 pub(crate) mod sandbox_init;

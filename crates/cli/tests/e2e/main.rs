@@ -35,6 +35,7 @@ mod streams;
 mod tls;
 mod traces;
 mod unprivileged;
+mod upkeep;
 mod uploads;
 mod wasi_python;
 mod workflows;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
-use store::{Collection, Error};
+use store::Collection;
 
 use crate::body::{blocking, json};
 use crate::problem::Problem;
@@ -48,14 +48,7 @@ pub(crate) async fn collect(
     let dry_run = wish.dry_run;
     let kept = wish.kept_s.map(Duration::from_secs);
     let collected = blocking(move || shared.backend.collect(kept, dry_run)).await?;
-    let store::Collected { objects, bytes, relations, kept_objects, kept_bytes, freed_bytes } = collected
-        .map_err(|error| match error {
-            Error::Collecting => {
-                let title = "A collection is under way";
-                Problem::new(StatusCode::CONFLICT, "collecting", title, "store", error.to_string())
-                    .suggest("wait for its end; the node's log tells it")
-            }
-            error => Problem::store(&error),
-        })?;
+    let store::Collected { objects, bytes, relations, kept_objects, kept_bytes, freed_bytes } =
+        collected.map_err(|error| Problem::store(&error))?;
     Ok(Json(Told { dry_run, objects, bytes, relations, kept_objects, kept_bytes, freed_bytes }))
 }

@@ -22,6 +22,7 @@ pub(crate) mod operations;
 pub(crate) mod runs;
 pub(crate) mod secrets;
 pub(crate) mod trees;
+pub(crate) mod upkeep;
 
 use ::objects::Handle;
 use axum::Json;

@@ -3,6 +3,7 @@
 //! test scripted them.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -209,6 +210,53 @@ impl Backend for Fake {
 
     fn exporter(&self) -> Option<&dyn crate::Exporter> {
         Some(self)
+    }
+
+    fn check(
+        &self,
+        bytes_per_second: Option<u64>,
+        watch: &mut store::Watch<'_>,
+    ) -> Result<store::Checked, store::Error> {
+        (watch.progress)(bytes_per_second.unwrap_or_default(), 10);
+        (watch.found)(store::Finding {
+            kind: "damaged",
+            harm: store::Harm::Loss,
+            place: "packs/0000000000.pack".to_owned(),
+            object: None,
+            what: "its bytes are not its own".to_owned(),
+        });
+        Ok(store::Checked { losses: 1, ..store::Checked::default() })
+    }
+
+    fn back_up(
+        &self,
+        to: &Path,
+        _point: &str,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<store::Backed, store::Error> {
+        match to.ends_with("taken") {
+            true => Err(store::Error::NotEmpty { path: to.to_owned() }),
+            // For ever, unless somebody says that nobody waits.
+            false if to.ends_with("endless") => loop {
+                if !progress(1, 1) {
+                    return Err(store::Error::Stopped);
+                }
+                std::thread::yield_now();
+            },
+            false => Ok(store::Backed { labels: 3, ..store::Backed::default() }),
+        }
+    }
+
+    fn restore_labels(
+        &self,
+        _from: &Path,
+        point: Option<&str>,
+        labels: &[String],
+        _replaces: bool,
+        _progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<(String, store::Restored), store::Error> {
+        let restored = store::Restored { labels: labels.len() as u64, ..store::Restored::default() };
+        Ok((point.unwrap_or("newest").to_owned(), restored))
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {

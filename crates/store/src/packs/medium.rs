@@ -79,6 +79,37 @@ impl Medium for Folder {
     }
 }
 
+/// A folder of the file system in which nothing is changed.
+#[derive(Debug)]
+pub(crate) struct Untouched(pub(crate) PathBuf);
+
+fn untouched() -> io::Error {
+    io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "it is only looked at")
+}
+
+impl Medium for Untouched {
+    fn list(&self) -> io::Result<Vec<u32>> {
+        Folder(self.0.clone()).list()
+    }
+
+    fn create(&self, _number: u32) -> io::Result<Arc<dyn Pack>> {
+        Err(untouched())
+    }
+
+    fn open(&self, number: u32) -> io::Result<Arc<dyn Pack>> {
+        // To open a pipe, which another's folder may have, is to wait for whoever writes to it.
+        if !fs::symlink_metadata(Folder(self.0.clone()).path(number))?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("pack {number} is no file")));
+        }
+        // The kernel refuses to write to what was opened so.
+        Ok(Arc::new(File::open(Folder(self.0.clone()).path(number))?))
+    }
+
+    fn remove(&self, _number: u32) -> io::Result<()> {
+        Err(untouched())
+    }
+}
+
 impl Pack for File {
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())

@@ -14,7 +14,7 @@ use std::time::Duration;
 use objects::{Handle, TreeBuilder};
 use tempfile::tempdir;
 
-use crate::{Options, Record, Rule, Store};
+use crate::{Check, Options, Record, Rule, Store, Watch, fsck};
 
 const HOME_VARIABLE: &str = "STORE_CRASH_TEST_HOME";
 const ROUND_VARIABLE: &str = "STORE_CRASH_TEST_ROUND";
@@ -130,6 +130,11 @@ fn acknowledged_objects_survive_kills() {
     let mut relations = 0;
     for round in 0..KILLS {
         let stored = kill_one(folder.path(), round, 1 + round * 7 % 40);
+        let mut findings = Vec::new();
+        let mut found = |finding| findings.push(finding);
+        let mut watch = Watch { progress: &mut |_, _| true, found: &mut found };
+        let checked = fsck(folder.path(), &Check::default(), &mut watch).unwrap();
+        assert!(checked.is_clean(), "after kill {round}: {findings:?}");
         let store = open(folder.path());
         stored.iter().for_each(|number| check(&store, *number));
         relations = relations.max(store.relations().len());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the store as a whole: against a model, killed, empty, on a full disk.
 
+mod backed_up;
 mod collected;
 mod crash;
 mod empty;

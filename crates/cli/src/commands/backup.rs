@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sinew backup`: points in time of a home, in a folder elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::fsck;
+use crate::node_api::Node;
+use crate::output::Output;
+use crate::quantity::{grouped, human_bytes};
+use crate::upkeep::{Job, absolute};
+
+/// Where, and what to do there.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sinew backup /mnt/b              writes what the node has now, as far as it is not there yet\n  \
+    sinew backup /mnt/b --list       tells which points in time are there\n  \
+    sinew backup /mnt/b --verify     reads and hashes all of it\n  \
+    sinew backup /mnt/b --keep 7     forgets all points but the last seven\n\n\
+    In a point are all labels with all that they name (functions, their versions and code are such), the API's\n\
+    keys, and secrets as they are sealed. Not in it: the key that opens them (secrets.key; keep it elsewhere),\n\
+    calls that wait, remembered results, what no label names. A point that was broken off is none."
+)]
+pub(crate) struct Arguments {
+    /// A folder of the node's machine: empty, not there yet, or a backup
+    #[arg(value_name = "DIR")]
+    to: PathBuf,
+    /// What the point is to be called [default: the time, like 20261123T140500Z]
+    #[arg(long, value_name = "POINT")]
+    name: Option<String>,
+    /// A home that no node uses
+    #[arg(long, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// List points
+    #[arg(long, conflicts_with_all = ["name", "home", "verify", "forget", "keep"])]
+    list: bool,
+    /// Read all that is there, and compare it with its names
+    #[arg(long, conflicts_with_all = ["name", "home", "forget", "keep"])]
+    verify: bool,
+    /// With --verify: move aside what is damaged, so that the next backup writes it again
+    #[arg(long, requires = "verify")]
+    repair: bool,
+    /// Remove a point, and what only it names
+    #[arg(long, value_name = "POINT", num_args = 1.., conflicts_with_all = ["name", "home"])]
+    forget: Vec<String>,
+    /// Remove all points but the newest ones
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["name", "home", "forget"])]
+    keep: Option<u32>,
+}
+
+pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let to = absolute(&arguments.to)?;
+    if arguments.list {
+        return list(&to, output);
+    }
+    if arguments.verify {
+        return verify(to, arguments.repair, output).await;
+    }
+    if arguments.keep.is_some() || !arguments.forget.is_empty() {
+        return forget(to, arguments, output).await;
+    }
+    let point = arguments.name.clone().unwrap_or_else(|| stamp(now_s()));
+    let job = match &arguments.home {
+        Some(home) => {
+            let (home, to, point) = (home.clone(), to.clone(), point.clone());
+            Job::local(move |teller| {
+                let backed =
+                    node::back_up_home(&home, &to, &point, &mut |_, bytes| teller.progress(bytes, None))?;
+                Ok(node::told::backed(&point, &backed))
+            })
+        }
+        None => Job::remote(node, "/v1/backup", &json!({"to": to, "point": point})).await?,
+    };
+    let backed = job.follow("backing up", output, |_, _| Ok(())).await?;
+    told(&backed, &to, output)
+}
+
+fn told(backed: &Value, to: &Path, output: &Output) -> anyhow::Result<()> {
+    let number = |field: &str| backed[field].as_u64().unwrap_or_default();
+    if output.is_json() {
+        output.json(backed)?;
+    } else {
+        output.line(&format!(
+            "{} in {}: {} labels; {} objects were new, {}",
+            backed["point"].as_str().unwrap_or_default(),
+            to.display(),
+            grouped(number("labels")),
+            grouped(number("new_objects")),
+            human_bytes(number("new_bytes")),
+        ))?;
+    }
+    if number("missing") > 0 {
+        let first = backed["first_missing"][0].as_str().unwrap_or_default();
+        output.say(&format!(
+            "{} objects that labels name were not to be had, {} of them damaged, as {first}: `sinew fsck` tells which labels are hurt",
+            grouped(number("missing")),
+            grouped(number("damaged")),
+        ));
+    }
+    Ok(())
+}
+
+fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
+    let points = node::BackupFolder::open(to)?.points()?;
+    if output.is_json() {
+        return points.iter().try_for_each(|point| output.json(&node::told::point(point)));
+    }
+    let row = |point: &node::Point| {
+        let secrets = if point.files.iter().any(|file| file == "secrets") { "sealed" } else { "none" };
+        vec![
+            point.name.clone(),
+            date(point.made_ms / 1000),
+            grouped(point.labels),
+            grouped(point.missing),
+            secrets.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = points.iter().map(row).collect();
+    output.table(&["POINT", "MADE", "LABELS", "MISSING", "SECRETS"], &[2, 3], &rows)
+}
+
+async fn verify(to: PathBuf, repair: bool, output: &Output) -> anyhow::Result<()> {
+    let job = Job::local(move |teller| {
+        let check = node::Fsck { repair, ..node::Fsck::default() };
+        let mut progress = |done, all| teller.progress(done, Some(all));
+        let mut found = |finding| teller.found(&finding);
+        let mut watch = node::Watch { progress: &mut progress, found: &mut found };
+        Ok(node::told::checked(&node::fsck_backup(&to, &check, &mut watch)?))
+    });
+    let advice =
+        "sinew backup DIR --verify --repair, then sinew backup DIR: what the node still has is written again";
+    fsck::report(job, "verifying", repair, advice, output).await
+}
+
+async fn forget(to: PathBuf, arguments: &Arguments, output: &Output) -> anyhow::Result<()> {
+    let points = match arguments.keep {
+        Some(keep) => {
+            let points = node::BackupFolder::open(&to)?.points()?;
+            points.into_iter().skip(keep as usize).map(|point| point.name).collect()
+        }
+        None => arguments.forget.clone(),
+    };
+    let job = Job::local(move |_| {
+        let node::Forgotten { points, objects, freed_bytes } = node::forget(&to, &points)?;
+        Ok(json!({"forgotten": points, "objects": objects, "freed_bytes": freed_bytes}))
+    });
+    let forgotten = job.follow("forgetting", output, |_, _| Ok(())).await?;
+    if output.is_json() {
+        return output.json(&forgotten);
+    }
+    let names = forgotten["forgotten"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+    let freed = human_bytes(forgotten["freed_bytes"].as_u64().unwrap_or_default());
+    match names.is_empty() {
+        true => output.line(&format!("there is nothing to forget; {freed} less on the disk")),
+        false => output.line(&format!("forgotten: {}; {freed} less on the disk", names.join(", "))),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a point in time is named by the time")]
+fn now_s() -> u64 {
+    std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Year, month and day, and the seconds of that day, in UTC.
+fn parts(seconds: u64) -> (u64, u64, u64, u64) {
+    // Years begin in March, so that the day which some have more is the last.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day, seconds % 86_400)
+}
+
+/// A time as a name: in order, and a label's.
+fn stamp(seconds: u64) -> String {
+    let (year, month, day, rest) = parts(seconds);
+    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// A time for people. One that no clock has told is shown as it is.
+fn date(seconds: u64) -> String {
+    if seconds > 253_402_300_799 {
+        return format!("{seconds} s after 1970");
+    }
+    let (year, month, day, rest) = parts(seconds);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_calendars_do() {
+        for (seconds, told) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_795_442_719, "2026-11-23 14:05:19 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds), told);
+        }
+        assert_eq!(stamp(1_795_442_719), "20261123T140519Z");
+        assert_eq!(date(u64::MAX), format!("{} s after 1970", u64::MAX));
+    }
+}
