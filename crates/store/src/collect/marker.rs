@@ -3,15 +3,17 @@
 //! handles of any kind.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::SystemTime;
 
 use objects::{Handle, TreeView};
 
 use super::marks::Marks;
 use crate::disk::Disk;
-use crate::files::is_large;
+use crate::files::{is_large, object_len};
 use crate::memory::{DURABLE, Memory, TOUCHED};
 use crate::packs::Sound;
-use crate::{Error, Object};
+use crate::promises::DERIVED_MIN_BYTES;
+use crate::{Error, Object, Recipe};
 
 /// A walk over all roots, that may be gone on with when there are more.
 pub(super) struct Marker<'a> {
@@ -20,13 +22,28 @@ pub(super) struct Marker<'a> {
     marks: Marks,
     /// What was walked and has no mark of its own: it is in memory, or young.
     seen: HashSet<Handle>,
+    /// There are objects that were dropped.
+    has_recipes: bool,
+    /// What they need is needed if they have been so since then, in seconds since 1970.
+    young_from_s: u64,
+    /// Those of them that are needed.
+    dropped: HashSet<Handle>,
     /// How far young packs were looked at, in bytes.
     scanned: BTreeMap<u32, u64>,
 }
 
 impl<'a> Marker<'a> {
-    pub(super) fn new(memory: &'a Memory, disk: &'a Disk, marks: Marks) -> Self {
-        Self { memory, disk, marks, seen: HashSet::new(), scanned: BTreeMap::new() }
+    /// What was written before `young_from` may go.
+    pub(super) fn new(
+        memory: &'a Memory,
+        disk: &'a Disk,
+        marks: Marks,
+        young_from: SystemTime,
+    ) -> Result<Self, Error> {
+        let has_recipes = disk.index().recipes_len()? > 0;
+        let young_from_s = young_from.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (seen, dropped, scanned) = (HashSet::new(), HashSet::new(), BTreeMap::new());
+        Ok(Self { memory, disk, marks, seen, has_recipes, young_from_s, dropped, scanned })
     }
 
     pub(super) fn into_marks(self) -> Marks {
@@ -57,6 +74,16 @@ impl<'a> Marker<'a> {
             return Ok(None);
         }
         let key = handle.plain_tree();
+        if self.has_recipes
+            && object_len(key) >= DERIVED_MIN_BYTES
+            && !self.dropped.contains(&key)
+            && let Some(recipe) = self.disk.index().recipe(key)?
+            && !self.disk.contains(key)?
+        {
+            self.dropped.insert(key);
+            // It names nothing itself: what it is made of is needed in its place.
+            return self.enter(recipe.application);
+        }
         let in_memory = self.memory.peek(key).map(|(object, _)| object);
         if in_memory.is_some() && !self.seen.insert(key) {
             return Ok(None);
@@ -115,6 +142,39 @@ impl<'a> Marker<'a> {
         Ok(())
     }
 
+    /// Marks what is needed for what was dropped, or found damaged, a short while ago.
+    pub(super) fn mark_dropped(&mut self) -> Result<(), Error> {
+        self.has_recipes = self.disk.index().recipes_len()? > 0;
+        let (from_s, mut young) = (self.young_from_s, Vec::new());
+        if self.has_recipes {
+            let mut note = |key, recipe: Recipe| young.extend((recipe.since_s >= from_s).then_some(key));
+            self.disk.index().recipes(&mut note)?;
+        }
+        self.mark(young)
+    }
+
+    /// Objects that were dropped, and that nobody needs or that are here again.
+    pub(super) fn needless_recipes(&self) -> Result<Vec<Handle>, Error> {
+        let mut needless = Vec::new();
+        if self.has_recipes {
+            let is_needed =
+                |key, recipe: &Recipe| self.dropped.contains(&key) || recipe.since_s >= self.young_from_s;
+            let mut note = |key, recipe| needless.extend((!is_needed(key, &recipe)).then_some(key));
+            self.disk.index().recipes(&mut note)?;
+        }
+        Ok(needless)
+    }
+
+    /// Whether an object on the disk is needed, and old enough to go if it were not.
+    pub(super) fn is_old_and_needed(&self, key: Handle) -> Result<bool, Error> {
+        if is_large(key) {
+            return Ok(self.marks.covers_large(key) && !self.marks.is_unmarked(key, None));
+        }
+        let spot = self.disk.index().spot(key)?;
+        let is_old = spot.is_some_and(|spot| self.marks.covers(spot.pack));
+        Ok(is_old && !self.marks.is_unmarked(key, spot))
+    }
+
     /// Marks what damaged trees name that were moved aside: they may be put again.
     pub(super) fn mark_quarantined(&mut self) -> Result<(), Error> {
         for tree in self.disk.files().quarantined_trees()? {
@@ -134,7 +194,8 @@ impl<'a> Marker<'a> {
             return Ok(false);
         }
         let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
-        Ok(self.marks.is_unmarked(key, spot) || !self.disk.contains(key)?)
+        let is_dropped = || Ok(self.dropped.contains(&key) && self.disk.index().recipe(key)?.is_some());
+        Ok(self.marks.is_unmarked(key, spot) || (!self.disk.contains(key)? && !is_dropped()?))
     }
 
     /// Those of these objects that are not needed.
