@@ -22,6 +22,7 @@ mod outbound;
 mod processes;
 mod reactor;
 mod reclaimer;
+mod recomputing;
 mod requests;
 mod running;
 mod secrets;

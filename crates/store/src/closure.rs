@@ -157,7 +157,9 @@ impl<'a> Closure<'a> {
             return Ok(Entered::Leaf(found));
         }
         let (object, is_durable) = match self.memory.peek(key) {
-            Some((_, state)) if state & CLOSURE_DURABLE != 0 && !self.is_strict => return Ok(Entered::Leaf(Found::ALL)),
+            Some((_, state)) if state & CLOSURE_DURABLE != 0 && !self.is_strict => {
+                return Ok(Entered::Leaf(Found::ALL));
+            }
             Some((object, state)) => (object, state & DURABLE != 0),
             // A blob on disk has nothing behind it: no need to read it.
             None if is_behind || !key.names_tree() => {

@@ -77,7 +77,8 @@ impl Store {
         let disk = self.disk()?;
         let makers = self.relations().made_by(handle.plain_tree(), derived::MAKERS_MAX);
         let maker = makers.into_iter().find_map(|maker| {
-            derived::is_recipe(self, disk, maker.key, &maker.record).then_some((maker.key, maker.record.nanos))
+            derived::is_recipe(self, disk, maker.key, &maker.record)
+                .then_some((maker.key, maker.record.nanos))
         });
         maker
     }

@@ -134,7 +134,8 @@ fn made(
         if tree.as_tree().iter().all(|entry| entry.literal_bytes().is_some()) {
             found(key);
         }
-        let named = tree.as_tree().iter().filter(|entry| entry.is_object() && entry.literal_bytes().is_none());
+        let named =
+            tree.as_tree().iter().filter(|entry| entry.is_object() && entry.literal_bytes().is_none());
         pending.extend(named.map(Handle::plain_tree));
     }
     Ok(())

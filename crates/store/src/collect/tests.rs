@@ -161,7 +161,8 @@ fn what_is_in_somebodys_hands_or_only_in_memory_keeps_what_it_names() {
         store.get(touched).unwrap();
         vec![goal.application().unwrap().strict().unwrap()]
     };
-    let collected = store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &under_way).unwrap();
+    let collected =
+        store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &under_way).unwrap();
     assert_eq!(collected.objects, 1, "{collected:?}");
     assert!(!is_there(&store, idle));
     drop(object);
@@ -340,7 +341,10 @@ fn a_large_object_that_is_put_again_meanwhile_stays() {
         asked.set(asked.get() + 1);
         if asked.get() == 1 { under_way() } else { Vec::new() }
     };
-    assert_eq!(store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &once).unwrap().objects, 1);
+    assert_eq!(
+        store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &once).unwrap().objects,
+        1
+    );
     let store = reopen(&folder, store);
     assert!(is_there(&store, again) && !is_there(&store, lost));
 }
