@@ -25,6 +25,7 @@ mod options;
 mod python;
 mod python_peer;
 mod ray;
+mod recompute;
 mod relay;
 mod sandboxed_python_density;
 mod soak;
@@ -40,7 +41,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 18] = [
+const BENCHES: [Bench; 19] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -53,6 +54,7 @@ const BENCHES: [Bench; 18] = [
     ("loop", dev_loop::run),
     ("soak", soak::run),
     ("store", storing::run),
+    ("recompute", recompute::run),
     ("external-io", external_io::run),
     ("python", python::run),
     ("sandboxed-python-density", sandboxed_python_density::run),

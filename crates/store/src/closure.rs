@@ -173,7 +173,7 @@ impl<'a> Closure<'a> {
                     (object, true)
                 }
                 None => {
-                    // A tree that was dropped names nothing.
+                    // A damaged tree that can be made again, with what it names.
                     let found = Found::sure(self.has(key)?);
                     self.visited.insert(key, found);
                     return Ok(Entered::Leaf(found));

@@ -93,3 +93,6 @@ impl Store {
         Ok(disk.index().unpromised(&[handle.plain_tree()])?.is_empty())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

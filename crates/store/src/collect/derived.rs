@@ -55,7 +55,7 @@ pub(crate) fn maker_of(store: &Store, disk: &Disk, key: Handle) -> Result<Option
 }
 
 /// Tells of all objects of `bytes_min` or more which application makes them; of some, several.
-/// Blobs, and trees that name nothing: what other trees name must be known without them.
+/// Blobs, and trees that are not here.
 pub(crate) fn makers(
     store: &Store,
     disk: &Disk,
@@ -126,14 +126,11 @@ fn made(
             found(key);
             continue;
         }
-        // A tree that is dropped itself has nothing more to tell.
+        // A tree that is damaged has nothing more to tell.
         let Some(tree) = tree(store, disk, key)? else {
             found(key);
             continue;
         };
-        if tree.as_tree().iter().all(|entry| entry.literal_bytes().is_some()) {
-            found(key);
-        }
         let named =
             tree.as_tree().iter().filter(|entry| entry.is_object() && entry.literal_bytes().is_none());
         pending.extend(named.map(Handle::plain_tree));

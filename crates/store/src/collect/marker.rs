@@ -81,7 +81,7 @@ impl<'a> Marker<'a> {
             && !self.disk.contains(key)?
         {
             self.dropped.insert(key);
-            // It names nothing itself: what it is made of is needed in its place.
+            // What it is made of is needed in its place. A damaged tree's entries are marked by its bytes.
             return self.enter(recipe.application);
         }
         let in_memory = self.memory.peek(key).map(|(object, _)| object);
@@ -165,14 +165,16 @@ impl<'a> Marker<'a> {
         Ok(needless)
     }
 
-    /// Whether an object on the disk is needed, and old enough to go if it were not.
-    pub(super) fn is_old_and_needed(&self, key: Handle) -> Result<bool, Error> {
-        if is_large(key) {
-            return Ok(self.marks.covers_large(key) && !self.marks.is_unmarked(key, None));
-        }
-        let spot = self.disk.index().spot(key)?;
-        let is_old = spot.is_some_and(|spot| self.marks.covers(spot.pack));
-        Ok(is_old && !self.marks.is_unmarked(key, spot))
+    /// Whether an object on the disk is old enough to go, and whether it is needed so far; `None`: it
+    /// is young, or not on the disk.
+    pub(super) fn is_needed(&self, key: Handle) -> Result<Option<bool>, Error> {
+        let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+        let is_old = if is_large(key) {
+            self.marks.covers_large(key)
+        } else {
+            spot.is_some_and(|spot| self.marks.covers(spot.pack))
+        };
+        Ok(is_old.then(|| !self.marks.is_unmarked(key, spot)))
     }
 
     /// Marks what damaged trees name that were moved aside: they may be put again.

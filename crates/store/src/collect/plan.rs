@@ -7,6 +7,9 @@
 //! each other; then the recipe that it came by does not count, and its object stays. What the
 //! recipe of something that was dropped earlier needs stays as well, so that neither circles
 //! nor chains grow behind what was decided.
+//!
+//! What a recipe needs and nobody else does would have gone, and stays because of it. So
+//! an object goes only if it is larger than that; what several recipes name is divided among them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -33,6 +36,8 @@ pub(super) type Derived = (Handle, Recipe);
 struct Means {
     nanos: u64,
     depth: u32,
+    /// What nobody else needs and has to stay for it.
+    bytes: u64,
 }
 
 /// What is known of an object.
@@ -51,6 +56,10 @@ struct Frame {
     maker: Option<Maker>,
     /// Of another tree: it needs what it names.
     tree: Option<Object>,
+    /// That tree is what defines an application.
+    is_definition: bool,
+    /// What it takes itself, if nobody else needs it.
+    own_bytes: u64,
     next: usize,
     sum: Option<Means>,
 }
@@ -58,8 +67,11 @@ struct Frame {
 struct Plan<'a> {
     store: &'a Store,
     disk: &'a Disk,
+    marker: &'a Marker<'a>,
     dropping: Dropping,
     candidates: HashMap<Handle, Maker>,
+    /// How many recipes name an object themselves.
+    uses: HashMap<Handle, u64>,
     states: HashMap<Handle, State>,
     chosen: Vec<Derived>,
 }
@@ -73,19 +85,57 @@ impl Store {
         dropping: Dropping,
     ) -> Result<Vec<Derived>, Error> {
         let candidates = self.candidates(disk, marker, dropping.bytes_min)?;
-        let mut roots: Vec<Handle> = candidates.keys().copied().collect();
+        let uses = self.uses(disk, &candidates)?;
+        let mut roots = Vec::new();
+        for key in candidates.keys() {
+            roots.extend((marker.is_needed(*key)? == Some(true)).then_some(*key));
+        }
         // The largest ones first; names break ties, so that a trial tells what will happen.
         roots.sort_unstable_by_key(|key| (std::cmp::Reverse(object_len(*key)), *key.as_bytes()));
         let (states, chosen) = (HashMap::new(), Vec::new());
-        let mut plan = Plan { store: self, disk, dropping, candidates, states, chosen };
-        for root in roots {
-            plan.walk(root)?;
+        let mut plan = Plan { store: self, disk, marker, dropping, candidates, uses, states, chosen };
+        for root in &roots {
+            plan.walk(*root)?;
         }
-        marker.mark(plan.chosen.iter().map(|(_, recipe)| recipe.application))?;
-        Ok(plan.chosen)
+        let Plan { mut chosen, .. } = plan;
+        self.keep_to(disk, &mut chosen, roots)?;
+        marker.mark(chosen.iter().map(|(_, recipe)| recipe.application))?;
+        Ok(chosen)
     }
 
-    /// What may go as far as it is concerned itself: it is old, needed, on the disk, and was
+    /// Leaves of what was chosen what these need: what is needed by nobody else simply goes.
+    fn keep_to(&self, disk: &Disk, chosen: &mut Vec<Derived>, roots: Vec<Handle>) -> Result<(), Error> {
+        let recipes: HashMap<Handle, Handle> =
+            chosen.iter().map(|(key, recipe)| (*key, recipe.application)).collect();
+        let mut seen = HashSet::new();
+        let mut pending: Vec<Handle> = roots.into_iter().filter(|root| recipes.contains_key(root)).collect();
+        while let Some(key) = pending.pop() {
+            if !seen.insert(key) {
+                continue;
+            }
+            if let Some(application) = recipes.get(&key) {
+                pending.push(application.definition());
+            } else if key.names_tree()
+                && let Some(tree) = tree(self, disk, key)?
+            {
+                pending.extend(needed_by(&tree));
+            }
+        }
+        chosen.retain(|(key, _)| seen.contains(key));
+        Ok(())
+    }
+
+    fn uses(&self, disk: &Disk, candidates: &HashMap<Handle, Maker>) -> Result<HashMap<Handle, u64>, Error> {
+        let applications: HashSet<Handle> = candidates.values().map(|maker| maker.application).collect();
+        let mut uses = HashMap::new();
+        for application in applications {
+            let Some(tree) = tree(self, disk, application.definition())? else { continue };
+            needed_by(&tree).for_each(|key| *uses.entry(key).or_default() += 1);
+        }
+        Ok(uses)
+    }
+
+    /// What may go as far as it is concerned itself: it is old, on the disk, and was
     /// never put; an application makes it; and no recipe of what is gone already needs it.
     fn candidates(
         &self,
@@ -96,7 +146,8 @@ impl Store {
         let mut candidates: HashMap<Handle, Maker> = HashMap::new();
         makers(self, disk, bytes_min.max(DERIVED_MIN_BYTES), |object, maker| {
             let is_better = candidates.get(&object).is_none_or(|known| maker.is_better_than(known));
-            if maker.is_own && is_better {
+            // What a tree names must be found without it.
+            if maker.is_own && is_better && !object.names_tree() {
                 candidates.insert(object, maker);
             }
         })?;
@@ -106,7 +157,7 @@ impl Store {
         for key in disk.index().unpromised(&keys)? {
             if !pinned.contains(&key)
                 && disk.contains(key)?
-                && marker.is_old_and_needed(key)?
+                && marker.is_needed(key)?.is_some()
                 && let Some(maker) = candidates.get(&key)
             {
                 may_go.insert(key, *maker);
@@ -144,8 +195,11 @@ impl Plan<'_> {
         while let Some(frame) = stack.last_mut() {
             if let Some(needed) = frame.next() {
                 match self.enter(needed)? {
-                    Ok(means) => frame.add(means),
-                    Err(begun) => stack.push(begun),
+                    Ok(means) => frame.add(means, &self.uses, needed),
+                    Err(begun) => {
+                        let is_definition = frame.maker.is_some();
+                        stack.push(Frame { is_definition, ..begun });
+                    }
                 }
                 continue;
             }
@@ -153,7 +207,7 @@ impl Plan<'_> {
             let means = self.leave(&frame);
             self.states.insert(frame.key, State::Ended(means));
             if let Some(above) = stack.last_mut() {
-                above.add(means);
+                above.add(means, &self.uses, frame.key);
             }
         }
         Ok(())
@@ -167,7 +221,11 @@ impl Plan<'_> {
             Some(State::Ended(means)) => return Ok(Ok(*means)),
             None => {}
         }
-        let begun = |maker, tree| Frame { key, maker, tree, next: 0, sum: Some(Means::default()) };
+        let own_bytes = self.bytes_for_it(key)?;
+        let begun = |maker, tree| {
+            let (is_definition, sum) = (false, Some(Means::default()));
+            Frame { key, maker, tree, is_definition, own_bytes, next: 0, sum }
+        };
         if let Some(maker) = self.candidates.get(&key) {
             let frame = begun(Some(*maker), None);
             self.states.insert(key, State::Begun);
@@ -181,34 +239,45 @@ impl Plan<'_> {
         }
         let is_here = self.store.memory.state(key).is_some() || self.disk.contains(key)?;
         let means = if is_here && !key.names_tree() {
-            Some(Means::default())
+            Some(Means { bytes: own_bytes, ..Means::default() })
         } else {
             let recipe = self.disk.index().recipe(key)?;
-            recipe.map(|recipe| Means { nanos: recipe.nanos, depth: recipe.depth })
+            // What it needs stays as it is.
+            recipe.map(|recipe| Means { nanos: recipe.nanos, depth: recipe.depth, bytes: 0 })
         };
         self.states.insert(key, State::Ended(means));
         Ok(Ok(means))
     }
 
+    /// What would not stay but for the recipes that need it.
+    fn bytes_for_it(&self, key: Handle) -> Result<u64, Error> {
+        let is_unneeded = self.marker.is_needed(key)? == Some(false);
+        Ok(if is_unneeded { object_len(key) } else { 0 })
+    }
+
     /// All that an object needs was looked at.
     fn leave(&mut self, frame: &Frame) -> Option<Means> {
-        let Some(maker) = frame.maker else { return frame.sum };
-        let stays = Some(Means::default());
+        let Some(maker) = frame.maker else {
+            return frame.sum.map(|sum| Means { bytes: sum.bytes.saturating_add(frame.own_bytes), ..sum });
+        };
+        let stays = Some(Means { bytes: frame.own_bytes, ..Means::default() });
         let Some(needed) = frame.sum else { return stays };
-        let means =
-            Means { nanos: needed.nanos.saturating_add(maker.nanos), depth: needed.depth.saturating_add(1) };
+        let nanos = needed.nanos.saturating_add(maker.nanos);
+        let means = Means { nanos, depth: needed.depth.saturating_add(1), bytes: needed.bytes };
         if !self.is_worth_it(frame.key, means) {
             return stays;
         }
         let recipe = Recipe::new(maker.application, maker.nanos, means.nanos, means.depth);
         self.chosen.push((frame.key, recipe));
-        Some(means)
+        // What stays for one that is needed itself is paid for.
+        let is_needed = frame.own_bytes == 0;
+        Some(Means { bytes: if is_needed { 0 } else { means.bytes }, ..means })
     }
 
     fn is_worth_it(&self, key: Handle, means: Means) -> bool {
         let kib = object_len(key).div_ceil(1024);
         let nanos_max = self.dropping.nanos_per_kib.saturating_mul(kib).min(NANOS_MAX);
-        means.nanos <= nanos_max && means.depth <= DEPTH_MAX
+        means.nanos <= nanos_max && means.depth <= DEPTH_MAX && means.bytes < object_len(key)
     }
 }
 
@@ -229,11 +298,13 @@ impl Frame {
         None
     }
 
-    /// What something that it needs takes.
-    fn add(&mut self, means: Option<Means>) {
+    /// What something that it needs takes, of whose room others have their shares.
+    fn add(&mut self, means: Option<Means>, uses: &HashMap<Handle, u64>, needed: Handle) {
+        let uses = if self.is_definition { uses.get(&needed).copied().unwrap_or(1) } else { 1 };
         self.sum = self.sum.zip(means).map(|(sum, more)| Means {
             nanos: sum.nanos.saturating_add(more.nanos),
             depth: sum.depth.max(more.depth),
+            bytes: sum.bytes.saturating_add(more.bytes.div_ceil(uses.max(1))),
         });
     }
 }

@@ -3,6 +3,7 @@
 
 mod collected;
 mod crash;
+mod dropped;
 mod empty;
 pub(crate) mod faulty;
 mod full_disk;
