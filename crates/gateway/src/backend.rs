@@ -112,6 +112,9 @@ pub trait Evaluation: Send + 'static {
     fn progress(&self) -> Progress;
 }
 
+/// An evaluation, or the reason, for people, why the node takes no more requests now.
+pub type Begun = Result<Box<dyn Evaluation>, String>;
+
 /// Where an object lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
@@ -279,10 +282,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Backend::get`].
-    fn make_again(
-        &self,
-        _handle: Handle,
-    ) -> Result<Option<Result<Box<dyn Evaluation>, String>>, store::Error> {
+    fn make_again(&self, _handle: Handle) -> Result<Option<Begun>, store::Error> {
         Ok(None)
     }
 

@@ -48,7 +48,7 @@ mod workflows;
 
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
-    Backend, Beginning, CollectRequest, Derivation, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated,
+    Backend, Beginning, Begun, CollectRequest, Derivation, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated,
     Evaluation, Explanation, Gauge, Pieces, Place, Priority, Progress,
 };
 pub use connections::{Connections, Open};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop, Tally};
 use gateway::{
-    Backend, Beginning, CollectRequest, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation,
+    Backend, Beginning, Begun, CollectRequest, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation,
     Explanation, Functions, Gauge, Keys, Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
@@ -74,10 +74,7 @@ impl Backend for NodeBackend {
         self.0.collecting.collect(wish)
     }
 
-    fn make_again(
-        &self,
-        handle: Handle,
-    ) -> Result<Option<Result<Box<dyn Evaluation>, String>>, store::Error> {
+    fn make_again(&self, handle: Handle) -> Result<Option<Begun>, store::Error> {
         recomputing::make_again(self, handle)
     }
 

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gateway::{Backend as _, Derivation, EvaluateRequest, Evaluation, Priority};
+use gateway::{Backend as _, Begun, Derivation, EvaluateRequest, Priority};
 use objects::Handle;
 use store::{Error, Recipe, Store};
 
@@ -84,10 +84,7 @@ impl Remakes {
 
 /// A walk towards an object that is made again, for a reader outside; `None` if it was not dropped.
 /// The inner error: the node takes no more requests now.
-pub(crate) fn make_again(
-    backend: &NodeBackend,
-    object: Handle,
-) -> Result<Option<Result<Box<dyn Evaluation>, String>>, Error> {
+pub(crate) fn make_again(backend: &NodeBackend, object: Handle) -> Result<Option<Begun>, Error> {
     let store = &backend.0.store;
     let object = object.plain_tree();
     let Some(goal) = object.identification().and_then(Handle::strict) else { return Ok(None) };
@@ -113,11 +110,13 @@ pub(crate) fn derivation(store: &Store, object: Handle) -> Result<Option<Derivat
         let is_dropped = !store.contains(key)?;
         return Ok(Some(Derivation { recipe: application, is_dropped, nanos, depth, stays: None }));
     }
-    let Some((recipe, nanos)) = store.likely_recipe(key) else { return Ok(None) };
+    let Some((recipe, nanos, is_own)) = store.likely_recipe(key) else { return Ok(None) };
     let stays = if store.is_promised(key)? {
         Some("it was put, or counts as put: nobody knows otherwise")
     } else if key.names_tree() {
         Some("what a tree names must be known without it")
+    } else if !is_own {
+        Some("it was fetched, and its server need not have it again")
     } else {
         None
     };

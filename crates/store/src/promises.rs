@@ -81,6 +81,7 @@ impl Disk {
         if unpromised.is_empty() {
             return Ok(());
         }
+        // Their recipes stay: what was dropped is not on the disk before it is written.
         let unpromised = unpromised.into_iter().map(|key| (key, false)).collect();
         self.committer().commit(Batch { unpromised, ..Batch::default() }).map(drop)
     }

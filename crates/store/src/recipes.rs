@@ -71,16 +71,15 @@ impl Store {
         Ok(Some(recipe))
     }
 
-    /// The application that gave an object, which is here, as its result or as a part of it, and
-    /// could give it again; only results that are in memory are looked at, and not into them.
-    pub fn likely_recipe(&self, handle: Handle) -> Option<(Handle, u64)> {
+    /// An application that gave an object as its result and could give it again; what that took; and
+    /// whether it runs here, or asks servers. Only results that are in memory are looked at.
+    pub fn likely_recipe(&self, handle: Handle) -> Option<(Handle, u64, bool)> {
         let disk = self.disk()?;
         let makers = self.relations().made_by(handle.plain_tree(), derived::MAKERS_MAX);
-        let maker = makers.into_iter().find_map(|maker| {
-            derived::is_recipe(self, disk, maker.key, &maker.record)
-                .then_some((maker.key, maker.record.nanos))
-        });
-        maker
+        makers.into_iter().find_map(|maker| {
+            let is_own = derived::is_own(self, disk, maker.key, &maker.record)?;
+            Some((maker.key, maker.record.nanos, is_own))
+        })
     }
 
     /// Whether somebody has put an object, or relies on its staying, for all that is known: only what

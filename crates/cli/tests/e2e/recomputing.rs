@@ -28,6 +28,20 @@ const FILL: &str = r#"(module
       (br_if $again (i32.lt_u (local.tee $round (i32.add (local.get $round) (i32.const 1))) (i32.const 24))))
     (call $blob (i32.const 0) (i32.const 262144))))"#;
 
+/// What it makes.
+fn filled(seed: u64, before: &[u8]) -> Vec<u8> {
+    let mut x = seed * 3;
+    x = x.wrapping_add(u64::from_le_bytes(*before.first_chunk().unwrap()));
+    let mut bytes = vec![0; 256 << 10];
+    for _ in 0..24 {
+        for place in bytes.as_chunks_mut::<8>().0 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *place = x.to_le_bytes();
+        }
+    }
+    bytes
+}
+
 /// Makes all objects two days old.
 fn age(home: &Path) {
     let before = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
@@ -102,8 +116,9 @@ fn what_was_dropped_is_read_as_if_it_were_there() {
     node.kill();
     let node = Node::start(home.path());
     let sixth = result(&node, &format!("{fill}(6u64, {})", links[4].0));
-    assert_eq!(number(&node, "sinew_objects_remade_total"), 5);
-    assert_eq!(bytes(&node, &sixth).len(), 256 << 10);
+    // What was made again before goes to the disk as any result; so far as it had not come there.
+    assert!(number(&node, "sinew_objects_remade_total") <= 5);
+    assert_eq!(bytes(&node, &sixth), filled(6, content));
     // A result that is remembered, of which nothing is here.
     assert_eq!(result(&node, &format!("{fill}(1u64, 0u64)")), links[0].0);
     assert_eq!(number(&node, "sinew_objects_unmade_total"), 0);

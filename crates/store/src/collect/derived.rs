@@ -38,9 +38,10 @@ impl Maker {
     }
 }
 
-/// Whether a relation says that its key can be run again for its result.
-pub(crate) fn is_recipe(store: &Store, disk: &Disk, key: Handle, record: &Record) -> bool {
-    may_be_recipe(key, record, 0) && matches!(definition(store, disk, key), Ok(Some(_)))
+/// Whether what a relation says can be run again does so here; `None`: it cannot be run again.
+pub(crate) fn is_own(store: &Store, disk: &Disk, key: Handle, record: &Record) -> Option<bool> {
+    let found = may_be_recipe(key, record, 0).then(|| definition(store, disk, key).ok().flatten());
+    found.flatten().map(|(_, is_own)| is_own)
 }
 
 /// The application that makes this very object.

@@ -77,11 +77,12 @@ impl<'a> Marker<'a> {
         if self.has_recipes
             && object_len(key) >= DERIVED_MIN_BYTES
             && !self.dropped.contains(&key)
-            && let Some(recipe) = self.disk.index().recipe(key)?
-            && !self.disk.contains(key)?
+            && let Some(recipe) = self.needed_recipe(key)?
         {
             self.dropped.insert(key);
-            // What it is made of is needed in its place. A damaged tree's entries are marked by its bytes.
+            let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+            self.marks.mark(key, spot);
+            // What it is made of is needed too. A damaged tree's entries are marked by its bytes.
             return self.enter(recipe.application);
         }
         let in_memory = self.memory.peek(key).map(|(object, _)| object);
@@ -98,6 +99,14 @@ impl<'a> Marker<'a> {
         }
         // The entries of what is young are roots ([`Marker::mark_young`]).
         if is_news { self.disk.read(key) } else { Ok(None) }
+    }
+
+    /// The recipe of an object that is not here; or that is here again, as long as it may be
+    /// dropped again.
+    fn needed_recipe(&self, key: Handle) -> Result<Option<Recipe>, Error> {
+        let Some(recipe) = self.disk.index().recipe(key)? else { return Ok(None) };
+        let may_go = || Ok(!key.names_tree() && !self.disk.index().unpromised(&[key])?.is_empty());
+        Ok(if !self.disk.contains(key)? || may_go()? { Some(recipe) } else { None })
     }
 
     /// Marks what is in memory and on no disk, or in somebody's hands, or was looked

@@ -20,6 +20,7 @@ use super::derived::{Maker, makers, tree};
 use super::marker::Marker;
 use crate::disk::Disk;
 use crate::files::object_len;
+use crate::memory::PASSING;
 use crate::promises::DERIVED_MIN_BYTES;
 use crate::{Error, Object, Recipe, Store};
 
@@ -231,13 +232,16 @@ impl Plan<'_> {
             self.states.insert(key, State::Begun);
             return Ok(Err(frame));
         }
-        if key.names_tree()
+        // What only passes through memory is never written.
+        let stays = self.store.memory.state(key).is_some_and(|state| state & PASSING == 0);
+        let is_here = stays || self.disk.contains(key)?;
+        if is_here
+            && key.names_tree()
             && let Some(tree) = tree(self.store, self.disk, key)?
         {
             self.states.insert(key, State::Begun);
             return Ok(Err(begun(None, Some(tree))));
         }
-        let is_here = self.store.memory.state(key).is_some() || self.disk.contains(key)?;
         let means = if is_here && !key.names_tree() {
             Some(Means { bytes: own_bytes, ..Means::default() })
         } else {

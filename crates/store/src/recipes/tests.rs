@@ -264,6 +264,16 @@ fn a_chain_of_a_thousand_goes_and_comes_back() {
     let store = reopen(&folder, store);
     assert_eq!(collect(&store, None).relations, 0);
     assert_eq!(read(&store, links[500].1).unwrap(), output(links[500].0));
+    // Some of it came to the disk again as results do, and can go again later.
+    let (maker, object) = links[999];
+    apply(&store, maker, 60_000);
+    store.flush_relations().unwrap();
+    assert!(store.contains(object).unwrap() && store.recipe(object).unwrap().is_none());
+    let mut store = reopen(&folder, store);
+    collect(&store, None);
+    store = reopen(&folder, store);
+    assert_eq!(collect(&store, Some(ALL)).dropped, 1);
+    assert_eq!(read(&store, object).unwrap(), output(maker));
 }
 
 #[test]

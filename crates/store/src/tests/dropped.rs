@@ -33,7 +33,7 @@ fn make(store: &Store, number: u64) {
     let chain = store.keep_tree(chain.view());
     store.set_label(&format!("chain-{}", number % 40), chain).unwrap();
     let before = application(store, &[Handle::u64(number.saturating_sub(30))]);
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         let put = store.put_blob(&output(before)).unwrap();
         store.set_label(&format!("put-{}", number % 20), put).unwrap();
     }
