@@ -26,6 +26,7 @@ mod options;
 mod python;
 mod python_peer;
 mod ray;
+mod recompute;
 mod relay;
 mod sandboxed_python_density;
 mod soak;
@@ -41,7 +42,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 20] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -54,6 +55,7 @@ const BENCHES: [Bench; 19] = [
     ("loop", dev_loop::run),
     ("soak", soak::run),
     ("store", storing::run),
+    ("recompute", recompute::run),
     ("external-io", external_io::run),
     ("bptree", bptree::run),
     ("python", python::run),

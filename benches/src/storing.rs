@@ -168,7 +168,7 @@ fn collect(report: &mut Report, home: &Path) -> anyhow::Result<()> {
     let store = open(home)?;
     let before = store.stats();
     let begun = Instant::now();
-    let collected = store.collect(Collection { kept: DAY, is_trial: false }, &Vec::new)?;
+    let collected = store.collect(Collection { kept: DAY, is_trial: false, dropping: None }, &Vec::new)?;
     let took = begun.elapsed().as_secs_f64();
     // The trees of the second thousands, and all that is large.
     let expected = SMALL / 2 + SMALL / TOGETHER / 2 + LARGE;
@@ -190,7 +190,7 @@ fn collect(report: &mut Report, home: &Path) -> anyhow::Result<()> {
 
 /// Makes files two days old.
 #[expect(clippy::disallowed_methods, reason = "the age of files is in wall time")]
-fn age(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn age(folder: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path: PathBuf = entry?.path();
         if path.is_dir() {

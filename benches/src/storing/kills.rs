@@ -36,7 +36,7 @@ pub(crate) fn child() -> anyhow::Result<()> {
     let home = PathBuf::from(arguments.next().context("no home")?);
     let round: u64 = arguments.next().context("no round")?.parse()?;
     let store = open(&home)?;
-    let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false };
+    let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false, dropping: None };
     let mut output = std::io::stdout().lock();
     for step in 0..u64::from(u32::MAX) {
         let number = (round << 32) | step;

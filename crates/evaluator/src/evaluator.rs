@@ -228,10 +228,12 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 let detail = format!("{object} is not on this node; store it with `sinew put` and ask again");
                 let failure = rules::fail(host, FailureCode::MissingData, position, &detail);
                 self.release(job);
+                // Without this one there is no use for those.
+                job.dropped.clear();
                 job.fail(failure);
             }
             // Nothing that the job waits for now: it looks, and waits again.
-            Some(_) | None => {}
+            Some(_) | None => self.make_again(host, job),
         }
     }
 
@@ -270,6 +272,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         value: Handle,
     ) -> Option<Handle> {
         let frame = job.frames.pop()?;
+        if job.remakes.last().is_some_and(|remake| remake.depth == job.frames.len()) {
+            self.made_again(host, job, &frame, value);
+            return None;
+        }
         remember_goal(host, &frame, value);
         job.walk.shrink(frame.state.bytes());
         job.offered = job.offered.min(job.frames.len().saturating_sub(1));
@@ -322,7 +328,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
     }
 
     #[cold]
-    fn fail_for_walk<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
+    pub(crate) fn fail_for_walk<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>) {
         let max_bytes = self.scheduler.walks().max_bytes();
         let detail = format!("all evaluations together nest deeper than {max_bytes} bytes allow");
         let failure = rules::fail(host, FailureCode::Resources, job.position(), &detail);

@@ -96,7 +96,9 @@ pub trait Host {
     fn local(&mut self, object: Handle) -> Option<Self::Data>;
 
     /// Asks for an object that is not local. `waiter` gets exactly one event
-    /// if the answer is [`Fetch::Coming`].
+    /// if the answer is [`Fetch::Coming`]: [`crate::Event::Arrived`],
+    /// [`crate::Event::Missing`], or [`crate::Event::Dropped`], after which the
+    /// job makes it again itself.
     fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch;
 
     /// Asks for what a selection of a part of an object leads to, where the object
@@ -133,6 +135,19 @@ pub trait Host {
 
     /// Ends the caller's claim without an answer; others may try.
     fn abandon(&mut self, thunk: Handle);
+
+    /// `recipe`, an application, is to run once more for an object that it has made before:
+    /// forgets what it led to, unless somebody runs it, or the object is local by now.
+    fn forget(&mut self, recipe: Handle, object: Handle) {
+        let _ = (recipe, object);
+    }
+
+    /// Whether the object is nowhere, although `recipe` was to make it again and led to `result`.
+    /// Asked where it is not local.
+    fn is_unmade(&mut self, object: Handle, recipe: Handle, result: Handle) -> bool {
+        let _ = (object, recipe, result);
+        true
+    }
 
     /// Bytes of memory to be reserved for an application before it runs. What
     /// is counted elsewhere, as an instance that outlives its calls is, needs

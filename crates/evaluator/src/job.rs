@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use objects::{Handle, Kind, TreeBuilder, TreeView};
 
+use crate::again::{Dropped, Remake};
 use crate::inputs::Held;
 use crate::request::{Notes, Request};
 use crate::scheduler::Event;
@@ -36,6 +37,10 @@ pub struct Job<D> {
     pub(crate) offered: usize,
     /// What came, where it matters.
     pub(crate) event: Option<Event>,
+    /// What it waited for and has to make again.
+    pub(crate) dropped: Vec<Dropped>,
+    /// Frames that make something again, from the bottom.
+    pub(crate) remakes: Vec<Remake>,
     /// Bytes reserved beyond the worker's allowance for the next application.
     pub(crate) reserved_bytes: u64,
     /// Inputs of the next application, while the job waits or until it ends.
@@ -61,6 +66,8 @@ impl<D> Job<D> {
             frames,
             offered: 0,
             event: None,
+            dropped: Vec::new(),
+            remakes: Vec::new(),
             reserved_bytes: 0,
             held: None,
             room_bytes: 0,
@@ -80,6 +87,8 @@ impl<D> Job<D> {
         self.frames.push(Frame::new(as_goal(goal)));
         self.offered = 0;
         self.event = None;
+        self.dropped.clear();
+        self.remakes.clear();
         self.reserved_bytes = 0;
         self.held = None;
         self.room_bytes = 0;
@@ -233,6 +242,11 @@ impl Frame {
         let at = goal.thunk().unwrap_or(goal);
         let state = State::Forcing;
         Self { goal, at, steps: 0, selected: None, is_recorded: false, is_lasting: true, state }
+    }
+
+    /// One whose goal is neither looked up nor remembered as a whole: its steps are what is wanted.
+    pub(crate) fn again(goal: Handle) -> Self {
+        Self { steps: 1, is_recorded: true, ..Self::new(goal) }
     }
 }
 

@@ -12,6 +12,7 @@
 //! `steps.rs` and `application.rs` follow its order.
 
 mod admission;
+mod again;
 mod ahead;
 mod application;
 mod evaluator;

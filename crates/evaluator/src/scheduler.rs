@@ -17,6 +17,7 @@ use objects::Handle;
 use parking_lot::{Condvar, Mutex};
 
 use crate::admission::{Admission, AdmissionOptions};
+use crate::again::Dropped;
 use crate::host::Outcome;
 use crate::job::{Job, JobId};
 use crate::request::{Priority, Request, Stop};
@@ -31,6 +32,13 @@ pub enum Event {
     Arrived,
     /// An object that was asked for, or a part of it, is nowhere.
     Missing(Handle),
+    /// An object that was asked for is not here, and is made again by its recipe, an application.
+    Dropped {
+        /// What was asked for.
+        object: Handle,
+        /// What makes it.
+        recipe: Handle,
+    },
     /// The part of an object that was asked for: what its selection leads to.
     Taken(Handle),
     /// The application that was [`crate::Applied::Pending`] ended. Sent once:
@@ -90,11 +98,13 @@ struct Parked<D> {
     event: Option<Event>,
     reserved_bytes: u64,
     room_bytes: u64,
+    /// As many as were asked for at once, at most.
+    dropped: Vec<Dropped>,
 }
 
 impl<D> Parked<D> {
     fn new(awaiting: usize) -> Self {
-        Self { job: None, awaiting, event: None, reserved_bytes: 0, room_bytes: 0 }
+        Self { job: None, awaiting, event: None, reserved_bytes: 0, room_bytes: 0, dropped: Vec::new() }
     }
 
     /// The job, if it has parked, with what came for it.
@@ -103,6 +113,7 @@ impl<D> Parked<D> {
         job.event = self.event;
         job.reserved_bytes += self.reserved_bytes;
         job.room_bytes += self.room_bytes;
+        job.dropped = self.dropped;
         Some(job)
     }
 }
@@ -349,6 +360,7 @@ impl<D> Scheduler<D> {
         match (event, entry.event) {
             (Event::Admitted(bytes), _) => entry.reserved_bytes += bytes,
             (Event::Room(bytes), _) => entry.room_bytes += bytes,
+            (Event::Dropped { object, recipe }, _) => entry.dropped.push(Dropped { object, recipe }),
             (Event::Applied(_), _) => entry.event = Some(event),
             (_, Some(Event::Applied(_) | Event::Missing(_))) => {}
             _ => entry.event = Some(event),

@@ -114,6 +114,9 @@ pub trait Evaluation: Send + 'static {
     fn progress(&self) -> Progress;
 }
 
+/// An evaluation, or the reason, for people, why the node takes no more requests now.
+pub type Begun = Result<Box<dyn Evaluation>, String>;
+
 /// Where an object lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
@@ -123,8 +126,41 @@ pub enum Place {
     Memory,
     /// On this node's disk.
     Disk,
+    /// Nowhere on this node, which knows how to make it again.
+    Dropped,
     /// Not on this node.
     Absent,
+}
+
+/// How an object came about that the node could make again.
+#[derive(Debug, Clone, Copy)]
+pub struct Derivation {
+    /// The application that makes it.
+    pub recipe: Handle,
+    /// It is not here, and is made again when somebody reads it.
+    pub is_dropped: bool,
+    /// What making it takes, or took, in nanoseconds: if it was dropped, with all that has to be made
+    /// again before it.
+    pub nanos: u64,
+    /// So many applications have to run one after the other.
+    pub depth: u32,
+    /// Why it is not dropped, whatever it takes; `None`: it may be.
+    pub stays: Option<&'static str>,
+}
+
+/// A wish to have taken away what nobody needs. What is not said is as the node was told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CollectRequest {
+    /// What nobody names is kept for this time.
+    pub kept: Option<Duration>,
+    /// Only tells what would go.
+    pub is_trial: bool,
+    /// Also drops what is needed and can be made again.
+    pub drop_derived: Option<bool>,
+    /// Smaller objects are not dropped.
+    pub drop_bytes_min: Option<u64>,
+    /// What takes more nanoseconds for each of its KiB is not dropped.
+    pub drop_nanos_per_kib: Option<u64>,
 }
 
 /// Everything the node knows about a handle.
@@ -141,6 +177,8 @@ pub struct Explanation {
     pub steps: Vec<Remembered>,
     /// The computations that gave it as their result.
     pub made_by: Vec<Remembered>,
+    /// How an object could be made again, if that is known.
+    pub derivation: Option<Derivation>,
     /// For a procedure: how it was compiled, as `(what, value)` lines.
     pub compilation: Vec<(String, String)>,
 }
@@ -233,13 +271,22 @@ pub trait Backend: Send + Sync + 'static {
     /// As [`Backend::get`].
     fn renew(&self, handle: Handle) -> Result<bool, store::Error>;
 
-    /// Takes away what nobody needs, or only tells; see [`store::Store::collect`]. What
-    /// nobody names is kept for this time, or for as long as the node was told. Takes as
+    /// Takes away what nobody needs, or only tells; see [`store::Store::collect`]. Takes as
     /// long as reading all trees.
     ///
     /// # Errors
     /// [`store::Error::Collecting`] if one is under way; if the disk fails.
-    fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error>;
+    fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error>;
+
+    /// Begins to make an object again that [`Backend::get`] did not find; when the evaluation
+    /// has ended without a failure, it does. `None`: it is not known how. The inner error is the reason,
+    /// for people, if the node takes no more requests now.
+    ///
+    /// # Errors
+    /// As [`Backend::get`].
+    fn make_again(&self, _handle: Handle) -> Result<Option<Begun>, store::Error> {
+        Ok(None)
+    }
 
     /// Checks all that is on the disk; see [`store::Store::check`]. Takes as long as reading it.
     ///

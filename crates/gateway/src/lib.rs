@@ -50,8 +50,8 @@ mod workflows;
 
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
-    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge,
-    Pieces, Place, Priority, Progress,
+    Backend, Beginning, Begun, CollectRequest, Derivation, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated,
+    Evaluation, Explanation, Gauge, Pieces, Place, Priority, Progress,
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Request, Stop, Tally};
 use gateway::{
-    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Functions,
-    Gauge, Keys, Place, Priority, Progress,
+    Backend, Beginning, Begun, CollectRequest, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation,
+    Explanation, Functions, Gauge, Keys, Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
@@ -19,6 +19,7 @@ use store::{BlobWriter, Collected, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
 use crate::reclaimer::full_text;
+use crate::recomputing::{self, Found, found};
 use crate::requests::Told;
 use crate::running::Node;
 use crate::streams::Outlet;
@@ -71,8 +72,12 @@ impl Backend for NodeBackend {
         self.0.store.renew(handle)
     }
 
-    fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
-        self.0.collecting.collect(kept, is_trial)
+    fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+        self.0.collecting.collect(wish)
+    }
+
+    fn make_again(&self, handle: Handle) -> Result<Option<Begun>, store::Error> {
+        recomputing::make_again(self, handle)
     }
 
     fn check(
@@ -112,11 +117,13 @@ impl Backend for NodeBackend {
     }
 
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
-        self.0.store.get(handle)
+        let store = &self.0.store;
+        Ok(here(found(store, handle, store.get(handle))?))
     }
 
     fn get_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, store::Error> {
-        self.0.store.read_range(handle, range)
+        let store = &self.0.store;
+        Ok(here(found(store, handle, store.read_range(handle, range))?))
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
@@ -173,14 +180,17 @@ impl Backend for NodeBackend {
             Place::Memory
         } else if store.contains(definition)? {
             Place::Disk
+        } else if store.recipe(definition)?.is_some() {
+            Place::Dropped
         } else {
             Place::Absent
         };
+        let derivation = recomputing::derivation(store, handle)?;
         let made_by =
             if handle.is_value() { store.relations().made_by(handle, MAKERS_MAX) } else { Vec::new() };
         let compilation = self.0.codelets.compilation(definition);
         let compilation = compilation.map(describe).unwrap_or_default();
-        Ok(Explanation { handle, place, steps: self.steps(handle), made_by, compilation })
+        Ok(Explanation { handle, place, steps: self.steps(handle), made_by, derivation, compilation })
     }
 
     fn set_label(&self, name: &str, handle: Handle) -> Result<(), store::Error> {
@@ -233,6 +243,14 @@ impl Backend for NodeBackend {
 
     fn gauges(&self) -> Vec<Gauge> {
         self.0.gauges()
+    }
+}
+
+/// What is not here may still be made again ([`Backend::make_again`]).
+fn here<T>(found: Found<T>) -> Option<T> {
+    match found {
+        Found::Here(it) => Some(it),
+        Found::Dropped(_) | Found::Absent => None,
     }
 }
 
@@ -382,7 +400,8 @@ impl RunningEvaluation {
     /// The request's own goal, with what it took as a whole, so that it
     /// outlives the process.
     fn record(&self, result: Handle, wall: Duration) {
-        if result.is_failure() || !result.is_value() {
+        let is_identity = self.goal.thunk().is_some_and(|thunk| thunk.kind() == Kind::Identification);
+        if result.is_failure() || !result.is_value() || is_identity {
             return;
         }
         let rule = if self.goal.kind() == Kind::Strict { Rule::Strict } else { Rule::Shallow };
@@ -492,6 +511,17 @@ impl Node {
             ),
             counter("store_corrupt", "Objects and relations that were found damaged.", stats.corrupt),
             counter("objects_collected", "Objects that nobody needed, taken from the disk.", stats.collected),
+            gauge("recipes", "Objects that are not on the disk and can be made again.", stats.recipes),
+            counter(
+                "objects_remade",
+                "Times that a walk was told to make an object again.",
+                self.fetcher.remakes.asked(),
+            ),
+            counter(
+                "objects_unmade",
+                "Times that an object's recipe gave something else.",
+                self.fetcher.remakes.wrong(),
+            ),
             counter("objects_evicted", "Objects dropped from memory.", stats.evictions),
             gauge("relations", "Remembered evaluation steps.", stats.relations),
         ]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gateway::CollectRequest;
 use parking_lot::{Condvar, Mutex};
 use serde::Deserialize;
-use store::{Collected, Collection, Store};
+use store::{Collected, Collection, Dropping, Store};
 
 use crate::requests::Requests;
 
@@ -20,11 +21,24 @@ pub struct Schedule {
     pub every_s: u64,
     /// What nobody names is kept for so many seconds, 3,600 at least.
     pub kept_s: u64,
+    /// Also drops what is needed and was computed, where making it again takes little.
+    pub drop_derived: bool,
+    /// Smaller objects are not dropped.
+    pub drop_bytes_min: u64,
+    /// What takes more nanoseconds for each of its KiB is not dropped.
+    pub drop_nanos_per_kib: u64,
 }
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self { every_s: 0, kept_s: 24 * 3600 }
+        let Dropping { bytes_min, nanos_per_kib } = Dropping::default();
+        Self {
+            every_s: 0,
+            kept_s: 24 * 3600,
+            drop_derived: false,
+            drop_bytes_min: bytes_min,
+            drop_nanos_per_kib: nanos_per_kib,
+        }
     }
 }
 
@@ -36,6 +50,15 @@ impl Schedule {
             true => Ok(()),
             false => Err(format!("kept_s is {}, and at least {least}: uploads take a while", self.kept_s)),
         }
+    }
+
+    /// What a request means by what it says, and does not say, of dropping.
+    fn dropping(self, wish: &CollectRequest) -> Option<Dropping> {
+        let is_wanted = wish.drop_derived.unwrap_or(self.drop_derived);
+        is_wanted.then(|| Dropping {
+            bytes_min: wish.drop_bytes_min.unwrap_or(self.drop_bytes_min),
+            nanos_per_kib: wish.drop_nanos_per_kib.unwrap_or(self.drop_nanos_per_kib),
+        })
     }
 
     /// The first comes sooner: a node may have been started for it.
@@ -58,17 +81,28 @@ impl Collecting {
         Self { store, requests, schedule, is_closed: Mutex::new(false), closed: Condvar::new() }
     }
 
-    /// Takes away what nobody needs and nobody put for this time, or that of the schedule.
-    pub(crate) fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
-        let kept = kept.unwrap_or_else(|| Duration::from_secs(self.schedule.kept_s));
-        let collection = Collection { kept, is_trial };
+    /// Takes away what nobody needs and nobody put for the time that is said, here or by the schedule.
+    pub(crate) fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+        let kept = wish.kept.unwrap_or_else(|| Duration::from_secs(self.schedule.kept_s));
+        let dropping = self.schedule.dropping(&wish);
+        let collection = Collection { kept, is_trial: wish.is_trial, dropping };
         let begun = Instant::now();
         let under_way = || self.requests.under_way().iter().map(|request| request.goal()).collect();
         let collected = self.store.collect(collection, &under_way)?;
         if !collection.is_trial {
-            let Collected { objects, bytes, freed_bytes, kept_objects, .. } = collected;
+            let Collected { objects, bytes, freed_bytes, kept_objects, dropped, dropped_bytes, .. } =
+                collected;
             let ms = begun.elapsed().as_millis() as u64;
-            tracing::info!(objects, bytes, freed_bytes, kept_objects, ms, "collected what nobody needs");
+            tracing::info!(
+                objects,
+                bytes,
+                freed_bytes,
+                kept_objects,
+                dropped,
+                dropped_bytes,
+                ms,
+                "collected what nobody needs"
+            );
         }
         Ok(collected)
     }
@@ -92,7 +126,7 @@ impl Collecting {
                 return;
             }
             drop(is_closed);
-            match self.collect(None, false) {
+            match self.collect(CollectRequest::default()) {
                 // Somebody has asked for one.
                 Ok(_) | Err(store::Error::Collecting) => {}
                 Err(error) => tracing::warn!(%error, "nothing was collected; it is tried again"),

@@ -239,6 +239,22 @@ impl Host for Executor {
         self.wake(waiters);
     }
 
+    fn forget(&mut self, recipe: Handle, object: Handle) {
+        self.store.relations().forget_unless(recipe, || self.store.local(object).is_some());
+    }
+
+    fn is_unmade(&mut self, object: Handle, recipe: Handle, result: Handle) -> bool {
+        // It may have left memory already; then it is on the disk.
+        let is_here = self.store.contains(object).unwrap_or_else(|error| {
+            tracing::error!(%object, %error, "an object cannot be looked for");
+            false
+        });
+        if !is_here {
+            self.fetcher.remakes.note_wrong(object, recipe, result);
+        }
+        !is_here
+    }
+
     /// A process is charged for as long as it lives, by its fleet.
     #[inline]
     fn reservation_bytes(&self, application: &Application<'_>) -> u64 {

@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use store::Store;
 
 use crate::Scheduler;
+use crate::recomputing::{Found, Remakes, found};
 
 /// Enough to keep a fast disk busy while one read verifies its bytes.
 const THREADS: usize = 4;
@@ -27,6 +28,8 @@ pub(crate) struct Fetcher {
     scheduler: Arc<Scheduler>,
     queue: Mutex<Queue>,
     arrived: Condvar,
+    /// What was not there and is made again.
+    pub(crate) remakes: Remakes,
 }
 
 /// What a part costs however small it is: what is verified as one, and a path to it.
@@ -55,7 +58,8 @@ struct Queue {
 
 impl Fetcher {
     pub(crate) fn new(store: Arc<Store>, scheduler: Arc<Scheduler>) -> Self {
-        Self { store, scheduler, queue: Mutex::default(), arrived: Condvar::new() }
+        let (queue, remakes) = (Mutex::default(), Remakes::default());
+        Self { store, scheduler, queue, arrived: Condvar::new(), remakes }
     }
 
     /// Starts the reading threads.
@@ -96,9 +100,13 @@ impl Fetcher {
                 Wish::Whole(object) => (object, self.whole(object)),
                 Wish::Part(object, part) => (object, self.part(object, part)),
             };
-            let event = match came {
-                Ok(Some(event)) => event,
-                Ok(None) => Event::Missing(object),
+            let event = match found(&self.store, object, came) {
+                Ok(Found::Here(event)) => event,
+                Ok(Found::Dropped(recipe)) => {
+                    self.remakes.note();
+                    Event::Dropped { object: object.plain_tree(), recipe: recipe.application }
+                }
+                Ok(Found::Absent) => Event::Missing(object),
                 Err(error) => {
                     tracing::error!(%object, %error, "an object cannot be read");
                     Event::Missing(object)

@@ -23,6 +23,7 @@ mod outbound;
 mod processes;
 mod reactor;
 mod reclaimer;
+mod recomputing;
 mod requests;
 mod running;
 mod secrets;

@@ -185,6 +185,9 @@ impl Work {
             if wants.relations {
                 // Relations may be lost; the failure is counted.
                 let _ = self.write_relations();
+                if self.disk.has_unsettled() {
+                    let _ = self.disk.settle_promises();
+                }
                 relations_from = Instant::now() + RELATIONS_INTERVAL;
             }
         }

@@ -7,6 +7,7 @@
 //! labels of a moment and what they name ([`point`]); a label of the backup's index
 //! names it, which is set when all else is synced. One that broke off is none.
 //!
+//! What was dropped is not made again for a backup: its recipe is copied, with what that needs.
 //! Relations are in no backup: they are computed again. Nor is the queue: what it has
 //! is to be done by this node, now, and not once more by a copy of it later.
 
@@ -149,7 +150,7 @@ pub fn forget(backup: &Path, points: &[String]) -> Result<Forgotten, Error> {
     for point in points {
         disk.write_label(&format!("{PREFIX}{point}"), None)?;
     }
-    let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false };
+    let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false, dropping: None };
     let collected = store.collect(collection, &Vec::new)?;
     if was_settled {
         disk.write_label(UNSETTLED, None)?;

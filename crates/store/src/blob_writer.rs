@@ -104,6 +104,7 @@ impl BlobWriter {
         let handle = Handle::blob_from_hash(hash.as_bytes(), self.len).ok_or(Error::TooLarge)?;
         let outboard = grown.complete(disk.files(), handle);
         let _stays = disk.stay();
+        disk.promise(std::iter::once(handle))?;
         if let Some(object) = disk.adopt(temp, handle, outboard)? {
             self.memory.insert_with(handle, DURABLE, || object);
         }

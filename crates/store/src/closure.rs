@@ -35,6 +35,8 @@ pub(crate) struct Closure<'a> {
     memory: &'a Memory,
     disk: &'a Disk,
     is_brief: bool,
+    /// What was dropped is not there.
+    is_strict: bool,
     /// What was walked already, and whether its closure is local as a whole.
     visited: HashMap<Handle, Found>,
     /// The same of what lies behind refs and computations, in a brief walk.
@@ -88,6 +90,7 @@ impl<'a> Closure<'a> {
             memory,
             disk,
             is_brief: false,
+            is_strict: false,
             visited: HashMap::new(),
             passed: HashMap::new(),
             unwritten: Vec::new(),
@@ -99,6 +102,21 @@ impl<'a> Closure<'a> {
     /// One whose walks are brief.
     pub(crate) fn brief(memory: &'a Memory, disk: &'a Disk) -> Self {
         Self { is_brief: true, ..Self::new(memory, disk) }
+    }
+
+    /// One for which what was dropped is not there, though it can be made again; it walks
+    /// all there is.
+    pub(crate) fn strict(memory: &'a Memory, disk: &'a Disk) -> Self {
+        Self { is_strict: true, ..Self::new(memory, disk) }
+    }
+
+    fn has(&self, key: Handle) -> Result<bool, Error> {
+        if self.is_strict { self.disk.contains(key) } else { self.disk.has(key) }
+    }
+
+    /// What was walked, but for what lies behind refs and computations in a brief walk.
+    pub(crate) fn visited(&self) -> impl Iterator<Item = Handle> {
+        self.visited.keys().copied()
     }
 
     /// Collects what is reachable from `root`. False if part of it is not local.
@@ -139,11 +157,13 @@ impl<'a> Closure<'a> {
             return Ok(Entered::Leaf(found));
         }
         let (object, is_durable) = match self.memory.peek(key) {
-            Some((_, state)) if state & CLOSURE_DURABLE != 0 => return Ok(Entered::Leaf(Found::ALL)),
+            Some((_, state)) if state & CLOSURE_DURABLE != 0 && !self.is_strict => {
+                return Ok(Entered::Leaf(Found::ALL));
+            }
             Some((object, state)) => (object, state & DURABLE != 0),
             // A blob on disk has nothing behind it: no need to read it.
             None if is_behind || !key.names_tree() => {
-                let found = Found { is_complete: self.disk.contains(key)?, is_sure: !key.names_tree() };
+                let found = Found { is_complete: self.has(key)?, is_sure: !key.names_tree() };
                 self.seen(is_behind).insert(key, found);
                 return Ok(Entered::Leaf(found));
             }
@@ -153,8 +173,10 @@ impl<'a> Closure<'a> {
                     (object, true)
                 }
                 None => {
-                    self.visited.insert(key, Found::sure(false));
-                    return Ok(Entered::Leaf(Found::sure(false)));
+                    // A damaged tree that can be made again, with what it names.
+                    let found = Found::sure(self.has(key)?);
+                    self.visited.insert(key, found);
+                    return Ok(Entered::Leaf(found));
                 }
             },
         };
@@ -191,7 +213,9 @@ impl<'a> Closure<'a> {
     }
 
     fn write(&mut self, relations: Vec<(Handle, Record)>) -> Result<(), Error> {
+        let new = self.disk.new_here(self.unwritten.iter().map(|(key, _)| *key))?;
         self.disk.write(&self.unwritten, relations)?;
+        self.disk.note_unpromised(new);
         for (key, _) in self.unwritten.drain(..) {
             self.memory.mark(key, DURABLE);
         }

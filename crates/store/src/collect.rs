@@ -10,12 +10,16 @@
 //! *Forget* takes away relations that lead to what is not. *Sentence*, alone: what
 //! has become needed meanwhile is marked too, and from then on the rest is gone for
 //! everybody at once. *Sweep* takes it away pack by pack; a pack of which little is
-//! left is written anew. A crash at any moment loses nothing that is needed: objects
+//! left is written anew. Before that, if it is wanted, *drop* takes away what is needed and
+//! can be made again, after what that takes was marked too. A crash at any moment loses nothing that is needed: objects
 //! are taken away only after the relations that lead to them, and packs only after
 //! what was moved out of them is synced.
 
+pub(crate) mod derived;
+mod dropping;
 mod marker;
 mod marks;
+mod plan;
 mod sweep;
 
 use std::collections::HashSet;
@@ -44,6 +48,25 @@ pub struct Collection {
     pub kept: Duration,
     /// Only says what would go.
     pub is_trial: bool,
+    /// Also what is needed goes, where it is known how to make it and that takes little.
+    pub dropping: Option<Dropping>,
+}
+
+/// Which of the needed objects may go since they can be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropping {
+    /// Smaller ones stay; 4 KiB at least.
+    pub bytes_min: u64,
+    /// For each KiB that they have, their making may take so many nanoseconds, with all that
+    /// has to be made before it.
+    pub nanos_per_kib: u64,
+}
+
+impl Default for Dropping {
+    /// What takes less than 100 µs for each KiB: 100 ms for 1 MiB.
+    fn default() -> Self {
+        Self { bytes_min: 64 << 10, nanos_per_kib: 100_000 }
+    }
 }
 
 impl Collection {
@@ -67,6 +90,14 @@ pub struct Collected {
     /// Bytes by which files have become fewer: less than `bytes` where packs are still
     /// worth keeping, more where others were written anew.
     pub freed_bytes: u64,
+    /// Objects that are needed and were dropped, or would be, since they can be made again.
+    pub dropped: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// What it takes to make all of them again, in nanoseconds, once each.
+    pub dropped_nanos: u64,
+    /// What it takes to make one of them with all that it needs: the most.
+    pub dropped_nanos_max: u64,
 }
 
 impl Store {
@@ -92,31 +123,39 @@ impl Store {
             // Relations that wait to be written are older than that. They may be lost.
             _ = self.flush_relations();
         }
-        let marks =
-            candidates(disk, disk.before(collection.kept.max(Collection::KEPT_MIN)), collection.is_trial)?;
-        let mut marker = Marker::new(&self.memory, disk, marks);
+        let before = disk.before(collection.kept.max(Collection::KEPT_MIN));
+        let marks = candidates(disk, before, collection.is_trial)?;
+        let mut marker = Marker::new(&self.memory, disk, marks, before)?;
         marker.mark(self.relations().used_results(!collection.is_trial))?;
         marker.mark_quarantined()?;
         // Twice: what has become needed during the first time is little.
         for _ in 0..2 {
             self.mark_roots(&mut marker, under_way)?;
         }
+        let derived = match collection.dropping {
+            Some(dropping) => self.plan(disk, &mut marker, dropping)?,
+            None => Vec::new(),
+        };
         if collection.is_trial {
-            return sweep::count(disk, &marker.into_marks().sentence());
+            let counted = sweep::count(disk, &marker.into_marks().sentence())?;
+            return Ok(counted.with_dropped(&derived));
         }
         let relations = self.forget(disk, &mut marker)?;
         let sentence = self.pass_sentence(disk, marker, under_way)?;
         drop(noting);
         // Where this fails, what goes stays gone: a part of it may be.
+        let dropped = self.drop_derived(disk, &derived)?;
         let swept = sweep::sweep(disk, &sentence)?;
         disk.sentence(None);
+        forget_unpromised(disk)?;
         disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
-        Ok(Collected { relations, ..swept })
+        Ok(Collected { relations, ..swept }.and_dropped(&dropped))
     }
 
     fn mark_roots(&self, marker: &mut Marker<'_>, under_way: &dyn Fn() -> Vec<Handle>) -> Result<(), Error> {
         marker.mark(self.labels()?.into_iter().map(|(_, handle)| handle))?;
         marker.mark(under_way())?;
+        marker.mark_dropped()?;
         marker.mark_memory()?;
         marker.mark_young()
     }
@@ -171,10 +210,31 @@ impl Store {
         for key in marker.unneeded(unneeded)? {
             self.memory.expel(key);
         }
+        let needless = marker.needless_recipes()?;
+        for chunk in needless.chunks(FORGOTTEN_MAX) {
+            let recipes = chunk.iter().map(|key| (*key, None)).collect();
+            disk.committer().commit(Batch { recipes, ..Batch::default() })?;
+        }
         let sentence = Arc::new(marker.into_marks().sentence());
         disk.sentence(Some(Arc::clone(&sentence)));
         Ok(sentence)
     }
+}
+
+/// Forgets of what is not on the disk any more, and will not be made again, that nobody put it.
+fn forget_unpromised(disk: &Disk) -> Result<(), Error> {
+    let mut keys = Vec::new();
+    disk.index().all_unpromised(|key| keys.push(key))?;
+    let mut gone = Vec::new();
+    for key in keys {
+        if !disk.has(key)? {
+            gone.push((key, false));
+        }
+    }
+    for chunk in gone.chunks(FORGOTTEN_MAX) {
+        disk.committer().commit(Batch { unpromised: chunk.to_vec(), ..Batch::default() })?;
+    }
+    Ok(())
 }
 
 /// While it lives, it is noted what others look at and put again.

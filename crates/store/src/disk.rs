@@ -18,6 +18,7 @@ use crate::committer::Committer;
 use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
 use crate::packs::{FRESH, Folder, Packs, Spot, Untouched, now};
+use crate::promises::Promises;
 use crate::{Error, Object, Record};
 pub(crate) use parts::Growing;
 
@@ -43,6 +44,7 @@ pub(crate) struct Disk {
     large: Mutex<FilesStats>,
     /// By both clocks.
     opened: (SystemTime, Instant),
+    promises: Promises,
     reads: AtomicU64,
     read_bytes: AtomicU64,
     corrupt: AtomicU64,
@@ -108,6 +110,7 @@ impl Disk {
             verified: Mutex::default(),
             large: Mutex::new(large),
             opened: (now(), Instant::now()),
+            promises: Promises::default(),
             reads: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             making: Mutex::default(),
@@ -126,6 +129,10 @@ impl Disk {
 
     pub(crate) fn files(&self) -> &Files {
         &self.files
+    }
+
+    pub(crate) fn promises(&self) -> &Promises {
+        &self.promises
     }
 
     pub(crate) fn committer(&self) -> &Committer {
@@ -175,6 +182,11 @@ impl Disk {
             return Ok(self.files.contains(key)? && !self.is_gone(key, None));
         }
         Ok(self.index.spot(key)?.is_some_and(|spot| !self.is_gone(key, Some(spot))))
+    }
+
+    /// Whether the object is there, or was dropped and can be made again.
+    pub(crate) fn has(&self, key: Handle) -> Result<bool, Error> {
+        Ok(self.contains(key)? || self.index.recipe(key)?.is_some())
     }
 
     /// The object, verified: large ones once per process, small ones always.

@@ -159,7 +159,7 @@ impl<'a> Place<'a> {
         Self { files: disk.files(), packs: disk.index().packs(), index: Some(disk.index()) }
     }
 
-    /// Which of these is not there; literals are.
+    /// Which of these is not there; literals are, and so is what was dropped if its recipe is.
     fn absent(&self, keys: impl Iterator<Item = Handle>) -> Result<Vec<Handle>, Error> {
         let Some(index) = self.index else { return Ok(Vec::new()) };
         let mut absent = Vec::new();
@@ -173,7 +173,22 @@ impl<'a> Place<'a> {
         }
         let spots = index.spots(small.iter().copied())?;
         absent.extend(small.into_iter().zip(spots).filter(|(_, spot)| spot.is_none()).map(|(key, _)| key));
-        Ok(absent)
+        let mut gone = Vec::new();
+        for key in absent {
+            let is_whole = match self.recipe(key)? {
+                // A small tree, whose own entries are looked at as those of any other.
+                Some(definition) => matches!(self.look(definition)?, Looked::Sound(_)),
+                None => false,
+            };
+            gone.extend((!is_whole).then_some(key));
+        }
+        Ok(gone)
+    }
+
+    /// What defines the application that makes an object which was dropped.
+    fn recipe(&self, key: Handle) -> Result<Option<Handle>, Error> {
+        let recipe = self.index.map_or(Ok(None), |index| index.recipe(key))?;
+        Ok(recipe.map(|recipe| recipe.application.definition()))
     }
 
     fn look(&self, key: Handle) -> Result<Looked, Error> {

@@ -13,6 +13,7 @@
 
 mod inline;
 mod overlay;
+mod recipes;
 mod rows;
 mod spots;
 
@@ -29,7 +30,7 @@ use redb::{
 
 use crate::labels::LABELS_MAX;
 use crate::packs::{Packs, Spot};
-use crate::{Error, Object, Record, Rule};
+use crate::{Error, Object, Recipe, Record, Rule};
 pub(crate) use rows::RelationRow;
 use spots::{Recent, SPOTS};
 
@@ -60,6 +61,10 @@ pub(crate) struct Batch {
     pub(crate) dead: Vec<(Handle, Spot)>,
     /// Keys of relations that lead nowhere any more.
     pub(crate) forgotten: Vec<Handle>,
+    /// Recipes of objects that are dropped; `None`: it is not needed any more.
+    pub(crate) recipes: Vec<(Handle, Option<Recipe>)>,
+    /// Objects that the node has written by itself, or that somebody relies on after all.
+    pub(crate) unpromised: Vec<(Handle, bool)>,
 }
 
 impl Batch {
@@ -70,9 +75,10 @@ impl Batch {
 
     /// Whether it does nothing that the packs would tell again.
     fn only_adds(&self) -> bool {
-        let Self { objects: _, relations, label, moved, dead, forgotten } = self;
+        let Self { objects: _, relations, label, moved, dead, forgotten, recipes, unpromised } = self;
         let takes_nothing = moved.is_empty() && dead.is_empty() && forgotten.is_empty();
-        takes_nothing && relations.is_empty() && label.is_none()
+        let tells_nothing = relations.is_empty() && label.is_none();
+        takes_nothing && tells_nothing && recipes.is_empty() && unpromised.is_empty()
     }
 }
 
@@ -285,6 +291,7 @@ impl Index {
             spots::take_away(&mut spots, batches)?;
             drop(spots);
             let committed = self.write(&transaction, batches)?;
+            recipes::write(&transaction, batches)?;
             commit_synced(transaction)?;
             Ok(committed)
         })?;

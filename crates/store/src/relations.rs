@@ -401,6 +401,29 @@ impl Relations {
         forgotten
     }
 
+    /// Forgets what a key led to, unless it is claimed, or `is_kept`. What that tells is as new
+    /// as the result: whoever fulfils the claim has kept it before.
+    pub fn forget_unless(&self, key: Handle, is_kept: impl FnOnce() -> bool) {
+        let hash = self.seed.of_all(&key);
+        let mut guard = self.shard(hash).state.lock();
+        let shard = &mut *guard;
+        if let Some(position) = shard.table.position(hash, &key)
+            && shard.table.at_mut(position).is_some_and(|entry| !entry.in_flight())
+            && !is_kept()
+        {
+            shard.table.remove_at(position, |key| self.seed.of_all(key));
+        }
+    }
+
+    /// Everything that is known.
+    pub(crate) fn visit(&self, mut found: impl FnMut(Handle, Record)) {
+        for shard in &self.shards {
+            let shard = shard.state.lock();
+            let known = shard.table.iter().filter(|entry| !entry.in_flight());
+            known.for_each(|entry| found(entry.key, entry.record()));
+        }
+    }
+
     /// All results.
     pub(crate) fn results(&self) -> Vec<Handle> {
         let mut results = Vec::new();

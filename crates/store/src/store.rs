@@ -70,6 +70,8 @@ pub struct Stats {
     pub disk_read_bytes: u64,
     /// Objects that collections have taken from the disk.
     pub collected: u64,
+    /// Objects that were dropped, or damaged, and can be made again.
+    pub recipes: u64,
     /// Objects and relations found damaged.
     pub corrupt: u64,
     /// Results known.
@@ -388,14 +390,16 @@ impl Store {
         }
         let _stays = disk.stay();
         if key.names_tree() {
-            let mut closure = Closure::new(&self.memory, disk);
+            let mut closure = Closure::strict(&self.memory, disk);
             if !closure.walk(key)? {
                 return Ok(false);
             }
+            disk.promise(closure.visited())?;
         }
         if !disk.contains(key)? {
             return Ok(self.memory.state(key).is_some());
         }
+        disk.promise(std::iter::once(key))?;
         if is_large(key) {
             disk.renew(key)?;
         } else if let Some(object) = self.read(disk, key)? {
@@ -525,13 +529,15 @@ impl Store {
         &self.relations
     }
 
-    /// Writes the relations that wait for the background thread, for an
-    /// orderly end. Nothing to do without a disk.
+    /// Writes the relations that wait for the background thread, and which objects nobody
+    /// has put, for an orderly end. Nothing to do without a disk.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Index`], [`Error::Corrupt`]: some are not written.
     pub fn flush_relations(&self) -> Result<(), Error> {
-        self.disk.as_ref().map_or(Ok(()), |tier| tier.background.work().write_relations())
+        let Some(tier) = &self.disk else { return Ok(()) };
+        tier.background.work().write_relations()?;
+        tier.disk.settle_promises()
     }
 
     /// Counts and sizes. Figures of a disk that cannot be read are 0.
@@ -562,6 +568,7 @@ impl Store {
             stats.disk_read_bytes = disk.read_bytes;
             stats.disk_relations = disk.relations;
             stats.collected = tier.disk.collected.load(Ordering::Relaxed);
+            stats.recipes = tier.disk.index().recipes_len().unwrap_or_default();
             stats.corrupt = disk.corrupt + tier.damaged_relations;
             stats.background_failures = tier.background.work().failures.load(Ordering::Relaxed);
             stats.spilled = tier.background.work().spilled.load(Ordering::Relaxed);
@@ -590,6 +597,7 @@ pub(crate) fn put_objects(
     };
     // Until memory has them too: what it says of them is relied on.
     let _stays = disk.stay();
+    disk.promise(objects.iter().map(|(key, _)| *key))?;
     disk.write(&objects, Vec::new())?;
     for (key, object) in objects {
         // A large object's pages are in the page cache now: map them instead

@@ -85,6 +85,7 @@ fn tell(story: &Value) -> String {
     } else if story["definition"].is_object() {
         lines.push("Not evaluated here yet, or no longer remembered: `sinew eval` it.".to_owned());
     }
+    lines.extend(recipe(&story["recipe"]));
     let makers = story["made_by"].as_array().map_or(&[][..], Vec::as_slice);
     if !makers.is_empty() {
         lines.push(format!("Made by {}:", counted(makers.len(), "computation")));
@@ -94,6 +95,25 @@ fn tell(story: &Value) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// How an object could be made again.
+fn recipe(recipe: &Value) -> Vec<String> {
+    let Some(application) = recipe["application"].as_str() else { return Vec::new() };
+    let time = human_time(Duration::from_nanos(recipe["nanos"].as_u64().unwrap_or(0)));
+    let depth = recipe["depth"].as_u64().unwrap_or(1) as usize;
+    let steps =
+        if depth > 1 { format!(", by {depth} applications one after the other") } else { String::new() };
+    let mut lines = vec![format!("  recipe     {application} makes it in {time}{steps}")];
+    if recipe["dropped"].as_bool() != Some(true) {
+        lines.push(match recipe["stays_because"].as_str() {
+            Some(why) => format!("  droppable  no: {why}"),
+            None => {
+                "  droppable  yes: `sinew gc --drop-derived` may, if it is old and not too dear".to_owned()
+            }
+        });
+    }
+    lines
 }
 
 fn headline(story: &Value) -> String {
@@ -185,6 +205,7 @@ fn place(word: &str) -> &str {
         "literal" => "in the handle itself",
         "memory" => "in this node's memory",
         "disk" => "on this node's disk",
+        "dropped" => "dropped: nowhere on this node, and made again when somebody reads it",
         "absent" => "not on this node",
         other => other,
     }

@@ -12,30 +12,69 @@ use crate::client::whole;
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::quantity::{grouped, human_bytes, parse_duration};
+use crate::quantity::{grouped, human_bytes, human_time, parse_bytes, parse_duration};
 
 /// What to keep.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sinew gc --dry-run      tells what would go\n  sinew gc                takes it away\n  \
-    sinew gc --keep 1h      also what was put or made since yesterday\n\n\
+    sinew gc --keep 1h      also what was put or made since yesterday\n  \
+    sinew gc --drop-derived      also what was computed and takes little to compute again\n  \
+    sinew gc --drop-derived=1MiB --dry-run      tells which of 1 MiB or more that would be\n\n\
     Kept is what a label names (every version of a function has one), and what was put, made or asked for\n\
-    within --keep, with all that these name. A node also does this by itself, every six hours."
+    within --keep, with all that these name. Dropped is only what an application made that is kept, and that nobody put; it\n\
+    is made again when somebody reads it, and `sinew explain` tells how. A node also does this by itself, every six hours."
 )]
 pub(crate) struct Arguments {
     /// Keep what is younger, named or not: 1h at least; a day unless the node's file says otherwise
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     keep: Option<Duration>,
+    /// Also drop what is needed and can be computed again, if it has so many bytes (64KiB)
+    #[arg(long, value_name = "AT-LEAST-BYTES", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = parse_least)]
+    drop_derived: Option<Least>,
+    /// Drop what takes at most so long to compute again for each KiB that it has (100us)
+    #[arg(long, value_name = "TIME", value_parser = parse_rate, requires = "drop_derived")]
+    drop_rate: Option<u64>,
     /// Only tell what would go
     #[arg(long)]
     dry_run: bool,
 }
 
+/// From how many bytes on; `None`: as the node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Least(Option<u64>);
+
+fn parse_least(text: &str) -> Result<Least, String> {
+    if text.is_empty() { Ok(Least(None)) } else { parse_bytes(text).map(|bytes| Least(Some(bytes))) }
+}
+
+/// Nanoseconds; units from `ns` to `s`, since most rates are far below a second.
+fn parse_rate(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|it: char| it.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit: Option<u64> = match unit {
+        "ns" => Some(1),
+        "us" | "µs" => Some(1_000),
+        "ms" => Some(1_000_000),
+        "s" => Some(1_000_000_000),
+        _ => None,
+    };
+    let nanos = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    nanos.ok_or_else(|| format!("{text:?} is no time for a KiB: write it like 100us or 2ms"))
+}
+
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     let what = if arguments.dry_run { "looking for what nobody needs" } else { "collecting" };
     let mut progress = Progress::time(output, what);
-    let body = json!({"kept_s": arguments.keep.map(|keep| keep.as_secs()), "dry_run": arguments.dry_run})
-        .to_string();
+    let body = json!({
+        "kept_s": arguments.keep.map(|keep| keep.as_secs()),
+        "dry_run": arguments.dry_run,
+        // Else as the node's file says.
+        "drop_derived": arguments.drop_derived.map(|_| true),
+        "drop_bytes_min": arguments.drop_derived.and_then(|Least(bytes)| bytes),
+        "drop_nanos_per_kib": arguments.drop_rate,
+    })
+    .to_string();
     let request = Request::post("/v1/collect").header(CONTENT_TYPE, "application/json");
     let told = node.json(request, whole(body)).await?;
     progress.end();
@@ -48,12 +87,24 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     };
     let kept = counted("kept_objects", "kept_bytes");
     let gone = counted("objects", "bytes");
-    if arguments.dry_run {
-        return output.line(&format!("would go: {gone}\nwould stay: {kept}"));
+    let time = |field: &str| human_time(Duration::from_nanos(number(field)));
+    let mut lines = if arguments.dry_run {
+        vec![format!("would go: {gone}"), format!("would stay: {kept}")]
+    } else {
+        let (less, relations) = (human_bytes(number("freed_bytes")), grouped(number("relations")));
+        vec![
+            format!("went: {gone} ({less} less on disk), and {relations} remembered results"),
+            format!("stay: {kept}"),
+        ]
+    };
+    if arguments.drop_derived.is_some() || number("dropped") > 0 {
+        let what = if arguments.dry_run { "would be dropped" } else { "dropped" };
+        let dropped = counted("dropped", "dropped_bytes");
+        let (all, one) = (time("dropped_nanos"), time("dropped_nanos_max"));
+        lines.push(format!("{what}: {dropped}; to make all of them again takes {all}, one at most {one}"));
     }
-    output.line(&format!(
-        "went: {gone} ({} less on disk), and {} remembered results\nstay: {kept}",
-        human_bytes(number("freed_bytes")),
-        grouped(number("relations")),
-    ))
+    output.line(&lines.join("\n"))
 }
+
+#[cfg(test)]
+mod tests;

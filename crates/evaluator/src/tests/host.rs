@@ -41,6 +41,8 @@ pub(super) struct World {
     changed: Condvar,
     /// Before every application, what nobody holds is made remote.
     evicts: AtomicBool,
+    /// How what is nowhere is made again.
+    recipes: Mutex<HashMap<Handle, Handle>>,
     /// Procedures whose code has been made.
     compiled: Mutex<HashSet<Handle>>,
 }
@@ -56,6 +58,7 @@ enum Relation {
 enum Mail {
     Arrival(Handle, JobId),
     Loss(Handle, JobId),
+    Recipe(Handle, Handle, JobId),
     Outcome(JobId, Outcome),
     Code(Handle, JobId),
     Taken(Handle, JobId),
@@ -204,6 +207,12 @@ impl World {
         lock(&self.remote).remove(&object.plain_tree());
     }
 
+    /// Forgets an object of which is known how it is made.
+    pub(super) fn drop_derived(&self, object: Handle, recipe: Handle) {
+        self.lose(object);
+        lock(&self.recipes).insert(object.plain_tree(), recipe);
+    }
+
     /// Forgets what `key` leads to.
     pub(super) fn forget(&self, key: Handle) {
         lock(&self.relations).remove(&key);
@@ -248,6 +257,7 @@ impl World {
             }
             Mail::Taken(part, job) => scheduler.resume(job, Event::Taken(part)),
             Mail::Loss(object, job) => scheduler.resume(job, Event::Missing(object)),
+            Mail::Recipe(object, recipe, job) => scheduler.resume(job, Event::Dropped { object, recipe }),
             Mail::Outcome(job, outcome) => scheduler.resume(job, Event::Applied(outcome)),
             Mail::Code(procedure, job) => {
                 lock(&self.compiled).insert(procedure);
@@ -375,6 +385,11 @@ impl Host for FakeHost {
         if lock(&self.world.objects).contains_key(&object) {
             return Fetch::Here;
         }
+        let recipe = lock(&self.world.recipes).get(&object).copied();
+        if let Some(recipe) = recipe.filter(|_| !remote.contains_key(&object)) {
+            lock(&self.world.mail).push_back(Mail::Recipe(object, recipe, waiter));
+            return Fetch::Coming;
+        }
         match remote.get(&object).map(|(_, distance)| *distance) {
             Some(Distance::Near) => {
                 if let Some((bytes, _)) = remote.remove(&object) {
@@ -473,6 +488,20 @@ impl Host for FakeHost {
 
     fn abandon(&mut self, thunk: Handle) {
         self.end_claim(thunk, None);
+    }
+
+    fn forget(&mut self, recipe: Handle, object: Handle) {
+        let mut relations = lock(&self.world.relations);
+        let is_known = matches!(relations.get(&recipe), Some(Relation::Known(..)));
+        if is_known && !lock(&self.world.objects).contains_key(&object) {
+            relations.remove(&recipe);
+        }
+    }
+
+    fn is_unmade(&mut self, object: Handle, _recipe: Handle, _result: Handle) -> bool {
+        // In the order in which fetching takes the locks.
+        let remote = lock(&self.world.remote);
+        !remote.contains_key(&object) && !lock(&self.world.objects).contains_key(&object)
     }
 
     fn is_brought(&self, application: &Application<'_>) -> bool {

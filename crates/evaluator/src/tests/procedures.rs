@@ -58,6 +58,12 @@ pub(super) fn run(call: &mut Call<'_>) -> Ended {
         "get-file" => call.get_file(),
         "map" => call.map(),
         "map-reduce" => call.map_reduce(),
+        "step" => {
+            Ok(call.world.blob(&call.bytes(0)?.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<_>>()))
+        }
+        "differs" => Ok(call.world.blob(&[call.world.counts().runs("differs") as u8; 40])),
+        "sometimes" if call.world.counts().runs("sometimes") == 1 => Ok(call.world.blob(&[7; 40])),
+        "sometimes" => Err(Fault::Failure(FailureCode::Memory, "not now".to_owned())),
         "overflow" => Err(Fault::Failure(FailureCode::Stack, "too deep".to_owned())),
         "unsteady" => Err(Fault::Unsteady(call.argument(0)?)),
         "gate" => {

@@ -11,6 +11,7 @@ use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use store::Collection;
 
+use crate::backend::CollectRequest;
 use crate::body::{blocking, json};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -21,6 +22,9 @@ struct Wish {
     kept_s: Option<u64>,
     #[serde(default)]
     dry_run: bool,
+    drop_derived: Option<bool>,
+    drop_bytes_min: Option<u64>,
+    drop_nanos_per_kib: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -32,6 +36,10 @@ pub(crate) struct Told {
     kept_objects: u64,
     kept_bytes: u64,
     freed_bytes: u64,
+    dropped: u64,
+    dropped_bytes: u64,
+    dropped_nanos: u64,
+    dropped_nanos_max: u64,
 }
 
 pub(crate) async fn collect(
@@ -46,9 +54,26 @@ pub(crate) async fn collect(
         return Err(Problem::bad_request("bad-collection", detail));
     }
     let dry_run = wish.dry_run;
-    let kept = wish.kept_s.map(Duration::from_secs);
-    let collected = blocking(move || shared.backend.collect(kept, dry_run)).await?;
-    let store::Collected { objects, bytes, relations, kept_objects, kept_bytes, freed_bytes } =
-        collected.map_err(|error| Problem::store(&error))?;
-    Ok(Json(Told { dry_run, objects, bytes, relations, kept_objects, kept_bytes, freed_bytes }))
+    let request = CollectRequest {
+        kept: wish.kept_s.map(Duration::from_secs),
+        is_trial: dry_run,
+        drop_derived: wish.drop_derived,
+        drop_bytes_min: wish.drop_bytes_min,
+        drop_nanos_per_kib: wish.drop_nanos_per_kib,
+    };
+    let collected = blocking(move || shared.backend.collect(request)).await?;
+    let collected = collected.map_err(|error| Problem::store(&error))?;
+    Ok(Json(Told {
+        dry_run,
+        objects: collected.objects,
+        bytes: collected.bytes,
+        relations: collected.relations,
+        kept_objects: collected.kept_objects,
+        kept_bytes: collected.kept_bytes,
+        freed_bytes: collected.freed_bytes,
+        dropped: collected.dropped,
+        dropped_bytes: collected.dropped_bytes,
+        dropped_nanos: collected.dropped_nanos,
+        dropped_nanos_max: collected.dropped_nanos_max,
+    }))
 }

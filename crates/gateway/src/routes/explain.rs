@@ -17,6 +17,7 @@ use store::Remembered;
 
 use super::evaluate::{failure_detail, handle_json};
 use super::path_text;
+use crate::backend::Derivation;
 use crate::body::blocking;
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -62,9 +63,24 @@ fn tell(shared: &Shared, handle: Handle) -> Result<(Map<String, Value>, Option<F
     }
     tell("steps", steps(shared, &known.steps)?);
     tell("made_by", steps(shared, &known.made_by)?);
+    if let Some(derivation) = known.derivation {
+        tell("recipe", recipe(&derivation));
+    }
     let compilation = known.compilation.into_iter().map(|(what, value)| (what, Value::String(value)));
     tell("compilation", Value::Object(compilation.collect()));
     Ok((story, failure(shared, handle)?))
+}
+
+fn recipe(derivation: &Derivation) -> Value {
+    let Derivation { recipe, is_dropped, nanos, depth, stays } = derivation;
+    json!({
+        "application": recipe.to_string(),
+        "dropped": is_dropped,
+        "nanos": nanos,
+        "depth": depth,
+        "may_be_dropped": stays.is_none(),
+        "stays_because": stays,
+    })
 }
 
 fn failure(shared: &Shared, handle: Handle) -> Result<Option<Failure>, store::Error> {

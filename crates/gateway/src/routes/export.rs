@@ -13,10 +13,14 @@ use crate::body::json;
 use crate::exports::{Export, ExportError};
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::routes::objects::is_made_again;
 use crate::text::parse_handle;
 
 /// The type of what nobody has named one for.
 const TYPE_USUAL: &str = "application/octet-stream";
+
+/// Objects of one export that were dropped and are made again for it.
+const REMAKES_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,7 +57,19 @@ pub(crate) async fn export(
     };
     let content_type = wish.content_type.unwrap_or_else(|| TYPE_USUAL.to_owned());
     let export = Export { object, url: wish.url, content_type };
-    let exported = exporter.export(&export).await.map_err(|error| problem(&error))?;
+    let mut remakes = 0;
+    let exported = loop {
+        match exporter.export(&export).await {
+            // What was written so far is not sent again.
+            Err(ExportError::Missing(handle)) if remakes < REMAKES_MAX => {
+                remakes += 1;
+                if !is_made_again(&shared, handle).await? {
+                    return Err(Problem::object_not_found(handle));
+                }
+            }
+            ended => break ended.map_err(|error| problem(&error))?,
+        }
+    };
     Ok(Json(Told {
         object: object.to_string(),
         url: export.url,

@@ -38,6 +38,8 @@ use crate::text::parse_handle;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Entries of a tree that are written as JSON at a time.
 const CHUNK_ENTRIES: usize = 1024;
+/// An object is read so often: after it was made again, memory that is short may lose it once.
+const READS: usize = 3;
 const FOR_EVER: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
 const OCTETS: &str = "application/octet-stream";
 
@@ -100,9 +102,38 @@ pub(crate) async fn load(shared: &Arc<Shared>, handle: Handle) -> Result<Option<
     if let Some(object) = shared.backend.local(handle.plain_tree()) {
         return Ok(Some(Bytes::from_owner(ObjectBytes(object))));
     }
-    let shared = shared.clone();
-    let loaded = blocking(move || shared.backend.get(handle.plain_tree())).await?;
-    Ok(loaded.map_err(|error| Problem::store(&error))?.map(|object| Bytes::from_owner(ObjectBytes(object))))
+    for _ in 0..READS {
+        let asked = shared.clone();
+        let loaded = blocking(move || asked.backend.get(handle.plain_tree())).await?;
+        if let Some(object) = loaded.map_err(|error| Problem::store(&error))? {
+            return Ok(Some(Bytes::from_owner(ObjectBytes(object))));
+        }
+        if !is_made_again(shared, handle).await? {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// Has the node make an object that it has dropped, for as long as the client waits. False
+/// if it is not known how.
+pub(super) async fn is_made_again(shared: &Arc<Shared>, handle: Handle) -> Result<bool, Problem> {
+    let asked = shared.clone();
+    let begun = blocking(move || asked.backend.make_again(handle.plain_tree())).await?;
+    let Some(evaluation) = begun.map_err(|error| Problem::store(&error))? else { return Ok(false) };
+    let mut evaluation = evaluation.map_err(|reason| Problem::busy("evaluator", reason))?;
+    let end = evaluation.finished().await;
+    match end.failure {
+        None => Ok(true),
+        Some(failure) => {
+            // Its text was made just now: if it is gone by now, the code has to do.
+            let text = shared.backend.local(failure.detail);
+            let text = failure.detail.literal_bytes().map(<[u8]>::to_vec).or(text.map(|text| text.to_vec()));
+            let detail = text.and_then(|text| String::from_utf8(text).ok());
+            let detail = detail.unwrap_or_else(|| format!("{handle} could not be made again"));
+            Err(Problem::failure(end.result, &failure, detail))
+        }
+    }
 }
 
 struct ObjectBytes(Object);
@@ -187,10 +218,17 @@ fn lies_apart(shared: &Shared, handle: Handle) -> bool {
 
 /// Bytes of an object that lies apart.
 async fn part_of(shared: &Arc<Shared>, handle: Handle, part: Range<u64>) -> Result<Bytes, Problem> {
-    let shared = shared.clone();
-    let read = blocking(move || shared.backend.get_range(handle.plain_tree(), part)).await?;
-    let read = read.map_err(|error| Problem::store(&error))?;
-    read.map(Bytes::from).ok_or_else(|| Problem::object_not_found(handle))
+    for _ in 0..READS {
+        let (asked, wanted) = (shared.clone(), part.clone());
+        let read = blocking(move || asked.backend.get_range(handle.plain_tree(), wanted)).await?;
+        if let Some(read) = read.map_err(|error| Problem::store(&error))? {
+            return Ok(Bytes::from(read));
+        }
+        if !is_made_again(shared, handle).await? {
+            break;
+        }
+    }
+    Err(Problem::object_not_found(handle))
 }
 
 /// A part of an object that lies apart, each piece read and verified when the one

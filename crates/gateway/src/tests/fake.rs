@@ -55,7 +55,7 @@ pub(super) struct Fake {
     /// Parts of objects that were read.
     pub(super) parts: Mutex<Vec<std::ops::Range<u64>>>,
     /// Collections that were asked for.
-    pub(super) collections: Mutex<Vec<(Option<Duration>, bool)>>,
+    pub(super) collections: Mutex<Vec<CollectRequest>>,
     /// Exports that were asked for.
     pub(super) exports: Mutex<Vec<crate::Export>>,
 }
@@ -200,9 +200,9 @@ impl Backend for Fake {
         self.store.renew(handle)
     }
 
-    fn collect(&self, kept: Option<Duration>, is_trial: bool) -> Result<Collected, store::Error> {
-        self.collections.lock().unwrap().push((kept, is_trial));
-        match is_trial {
+    fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+        self.collections.lock().unwrap().push(wish);
+        match wish.is_trial {
             true => Err(store::Error::Collecting),
             false => Ok(Collected { objects: 3, bytes: 500, ..Collected::default() }),
         }
@@ -304,6 +304,13 @@ impl Backend for Fake {
             place: Place::Memory,
             steps: vec![Remembered { key: handle, record, was_hit: false }],
             made_by: vec![Remembered { key: thunk, record, was_hit: true }],
+            derivation: Some(Derivation {
+                recipe: thunk,
+                is_dropped: true,
+                nanos: 1500,
+                depth: 3,
+                stays: None,
+            }),
             compilation: vec![("compiler".to_owned(), "fake".to_owned())],
         })
     }

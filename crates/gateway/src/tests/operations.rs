@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What operators see.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
 
 use super::House;
+use crate::backend::CollectRequest;
 
 #[tokio::test]
 async fn health_readiness_and_status() {
@@ -81,16 +84,22 @@ async fn a_collection_keeps_what_it_is_told_and_an_hour_at_least() {
         let request = Request::post("/v1/collect").header("content-type", "application/json");
         house.send(request.body(Body::from(wish.to_owned())).unwrap()).await
     };
+    let dry = "{\"kept_s\": 3600, \"dry_run\": true, \"drop_derived\": true, \"drop_bytes_min\": 8192, \"drop_nanos_per_kib\": 7}";
     let told = collect("{}").await.json();
     assert_eq!((&told["objects"], &told["bytes"], &told["dry_run"]), (&3.into(), &500.into(), &false.into()));
-    assert_eq!(collect("{\"kept_s\": 3600, \"dry_run\": true}").await.problem(409), "collecting");
+    assert_eq!(collect(dry).await.problem(409), "collecting");
     for wish in ["{\"kept_s\": 3599}", "{\"kept_s\": -1}", "{\"keep\": 7200}", ""] {
         collect(wish).await.problem(400);
     }
     let asked = house.fake.collections.lock().unwrap().clone();
-    let asked: Vec<_> =
-        asked.iter().map(|(kept, is_trial)| (kept.map(|kept| kept.as_secs()), *is_trial)).collect();
-    assert_eq!(asked, [(None, false), (Some(3600), true)]);
+    let dry = CollectRequest {
+        kept: Some(Duration::from_secs(3600)),
+        is_trial: true,
+        drop_derived: Some(true),
+        drop_bytes_min: Some(8192),
+        drop_nanos_per_kib: Some(7),
+    };
+    assert_eq!(asked, [CollectRequest::default(), dry]);
 }
 
 #[tokio::test]

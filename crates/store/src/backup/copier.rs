@@ -9,8 +9,9 @@ use objects::Handle;
 
 use crate::disk::{Disk, Looked};
 use crate::files::{is_large, object_len};
+use crate::index::Batch;
 use crate::visited::Visited;
-use crate::{Error, Object};
+use crate::{Error, Object, Recipe};
 
 /// Objects are written whenever this much has been collected.
 const CHUNK_BYTES: u64 = 16 << 20;
@@ -42,6 +43,8 @@ pub(crate) struct Copier<'a> {
     visited: Visited,
     unwritten: Vec<(Handle, Object)>,
     unwritten_bytes: u64,
+    /// Of what was dropped, and is not there.
+    recipes: Vec<(Handle, Option<Recipe>)>,
     looked: u64,
     copied: Copied,
     /// Hears objects and bytes; false: it is to stop.
@@ -70,6 +73,7 @@ impl<'a> Copier<'a> {
             visited: Visited::default(),
             unwritten: Vec::new(),
             unwritten_bytes: 0,
+            recipes: Vec::new(),
             looked: 0,
             copied: Copied::default(),
             progress,
@@ -121,6 +125,11 @@ impl<'a> Copier<'a> {
             }
         }
         let looked = self.from.look(key)?;
+        if let (Looked::Absent, Some(recipe)) = (&looked, self.from.index().recipe(key)?) {
+            self.recipes.push((key, Some(recipe)));
+            // A tree, which is never dropped.
+            return self.enter(recipe.application.definition());
+        }
         let Looked::Sound(object) = looked else {
             self.copied.damaged_objects += u64::from(matches!(looked, Looked::Damaged));
             self.miss(key);
@@ -153,6 +162,12 @@ impl<'a> Copier<'a> {
 
     /// Writes what was collected; it is synced when this returns.
     fn write(&mut self) -> Result<(), Error> {
+        if !self.recipes.is_empty() {
+            // Before the trees that name what they are for: whoever finds such a tree does not
+            // look further.
+            let recipes = std::mem::take(&mut self.recipes);
+            self.to.committer().commit(Batch { recipes, ..Batch::default() })?;
+        }
         if !self.unwritten.is_empty() {
             let _stays = self.to.stay();
             self.to.write(&self.unwritten, Vec::new())?;

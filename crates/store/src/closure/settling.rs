@@ -124,7 +124,9 @@ impl<'a> Settling<'a> {
     }
 
     fn write(&mut self) -> Result<(), Error> {
+        let new = self.disk.new_here(self.unwritten.iter().map(|(key, _)| *key))?;
         self.disk.write(&self.unwritten, Vec::new())?;
+        self.disk.note_unpromised(new);
         self.written += self.unwritten.len() as u64;
         for (key, _) in self.unwritten.drain(..) {
             self.memory.mark(key, DURABLE);

@@ -3,15 +3,17 @@
 //! handles of any kind.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::SystemTime;
 
 use objects::{Handle, TreeView};
 
 use super::marks::Marks;
 use crate::disk::Disk;
-use crate::files::is_large;
+use crate::files::{is_large, object_len};
 use crate::memory::{DURABLE, Memory, TOUCHED};
 use crate::packs::Sound;
-use crate::{Error, Object};
+use crate::promises::DERIVED_MIN_BYTES;
+use crate::{Error, Object, Recipe};
 
 /// A walk over all roots, that may be gone on with when there are more.
 pub(super) struct Marker<'a> {
@@ -20,13 +22,28 @@ pub(super) struct Marker<'a> {
     marks: Marks,
     /// What was walked and has no mark of its own: it is in memory, or young.
     seen: HashSet<Handle>,
+    /// There are objects that were dropped.
+    has_recipes: bool,
+    /// What they need is needed if they have been so since then, in seconds since 1970.
+    young_from_s: u64,
+    /// Those of them that are needed.
+    dropped: HashSet<Handle>,
     /// How far young packs were looked at, in bytes.
     scanned: BTreeMap<u32, u64>,
 }
 
 impl<'a> Marker<'a> {
-    pub(super) fn new(memory: &'a Memory, disk: &'a Disk, marks: Marks) -> Self {
-        Self { memory, disk, marks, seen: HashSet::new(), scanned: BTreeMap::new() }
+    /// What was written before `young_from` may go.
+    pub(super) fn new(
+        memory: &'a Memory,
+        disk: &'a Disk,
+        marks: Marks,
+        young_from: SystemTime,
+    ) -> Result<Self, Error> {
+        let has_recipes = disk.index().recipes_len()? > 0;
+        let young_from_s = young_from.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (seen, dropped, scanned) = (HashSet::new(), HashSet::new(), BTreeMap::new());
+        Ok(Self { memory, disk, marks, seen, has_recipes, young_from_s, dropped, scanned })
     }
 
     pub(super) fn into_marks(self) -> Marks {
@@ -57,6 +74,17 @@ impl<'a> Marker<'a> {
             return Ok(None);
         }
         let key = handle.plain_tree();
+        if self.has_recipes
+            && object_len(key) >= DERIVED_MIN_BYTES
+            && !self.dropped.contains(&key)
+            && let Some(recipe) = self.needed_recipe(key)?
+        {
+            self.dropped.insert(key);
+            let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+            self.marks.mark(key, spot);
+            // What it is made of is needed too. A damaged tree's entries are marked by its bytes.
+            return self.enter(recipe.application);
+        }
         let in_memory = self.memory.peek(key).map(|(object, _)| object);
         if in_memory.is_some() && !self.seen.insert(key) {
             return Ok(None);
@@ -71,6 +99,14 @@ impl<'a> Marker<'a> {
         }
         // The entries of what is young are roots ([`Marker::mark_young`]).
         if is_news { self.disk.read(key) } else { Ok(None) }
+    }
+
+    /// The recipe of an object that is not here; or that is here again, as long as it may be
+    /// dropped again.
+    fn needed_recipe(&self, key: Handle) -> Result<Option<Recipe>, Error> {
+        let Some(recipe) = self.disk.index().recipe(key)? else { return Ok(None) };
+        let may_go = || Ok(!key.names_tree() && !self.disk.index().unpromised(&[key])?.is_empty());
+        Ok(if !self.disk.contains(key)? || may_go()? { Some(recipe) } else { None })
     }
 
     /// Marks what is in memory and on no disk, or in somebody's hands, or was looked
@@ -115,6 +151,41 @@ impl<'a> Marker<'a> {
         Ok(())
     }
 
+    /// Marks what is needed for what was dropped, or found damaged, a short while ago.
+    pub(super) fn mark_dropped(&mut self) -> Result<(), Error> {
+        self.has_recipes = self.disk.index().recipes_len()? > 0;
+        let (from_s, mut young) = (self.young_from_s, Vec::new());
+        if self.has_recipes {
+            let mut note = |key, recipe: Recipe| young.extend((recipe.since_s >= from_s).then_some(key));
+            self.disk.index().recipes(&mut note)?;
+        }
+        self.mark(young)
+    }
+
+    /// Objects that were dropped, and that nobody needs or that are here again.
+    pub(super) fn needless_recipes(&self) -> Result<Vec<Handle>, Error> {
+        let mut needless = Vec::new();
+        if self.has_recipes {
+            let is_needed =
+                |key, recipe: &Recipe| self.dropped.contains(&key) || recipe.since_s >= self.young_from_s;
+            let mut note = |key, recipe| needless.extend((!is_needed(key, &recipe)).then_some(key));
+            self.disk.index().recipes(&mut note)?;
+        }
+        Ok(needless)
+    }
+
+    /// Whether an object on the disk is old enough to go, and whether it is needed so far; `None`: it
+    /// is young, or not on the disk.
+    pub(super) fn is_needed(&self, key: Handle) -> Result<Option<bool>, Error> {
+        let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+        let is_old = if is_large(key) {
+            self.marks.covers_large(key)
+        } else {
+            spot.is_some_and(|spot| self.marks.covers(spot.pack))
+        };
+        Ok(is_old.then(|| !self.marks.is_unmarked(key, spot)))
+    }
+
     /// Marks what damaged trees name that were moved aside: they may be put again.
     pub(super) fn mark_quarantined(&mut self) -> Result<(), Error> {
         for tree in self.disk.files().quarantined_trees()? {
@@ -134,7 +205,8 @@ impl<'a> Marker<'a> {
             return Ok(false);
         }
         let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
-        Ok(self.marks.is_unmarked(key, spot) || !self.disk.contains(key)?)
+        let is_dropped = || Ok(self.dropped.contains(&key) && self.disk.index().recipe(key)?.is_some());
+        Ok(self.marks.is_unmarked(key, spot) || (!self.disk.contains(key)? && !is_dropped()?))
     }
 
     /// Those of these objects that are not needed.

@@ -53,7 +53,7 @@ fn age(store: &Store, home: &Path) {
 }
 
 fn collect(store: &Store) -> Collected {
-    store.collect(Collection { kept: HOUR, is_trial: false }, &Vec::new).unwrap()
+    store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &Vec::new).unwrap()
 }
 
 fn bytes(number: u64) -> Vec<u8> {
@@ -104,7 +104,7 @@ fn what_labels_name_through_any_handle_stays_and_the_rest_goes() {
     let store = reopen(&folder, store);
     let before = store.stats();
     age(&store, folder.path());
-    let trial = store.collect(Collection { kept: HOUR, is_trial: true }, &Vec::new).unwrap();
+    let trial = store.collect(Collection { kept: HOUR, is_trial: true, dropping: None }, &Vec::new).unwrap();
     assert!(is_there(&store, lost_tree) && store.stats().disk_objects == before.disk_objects);
     let store = reopen(&folder, store);
     age(&store, folder.path());
@@ -161,7 +161,8 @@ fn what_is_in_somebodys_hands_or_only_in_memory_keeps_what_it_names() {
         store.get(touched).unwrap();
         vec![goal.application().unwrap().strict().unwrap()]
     };
-    let collected = store.collect(Collection { kept: HOUR, is_trial: false }, &under_way).unwrap();
+    let collected =
+        store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &under_way).unwrap();
     assert_eq!(collected.objects, 1, "{collected:?}");
     assert!(!is_there(&store, idle));
     drop(object);
@@ -298,7 +299,7 @@ fn a_damaged_tree_that_has_a_name_keeps_what_it_names() {
     fs::write(&pack, content).unwrap();
     File::options().write(true).open(&pack).unwrap().set_modified(changed).unwrap();
     let store = open(folder.path());
-    let collection = Collection { kept: HOUR, is_trial: false };
+    let collection = Collection { kept: HOUR, is_trial: false, dropping: None };
     assert!(matches!(store.collect(collection, &Vec::new), Err(Error::Corrupt { .. })), "it is told");
     // The first entry cannot be read any more, and nobody else names it.
     assert_eq!(collect(&store).objects, 1);
@@ -340,7 +341,10 @@ fn a_large_object_that_is_put_again_meanwhile_stays() {
         asked.set(asked.get() + 1);
         if asked.get() == 1 { under_way() } else { Vec::new() }
     };
-    assert_eq!(store.collect(Collection { kept: HOUR, is_trial: false }, &once).unwrap().objects, 1);
+    assert_eq!(
+        store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &once).unwrap().objects,
+        1
+    );
     let store = reopen(&folder, store);
     assert!(is_there(&store, again) && !is_there(&store, lost));
 }
@@ -349,11 +353,11 @@ fn a_large_object_that_is_put_again_meanwhile_stays() {
 fn one_collection_at_a_time() {
     let (_folder, store) = new();
     let second = || {
-        let refused = store.collect(Collection { kept: HOUR, is_trial: true }, &Vec::new);
+        let refused = store.collect(Collection { kept: HOUR, is_trial: true, dropping: None }, &Vec::new);
         assert!(matches!(refused, Err(Error::Collecting)));
         Vec::new()
     };
-    store.collect(Collection { kept: HOUR, is_trial: false }, &second).unwrap();
+    store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &second).unwrap();
 }
 
 /// Threads put trees and name them, others read what has names, while everything

@@ -162,6 +162,10 @@ impl Walk {
             true => inspector.place.files.contains(key)?,
             false => spot.is_some(),
         };
+        if !is_there && let Some(definition) = inspector.place.recipe(key)? {
+            // A tree, which is never dropped.
+            return self.enter(inspector, definition, parent);
+        }
         let mut is_sound = is_there && !inspector.lost.contains(&key);
         if is_sound && key.names_tree() {
             if let Looked::Sound(tree) = inspector.place.look(key)? {

@@ -58,6 +58,7 @@ impl Index {
                 transaction.open_table(RELATIONS)?;
                 commit_synced(transaction)?;
             }
+            super::recipes::make_tables(database)?;
             let row = database.begin_read()?.open_table(STATE)?.get(END)?;
             Ok(row.map_or(0, |end| end.value()))
         })?;

@@ -73,7 +73,8 @@ fn child_that_collects() {
     let writer = thread::Builder::new().spawn(write).unwrap();
     loop {
         age(&store, &home);
-        let collected = store.collect(Collection { kept: HOUR, is_trial: false }, &Vec::new).unwrap();
+        let collected =
+            store.collect(Collection { kept: HOUR, is_trial: false, dropping: None }, &Vec::new).unwrap();
         let line = format!("collected {}\n", collected.objects);
         std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
         assert!(!writer.is_finished());

@@ -4,6 +4,7 @@
 mod backed_up;
 mod collected;
 mod crash;
+mod dropped;
 mod empty;
 pub(crate) mod faulty;
 mod full_disk;
