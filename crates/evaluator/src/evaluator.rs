@@ -69,8 +69,9 @@ pub(crate) enum Wait {
     Part(Handle, Part),
     /// A procedure's code, which is being made.
     Code(Limits, Handle),
-    /// Room for so many bytes of inputs, held by nobody so far.
-    Room(u64),
+    /// Room for so many bytes of inputs, held by nobody so far; the largest of
+    /// them, if it is large.
+    Room(u64, Option<Handle>),
     /// So many bytes, all together, for the next application.
     Memory(u64),
     /// The end of its own application, which runs elsewhere.
@@ -355,8 +356,8 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         self.release_memory(job);
         self.inputs.let_go();
         if job.held.is_some() || job.room_bytes != 0 {
-            job.held = None;
-            self.scheduler.give_room_back(std::mem::take(&mut job.room_bytes));
+            let used = job.held.take().and_then(|held| held.largest());
+            self.scheduler.pass_room_on(std::mem::take(&mut job.room_bytes), used);
         }
     }
 
@@ -400,9 +401,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 self.scheduler.expect(id, 1);
                 self.asked(id, procedure, host.prepare(&limits, procedure, id, &job.request));
             }
-            Wait::Room(bytes) => {
+            Wait::Room(bytes, shares) => {
                 self.scheduler.expect(id, 1);
-                match self.scheduler.reserve_room(id, bytes, job.request.priority()) {
+                match self.scheduler.reserve_room(id, &job.request, bytes, shares) {
                     Reservation::Granted(bytes) => self.scheduler.resume(id, Event::Room(bytes)),
                     Reservation::Queued => {}
                     // It looks again, and fails.
@@ -411,7 +412,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             }
             Wait::Memory(bytes) => {
                 self.scheduler.expect(id, 1);
-                match self.scheduler.reserve(id, bytes, job.request.priority()) {
+                match self.scheduler.reserve(id, &job.request, bytes) {
                     Reservation::Granted(bytes) => self.scheduler.resume(id, Event::Admitted(bytes)),
                     Reservation::Queued => {}
                     Reservation::Impossible => {

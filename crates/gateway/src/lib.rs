@@ -35,6 +35,7 @@ mod openapi;
 mod options;
 mod problem;
 mod range;
+mod receipts;
 mod recent;
 mod request_id;
 mod router;
@@ -48,8 +49,8 @@ mod workflows;
 
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
-    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge,
-    Pieces, Place, Priority, Progress,
+    Backend, Beginning, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, Noted,
+    NotedStep, Pieces, Place, Priority, Progress, Recording, Signing,
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;

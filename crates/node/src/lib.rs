@@ -16,7 +16,9 @@ mod executor;
 mod feeds;
 mod fetcher;
 mod functions;
+mod identity;
 mod keys;
+mod ledger;
 mod listener;
 mod outbound;
 mod processes;
@@ -45,6 +47,7 @@ pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use functions::check_workflow;
+pub use identity::{IdentityError, is_signed};
 pub use io::tls;
 pub use keys::KeysError;
 pub use linux::{HEAP, Heap};
@@ -135,6 +138,9 @@ pub enum Error {
     /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The node's own key cannot be had.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The secrets cannot be read.
     #[error(transparent)]
     Secrets(#[from] SecretError),

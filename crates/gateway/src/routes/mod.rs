@@ -13,6 +13,7 @@ pub(crate) mod deferred;
 pub(crate) mod evaluate;
 pub(crate) mod explain;
 pub(crate) mod functions;
+pub(crate) mod identity;
 pub(crate) mod keys;
 pub(crate) mod labels;
 pub(crate) mod lambda;

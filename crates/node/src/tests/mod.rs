@@ -53,7 +53,7 @@ fn apply(node: &Node, limits: Limits, procedure: Handle, arguments: &[Handle]) -
 fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -> Evaluated {
     let backend = NodeBackend(Arc::clone(node));
     let request =
-        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true, streams: false };
+        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true, streams: false, by: None, recording: None };
     let mut evaluation = backend.evaluate(request).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(evaluation.finished())
@@ -89,6 +89,8 @@ fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>>
                 priority: Priority::Normal,
                 is_repeatable: true,
                 streams: false,
+                by: None,
+                recording: None,
             })
             .unwrap()
     };
@@ -144,6 +146,8 @@ fn a_deadline_passes_also_where_no_worker_is_free() {
         priority: Priority::Normal,
         is_repeatable: true,
         streams: false,
+        by: None,
+        recording: None,
     };
     drop(backend.evaluate(request).unwrap());
     assert_eq!((node.scheduler().requests(), node.scheduler().runnable()), (2, 0));
@@ -212,6 +216,8 @@ fn a_stop_at_any_moment_frees_the_worker() {
             priority: Priority::Normal,
             is_repeatable: true,
             streams: false,
+            by: None,
+            recording: None,
         };
         let evaluation = backend.evaluate(request).unwrap();
         // Dropped while queued, about to begin, or running.
@@ -407,6 +413,8 @@ fn a_node_without_a_disk_refuses_what_has_no_room_and_forgets_what_it_can_make_a
         priority: Priority::Normal,
         is_repeatable: true,
         streams: false,
+        by: None,
+        recording: None,
     };
     let refused = backend.evaluate(request).err().unwrap();
     assert!(refused.contains("--home"), "{refused}");
