@@ -10,6 +10,7 @@
 
 mod apps;
 mod bare;
+mod batching;
 mod call;
 mod chain;
 mod coldstart;
@@ -40,7 +41,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 18] = [
+const BENCHES: [Bench; 19] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -53,6 +54,7 @@ const BENCHES: [Bench; 18] = [
     ("loop", dev_loop::run),
     ("soak", soak::run),
     ("store", storing::run),
+    ("batching", batching::run),
     ("external-io", external_io::run),
     ("python", python::run),
     ("sandboxed-python-density", sandboxed_python_density::run),

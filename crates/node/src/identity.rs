@@ -136,6 +136,24 @@ mod tests {
         assert_ne!(NodeIdentity::open(None).unwrap().public_key(), next);
     }
 
+    /// The vectors were signed by another implementation of ed25519.
+    #[test]
+    fn signatures_are_those_of_the_vectors() {
+        let text = include_str!("../../../docs/spec/vectors/receipts.json");
+        let vectors: serde_json::Value = serde_json::from_str(text).unwrap();
+        let bytes = |value: &serde_json::Value| -> Vec<u8> {
+            let digits = value.as_str().unwrap();
+            (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+        };
+        let identity = NodeIdentity(Identity::new(&bytes(&vectors["seed"]).try_into().unwrap()).unwrap());
+        assert_eq!(identity.public_key()[..], bytes(&vectors["public_key"]));
+        for vector in vectors["valid"].as_array().unwrap() {
+            let receipt = objects::Receipt::from_bytes(&bytes(&vector["receipt"])).unwrap();
+            assert!(is_signed(&receipt), "{}", vector["name"]);
+            assert_eq!(identity.sign(&receipt.statement), receipt.signature, "{}", vector["name"]);
+        }
+    }
+
     #[test]
     fn a_key_that_is_none_is_told_and_left_as_it_is() {
         let home = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! The commands, one file each: its arguments, and what it does.
 
 pub(crate) mod alias;
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completion;
@@ -15,6 +16,7 @@ pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod gc;
 pub(crate) mod get;
+pub(crate) mod identity;
 pub(crate) mod invoke;
 pub(crate) mod key;
 pub(crate) mod label;
@@ -25,11 +27,13 @@ pub(crate) mod map;
 pub(crate) mod new;
 pub(crate) mod oci;
 pub(crate) mod put;
+mod receipt;
 pub(crate) mod rollback;
 pub(crate) mod run;
 pub(crate) mod sandbox_init;
 pub(crate) mod secret;
 pub(crate) mod up;
 pub(crate) mod upgrade;
+pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod workflow;

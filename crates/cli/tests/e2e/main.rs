@@ -27,6 +27,7 @@ mod metering;
 mod program_functions;
 mod programs;
 mod quotas;
+mod receipts;
 mod requirements;
 mod s3;
 mod sources;

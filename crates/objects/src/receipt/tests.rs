@@ -7,6 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::tests::vectors::{bytes, list};
 
 /// A receipt of so many applications, every second of which ran now.
 fn receipt(count: u64) -> Receipt {
@@ -75,6 +76,24 @@ fn the_statement_has_its_bytes() {
     assert_eq!(bytes[240..248], 12_345_u64.to_le_bytes(), "time");
     assert_eq!(bytes[256..264], 42_000_000_u64.to_le_bytes(), "the price");
     assert_eq!(&bytes[272..], b"EUR\0\0\0\0\0\0\0\0\0\0\0\0\0");
+}
+
+/// The vectors were made by another implementation of the specification.
+#[test]
+fn receipts_agree_with_the_vectors() {
+    let text = include_str!("../../../../docs/spec/vectors/receipts.json");
+    let vectors: serde_json::Value = serde_json::from_str(text).unwrap();
+    for vector in list(&vectors["valid"]) {
+        let name = &vector["name"];
+        let receipt = Receipt::from_bytes(&bytes(&vector["receipt"])).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(receipt.to_bytes(), bytes(&vector["receipt"]), "{name}");
+        assert_eq!(receipt.statement.to_bytes()[..], bytes(&vector["statement"]), "{name}");
+        assert_eq!(receipt.statement.node[..], bytes(&vectors["public_key"]), "{name}");
+    }
+    for vector in list(&vectors["invalid"]) {
+        let read = Receipt::from_bytes(&bytes(&vector["receipt"]));
+        assert!(matches!(read, Err(Error::BadReceipt(_))), "{}: {read:?}", vector["name"]);
+    }
 }
 
 /// Whoever changes a record has to change the sums or the hash, and with them what is signed.
