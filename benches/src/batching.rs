@@ -106,14 +106,27 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         batched.push(round(home.path(), &inputs, None, 2 * number)?);
         by_arrival.push(round(home.path(), &inputs, Some(0), 2 * number + 1)?);
     }
-    let mib = |rounds: &[Round]| median(rounds.iter().map(|round| round.read_bytes / f64::from(1 << 20)).collect());
+    let mib =
+        |rounds: &[Round]| median(rounds.iter().map(|round| round.read_bytes / f64::from(1 << 20)).collect());
     let seconds = |rounds: &[Round]| median(rounds.iter().map(|round| round.wall_s).collect());
     let inputs_mib = (INPUTS * INPUT_BYTES / (1 << 20)) as f64;
     let told = "all inputs once, 192 MiB";
     report.add("batched_read_mib", mib(&batched), "MiB", told, ROUNDS);
     report.add("by_arrival_read_mib", mib(&by_arrival), "MiB", told, ROUNDS);
-    report.add("times_less_read", mib(&by_arrival) / mib(&batched), "×", "the same node, in order of arrival", ROUNDS);
+    report.add(
+        "times_less_read",
+        mib(&by_arrival) / mib(&batched),
+        "×",
+        "the same node, in order of arrival",
+        ROUNDS,
+    );
     report.add("batched_read_over_inputs", mib(&batched) / inputs_mib, "×", told, ROUNDS);
-    report.add("times_faster", seconds(&by_arrival) / seconds(&batched), "×", "the same node, in order of arrival", ROUNDS);
+    report.add(
+        "times_faster",
+        seconds(&by_arrival) / seconds(&batched),
+        "×",
+        "the same node, in order of arrival",
+        ROUNDS,
+    );
     Ok(())
 }

@@ -54,7 +54,9 @@ pub(crate) fn issue(
     }
     let Some(steps) = noted.steps else {
         let most = objects::RECEIPT_STEPS_MAX;
-        return refused(&format!("its computation has more than {most} applications, as many as a receipt can have"));
+        return refused(&format!(
+            "its computation has more than {most} applications, as many as a receipt can have"
+        ));
     };
     let (steps, uncounted_nanos) = records(backend, &steps)?;
     let Sums { applications, ran, whole, now } = Sums::of(&steps);
@@ -124,7 +126,9 @@ impl<'a> Inputs<'a> {
     /// [`Cost::uncounted`], whether it sets no limit of fuel. One that is malformed, and
     /// so fails, costs nothing.
     pub(crate) fn up_front(&mut self, application: Handle) -> Result<Cost, Unissued> {
-        let Some(definition) = self.backend.get(application.plain_tree())? else { return Err(gone(application)) };
+        let Some(definition) = self.backend.get(application.plain_tree())? else {
+            return Err(gone(application));
+        };
         let Ok(Application { tree, limits, .. }) = Application::from_tree(definition.as_tree()) else {
             return Ok(Cost { uncounted: 1, ..Cost::default() });
         };

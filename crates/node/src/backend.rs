@@ -105,7 +105,9 @@ impl Backend for NodeBackend {
             let bytes = evaluation.node.budgets.relations_bytes;
             evaluation.ledger = evaluation.node.ledgers.open(recording, bytes);
             if evaluation.ledger.is_none() {
-                return Err("as many evaluations as may be are written down for receipts; try again later".into());
+                return Err(
+                    "as many evaluations as may be are written down for receipts; try again later".into()
+                );
             }
         }
         let Some(goal) = goal_of(request.goal) else {

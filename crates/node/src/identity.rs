@@ -143,7 +143,10 @@ mod tests {
         let vectors: serde_json::Value = serde_json::from_str(text).unwrap();
         let bytes = |value: &serde_json::Value| -> Vec<u8> {
             let digits = value.as_str().unwrap();
-            (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+            (0..digits.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+                .collect()
         };
         let identity = NodeIdentity(Identity::new(&bytes(&vectors["seed"]).try_into().unwrap()).unwrap());
         assert_eq!(identity.public_key()[..], bytes(&vectors["public_key"]));

@@ -31,8 +31,8 @@ pub use handle::{BLOB_SIZE_MAX, HASH_LEN, Handle, Kind, LITERAL_LEN_MAX, TREE_EN
 pub use limits::{LIMITS_LEN, Limits, MEMORY_DEFAULT_BYTES};
 pub use pairs::{PAIR_NAME_MAX, PAIR_VALUE_MAX, PAIRS_MAX, Pairs};
 pub use receipt::{
-    Cost, Price, RECEIPT_MAGIC, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN, STEP_LEN,
-    Statement, Sums, steps_hash,
+    Cost, Price, RECEIPT_MAGIC, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN,
+    STEP_LEN, Statement, Sums, steps_hash,
 };
 pub use selection::{Part, Selection};
 pub use source::{

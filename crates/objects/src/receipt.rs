@@ -170,7 +170,8 @@ impl Statement {
         let flags = u64::from(self.is_fresh) * FRESH;
         let cost = |cost: &Cost| [cost.inputs_bytes, cost.reserved_bytes, cost.fuel, cost.uncounted];
         let (whole, now) = (cost(&self.whole), cost(&self.now));
-        let rest = [self.uncounted_nanos, self.by_ms, self.price.amount.unwrap_or(NO_PRICE), self.price.factor_ppm];
+        let rest =
+            [self.uncounted_nanos, self.by_ms, self.price.amount.unwrap_or(NO_PRICE), self.price.factor_ppm];
         let numbers = [self.issued_ms, flags, self.applications, self.ran];
         for number in numbers.into_iter().chain(whole).chain(now).chain(rest) {
             bytes.extend(number.to_le_bytes());

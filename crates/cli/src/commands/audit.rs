@@ -67,10 +67,12 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             output.line(&difference.to_string())?;
         }
         if found.len() > TOLD_MAX {
-            output.line(&format!("and {} more; -o json has them", grouped((found.len() - TOLD_MAX) as u64)))?;
+            output
+                .line(&format!("and {} more; -o json has them", grouped((found.len() - TOLD_MAX) as u64)))?;
         }
     }
-    let message = format!("{shown}: what was run anew differs from what {} signed", key_text(&theirs.statement.node));
+    let message =
+        format!("{shown}: what was run anew differs from what {} signed", key_text(&theirs.statement.node));
     Err(Stop::new(Code::Failed, message)
         .suggest("a third node tells who is wrong: `sinew --node URL audit`; `sinew explain` tells of an application")
         .into())

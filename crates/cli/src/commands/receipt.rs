@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use objects::{Cost, Handle, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN, STEP_LEN};
+use objects::{
+    Cost, Handle, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN, STEP_LEN,
+};
 use serde_json::{Value, json};
 
 use crate::exit::{Code, Stop};
@@ -21,7 +23,12 @@ const PRICE_PARTS: f64 = 1e12;
 const PPM: f64 = 1e6;
 
 /// Writes the receipt that an answer tells of to a file.
-pub(super) async fn save(answer: &Value, path: &Path, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+pub(super) async fn save(
+    answer: &Value,
+    path: &Path,
+    node: &mut Node,
+    output: &Output,
+) -> anyhow::Result<()> {
     if let Some(why) = answer["no_receipt"].as_str() {
         return Err(Stop::new(Code::Failed, format!("there is no receipt: {why}")).into());
     }
@@ -75,12 +82,13 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Receipt> {
 
 /// A public key as people write it.
 pub(super) fn key_text(key: &[u8; 32]) -> String {
-    format!("ed25519:{}", hex(key))
+    format!("ed25519:{}", hex(key).trim_start_matches("0x"))
 }
 
 /// [`key_text`], read; the first word can be left out.
 pub(super) fn parse_key(text: &str) -> Result<[u8; 32], String> {
     let digits = text.strip_prefix("ed25519:").unwrap_or(text);
+    let digits = digits.strip_prefix("0x").unwrap_or(digits);
     let bytes = from_hex(digits).and_then(|bytes| bytes.try_into().ok());
     bytes.ok_or_else(|| "a node's key is 64 hexadecimal digits, as `sinew identity` prints it".to_owned())
 }
@@ -124,7 +132,10 @@ fn price(receipt: &Receipt) -> Option<String> {
     let by = human_time(Duration::from_millis(receipt.statement.by_ms));
     Some(match receipt.statement.by_ms {
         0 => amount,
-        _ => format!("{amount}, {} % of the whole: it could wait for {by}", told.factor_ppm as f64 / PPM * 100.0),
+        _ => format!(
+            "{amount}, {} % of the whole: it could wait for {by}",
+            told.factor_ppm as f64 / PPM * 100.0
+        ),
     })
 }
 
@@ -136,7 +147,7 @@ pub(super) fn cost(cost: &Cost) -> String {
         format!("{} fuel", grouped(cost.fuel)),
     ];
     if cost.uncounted > 0 {
-        parts.push(format!("{} applications count none", grouped(cost.uncounted)));
+        parts.push(format!("{} of them count none", grouped(cost.uncounted)));
     }
     parts.join(", ")
 }
@@ -175,7 +186,8 @@ fn utc(ms: u64) -> String {
     const DAY_S: u64 = 24 * 60 * 60;
     let seconds = ms / 1000;
     let (mut days, time) = (seconds / DAY_S, seconds % DAY_S);
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     // Years of 400 are all alike; what is left are fewer than 400 to count.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;

@@ -125,9 +125,8 @@ fn no_byte_of_a_receipt_can_be_changed() {
     let add = node.codelet("add.wasm", super::ADD);
     let whole = std::fs::read(receipt(&node, &expression(&add), "receipt", &[])).unwrap();
     assert_eq!(whole.len(), 288 + 64 + 3 * 96);
-    let believed = |bytes: &[u8]| {
-        objects::Receipt::from_bytes(bytes).is_ok_and(|receipt| node::is_signed(&receipt))
-    };
+    let believed =
+        |bytes: &[u8]| objects::Receipt::from_bytes(bytes).is_ok_and(|receipt| node::is_signed(&receipt));
     assert!(believed(&whole));
     for at in 0..whole.len() {
         for bit in 0..8 {

@@ -3,6 +3,7 @@
 // Threads: these tests are about workers.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod batching;
 mod corners;
 mod depth;
 mod graph;

@@ -11,7 +11,13 @@ use super::*;
 use crate::tests::fake::Fake;
 
 fn rates() -> Rates {
-    Rates { currency: "EUR".to_owned(), per_gfuel: 1.0, patient_discount: 0.5, patient_s: 10.0, ..Rates::default() }
+    Rates {
+        currency: "EUR".to_owned(),
+        per_gfuel: 1.0,
+        patient_discount: 0.5,
+        patient_s: 10.0,
+        ..Rates::default()
+    }
 }
 
 /// The application of a procedure of 100 bytes to entries, with this limit of fuel.

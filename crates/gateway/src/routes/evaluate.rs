@@ -227,7 +227,8 @@ async fn receipt(
     term: Term,
 ) -> Result<Result<Handle, String>, Problem> {
     let shared = shared.clone();
-    let issued = blocking(move || issue(&*shared.backend, noted, result, &shared.options.rates, term)).await?;
+    let issued =
+        blocking(move || issue(&*shared.backend, noted, result, &shared.options.rates, term)).await?;
     match issued {
         Ok(receipt) => Ok(Ok(receipt)),
         Err(Unissued::Refused(why)) => Ok(Err(why)),

@@ -13,6 +13,7 @@ use crate::backend::NodeBackend;
 use crate::{Node, Options};
 
 mod partial;
+mod recording;
 
 const ADD: &str = include_str!("../../../../guests/codelets/wat/add.wat");
 
@@ -52,8 +53,15 @@ fn apply(node: &Node, limits: Limits, procedure: Handle, arguments: &[Handle]) -
 
 fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -> Evaluated {
     let backend = NodeBackend(Arc::clone(node));
-    let request =
-        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true, streams: false, by: None, recording: None };
+    let request = EvaluateRequest {
+        goal,
+        deadline,
+        priority: Priority::Normal,
+        is_repeatable: true,
+        streams: false,
+        by: None,
+        recording: None,
+    };
     let mut evaluation = backend.evaluate(request).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(evaluation.finished())

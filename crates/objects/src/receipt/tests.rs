@@ -85,7 +85,8 @@ fn receipts_agree_with_the_vectors() {
     let vectors: serde_json::Value = serde_json::from_str(text).unwrap();
     for vector in list(&vectors["valid"]) {
         let name = &vector["name"];
-        let receipt = Receipt::from_bytes(&bytes(&vector["receipt"])).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let receipt =
+            Receipt::from_bytes(&bytes(&vector["receipt"])).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(receipt.to_bytes(), bytes(&vector["receipt"]), "{name}");
         assert_eq!(receipt.statement.to_bytes()[..], bytes(&vector["statement"]), "{name}");
         assert_eq!(receipt.statement.node[..], bytes(&vectors["public_key"]), "{name}");

@@ -89,13 +89,9 @@ fn what_has_begun_yields_between_applications_and_goes_on_when_urged() {
     // Another patient one that can wait less goes before what has begun.
     let nearer = submit(&scheduler, patient(20));
     scheduler.urge(&request);
-    let order: Vec<(u64, bool)> = std::iter::from_fn(|| scheduler.next_job())
-        .map(|job| (job.request.id(), job.is_root))
-        .collect();
-    assert_eq!(
-        order,
-        [(request.id(), true), (request.id(), false), (late.id(), true), (nearer.id(), true)]
-    );
+    let order: Vec<(u64, bool)> =
+        std::iter::from_fn(|| scheduler.next_job()).map(|job| (job.request.id(), job.is_root)).collect();
+    assert_eq!(order, [(request.id(), true), (request.id(), false), (late.id(), true), (nearer.id(), true)]);
     assert_eq!(scheduler.runnable(), 0);
 }
 
