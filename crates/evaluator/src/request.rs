@@ -230,6 +230,11 @@ impl Request {
         if self.is_patient.load(Ordering::Relaxed) { Priority::Patient } else { self.terms.priority }
     }
 
+    /// Against others, once it waits for nobody.
+    pub(crate) fn own_priority(&self) -> Priority {
+        self.terms.priority
+    }
+
     /// How long it can wait for those that let nobody go first; 0 where it does not.
     pub(crate) fn patience(&self) -> u64 {
         let until = self.terms.patient_until.filter(|_| self.is_patient.load(Ordering::Relaxed));

@@ -391,7 +391,9 @@ impl<D> Scheduler<D> {
     fn requeue(&self, job: Box<Job<D>>) {
         let mut queues = self.queues.lock();
         // Under the lock: it may be urged.
-        let level = job.request.priority().level();
+        let has_empty_hands = job.reserved_bytes == 0 && job.room_bytes == 0;
+        let priority = if has_empty_hands { job.request.priority() } else { job.request.own_priority() };
+        let level = priority.level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         queues.levels[level].resumed.push_back(job);
         drop(queues);

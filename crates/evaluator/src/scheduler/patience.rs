@@ -8,6 +8,9 @@
 //! place among those that are ready that its arrival gives it, before all who came
 //! later; what of it had begun stands before those. So it begins no later than its moment
 //! and what a request of its priority that came first waits anyway.
+//!
+//! A job of it that holds memory or inputs which others may want is resumed with its
+//! own priority: it has its turn soon, and lets go of them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -30,13 +33,12 @@ impl<D> Scheduler<D> {
             Ready::New(new) => new.id() == request.id(),
             Ready::Yielded(job) => job.request.id() == request.id(),
         };
-        let mut moved = 0;
         let source = &mut queues.levels[from];
         let same = (patience, 0)..=(patience, u64::MAX);
         let ready: Vec<_> = source.ready.extract_if(same, |_, ready| is_its(ready)).collect();
         let resumed = take_out(&mut source.resumed, |job| job.request.id() == request.id());
         let sparks = take_out(&mut source.sparks, |(of, _)| of.id() == request.id());
-        moved += ready.len() + resumed.len();
+        let moved = ready.len() + resumed.len();
         self.sparks[from].fetch_sub(sparks.len(), Ordering::Relaxed);
         self.sparks[to].fetch_add(sparks.len(), Ordering::Relaxed);
         self.runnable[from].fetch_sub(moved, Ordering::Relaxed);

@@ -121,6 +121,31 @@ fn in_line_for_memory_too() {
     scheduler.resume(next.id, Event::Look);
 }
 
+/// Memory that nobody uses until its holder has its turn is lost for all others.
+#[test]
+fn who_holds_what_others_may_want_is_not_patient() {
+    let scheduler = scheduler();
+    let request = submit(&scheduler, patient(u64::MAX));
+    let mut job = scheduler.next_job().unwrap();
+    let id = job.id;
+    scheduler.expect(id, 1);
+    job.reserved_bytes = scheduler.try_reserve(60, Priority::Patient).unwrap();
+    assert!(scheduler.park(job).is_none());
+    let other = submit(&scheduler, Priority::Normal);
+    scheduler.resume(id, Event::Arrived);
+    let mut first = scheduler.next_job().unwrap();
+    assert_eq!(first.request.id(), request.id());
+    assert_eq!(scheduler.next_job().unwrap().request.id(), other.id());
+    // Without it, it waits again.
+    scheduler.release(std::mem::take(&mut first.reserved_bytes));
+    scheduler.expect(id, 1);
+    assert!(scheduler.park(first).is_none());
+    let low = submit(&scheduler, Priority::Low);
+    scheduler.resume(id, Event::Look);
+    assert_eq!(taken(&scheduler), [low.id(), request.id()]);
+    assert_eq!(scheduler.runnable(), 0);
+}
+
 /// One worker, time in steps of one application. Ordinary requests of one step come and
 /// keep the worker busy for most of the time, and for a while for all of it.
 #[test]
