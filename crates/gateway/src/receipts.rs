@@ -55,7 +55,8 @@ pub(crate) fn issue(
     let Some(steps) = noted.steps else {
         let most = objects::RECEIPT_STEPS_MAX;
         return refused(&format!(
-            "its computation has more than {most} applications, as many as a receipt can have"
+            "its computation has more than {most} applications, as many as a receipt can have, or more than the \
+             node writes down at a time"
         ));
     };
     let (steps, uncounted_nanos) = records(backend, &steps)?;

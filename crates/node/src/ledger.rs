@@ -18,41 +18,61 @@ use objects::{Handle, Kind, RECEIPT_STEPS_MAX};
 use parking_lot::Mutex;
 use store::{Claim, Record, Relations, Rule, Store};
 
-/// Requests with ledgers at one time: each may take [`OWN_BYTES_MAX`] and its list.
-const LEDGERS_MAX: usize = 4;
-/// Relations of one ledger, in bytes; and the part of the node's that they may be.
+/// Requests with ledgers at one time; patient ones keep theirs while they wait.
+const LEDGERS_MAX: usize = 16;
+/// Relations of one ledger, in bytes; and the part of the node's that they may be, so that
+/// all ledgers together have no more than the node.
 const OWN_BYTES_MAX: u64 = 16 << 20;
-const OWN_SHARE: u64 = 16;
+const OWN_SHARE: u64 = LEDGERS_MAX as u64;
+/// Steps that are noted in all ledgers together, about 100 bytes each.
+const NOTED_MAX: usize = 4 * RECEIPT_STEPS_MAX;
 
-/// How many ledgers there are.
+/// How many ledgers there are, and steps in all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Ledgers(Arc<AtomicUsize>);
+pub(crate) struct Ledgers(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    ledgers: AtomicUsize,
+    noted: AtomicUsize,
+}
 
 impl Ledgers {
     /// One more, for a node whose relations take so many bytes. `None`: there are as
     /// many as there may be.
     pub(crate) fn open(&self, recording: Recording, relations_bytes: u64) -> Option<Arc<Ledger>> {
-        let count = Arc::clone(&self.0);
-        let place = Place(count);
-        if place.0.fetch_add(1, Ordering::AcqRel) >= LEDGERS_MAX {
+        let before = self.0.ledgers.fetch_add(1, Ordering::AcqRel);
+        let counts = Place(Arc::clone(&self.0));
+        if before >= LEDGERS_MAX {
             return None;
         }
         Some(Arc::new(Ledger {
             is_fresh: recording == Recording::Fresh,
             own: Relations::apart((relations_bytes / OWN_SHARE).min(OWN_BYTES_MAX)),
             steps: Mutex::default(),
-            _place: place,
+            counts,
         }))
     }
 }
 
-/// Counts as one until it is dropped.
+/// Counts as a ledger until it is dropped.
 #[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
+struct Place(Arc<Counts>);
+
+impl Place {
+    /// One more step may be noted.
+    fn take_step(&self) -> bool {
+        let may = self.0.noted.fetch_add(1, Ordering::AcqRel) < NOTED_MAX;
+        if !may {
+            self.0.noted.fetch_sub(1, Ordering::AcqRel);
+        }
+        may
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.ledgers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -61,7 +81,14 @@ pub(crate) struct Ledger {
     is_fresh: bool,
     own: Relations,
     steps: Mutex<Steps>,
-    _place: Place,
+    counts: Place,
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let noted = self.steps.get_mut().noted.len();
+        self.counts.0.noted.fetch_sub(noted, Ordering::AcqRel);
+    }
 }
 
 impl std::fmt::Debug for Ledger {
@@ -73,7 +100,7 @@ impl std::fmt::Debug for Ledger {
 #[derive(Default)]
 struct Steps {
     noted: HashMap<Handle, NotedStep>,
-    /// There were more than a receipt can have.
+    /// There were more than a receipt can have, or all ledgers together.
     are_too_many: bool,
 }
 
@@ -88,7 +115,8 @@ impl Ledger {
         self.is_fresh
     }
 
-    /// All that was noted so far; `None` if it is more than a receipt can have.
+    /// All that was noted so far; `None` if there was more than a receipt can have, or than
+    /// the node can note.
     pub(crate) fn steps(&self) -> Option<Vec<NotedStep>> {
         let steps = self.steps.lock();
         (!steps.are_too_many).then(|| steps.noted.values().copied().collect())
@@ -100,12 +128,15 @@ impl Ledger {
         }
         let Record { result, nanos, fuel, .. } = record;
         let mut steps = self.steps.lock();
-        if steps.noted.len() >= RECEIPT_STEPS_MAX && !steps.noted.contains_key(&application) {
+        // What ran for this request, and is looked up by it again, has run now.
+        if steps.noted.contains_key(&application) {
+            return;
+        }
+        if steps.noted.len() >= RECEIPT_STEPS_MAX || !self.counts.take_step() {
             steps.are_too_many = true;
             return;
         }
-        // What ran for this request, and is looked up by it again, has run now.
-        steps.noted.entry(application).or_insert(NotedStep { application, result, nanos, fuel, ran_now });
+        steps.noted.insert(application, NotedStep { application, result, nanos, fuel, ran_now });
     }
 
     pub(crate) fn recall(&self, store: &Store, key: Handle) -> Option<Handle> {

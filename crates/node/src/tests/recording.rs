@@ -118,11 +118,11 @@ fn there_are_only_so_many_at_a_time() {
         let goal = apply(&node, COUNTED, add, &[byte(item), byte(1)]);
         backend.evaluate(request(goal, Some(Recording::Fresh), None))
     };
-    let held: Vec<_> = (0..4).map(|item| begin(item).unwrap()).collect();
-    let Err(why) = begin(5) else { panic!("a fifth one") };
+    let held: Vec<_> = (0..16).map(|item| begin(item).unwrap()).collect();
+    let Err(why) = begin(50) else { panic!("one too many") };
     assert!(why.contains("try again later"), "{why}");
     drop(held);
-    wait_until("there is a place again", || begin(6).is_ok());
+    wait_until("there is a place again", || begin(60).is_ok());
 }
 
 #[test]

@@ -159,7 +159,8 @@ fn under_load_all_begin_in_time_and_gaps_are_used() {
         // From 500 on there is one for each step; before, three for four steps.
         if now >= 500 || now % 4 != 0 {
             let ordinary = submit(&scheduler, Priority::Normal);
-            (left.insert(ordinary.id(), 1), came.insert(ordinary.id(), now));
+            left.insert(ordinary.id(), 1);
+            came.insert(ordinary.id(), now);
             kept.push((u64::MAX, ordinary));
         }
         if now % 100 == 50 && now < 1500 {
