@@ -10,7 +10,6 @@
 
 mod apps;
 mod bare;
-mod batching;
 mod call;
 mod chain;
 mod coldstart;
@@ -41,7 +40,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 18] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -54,7 +53,6 @@ const BENCHES: [Bench; 19] = [
     ("loop", dev_loop::run),
     ("soak", soak::run),
     ("store", storing::run),
-    ("batching", batching::run),
     ("external-io", external_io::run),
     ("python", python::run),
     ("sandboxed-python-density", sandboxed_python_density::run),
