@@ -7,3 +7,4 @@ pub mod evaluator_steps;
 pub mod line_reports;
 pub mod object_decode;
 pub mod program_words;
+pub mod receipts;

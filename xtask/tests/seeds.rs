@@ -14,14 +14,17 @@ mod line_reports;
 mod object_decode;
 #[path = "../../fuzz/src/program_words.rs"]
 mod program_words;
+#[path = "../../fuzz/src/receipts.rs"]
+mod receipts;
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 5] = [
     ("object_decode", object_decode::run),
     ("evaluator_steps", evaluator_steps::run),
     ("line_reports", line_reports::run),
     ("program_words", program_words::run),
+    ("receipts", receipts::run),
 ];
 /// Variants of one seed.
 const VARIANTS: u64 = 400;

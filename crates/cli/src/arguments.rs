@@ -105,6 +105,12 @@ pub(crate) enum Command {
     Label(commands::label::Arguments),
     /// Tell where a handle comes from and what its evaluation took
     Explain(commands::explain::Arguments),
+    /// Check a receipt's signature, and tell what it says; asks no node
+    Verify(commands::verify::Arguments),
+    /// Run again what a receipt is about, and compare results and costs
+    Audit(commands::audit::Arguments),
+    /// Print the public key that the node signs receipts with
+    Identity,
     /// Take away what nobody needs: no label names it, and it is old
     Gc(commands::gc::Arguments),
     /// Check all that is stored, and put right what can be

@@ -70,6 +70,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
         Command::Upgrade(arguments) => return commands::upgrade::run(&arguments, output),
         Command::Oci(arguments) => return commands::oci::run(&arguments, output),
         Command::SandboxInit => return commands::sandbox_init::run(),
+        Command::Verify(arguments) => return commands::verify::run(&arguments, output),
         Command::Version => return commands::version::run(output),
         Command::Completion(arguments) => return commands::completion::run(&arguments),
         _ => {}
@@ -123,6 +124,8 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Backup(arguments) => commands::backup::run(&arguments, node, output).await,
         Command::Restore(arguments) => commands::restore::run(&arguments, node, output).await,
         Command::Explain(arguments) => commands::explain::run(&arguments, node, output).await,
+        Command::Audit(arguments) => commands::audit::run(&arguments, node, output).await,
+        Command::Identity => commands::identity::run(node, output).await,
         Command::Bench(arguments) => commands::bench::run(&arguments, node, output).await,
         Command::Up(_)
         | Command::Dev(_)
@@ -131,6 +134,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         | Command::Upgrade(_)
         | Command::Oci(_)
         | Command::SandboxInit
+        | Command::Verify(_)
         | Command::Version
         | Command::Completion(_) => Ok(()),
     }

@@ -28,14 +28,23 @@ pub(crate) const JSON: &str = "application/json";
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wishes {
     pub(crate) deadline_ms: Option<u64>,
+    /// Within how long the result is wanted, and no sooner.
+    pub(crate) by_ms: Option<u64>,
     pub(crate) priority: Option<&'static str>,
+    /// With a receipt.
+    pub(crate) receipt: bool,
+    /// Run anew, whatever is remembered.
+    pub(crate) fresh: bool,
 }
 
 impl Wishes {
     fn query(&self) -> String {
         let deadline = self.deadline_ms.map(|ms| format!("deadline_ms={ms}"));
         let priority = self.priority.map(|priority| format!("priority={priority}"));
-        let parts: Vec<String> = deadline.into_iter().chain(priority).collect();
+        let by = self.by_ms.map(|ms| format!("by_ms={ms}"));
+        let receipt = self.receipt.then(|| "receipt=true".to_owned());
+        let fresh = self.fresh.then(|| "fresh=true".to_owned());
+        let parts: Vec<String> = [deadline, by, priority, receipt, fresh].into_iter().flatten().collect();
         if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
     }
 }
@@ -174,7 +183,11 @@ impl Node {
 
     /// Evaluates a goal of which the node may know everything by its name.
     pub(crate) async fn evaluate_known(&mut self, goal: Handle, wishes: &Wishes) -> anyhow::Result<Value> {
-        let wish = json!({"handle": goal.to_string(), "deadline_ms": wishes.deadline_ms, "priority": wishes.priority});
+        let Wishes { deadline_ms, by_ms, priority, receipt, fresh } = wishes;
+        let wish = json!({
+            "handle": goal.to_string(), "deadline_ms": deadline_ms, "by_ms": by_ms, "priority": priority,
+            "receipt": receipt, "fresh": fresh,
+        });
         let request = Request::post("/v1/evaluate").header(CONTENT_TYPE, JSON);
         self.json(request, whole(wish.to_string())).await
     }

@@ -9,9 +9,14 @@
 //! large ones do not starve.
 //!
 //! Room for the inputs that waiting jobs hold is given out in the same way,
-//! by a pool of its own in which nobody has an allowance.
+//! by a pool of its own in which nobody has an allowance. There, who shares a large
+//! input with the job that gives its room back may go before the others of its
+//! priority: the input is in memory now, and would have to be read again later. The
+//! first in line is passed in this way a bounded number of times, as it is by others.
 
 use std::collections::VecDeque;
+
+use objects::Handle;
 
 use crate::job::JobId;
 use crate::request::Priority;
@@ -36,12 +41,32 @@ pub struct Admission {
     free_bytes: u64,
     line: [VecDeque<Waiting>; Priority::LEVELS],
     overtakes: u32,
+    /// How often the first in line may be passed by a batch, and has been.
+    batch_max: u32,
+    batched: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
-    job: JobId,
+    who: Claimant,
     bytes: u64,
+}
+
+/// Who wants memory or room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimant {
+    pub(crate) job: JobId,
+    /// Its request's number.
+    pub(crate) request: u64,
+    /// The large input that others may want too, if it is known.
+    pub(crate) shares: Option<Handle>,
+}
+
+#[cfg(test)]
+impl From<JobId> for Claimant {
+    fn from(job: JobId) -> Self {
+        Self { job, request: 0, shares: None }
+    }
 }
 
 /// The answer to a wish for memory.
@@ -59,7 +84,14 @@ impl Admission {
     /// A pool with nothing reserved.
     pub fn new(options: AdmissionOptions) -> Self {
         let line = std::array::from_fn(|_| VecDeque::new());
-        Self { options, free_bytes: options.pool_bytes, line, overtakes: 0 }
+        Self { options, free_bytes: options.pool_bytes, line, overtakes: 0, batch_max: 0, batched: 0 }
+    }
+
+    /// The first in line may be passed so often by those who share an input with
+    /// whoever has just been served.
+    #[must_use]
+    pub(crate) fn with_batches(self, batch_max: u32) -> Self {
+        Self { batch_max, ..self }
     }
 
     /// The most that one application may ask for.
@@ -78,7 +110,12 @@ impl Admission {
     }
 
     /// Reserves what an application of `memory_bytes` needs beyond the allowance.
-    pub(crate) fn reserve(&mut self, job: JobId, memory_bytes: u64, priority: Priority) -> Reservation {
+    pub(crate) fn reserve(
+        &mut self,
+        who: impl Into<Claimant>,
+        memory_bytes: u64,
+        priority: Priority,
+    ) -> Reservation {
         let bytes = memory_bytes.saturating_sub(self.options.allowance_bytes);
         if bytes > self.options.pool_bytes {
             return Reservation::Impossible;
@@ -86,7 +123,7 @@ impl Admission {
         if self.take(bytes, priority) {
             return Reservation::Granted(bytes);
         }
-        self.line[priority.level()].push_back(Waiting { job, bytes });
+        self.line[priority.level()].push_back(Waiting { who: who.into(), bytes });
         Reservation::Queued
     }
 
@@ -130,14 +167,50 @@ impl Admission {
                     return admitted;
                 }
                 if !is_overtaking {
-                    self.overtakes = 0;
+                    (self.overtakes, self.batched) = (0, 0);
                 }
                 self.line[level].remove(index);
                 self.free_bytes -= waiting.bytes;
-                admitted.push((waiting.job, waiting.bytes));
+                admitted.push((waiting.who.job, waiting.bytes));
             }
         }
         admitted
+    }
+
+    /// As [`Admission::release`], by a job that has used a large input.
+    pub(crate) fn release_sharing(&mut self, bytes: u64, used: Option<Handle>) -> Vec<(JobId, u64)> {
+        let Some(used) = used.filter(|_| bytes > 0) else { return self.release(bytes) };
+        self.free_bytes += bytes;
+        assert!(self.free_bytes <= self.options.pool_bytes, "more memory released than reserved");
+        let mut admitted = Vec::new();
+        // Never before those of a higher priority.
+        if let Some(line) = self.line.iter_mut().find(|line| !line.is_empty()) {
+            let mut index = 0;
+            while self.batched < self.batch_max
+                && let Some(waiting) = line.get(index).copied()
+            {
+                if waiting.who.shares != Some(used) || waiting.bytes > self.free_bytes {
+                    index += 1;
+                    continue;
+                }
+                self.batched = if index > 0 { self.batched + 1 } else { 0 };
+                line.remove(index);
+                self.free_bytes -= waiting.bytes;
+                admitted.push((waiting.who.job, waiting.bytes));
+            }
+        }
+        admitted.extend(self.release(0));
+        admitted
+    }
+
+    /// Has the jobs of a request that stand in one priority's line stand in another
+    /// one's, at its end.
+    pub(crate) fn raise(&mut self, request: u64, from: Priority, to: Priority) {
+        let line = std::mem::take(&mut self.line[from.level()]);
+        for waiting in line {
+            let to = if waiting.who.request == request { to } else { from };
+            self.line[to.level()].push_back(waiting);
+        }
     }
 
     /// Takes a job out of line. Whether it stood there.
@@ -145,8 +218,8 @@ impl Admission {
         let mut found = false;
         for line in &mut self.line {
             line.retain(|waiting| {
-                found |= waiting.job == job;
-                waiting.job != job
+                found |= waiting.who.job == job;
+                waiting.who.job != job
             });
         }
         found

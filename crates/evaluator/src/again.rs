@@ -74,6 +74,10 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
 
     /// Offers idle workers what is not on top.
     fn share(&self, job: &Job<D>, first: usize) {
+        // Whoever writes down what a request takes could not tell a spark of these from others.
+        if job.request.context().is_some() {
+            return;
+        }
         let waiting = job.frames.get(first..).and_then(|frames| frames.split_last()).map(|(_, below)| below);
         for frame in waiting.unwrap_or_default() {
             if !self.scheduler.wants_sparks(&job.request) {

@@ -144,8 +144,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             // Twice what was too little, so that a deep tree is not begun anew
             // for each of its levels.
             let bytes = wanted_bytes.max(job.room_bytes.saturating_mul(2).min(max_bytes));
+            let shares = held.largest();
             self.release(job);
-            return Some(Turn::Wait(Wait::Room(bytes)));
+            return Some(Turn::Wait(Wait::Room(bytes, shares)));
         }
         job.room_bytes += lacking_bytes;
         if !missing.is_empty() {

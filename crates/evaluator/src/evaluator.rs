@@ -69,8 +69,9 @@ pub(crate) enum Wait {
     Part(Handle, Part),
     /// A procedure's code, which is being made.
     Code(Limits, Handle),
-    /// Room for so many bytes of inputs, held by nobody so far.
-    Room(u64),
+    /// Room for so many bytes of inputs, held by nobody so far; the largest of
+    /// them, if it is large.
+    Room(u64, Option<Handle>),
     /// So many bytes, all together, for the next application.
     Memory(u64),
     /// The end of its own application, which runs elsewhere.
@@ -136,6 +137,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
 
     /// Runs a job until it ends or has to wait.
     pub fn run<H: Host<Data = D>>(&mut self, host: &mut H, mut job: Box<Job<D>>) -> Progress {
+        host.remaking(!job.remakes.is_empty());
         self.take_event(host, &mut job);
         let mut turns = 0;
         loop {
@@ -155,6 +157,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 self.scheduler.yield_job(job, slice_is_over);
                 return Progress::SetAside;
             }
+            host.remaking(!job.remakes.is_empty());
             match self.turn(host, &mut job) {
                 Turn::Continue => {}
                 Turn::Return(value) => {
@@ -167,6 +170,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 Turn::Wait(wait) => match self.set_aside(host, job, wait) {
                     Some(resumed) => {
                         job = resumed;
+                        host.remaking(!job.remakes.is_empty());
                         self.take_event(host, &mut job);
                     }
                     None => return Progress::SetAside,
@@ -361,8 +365,8 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         self.release_memory(job);
         self.inputs.let_go();
         if job.held.is_some() || job.room_bytes != 0 {
-            job.held = None;
-            self.scheduler.give_room_back(std::mem::take(&mut job.room_bytes));
+            let used = job.held.take().and_then(|held| held.largest());
+            self.scheduler.pass_room_on(std::mem::take(&mut job.room_bytes), used);
         }
     }
 
@@ -406,9 +410,9 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 self.scheduler.expect(id, 1);
                 self.asked(id, procedure, host.prepare(&limits, procedure, id, &job.request));
             }
-            Wait::Room(bytes) => {
+            Wait::Room(bytes, shares) => {
                 self.scheduler.expect(id, 1);
-                match self.scheduler.reserve_room(id, bytes, job.request.priority()) {
+                match self.scheduler.reserve_room(id, &job.request, bytes, shares) {
                     Reservation::Granted(bytes) => self.scheduler.resume(id, Event::Room(bytes)),
                     Reservation::Queued => {}
                     // It looks again, and fails.
@@ -417,7 +421,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             }
             Wait::Memory(bytes) => {
                 self.scheduler.expect(id, 1);
-                match self.scheduler.reserve(id, bytes, job.request.priority()) {
+                match self.scheduler.reserve(id, &job.request, bytes) {
                     Reservation::Granted(bytes) => self.scheduler.resume(id, Event::Admitted(bytes)),
                     Reservation::Queued => {}
                     Reservation::Impossible => {

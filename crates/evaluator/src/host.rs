@@ -136,6 +136,13 @@ pub trait Host {
     /// Ends the caller's claim without an answer; others may try.
     fn abandon(&mut self, thunk: Handle);
 
+    /// Whether what follows makes an object again that was dropped: it is no part of the
+    /// computation that was asked for. Said before each turn of a walk.
+    #[inline]
+    fn remaking(&mut self, is: bool) {
+        let _ = is;
+    }
+
     /// `recipe`, an application, is to run once more for an object that it has made before:
     /// forgets what it led to, unless somebody runs it, or the object is local by now.
     fn forget(&mut self, recipe: Handle, object: Handle) {

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::ops::Deref;
 
-use objects::{Application, Handle, TreeView};
+use objects::{Application, Handle, PROCEDURE_INDEX, TreeView};
 
 use crate::host::Host;
 
@@ -21,6 +21,9 @@ use crate::host::Host;
 const OBJECT_COST_BYTES: u64 = 128;
 /// Objects that one worker holds in case they are needed again.
 const KEPT_MAX: usize = 1 << 16;
+/// An input of this size is worth waiting for others that need it too: to read it
+/// takes longer than all that an application costs the node besides.
+const LARGE_BYTES_MIN: u64 = 1 << 20;
 /// Inputs asked for at once, per application.
 const FETCHES_MAX: usize = 256;
 
@@ -184,6 +187,10 @@ pub(crate) struct Held<D> {
     pending: Vec<Handle>,
     /// What all known ones cost.
     bytes: u64,
+    /// Not counted as shared: applications of one procedure all have it.
+    procedure: Option<Handle>,
+    /// The largest input besides, if it is large.
+    largest: Option<Handle>,
 }
 
 impl<D: Deref<Target = [u8]> + Clone> Held<D> {
@@ -195,6 +202,8 @@ impl<D: Deref<Target = [u8]> + Clone> Held<D> {
             known: HashSet::new(),
             pending: Vec::new(),
             bytes: cost_bytes(definition),
+            procedure: TreeView::from_checked(data).get(PROCEDURE_INDEX),
+            largest: None,
         };
         held.add(definition, data.clone());
         held
@@ -206,11 +215,25 @@ impl<D: Deref<Target = [u8]> + Clone> Held<D> {
                 let input = entry.plain_tree();
                 if self.known.insert(input) {
                     self.bytes = self.bytes.saturating_add(cost_bytes(input));
+                    self.note_size(input);
                     self.pending.push(input);
                 }
             }
         }
         self.data.push(data);
+    }
+
+    fn note_size(&mut self, input: Handle) {
+        let size = cost_bytes(input);
+        let least = self.largest.map_or(LARGE_BYTES_MIN, cost_bytes);
+        if size >= least && self.procedure != Some(input) {
+            self.largest = Some(input);
+        }
+    }
+
+    /// The largest input known so far, if it is large.
+    pub(crate) fn largest(&self) -> Option<Handle> {
+        self.largest
     }
 
     /// Whether these are the inputs of the application of `definition`.

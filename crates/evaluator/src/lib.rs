@@ -29,7 +29,7 @@ pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};
 pub use host::{Applied, Claim, Cost, Fetch, Host, Outcome, Rule};
 pub use job::{FRAMES_MAX, Job, JobId};
-pub use request::{Priority, Request, Stop, Tally};
+pub use request::{Context, Priority, Request, Stop, Tally, Terms};
 pub use scheduler::{Event, Scheduler, SchedulerOptions};
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request: whose wish it is that something is evaluated, and how urgent.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use objects::{FailureCode, Handle};
@@ -15,18 +17,44 @@ pub enum Priority {
     Normal,
     /// Only what nobody else wants.
     Low,
+    /// Of a request that can wait ([`Terms::patient_until`]), as long as it can: after all
+    /// others, the nearest first.
+    Patient,
 }
 
 impl Priority {
     /// Number of priorities.
-    pub const LEVELS: usize = 3;
+    pub const LEVELS: usize = 4;
 
     pub(crate) fn level(self) -> usize {
         match self {
             Self::High => 0,
             Self::Normal => 1,
             Self::Low => 2,
+            Self::Patient => 3,
         }
+    }
+}
+
+/// What the host wants to know of a request, and the evaluator does not.
+pub type Context = Arc<dyn Any + Send + Sync>;
+
+/// What comes with a goal and is no part of the computation.
+#[derive(Debug, Clone, Default)]
+pub struct Terms {
+    /// Against other requests.
+    pub priority: Priority,
+    /// Until then it lets all others go first, and among its kind who can wait less. A
+    /// number on some clock that only grows and that all requests share; the evaluator
+    /// compares these and is told when the moment has come ([`crate::Scheduler::urge`]).
+    pub patient_until: Option<u64>,
+    /// Given to [`Request::context`].
+    pub context: Option<Context>,
+}
+
+impl From<Priority> for Terms {
+    fn from(priority: Priority) -> Self {
+        Self { priority, ..Self::default() }
     }
 }
 
@@ -49,7 +77,9 @@ const FINISHED: u8 = 3;
 pub struct Request {
     id: u64,
     goal: Handle,
-    priority: Priority,
+    terms: Terms,
+    /// It lets others go first.
+    is_patient: AtomicBool,
     /// Its caller walks it alone, and is the only one who knows its deadline.
     is_private: bool,
     state: AtomicU8,
@@ -98,11 +128,12 @@ pub(crate) struct Notes {
 }
 
 impl Request {
-    pub(crate) fn new(id: u64, goal: Handle, priority: Priority, is_private: bool) -> Self {
+    pub(crate) fn new(id: u64, goal: Handle, terms: Terms, is_private: bool) -> Self {
         Self {
             id,
             goal,
-            priority,
+            is_patient: AtomicBool::new(terms.patient_until.is_some()),
+            terms,
             is_private,
             state: AtomicU8::new(RUNNING),
             has_place: AtomicBool::new(!is_private),
@@ -194,9 +225,31 @@ impl Request {
         self.goal
     }
 
-    /// Against other requests.
+    /// Against other requests, as it is now.
     pub fn priority(&self) -> Priority {
-        self.priority
+        if self.is_patient.load(Ordering::Relaxed) { Priority::Patient } else { self.terms.priority }
+    }
+
+    /// Against others, once it waits for nobody.
+    pub(crate) fn own_priority(&self) -> Priority {
+        self.terms.priority
+    }
+
+    /// How long it can wait for those that let nobody go first; 0 where it does not.
+    pub(crate) fn patience(&self) -> u64 {
+        let until = self.terms.patient_until.filter(|_| self.is_patient.load(Ordering::Relaxed));
+        until.unwrap_or(0)
+    }
+
+    /// It waits for nobody any more. Whether it did.
+    pub(crate) fn urge(&self) -> bool {
+        self.is_patient.swap(false, Ordering::Relaxed)
+    }
+
+    /// What came with it for the host.
+    #[inline]
+    pub fn context(&self) -> Option<&Context> {
+        self.terms.context.as_ref()
     }
 
     /// Why the request should not be worked on any more, as a failure's code.

@@ -7,6 +7,9 @@
 //! goals that some walk will need later. The ready get a turn at least after
 //! every [`RESUMED_IN_A_ROW_MAX`] resumed ones. A spark may be dropped at any
 //! time: the walk that offered it does the work itself.
+//!
+//! A request that can wait has the last priority, whose ready ones are in order of
+//! how long they can (`patience.rs`), until it is *urged*.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +23,7 @@ use crate::admission::{Admission, AdmissionOptions};
 use crate::again::Dropped;
 use crate::host::Outcome;
 use crate::job::{Job, JobId};
-use crate::request::{Priority, Request, Stop};
+use crate::request::{Priority, Request, Stop, Terms};
 use crate::walk::WalkPool;
 
 /// What a waiting job is told.
@@ -65,6 +68,10 @@ pub struct SchedulerOptions {
     /// Bytes of the stacks of all walks, together: what each of them takes
     /// beyond a few KiB.
     pub walk_max_bytes: u64,
+    /// Jobs that wait for room and share a large input with the one that has just
+    /// ended, and may therefore go before those that came earlier; 0: none, all go
+    /// in order of arrival.
+    pub batch_max: u32,
 }
 
 /// The state that all workers share. `D` is the host's [`crate::Host::Data`].
@@ -128,8 +135,9 @@ struct Level<D> {
     resumed: VecDeque<Box<Job<D>>>,
     resumed_in_a_row: u32,
     /// In order of arrival: by the request's number or, after a slice, by a new
-    /// one. Both are drawn under the lock.
-    ready: BTreeMap<u64, Ready<D>>,
+    /// one. Both are drawn under the lock. Before that, by how long those can
+    /// wait that do.
+    ready: BTreeMap<(u64, u64), Ready<D>>,
     sparks: VecDeque<(Arc<Request>, Handle)>,
 }
 
@@ -166,10 +174,10 @@ impl<D> Scheduler<D> {
             work_arrived: Condvar::new(),
             parked: Mutex::default(),
             admission: Mutex::new(Admission::new(options.admission)),
-            room: Mutex::new(Admission::new(AdmissionOptions {
-                allowance_bytes: 0,
-                pool_bytes: options.held_max_bytes,
-            })),
+            room: Mutex::new(
+                Admission::new(AdmissionOptions { allowance_bytes: 0, pool_bytes: options.held_max_bytes })
+                    .with_batches(options.batch_max),
+            ),
             walks: WalkPool::new(options.walk_max_bytes),
             next_id: AtomicU64::new(1),
             requests: AtomicUsize::new(0),
@@ -192,7 +200,7 @@ impl<D> Scheduler<D> {
     /// A request that no queue knows: its caller walks it on its own worker,
     /// and it offers nothing to others.
     pub fn private_request(&self, goal: Handle, priority: Priority) -> Arc<Request> {
-        Arc::new(Request::new(self.new_id(), goal, priority, true))
+        Arc::new(Request::new(self.new_id(), goal, priority.into(), true))
     }
 
     /// A request that takes a place like any other, and is begun by its caller
@@ -203,7 +211,7 @@ impl<D> Scheduler<D> {
         if !self.take_place() {
             return None;
         }
-        Some(Arc::new(Request::new(self.new_id(), goal, priority, true).with_place()))
+        Some(Arc::new(Request::new(self.new_id(), goal, priority.into(), true).with_place()))
     }
 
     /// Takes one of the places for requests.
@@ -220,15 +228,17 @@ impl<D> Scheduler<D> {
 
     /// Queues a request for the workers. `None` if there are too many, or the
     /// scheduler is closed.
-    pub fn submit(&self, goal: Handle, priority: Priority) -> Option<Arc<Request>> {
+    pub fn submit(&self, goal: Handle, terms: impl Into<Terms>) -> Option<Arc<Request>> {
         let mut queues = self.queues.lock();
         // Under the lock: workers leave a closed scheduler once it is empty.
         if !self.take_place() {
             return None;
         }
-        let request = Arc::new(Request::new(self.new_id(), goal, priority, false));
-        self.runnable[priority.level()].fetch_add(1, Ordering::Relaxed);
-        queues.levels[priority.level()].ready.insert(request.id(), Ready::New(Arc::clone(&request)));
+        let request = Arc::new(Request::new(self.new_id(), goal, terms.into(), false));
+        let level = request.priority().level();
+        self.runnable[level].fetch_add(1, Ordering::Relaxed);
+        let place = (request.patience(), request.id());
+        queues.levels[level].ready.insert(place, Ready::New(Arc::clone(&request)));
         drop(queues);
         self.work_arrived.notify_one();
         Some(request)
@@ -275,8 +285,9 @@ impl<D> Scheduler<D> {
 
     /// Takes a request out of the queue. Whether it was still there.
     fn leave_queue(&self, request: &Request) -> bool {
+        let mut queues = self.queues.lock();
         let level = request.priority().level();
-        let was_queued = self.queues.lock().levels[level].ready.remove(&request.id()).is_some();
+        let was_queued = queues.levels[level].ready.remove(&(request.patience(), request.id())).is_some();
         if was_queued {
             self.runnable[level].fetch_sub(1, Ordering::Relaxed);
         }
@@ -390,23 +401,30 @@ impl<D> Scheduler<D> {
     }
 
     fn requeue(&self, job: Box<Job<D>>) {
-        let level = job.request.priority().level();
+        let mut queues = self.queues.lock();
+        // Under the lock: it may be urged.
+        let has_empty_hands = job.reserved_bytes == 0 && job.room_bytes == 0;
+        let priority = if has_empty_hands { job.request.priority() } else { job.request.own_priority() };
+        let level = priority.level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
-        self.queues.lock().levels[level].resumed.push_back(job);
+        queues.levels[level].resumed.push_back(job);
+        drop(queues);
         self.work_arrived.notify_one();
     }
 
     /// Puts back a job that could go on: behind the others of its priority if
     /// its slice is over, else before them.
     pub(crate) fn yield_job(&self, job: Box<Job<D>>, slice_is_over: bool) {
-        let level = job.request.priority().level();
-        self.runnable[level].fetch_add(1, Ordering::Relaxed);
-        let queue = &mut self.queues.lock().levels[level];
-        if slice_is_over {
-            queue.ready.insert(self.new_id(), Ready::Yielded(job));
+        let mut queues = self.queues.lock();
+        let priority = job.request.priority();
+        self.runnable[priority.level()].fetch_add(1, Ordering::Relaxed);
+        let queue = &mut queues.levels[priority.level()];
+        if slice_is_over || priority == Priority::Patient {
+            queue.ready.insert((job.request.patience(), self.new_id()), Ready::Yielded(job));
         } else {
             queue.resumed.push_front(job);
         }
+        drop(queues);
         self.work_arrived.notify_one();
     }
 
@@ -431,9 +449,11 @@ impl<D> Scheduler<D> {
     }
 
     pub(crate) fn offer(&self, request: &Arc<Request>, goal: Handle) {
+        let mut queues = self.queues.lock();
         let level = request.priority().level();
         self.sparks[level].fetch_add(1, Ordering::Relaxed);
-        self.queues.lock().levels[level].sparks.push_back((Arc::clone(request), goal));
+        queues.levels[level].sparks.push_back((Arc::clone(request), goal));
+        drop(queues);
         if self.idle.load(Ordering::Relaxed) > 0 {
             self.work_arrived.notify_one();
         }
@@ -509,5 +529,6 @@ impl<D> Scheduler<D> {
 }
 
 mod bounds;
+mod patience;
 #[cfg(test)]
 mod tests;

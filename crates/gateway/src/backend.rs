@@ -19,7 +19,7 @@ use crate::exports::Exporter;
 use crate::functions::Functions;
 use crate::keys::Keys;
 use crate::traces::Collector;
-use objects::{BundleRecord, Failure, Handle, TreeView};
+use objects::{BundleRecord, Failure, Handle, SIGNATURE_LEN, Statement, TreeView};
 use queue::Queue;
 use store::{BlobWriter, Collected, Object, Remembered};
 
@@ -50,6 +50,55 @@ pub struct EvaluateRequest {
     /// Whether the result of a function is wanted before it is whole; see
     /// [`Evaluation::begins`].
     pub streams: bool,
+    /// The result is wanted within this time and no sooner: others may go first.
+    pub by: Option<Duration>,
+    /// What is written down for a receipt; see [`Evaluation::noted`].
+    pub recording: Option<Recording>,
+}
+
+/// How the steps of an evaluation that are written down come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recording {
+    /// Those that are remembered are taken, with what they cost first.
+    Remembering,
+    /// Nothing that is remembered is used, and nothing is remembered of them.
+    Fresh,
+}
+
+/// An application that an evaluation came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotedStep {
+    /// Its thunk.
+    pub application: Handle,
+    /// What its procedure returned.
+    pub result: Handle,
+    /// Wall time that it took.
+    pub nanos: u64,
+    /// Fuel, where it is counted.
+    pub fuel: u64,
+    /// It ran for this request.
+    pub ran_now: bool,
+}
+
+/// What was written down of an evaluation that has ended.
+#[derive(Debug, Clone)]
+pub struct Noted {
+    /// The encode, or value, that was evaluated.
+    pub goal: Handle,
+    /// Its applications, in no order. `None`: there are more than a receipt can have.
+    pub steps: Option<Vec<NotedStep>>,
+    /// As [`Recording::Fresh`].
+    pub is_fresh: bool,
+    /// The result is the same another time.
+    pub is_lasting: bool,
+}
+
+/// Who the node is for those who check its receipts.
+pub trait Signing: Send + Sync {
+    /// What others know it by, a public key of ed25519.
+    fn public_key(&self) -> [u8; 32];
+    /// Its signature over a statement's bytes.
+    fn sign(&self, statement: &Statement) -> [u8; SIGNATURE_LEN];
 }
 
 /// The end of an evaluation.
@@ -112,6 +161,10 @@ pub trait Evaluation: Send + 'static {
     fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>>;
     /// How far it is now.
     fn progress(&self) -> Progress;
+    /// What was written down of it, after its end; once. `None`: nothing was wanted.
+    fn noted(&mut self) -> Option<Noted> {
+        None
+    }
 }
 
 /// An evaluation, or the reason, for people, why the node takes no more requests now.
@@ -366,6 +419,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Who may use the API; `None` if there are no keys at all.
     fn keys(&self) -> Option<&dyn Keys> {
+        None
+    }
+
+    /// Who signs receipts; `None` if nobody does.
+    fn signing(&self) -> Option<&dyn Signing> {
         None
     }
 

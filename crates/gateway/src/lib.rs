@@ -36,6 +36,7 @@ mod openapi;
 mod options;
 mod problem;
 mod range;
+mod receipts;
 mod recent;
 mod request_id;
 mod router;
@@ -51,7 +52,7 @@ mod workflows;
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
     Backend, Beginning, Begun, CollectRequest, Derivation, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated,
-    Evaluation, Explanation, Gauge, Pieces, Place, Priority, Progress,
+    Evaluation, Explanation, Gauge, Noted, NotedStep, Pieces, Place, Priority, Progress, Recording, Signing,
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;

@@ -51,6 +51,8 @@ struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureMember>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<QuotaMember>,
     #[serde(skip)]
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -74,6 +76,7 @@ impl Problem {
             request_id: None,
             suggestion: None,
             failure: None,
+            receipt: None,
             quota: None,
             headers: Vec::new(),
         }))
@@ -190,6 +193,12 @@ impl Problem {
             return problem.header(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
         }
         problem
+    }
+
+    /// The same, with the receipt of the evaluation that failed.
+    pub(crate) fn with_receipt(mut self, receipt: Option<Handle>) -> Self {
+        self.0.receipt = receipt.map(|receipt| receipt.to_string());
+        self
     }
 
     /// The failure of a function that was called, rather than of a computation

@@ -138,7 +138,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
         blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, export,
-        functions, keys, labels, lambda, objects, operations, runs, secrets, trees, upkeep,
+        functions, identity, keys, labels, lambda, objects, operations, runs, secrets, trees, upkeep,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -190,6 +190,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
+        Endpoint::new(Get, "/v1/identity", Quick, identity::identity),
         Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),
         Endpoint::new(Get, "/dashboard/{file}", Quick, dashboard::file),
         Endpoint::new(Get, "/healthz", Vital, operations::healthz),

@@ -10,7 +10,7 @@ mod deferring;
 mod doors;
 mod evaluating;
 mod explaining;
-mod fake;
+pub(crate) mod fake;
 mod functions;
 mod keys;
 mod labels;

@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluator::{Request, Stop, Tally};
+use evaluator::{Request, Stop, Tally, Terms};
 use gateway::{
     Backend, Beginning, Begun, CollectRequest, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation,
-    Explanation, Functions, Gauge, Keys, Place, Priority, Progress,
+    Explanation, Functions, Gauge, Keys, Noted, Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
@@ -18,6 +18,7 @@ use sandbox::wasm::{Class, Compilation, Origin};
 use store::{BlobWriter, Collected, Object, Record, Remembered, Rule};
 use tokio::sync::oneshot;
 
+use crate::ledger::Ledger;
 use crate::reclaimer::full_text;
 use crate::recomputing::{self, Found, found};
 use crate::requests::Told;
@@ -137,13 +138,27 @@ impl Backend for NodeBackend {
             is_repeatable: request.is_repeatable,
             known: None,
             submitted: None,
+            ledger: None,
+            is_lasting: true,
+            patient_until: None,
         };
+        if let Some(recording) = request.recording {
+            let bytes = evaluation.node.budgets.relations_bytes;
+            evaluation.ledger = evaluation.node.ledgers.open(recording, bytes);
+            if evaluation.ledger.is_none() {
+                return Err(
+                    "as many evaluations as may be are written down for receipts; try again later".into()
+                );
+            }
+        }
         let Some(goal) = goal_of(request.goal) else {
             evaluation.known = Some(request.goal);
             return Ok(Box::new(evaluation));
         };
         evaluation.goal = goal;
-        if let Some(known) = evaluation.node.known(goal) {
+        if evaluation.ledger.is_none()
+            && let Some(known) = evaluation.node.known(goal)
+        {
             evaluation.known = Some(known);
             return Ok(Box::new(evaluation));
         }
@@ -157,7 +172,8 @@ impl Backend for NodeBackend {
         };
         // What is asked for once is a function's request: a process has it soon.
         let submitted = if request.is_repeatable {
-            evaluation.node.requests.submit(goal, priority, request.streams)
+            let terms = evaluation.terms(priority, request.by);
+            evaluation.node.requests.submit(goal, terms, request.streams)
         } else {
             evaluation.node.visitors.submit(goal, priority, request.streams)
         };
@@ -215,6 +231,10 @@ impl Backend for NodeBackend {
 
     fn keys(&self) -> Option<&dyn Keys> {
         Some(&self.0.keys)
+    }
+
+    fn signing(&self) -> Option<&dyn gateway::Signing> {
+        Some(&self.0.identity)
     }
 
     fn queue(&self) -> Option<Arc<dyn Queue>> {
@@ -324,14 +344,53 @@ struct RunningEvaluation {
     is_repeatable: bool,
     known: Option<Handle>,
     submitted: Option<(Arc<Request>, oneshot::Receiver<Told>)>,
+    ledger: Option<Arc<Ledger>>,
+    /// The result, if there is one, comes again.
+    is_lasting: bool,
+    /// When the request stops waiting for others.
+    patient_until: Option<Instant>,
 }
 
+/// A request that is wanted by some time waits for others for this part of it: what it
+/// takes is not known before, and may be as much as the rest.
+const PATIENT_PART: u32 = 2;
+
 impl RunningEvaluation {
+    /// What the scheduler is told of the request beside its goal.
+    fn terms(&mut self, priority: evaluator::Priority, by: Option<Duration>) -> Terms {
+        self.patient_until = by.map(|by| self.begun + by / PATIENT_PART);
+        let moment = |until: Instant| until.duration_since(self.node.began).as_nanos() as u64;
+        Terms {
+            priority,
+            patient_until: self.patient_until.map(moment),
+            context: self.ledger.clone().map(|ledger| ledger as _),
+        }
+    }
+
+    /// Waits as long as the request lets others go first, or until something is told.
+    async fn wait_patiently(&mut self) -> Option<Result<Told, oneshot::error::RecvError>> {
+        let (until, (request, receiver)) = (self.patient_until?, self.submitted.as_mut()?);
+        let last = self.deadline.map_or(until, |deadline| until.min(self.begun + deadline));
+        match tokio::time::timeout_at(last.into(), &mut *receiver).await {
+            Ok(told) => Some(told),
+            Err(_) => {
+                self.node.scheduler.urge(request);
+                self.patient_until = None;
+                None
+            }
+        }
+    }
+
     /// Waits for the result, or until it begins to come; `None` for the former.
     async fn wait_for_some(&mut self) -> Option<Outlet> {
-        let (Some((request, receiver)), None) = (&mut self.submitted, self.known) else { return None };
-        let told = match self.deadline {
-            Some(deadline) => {
+        if self.known.is_some() {
+            return None;
+        }
+        let told = self.wait_patiently().await;
+        let (request, receiver) = self.submitted.as_mut()?;
+        let told = match (told, self.deadline) {
+            (Some(told), _) => told,
+            (None, Some(deadline)) => {
                 let left = deadline.saturating_sub(self.begun.elapsed());
                 match tokio::time::timeout(left, &mut *receiver).await {
                     Ok(told) => told,
@@ -345,7 +404,7 @@ impl RunningEvaluation {
                     }
                 }
             }
-            None => (&mut *receiver).await,
+            (None, None) => (&mut *receiver).await,
         };
         self.known = Some(match told {
             Ok(Told::Begins(outlet, rest)) => {
@@ -364,10 +423,10 @@ impl RunningEvaluation {
         while self.wait_for_some().await.is_some() {}
         let result = self.known.unwrap_or(self.goal);
         let tally = self.tally();
-        let is_lasting = self.submitted.as_ref().is_none_or(|(request, _)| request.is_lasting());
+        self.is_lasting &= self.submitted.as_ref().is_none_or(|(request, _)| request.is_lasting());
         self.submitted = None;
         self.known = Some(result);
-        self.conclude(result, tally, is_lasting)
+        self.conclude(result, tally, self.is_lasting)
     }
 
     /// What ran for this request; nothing where it was known.
@@ -379,7 +438,8 @@ impl RunningEvaluation {
         let Tally { applied, nanos, fuel, .. } = tally;
         let wall = self.begun.elapsed();
         let is_worth_it = wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0;
-        if self.is_repeatable && is_worth_it && is_lasting && self.goal.is_encode() {
+        let is_fresh = self.ledger.as_ref().is_some_and(|ledger| ledger.is_fresh());
+        if self.is_repeatable && !is_fresh && is_worth_it && is_lasting && self.goal.is_encode() {
             self.record(result, wall);
         }
         let tree = result.is_failure().then(|| self.node.store.get(result.plain_tree()));
@@ -420,6 +480,16 @@ impl Evaluation for RunningEvaluation {
 
     fn finished(&mut self) -> Pin<Box<dyn Future<Output = Evaluated> + Send + '_>> {
         Box::pin(self.wait())
+    }
+
+    fn noted(&mut self) -> Option<Noted> {
+        let ledger = self.ledger.take()?;
+        Some(Noted {
+            goal: self.goal,
+            steps: ledger.steps(),
+            is_fresh: ledger.is_fresh(),
+            is_lasting: self.is_lasting,
+        })
     }
 
     fn progress(&self) -> Progress {

@@ -18,6 +18,7 @@ use store::{Object, Record, Store};
 
 use crate::Scheduler;
 use crate::fetcher::Fetcher;
+use crate::ledger::Ledger;
 use crate::processes::Processes;
 use crate::reclaimer::full_text;
 use crate::sources::Sources;
@@ -61,6 +62,10 @@ pub struct Executor {
     invoker: Invoker,
     state: Arc<WorkerState>,
     request: Option<Arc<Request>>,
+    /// Where it is written down what the request comes to, if it is.
+    ledger: Option<Arc<Ledger>>,
+    /// What runs makes something again that was dropped: no receipt has it.
+    is_remaking: bool,
     applied: u64,
 }
 
@@ -90,6 +95,8 @@ impl Executor {
             invoker,
             state,
             request: None,
+            ledger: None,
+            is_remaking: false,
             applied: 0,
         }
     }
@@ -101,13 +108,14 @@ impl Executor {
     /// From now on the worker runs for `request`.
     pub fn begin(&mut self, request: &Arc<Request>) {
         self.state.request.store(request.id(), Ordering::Release);
+        self.ledger = Ledger::of(request.context());
         self.request = Some(Arc::clone(request));
     }
 
     /// The worker runs for nobody.
     pub fn end(&mut self) {
         self.state.request.store(0, Ordering::Release);
-        self.request = None;
+        (self.request, self.ledger) = (None, None);
     }
 
     fn wake(&self, waiters: Vec<u64>) {
@@ -206,17 +214,28 @@ impl Host for Executor {
 
     #[inline]
     fn recall(&mut self, key: Handle) -> Option<Handle> {
+        if let Some(ledger) = &self.ledger {
+            return ledger.recall(&self.store, key, !self.is_remaking);
+        }
         self.store.relations().get(key).map(|record| record.result)
     }
 
     #[inline]
     fn remember(&mut self, key: Handle, result: Handle, rule: Rule) {
-        self.store.relations().insert(key, Record { result, rule: rule_of(rule), nanos: 0, fuel: 0 });
+        let record = Record { result, rule: rule_of(rule), nanos: 0, fuel: 0 };
+        match &self.ledger {
+            Some(ledger) => ledger.remember(&self.store, key, record, !self.is_remaking),
+            None => self.store.relations().insert(key, record),
+        }
     }
 
     #[inline]
     fn claim(&mut self, thunk: Handle) -> Claim {
-        match self.store.relations().claim(thunk) {
+        let claim = match &self.ledger {
+            Some(ledger) => ledger.claim(&self.store, thunk, !self.is_remaking),
+            None => self.store.relations().claim(thunk),
+        };
+        match claim {
             store::Claim::Known(record) => Claim::Known(record.result),
             store::Claim::Claimed => Claim::Claimed,
             store::Claim::Busy => Claim::Busy,
@@ -224,23 +243,41 @@ impl Host for Executor {
     }
 
     fn wait(&mut self, thunk: Handle, waiter: JobId) -> bool {
-        self.store.relations().wait(thunk, waiter.0)
+        match &self.ledger {
+            Some(ledger) => ledger.wait(&self.store, thunk, waiter.0),
+            None => self.store.relations().wait(thunk, waiter.0),
+        }
     }
 
     #[inline]
     fn fulfil(&mut self, thunk: Handle, result: Handle, cost: Cost) {
         let record = Record { result, rule: store::Rule::Apply, nanos: cost.nanos, fuel: cost.fuel };
-        let waiters = self.store.relations().fulfil(thunk, record);
+        let waiters = match &self.ledger {
+            Some(ledger) => ledger.fulfil(&self.store, thunk, record, !self.is_remaking),
+            None => self.store.relations().fulfil(thunk, record),
+        };
         self.wake(waiters);
     }
 
     fn abandon(&mut self, thunk: Handle) {
-        let waiters = self.store.relations().abandon(thunk);
+        let waiters = match &self.ledger {
+            Some(ledger) => ledger.abandon(&self.store, thunk),
+            None => self.store.relations().abandon(thunk),
+        };
         self.wake(waiters);
     }
 
+    #[inline]
+    fn remaking(&mut self, is: bool) {
+        self.is_remaking = is;
+    }
+
     fn forget(&mut self, recipe: Handle, object: Handle) {
-        self.store.relations().forget_unless(recipe, || self.store.local(object).is_some());
+        let relations = match &self.ledger {
+            Some(ledger) => ledger.claims(&self.store),
+            None => self.store.relations(),
+        };
+        relations.forget_unless(recipe, || self.store.local(object).is_some());
     }
 
     fn is_unmade(&mut self, object: Handle, recipe: Handle, result: Handle) -> bool {

@@ -17,7 +17,9 @@ mod exports;
 mod feeds;
 mod fetcher;
 mod functions;
+mod identity;
 mod keys;
+mod ledger;
 mod listener;
 mod outbound;
 mod processes;
@@ -49,6 +51,7 @@ pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use functions::check_workflow;
 pub use gateway::upkeep as told;
+pub use identity::{IdentityError, is_signed};
 pub use io::tls;
 pub use keys::KeysError;
 pub use linux::{HEAP, Heap};
@@ -144,6 +147,9 @@ pub enum Error {
     /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The node's own key cannot be had.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The secrets cannot be read.
     #[error(transparent)]
     Secrets(#[from] SecretError),

@@ -94,8 +94,15 @@ pub(crate) fn make_again(backend: &NodeBackend, object: Handle) -> Result<Option
     // That a tree is its own complete result says nothing of where it is.
     store.relations().forget_unless(goal, || false);
     let deadline = Some(MADE_WITHIN);
-    let request =
-        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true, streams: false };
+    let request = EvaluateRequest {
+        goal,
+        deadline,
+        priority: Priority::Normal,
+        is_repeatable: true,
+        streams: false,
+        by: None,
+        recording: None,
+    };
     Ok(Some(backend.evaluate(request)))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use evaluator::{Priority, Request};
+use evaluator::{Priority, Request, Terms};
 use objects::Handle;
 use parking_lot::Mutex;
 use sandbox::{Listener, Source};
@@ -48,13 +48,13 @@ impl Requests {
     pub(crate) fn submit(
         &self,
         goal: Handle,
-        priority: Priority,
+        terms: impl Into<Terms>,
         streams: bool,
     ) -> Option<(Arc<Request>, oneshot::Receiver<Told>)> {
         let (sender, receiver) = oneshot::channel();
         // Held while submitting: a worker may finish before this returns.
         let mut waiters = self.waiters.lock();
-        let request = self.scheduler.submit(goal, priority)?;
+        let request = self.scheduler.submit(goal, terms)?;
         waiters.insert(request.id(), Waiter { request: Arc::clone(&request), sender, streams });
         Some((request, receiver))
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use evaluator::{AdmissionOptions, Priority, Request, SchedulerOptions, Stop};
 
@@ -25,7 +26,9 @@ use crate::executor::{Executor, WorkerState};
 use crate::exports::Exports;
 use crate::fetcher::Fetcher;
 use crate::functions::Deployments;
+use crate::identity::NodeIdentity;
 use crate::keys::Keys;
+use crate::ledger::Ledgers;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::reactor::EventLoop;
 use crate::reclaimer::Reclaimer;
@@ -54,6 +57,10 @@ pub struct Node {
     pub(crate) deployments: Arc<Deployments>,
     pub(crate) queue: Arc<Embedded>,
     pub(crate) keys: Keys,
+    pub(crate) identity: NodeIdentity,
+    pub(crate) ledgers: Ledgers,
+    /// What moments that the scheduler compares are counted from.
+    pub(crate) began: Instant,
     pub(crate) callbacks: Callbacks,
     pub(crate) collector: Option<Collector>,
     pub(crate) visitors: Arc<Visitors>,
@@ -116,6 +123,7 @@ impl Node {
             // With what workers hold themselves, three quarters of the tier.
             held_max_bytes: budgets.objects_bytes / 2,
             walk_max_bytes: budgets.walks_bytes,
+            batch_max: options.batch_max.unwrap_or(BATCH_MAX),
         }));
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
         let process_options = process_options(options, &budgets, Arc::clone(&secrets));
@@ -154,6 +162,9 @@ impl Node {
             deployments,
             queue,
             keys: Keys::open(options.home.as_deref())?,
+            identity: NodeIdentity::open(options.home.as_deref())?,
+            ledgers: Ledgers::default(),
+            began: Instant::now(),
             callbacks: Callbacks::new(&options.callback_private, secrets)?,
             collector: options.traces.as_ref().map(Collector::new).transpose().map_err(Error::Traces)?,
             visitors,
@@ -296,6 +307,11 @@ impl Node {
         }
     }
 }
+
+/// Jobs that need an input which is in memory now, and may go before one that came
+/// earlier and needs another. Enough that reading an input pays for many; and what
+/// came first waits no longer than those take.
+const BATCH_MAX: u32 = 16;
 
 /// Threads of the event loop, and some that bring the ends of calls.
 const VISITORS: usize = 4;

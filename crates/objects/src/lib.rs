@@ -17,6 +17,7 @@ mod failure;
 mod handle;
 mod limits;
 mod pairs;
+mod receipt;
 mod selection;
 mod source;
 mod suggest;
@@ -29,6 +30,10 @@ pub use failure::{Failure, FailureCode};
 pub use handle::{BLOB_SIZE_MAX, HASH_LEN, Handle, Kind, LITERAL_LEN_MAX, TREE_ENTRIES_MAX};
 pub use limits::{LIMITS_LEN, Limits, MEMORY_DEFAULT_BYTES};
 pub use pairs::{PAIR_NAME_MAX, PAIR_VALUE_MAX, PAIRS_MAX, Pairs};
+pub use receipt::{
+    Cost, Price, RECEIPT_MAGIC, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN,
+    STEP_LEN, Statement, Sums, steps_hash,
+};
 pub use selection::{Part, Selection};
 pub use source::{
     FETCH_PROCEDURE, SOURCE_ETAG_MAX, SOURCE_URL_MAX, SOURCE_URLS_MAX, Source, Validator, sha256,
@@ -66,6 +71,9 @@ pub enum Error {
     /// A bundle that ends early, or is not one.
     #[error("not a bundle: {0}")]
     BadBundle(&'static str),
+    /// Bytes that are no receipt, or one whose parts do not fit together.
+    #[error("not a receipt: {0}")]
+    BadReceipt(&'static str),
 }
 
 #[cfg(test)]

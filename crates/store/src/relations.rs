@@ -219,6 +219,12 @@ impl Relations {
         }
     }
 
+    /// A table of at most so many bytes that belongs to no store: nothing of it is
+    /// written, and no other sees what is in it.
+    pub fn apart(budget_bytes: u64) -> Self {
+        Self::new(budget_bytes, None)
+    }
+
     #[inline]
     fn shard(&self, hash: u64) -> &Shard {
         &self.shards[shard_of(hash, self.shards.len())]

@@ -5,6 +5,7 @@
 //! request, so that a client far away pays one round trip.
 
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use super::get::copy;
 use super::ls::list;
+use super::receipt;
 use crate::exit::{Code, Stop};
 use crate::expression::{self, External, ExternalKind, Externals, build, externals, parse};
 use crate::node_api::{Node, Wishes, collect};
@@ -37,7 +39,8 @@ const LINE_BYTES_MAX: usize = 1 << 20;
     sinew eval '@add.wasm(3u8, 4u8)' --as u64\n  \
     sinew eval '@count.wasm(#corpus, \"the\")' --deadline 10s\n  \
     sinew eval 'let add = @add.wasm; add(!add(1u8, 2u8), 3u8)'\n  \
-    sinew eval '{mem: 1GiB, fuel: 1000000} @big.wasm(@input)'\n\
+    sinew eval '{mem: 1GiB, fuel: 1000000} @big.wasm(@input)'\n  \
+    sinew eval '{fuel: 1000000} @big.wasm(@input)' --receipt big.receipt --by 10m\n\
     The language: docs/reference/expressions.md. A computation is evaluated strictly, data is printed.")]
 pub(crate) struct Arguments {
     /// The expression; - reads it from stdin
@@ -46,6 +49,14 @@ pub(crate) struct Arguments {
     /// Give up after this long, like 500ms or 10s
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
+    /// The result is wanted within this time, like 10m: others go first meanwhile, and it
+    /// costs less where the node has prices
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    by: Option<Duration>,
+    /// Write a signed receipt to this file: what was computed, the result, and what it
+    /// cost; `sinew verify` and `sinew audit` check it
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
     /// Against other requests
     #[arg(long, value_enum, default_value_t = Priority::Normal)]
     priority: Priority,
@@ -88,10 +99,12 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         text => text.to_owned(),
     };
     let (value, bundle) = prepare(&source, arguments.shallow, node, output, arguments.progress).await?;
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     let wishes = Wishes {
-        deadline_ms: arguments
-            .deadline
-            .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)),
+        deadline_ms: arguments.deadline.map(millis),
+        by_ms: arguments.by.map(millis),
+        receipt: arguments.receipt.is_some(),
+        fresh: false,
         priority: match arguments.priority {
             Priority::High => Some("high"),
             Priority::Normal => None,
@@ -99,14 +112,38 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         },
     };
     tracing::debug!(goal = %value, bytes = bundle.len(), "evaluate");
-    let answer = ask(bundle, &wishes, node, output, arguments.progress).await?;
-    if output.is_json() {
-        return output.json(&answer);
+    let asked = ask(bundle, &wishes, node, output, arguments.progress).await;
+    if let (Err(error), Some(path)) = (&asked, &arguments.receipt) {
+        receipt_of_failure(error, path, node, output).await?;
     }
-    if output.is_watched() || arguments.progress {
-        output.say(&cost(&answer));
+    let answer = asked?;
+    match output.is_json() {
+        true => output.json(&answer)?,
+        false => {
+            if output.is_watched() || arguments.progress {
+                output.say(&cost(&answer));
+            }
+            print(&answer, arguments.form, node, output).await?;
+        }
     }
-    print(&answer, arguments.form, node, output).await
+    match &arguments.receipt {
+        Some(path) => receipt::save(&answer, path, node, output).await,
+        None => Ok(()),
+    }
+}
+
+/// A computation that fails the same way every time has a receipt of that.
+async fn receipt_of_failure(
+    error: &anyhow::Error,
+    path: &Path,
+    node: &mut Node,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let problem = error.downcast_ref::<Stop>().and_then(|stop| stop.problem.clone());
+    match problem.filter(|problem| problem["receipt"].is_string()) {
+        Some(problem) => receipt::save(&problem, path, node, output).await,
+        None => Ok(()),
+    }
 }
 
 fn read_stdin() -> anyhow::Result<String> {

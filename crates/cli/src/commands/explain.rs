@@ -186,13 +186,20 @@ fn told<'a>(steps: &'a [Value], mut before: &'a Value) -> Vec<String> {
             None | Some(0) => String::new(),
             Some(fuel) => format!(", {} fuel", grouped(fuel)),
         };
+        // What its receipt says that it cost before it ran.
+        let up_front = match (step["inputs_bytes"].as_u64(), step["reserved_bytes"].as_u64()) {
+            (Some(inputs), Some(reserved)) => {
+                format!(", {} of inputs, {} reserved", human_bytes(inputs), exact(reserved))
+            }
+            _ => String::new(),
+        };
         lines.push(format!("  {:<8} {}", text(step, "rule"), text(step, "handle")));
         if step["definition"] != *before {
             lines.extend(definition(&step["definition"], "             "));
             before = &step["definition"];
         }
         let again = if step["memo_hit"].as_bool() == Some(true) { ", a memo hit since" } else { "" };
-        lines.push(format!("           → {} ({time}{fuel}{again})", text(step, "result")));
+        lines.push(format!("           → {} ({time}{fuel}{up_front}{again})", text(step, "result")));
     }
     if steps.len() > STEPS_TOLD_MAX {
         lines.push(format!("  and {} more; -o json has them", steps.len() - STEPS_TOLD_MAX));

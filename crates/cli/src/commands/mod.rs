@@ -2,6 +2,7 @@
 //! The commands, one file each: its arguments, and what it does.
 
 pub(crate) mod alias;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -17,6 +18,7 @@ pub(crate) mod explain;
 pub(crate) mod fsck;
 pub(crate) mod gc;
 pub(crate) mod get;
+pub(crate) mod identity;
 pub(crate) mod invoke;
 pub(crate) mod key;
 pub(crate) mod label;
@@ -27,6 +29,7 @@ pub(crate) mod map;
 pub(crate) mod new;
 pub(crate) mod oci;
 pub(crate) mod put;
+mod receipt;
 pub(crate) mod restore;
 pub(crate) mod rollback;
 pub(crate) mod run;
@@ -34,5 +37,6 @@ pub(crate) mod sandbox_init;
 pub(crate) mod secret;
 pub(crate) mod up;
 pub(crate) mod upgrade;
+pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod workflow;

@@ -27,6 +27,7 @@ mod metering;
 mod program_functions;
 mod programs;
 mod quotas;
+mod receipts;
 mod recomputing;
 mod requirements;
 mod s3;

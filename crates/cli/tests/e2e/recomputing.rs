@@ -167,3 +167,28 @@ fn a_damaged_object_is_healed_if_it_was_computed() {
     assert_eq!(story["recipe"]["depth"], 1, "{story}");
     assert_eq!(node.terminate(), 0);
 }
+
+#[test]
+fn what_is_made_again_for_a_receipt_is_not_on_it() {
+    let home = home();
+    let (links, fill) = chain(home.path());
+    let node = Node::start(home.path());
+    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: 5 objects"));
+    let receipt = home.path().join("receipt");
+    let expression = format!("{fill}(77u64, {})", links[4].0);
+    let made = node.json(&["eval", &expression, "--receipt", receipt.to_str().unwrap()]);
+    assert_eq!(bytes(&node, made[0]["result"].as_str().unwrap()), filled(77, &links[4].1));
+    assert!(number(&node, "sinew_objects_remade") >= 1, "its input was not here");
+    let told = |command: &str| node.json(&[command, receipt.to_str().unwrap()]).remove(0);
+    let said = told("verify");
+    assert_eq!((&said["applications"], &said["ran"]), (&1.into(), &1.into()), "{said}");
+    // An audit of it, by a node that has dropped its input once more, finds the same.
+    assert_eq!(node.terminate(), 0);
+    age(home.path());
+    let node = Node::start(home.path());
+    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: "));
+    // What is not evaluated is stored all the same.
+    node.ok(&["explain", &expression]);
+    let audit = node.run(&["audit", receipt.to_str().unwrap()]);
+    assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stderr));
+}

@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn reservations_never_exceed_the_pool_and_everybody_gets_a_turn(acts in acts()) {
-        let priorities = [Priority::High, Priority::Normal, Priority::Low];
+        let priorities = [Priority::High, Priority::Normal, Priority::Low, Priority::Patient];
         let mut admission = admission();
         let mut model = Model::default();
         for (job, act) in (0u64..).zip(acts) {
@@ -225,4 +225,62 @@ proptest! {
         }
         prop_assert!(model.waits.is_empty(), "{:?} wait for ever", model.waits);
     }
+}
+
+/// A pool of room for two, both taken, and a line of jobs that each want one and share
+/// an input, or none.
+fn line_of(inputs: &[Option<u64>], batch_max: u32) -> Admission {
+    let options = AdmissionOptions { allowance_bytes: 0, pool_bytes: 20 };
+    let mut room = Admission::new(options).with_batches(batch_max);
+    assert_eq!(room.try_reserve(20, Priority::Normal), Some(20));
+    for (job, input) in (0..).zip(inputs) {
+        let who = Claimant { job: JobId(job), request: job, shares: input.map(Handle::u64) };
+        assert_eq!(room.reserve(who, 10, Priority::Normal), Reservation::Queued);
+    }
+    room
+}
+
+/// In which order a line is served, if each gives back its room before the next.
+fn order(mut room: Admission, inputs: &[Option<u64>], first: u64) -> Vec<u64> {
+    let mut used = Some(Handle::u64(first));
+    let mut order = Vec::new();
+    while order.len() < inputs.len() {
+        let admitted = room.release_sharing(10, used);
+        let [(job, 10)] = admitted[..] else { panic!("{admitted:?}") };
+        used = inputs[job.0 as usize].map(Handle::u64);
+        order.push(job.0);
+    }
+    order
+}
+
+#[test]
+fn who_shares_an_input_is_next_and_the_others_are_not_forgotten() {
+    let inputs = [1, 2, 3, 1, 2, 3, 1, 2, 3].map(Some);
+    assert_eq!(order(line_of(&inputs, 4), &inputs, 1), [0, 3, 6, 1, 4, 7, 2, 5, 8]);
+    assert_eq!(order(line_of(&inputs, 0), &inputs, 1), [0, 1, 2, 3, 4, 5, 6, 7, 8], "by arrival");
+    assert_eq!(order(line_of(&inputs, 4), &inputs, 2), [1, 4, 7, 0, 3, 6, 2, 5, 8], "what is there first");
+    let none = [None; 4];
+    assert_eq!(order(line_of(&none, 4), &none, 1), [0, 1, 2, 3]);
+}
+
+#[test]
+fn the_first_in_line_is_passed_a_bounded_number_of_times() {
+    let mut inputs = vec![Some(2)];
+    inputs.extend([Some(1); 12]);
+    let order = order(line_of(&inputs, 5), &inputs, 1);
+    assert_eq!(order[..6], [1, 2, 3, 4, 5, 0], "after five it is its turn");
+}
+
+#[test]
+fn a_batch_passes_nobody_of_a_higher_priority_and_takes_no_more_than_there_is() {
+    let mut room = line_of(&[Some(1), Some(2)], 4);
+    let who = |job, shares| Claimant { job: JobId(job), request: job, shares };
+    assert_eq!(room.reserve(who(7, None), 20, Priority::High), Reservation::Queued);
+    assert_eq!(room.reserve(who(8, Some(Handle::u64(2))), 20, Priority::Normal), Reservation::Queued);
+    // The one of high priority wants more than comes back; who is smaller passes it as ever.
+    assert_eq!(room.release_sharing(10, Some(Handle::u64(2))), [(JobId(0), 10)]);
+    assert_eq!(room.release_sharing(10, Some(Handle::u64(2))), [(JobId(1), 10)]);
+    assert_eq!(room.release_sharing(10, Some(Handle::u64(2))), []);
+    assert_eq!(room.release_sharing(10, Some(Handle::u64(2))), [(JobId(7), 20)]);
+    assert_eq!(room.release_sharing(20, None), [(JobId(8), 20)]);
 }

@@ -4,8 +4,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use objects::Handle;
+
 use super::{Event, Scheduler};
-use crate::admission::Reservation;
+use crate::admission::{Claimant, Reservation};
 use crate::job::JobId;
 use crate::request::{Priority, Request};
 use crate::walk::WalkPool;
@@ -23,8 +25,10 @@ impl<D> Scheduler<D> {
         self.options.admission.allowance_bytes
     }
 
-    pub(crate) fn reserve(&self, job: JobId, memory_bytes: u64, priority: Priority) -> Reservation {
-        self.admission.lock().reserve(job, memory_bytes, priority)
+    pub(crate) fn reserve(&self, job: JobId, request: &Request, memory_bytes: u64) -> Reservation {
+        let mut line = self.admission.lock();
+        let who = Claimant { job, request: request.id(), shares: None };
+        line.reserve(who, memory_bytes, request.priority())
     }
 
     /// The most memory that one application may ask for.
@@ -80,8 +84,15 @@ impl<D> Scheduler<D> {
         self.room.lock().waiting()
     }
 
-    pub(crate) fn reserve_room(&self, job: JobId, bytes: u64, priority: Priority) -> Reservation {
-        self.room.lock().reserve(job, bytes, priority)
+    pub(crate) fn reserve_room(
+        &self,
+        job: JobId,
+        request: &Request,
+        bytes: u64,
+        shares: Option<Handle>,
+    ) -> Reservation {
+        let mut line = self.room.lock();
+        line.reserve(Claimant { job, request: request.id(), shares }, bytes, request.priority())
     }
 
     pub(crate) fn try_take_room(&self, bytes: u64, priority: Priority) -> bool {
@@ -94,8 +105,20 @@ impl<D> Scheduler<D> {
         }
     }
 
+    /// Room is given back by a job that has used a large input: who needs the same
+    /// one had better be next.
+    pub(crate) fn pass_room_on(&self, bytes: u64, used: Option<Handle>) {
+        if bytes != 0 {
+            self.give_room(bytes, used);
+        }
+    }
+
     pub(super) fn make_room(&self, bytes: u64) {
-        let admitted = self.room.lock().release(bytes);
+        self.give_room(bytes, None);
+    }
+
+    fn give_room(&self, bytes: u64, used: Option<Handle>) {
+        let admitted = self.room.lock().release_sharing(bytes, used);
         for (job, bytes) in admitted {
             self.resume(job, Event::Room(bytes));
         }

@@ -19,6 +19,7 @@ fn scheduler(workers: usize) -> Scheduler {
         admission,
         held_max_bytes: 100,
         walk_max_bytes: 1 << 20,
+        batch_max: 4,
     })
 }
 
@@ -68,9 +69,12 @@ fn a_stopped_request_is_not_parked() {
     let scheduler = scheduler(1);
     let (request, job) = job(&scheduler, Priority::Normal);
     let id = job.id;
-    assert_eq!(scheduler.reserve(JobId(99), 110, Priority::Normal), Reservation::Granted(100));
+    assert_eq!(
+        scheduler.admission.lock().reserve(JobId(99), 110, Priority::Normal),
+        Reservation::Granted(100)
+    );
     scheduler.expect(id, 1);
-    assert_eq!(scheduler.reserve(id, 110, Priority::Normal), Reservation::Queued);
+    assert_eq!(scheduler.admission.lock().reserve(id, 110, Priority::Normal), Reservation::Queued);
     // Too early to be found among the parked.
     scheduler.stop(&request, Stop::Deadline);
     assert!(scheduler.park(job).is_some());
@@ -81,13 +85,16 @@ fn a_stopped_request_is_not_parked() {
 #[test]
 fn memory_granted_to_a_job_that_is_gone_goes_to_the_next() {
     let scheduler = scheduler(1);
-    assert_eq!(scheduler.reserve(JobId(98), 110, Priority::Normal), Reservation::Granted(100));
+    assert_eq!(
+        scheduler.admission.lock().reserve(JobId(98), 110, Priority::Normal),
+        Reservation::Granted(100)
+    );
     // Nobody knows this one any more when its turn comes.
-    assert_eq!(scheduler.reserve(JobId(99), 110, Priority::Normal), Reservation::Queued);
+    assert_eq!(scheduler.admission.lock().reserve(JobId(99), 110, Priority::Normal), Reservation::Queued);
     let (_, job) = job(&scheduler, Priority::Normal);
     let id = job.id;
     scheduler.expect(id, 1);
-    assert_eq!(scheduler.reserve(id, 60, Priority::Normal), Reservation::Queued);
+    assert_eq!(scheduler.admission.lock().reserve(id, 60, Priority::Normal), Reservation::Queued);
     assert!(scheduler.park(job).is_none());
     scheduler.release(100);
     assert_eq!(scheduler.next_job().unwrap().reserved_bytes, 50);
@@ -97,11 +104,17 @@ fn memory_granted_to_a_job_that_is_gone_goes_to_the_next() {
 #[test]
 fn a_stop_in_line_admits_who_stood_behind() {
     let scheduler = scheduler(1);
-    assert_eq!(scheduler.reserve(JobId(99), 110, Priority::Normal), Reservation::Granted(100));
+    assert_eq!(
+        scheduler.admission.lock().reserve(JobId(99), 110, Priority::Normal),
+        Reservation::Granted(100)
+    );
     let jobs = [100, 30].map(|bytes| {
         let (request, job) = job(&scheduler, Priority::Normal);
         scheduler.expect(job.id, 1);
-        assert_eq!(scheduler.reserve(job.id, 10 + bytes, Priority::Normal), Reservation::Queued);
+        assert_eq!(
+            scheduler.admission.lock().reserve(job.id, 10 + bytes, Priority::Normal),
+            Reservation::Queued
+        );
         let id = job.id;
         assert!(scheduler.park(job).is_none());
         (request, id)
@@ -109,7 +122,10 @@ fn a_stop_in_line_admits_who_stood_behind() {
     // As many have passed the first one as may.
     scheduler.release(29);
     for _ in 0..64 {
-        assert_eq!(scheduler.reserve(JobId(98), 39, Priority::Normal), Reservation::Granted(29));
+        assert_eq!(
+            scheduler.admission.lock().reserve(JobId(98), 39, Priority::Normal),
+            Reservation::Granted(29)
+        );
         scheduler.release(29);
     }
     scheduler.release(20);

@@ -35,6 +35,7 @@ pub(super) fn options(workers: usize) -> SchedulerOptions {
         admission,
         held_max_bytes: HELD_MAX_BYTES,
         walk_max_bytes: 2 << 30,
+        batch_max: 4,
     }
 }
 

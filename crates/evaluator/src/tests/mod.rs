@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod again;
+mod batching;
 mod corners;
 mod depth;
 mod graph;

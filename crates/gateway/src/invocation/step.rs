@@ -108,7 +108,15 @@ impl Invocation<'_> {
         };
         let deadline = Some(self.latest().saturating_duration_since(Instant::now()));
         let (priority, is_repeatable) = (Priority::Normal, served.is_pure);
-        let request = EvaluateRequest { goal, deadline, priority, is_repeatable, streams: false };
+        let request = EvaluateRequest {
+            goal,
+            deadline,
+            priority,
+            is_repeatable,
+            streams: false,
+            by: None,
+            recording: None,
+        };
         let evaluation =
             shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
         let running = Running { evaluation, goal, permit, passing: None, _passed: passed };

@@ -27,12 +27,14 @@ use super::bundles::{Lifetime, keep};
 use super::objects::{accepts, load};
 use crate::BUNDLE_MEDIA_TYPE;
 use crate::admission::Permit;
-use crate::backend::{EvaluateRequest, Evaluated, Evaluation, Priority};
-use crate::body::{buffered, json, media_type, unsupported_media_type};
+use crate::backend::{EvaluateRequest, Evaluated, Evaluation, Noted, Priority, Recording};
+use crate::body::{blocking, buffered, json, media_type, unsupported_media_type};
 use crate::problem::Problem;
+use crate::receipts::{Unissued, issue};
 use crate::request_id::RequestId;
 use crate::router::Shared;
 use crate::text::{hex, parse_handle, parse_priority};
+use crate::usage::Term;
 
 /// The longest blob whose bytes the answer repeats.
 const VALUE_BYTES_MAX: u64 = 4096;
@@ -46,14 +48,31 @@ const NDJSON: &str = "application/x-ndjson";
 struct Wish {
     handle: String,
     deadline_ms: Option<u64>,
+    by_ms: Option<u64>,
     priority: Option<String>,
+    #[serde(default)]
+    receipt: bool,
+    #[serde(default)]
+    fresh: bool,
 }
 
 /// What does not change the computation. A bundle's request has it in the query.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Context {
     deadline_ms: Option<u64>,
+    by_ms: Option<u64>,
     priority: Option<String>,
+    #[serde(default)]
+    receipt: bool,
+    #[serde(default)]
+    fresh: bool,
+}
+
+/// What is wanted beside the result.
+#[derive(Debug, Clone, Copy)]
+struct Extra {
+    receipt: bool,
+    term: Term,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,6 +85,11 @@ struct Answer {
     wall_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
+    /// Why there is none, although one was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_receipt: Option<String>,
 }
 
 pub(crate) async fn evaluate(
@@ -76,16 +100,18 @@ pub(crate) async fn evaluate(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let request = read_request(&shared, query, &headers, body).await?;
+    let (request, extra) = read_request(&shared, query, &headers, body).await?;
     let mut evaluation =
         shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
     if accepts(&headers, NDJSON) {
-        let mut response = Body::from_stream(lines(shared, evaluation, permit, id)).into_response();
+        let stream = lines(shared, evaluation, extra, (permit, id));
+        let mut response = Body::from_stream(stream).into_response();
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(NDJSON));
         return Ok(response);
     }
     let end = evaluation.finished().await;
-    Ok(Json(answer(&shared, end).await?).into_response())
+    let noted = evaluation.noted();
+    Ok(Json(answer(&shared, end, noted, extra).await?).into_response())
 }
 
 async fn read_request(
@@ -93,18 +119,19 @@ async fn read_request(
     query: Result<Query<Context>, QueryRejection>,
     headers: &HeaderMap,
     body: Body,
-) -> Result<EvaluateRequest, Problem> {
+) -> Result<(EvaluateRequest, Extra), Problem> {
     let (goal, context) = match media_type(headers).as_str() {
         "application/json" => {
             let wish: Wish = json(shared, headers, body).await?;
-            let context = Context { deadline_ms: wish.deadline_ms, priority: wish.priority };
-            (parse_handle(&wish.handle)?, context)
+            let Wish { handle, deadline_ms, by_ms, priority, receipt, fresh } = wish;
+            (parse_handle(&handle)?, Context { deadline_ms, by_ms, priority, receipt, fresh })
         }
         BUNDLE_MEDIA_TYPE => {
             let Query(context) =
                 query.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
             // Checked before the bundle's objects are kept.
             priority(&context)?;
+            by(&context)?;
             let bundle = buffered(shared, headers, body, shared.options.bundle_max_bytes).await?;
             let goal = keep(shared, bundle, Lifetime::Evaluation).await?.goal.ok_or_else(|| {
                 Problem::bad_request("no-goal", "the bundle does not end with a goal")
@@ -118,13 +145,34 @@ async fn read_request(
     };
     let longest = shared.options.evaluation_max;
     let deadline = context.deadline_ms.map_or(longest, |ms| Duration::from_millis(ms).min(longest));
-    Ok(EvaluateRequest {
+    let by = by(&context)?.map(|by| by.min(deadline));
+    let recording = match (context.fresh, context.receipt) {
+        (true, _) => Some(Recording::Fresh),
+        (false, true) => Some(Recording::Remembering),
+        (false, false) => None,
+    };
+    let request = EvaluateRequest {
         goal,
         deadline: Some(deadline),
         priority: priority(&context)?,
         is_repeatable: true,
         streams: false,
-    })
+        by,
+        recording,
+    };
+    Ok((request, Extra { receipt: context.receipt, term: by.map_or(Term::Now, Term::By) }))
+}
+
+/// By when the result is wanted, before the request is given up.
+fn by(context: &Context) -> Result<Option<Duration>, Problem> {
+    if let (Some(by_ms), Some(deadline_ms)) = (context.by_ms, context.deadline_ms)
+        && by_ms > deadline_ms
+    {
+        let detail = format!("the result is wanted by {by_ms} ms, and given up before, at {deadline_ms} ms");
+        return Err(Problem::bad_request("bad-term", detail)
+            .suggest("leave deadline_ms away, or make it longer than by_ms"));
+    }
+    Ok(context.by_ms.map(Duration::from_millis))
 }
 
 fn priority(context: &Context) -> Result<Priority, Problem> {
@@ -132,10 +180,26 @@ fn priority(context: &Context) -> Result<Priority, Problem> {
 }
 
 /// The end of an evaluation as an answer; a failure is a problem.
-async fn answer(shared: &Arc<Shared>, end: Evaluated) -> Result<Answer, Problem> {
+async fn answer(
+    shared: &Arc<Shared>,
+    end: Evaluated,
+    noted: Option<Noted>,
+    extra: Extra,
+) -> Result<Answer, Problem> {
+    // A failure that comes again has a receipt as any result. Of another one, why it
+    // failed is of more use than why it has none.
+    let noted = noted.filter(|_| extra.receipt);
+    let is_told = end.failure.is_none_or(|failure| failure.code.is_deterministic());
+    let (receipt, no_receipt) = match noted.filter(|_| is_told) {
+        Some(noted) => match receipt(shared, noted, end.result, extra.term).await? {
+            Ok(receipt) => (Some(receipt), None),
+            Err(why) => (None, Some(why)),
+        },
+        None => (None, None),
+    };
     if let Some(failure) = end.failure {
         let detail = failure_detail(shared, &failure).await?;
-        return Err(Problem::failure(end.result, &failure, detail));
+        return Err(Problem::failure(end.result, &failure, detail).with_receipt(receipt));
     }
     let result = end.result;
     let value = match result.kind() {
@@ -150,7 +214,26 @@ async fn answer(shared: &Arc<Shared>, end: Evaluated) -> Result<Answer, Problem>
         memo_hit: end.applied == 0,
         wall_ns: u64::try_from(end.wall.as_nanos()).unwrap_or(u64::MAX),
         value_hex: value.map(|bytes| hex(&bytes)),
+        receipt: receipt.map(|receipt| receipt.to_string()),
+        no_receipt,
     })
+}
+
+/// The handle of the receipt for an evaluation that has ended, or why it can have none.
+async fn receipt(
+    shared: &Arc<Shared>,
+    noted: Noted,
+    result: Handle,
+    term: Term,
+) -> Result<Result<Handle, String>, Problem> {
+    let shared = shared.clone();
+    let issued =
+        blocking(move || issue(&*shared.backend, noted, result, &shared.options.rates, term)).await?;
+    match issued {
+        Ok(receipt) => Ok(Ok(receipt)),
+        Err(Unissued::Refused(why)) => Ok(Err(why)),
+        Err(Unissued::Failed(error)) => Err(Problem::store(&error)),
+    }
 }
 
 /// A failure's text. What is not here, or not text, is said so.
@@ -173,21 +256,24 @@ enum Stage {
 fn lines(
     shared: Arc<Shared>,
     evaluation: Box<dyn Evaluation>,
-    permit: Permit,
-    id: RequestId,
+    extra: Extra,
+    (permit, id): (Permit, RequestId),
 ) -> impl futures_util::Stream<Item = Result<Vec<u8>, Infallible>> {
     let period = shared.options.progress_interval.max(Duration::from_millis(1));
     let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let context = (shared, permit, id);
-    stream::unfold((Stage::Running(evaluation, interval), context), |(stage, context)| async move {
+    stream::unfold((Stage::Running(evaluation, interval), context), move |(stage, context)| async move {
         let Stage::Running(mut evaluation, mut interval) = stage else { return None };
         let end = tokio::select! {
             end = evaluation.finished() => Some(end),
             _ = interval.tick() => None,
         };
         let (line, stage) = match end {
-            Some(end) => (last_line(&context.0, end, &context.2).await, Stage::Ended),
+            Some(end) => {
+                let noted = evaluation.noted();
+                (last_line(&context.0, end, (noted, extra), &context.2).await, Stage::Ended)
+            }
             None => {
                 let now = evaluation.progress();
                 let line = json!({
@@ -201,8 +287,13 @@ fn lines(
     })
 }
 
-async fn last_line(shared: &Arc<Shared>, end: Evaluated, id: &RequestId) -> Value {
-    let (event, body) = match answer(shared, end).await {
+async fn last_line(
+    shared: &Arc<Shared>,
+    end: Evaluated,
+    (noted, extra): (Option<Noted>, Extra),
+    id: &RequestId,
+) -> Value {
+    let (event, body) = match answer(shared, end, noted, extra).await {
         Ok(answer) => ("result", serde_json::to_value(&answer)),
         Err(problem) => ("failure", serde_json::from_slice(&problem.to_json(&id.0))),
     };

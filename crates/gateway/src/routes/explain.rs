@@ -11,15 +11,16 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use objects::{Application, Failure, Handle, Kind, Limits, Part, Selection, TreeView};
+use objects::{Application, Cost, Failure, Handle, Kind, Limits, Part, Selection, TreeView};
 use serde_json::{Map, Value, json};
-use store::Remembered;
+use store::{Remembered, Rule};
 
 use super::evaluate::{failure_detail, handle_json};
 use super::path_text;
 use crate::backend::Derivation;
 use crate::body::blocking;
 use crate::problem::Problem;
+use crate::receipts::{Inputs, Unissued};
 use crate::router::Shared;
 use crate::text::{parse_handle, place_word, rule_word};
 
@@ -93,6 +94,7 @@ fn failure(shared: &Shared, handle: Handle) -> Result<Option<Failure>, store::Er
 
 fn steps(shared: &Shared, steps: &[Remembered]) -> Result<Value, store::Error> {
     let mut told = Vec::with_capacity(steps.len());
+    let mut inputs = Inputs::new(&*shared.backend);
     for (at, Remembered { key, record, was_hit }) in steps.iter().enumerate() {
         let mut step = json!({
             "handle": key.to_string(),
@@ -106,10 +108,27 @@ fn steps(shared: &Shared, steps: &[Remembered]) -> Result<Value, store::Error> {
             && let Some(definition) = definition(shared, *key)?
         {
             step["definition"] = definition;
+            if let Some(cost) = up_front(&mut inputs, *key, record.rule)? {
+                step["inputs_bytes"] = cost.inputs_bytes.into();
+                step["reserved_bytes"] = cost.reserved_bytes.into();
+            }
         }
         told.push(step);
     }
     Ok(Value::Array(told))
+}
+
+/// What an application cost before it ran, as its receipt would say. `None` for what is
+/// none, and where its inputs are not here or too many to tell.
+fn up_front(inputs: &mut Inputs<'_>, key: Handle, rule: Rule) -> Result<Option<Cost>, store::Error> {
+    if rule != Rule::Apply || key.kind() != Kind::Application {
+        return Ok(None);
+    }
+    match inputs.up_front(key) {
+        Ok(cost) => Ok(Some(cost)),
+        Err(Unissued::Refused(_)) => Ok(None),
+        Err(Unissued::Failed(error)) => Err(error),
+    }
 }
 
 /// What a thunk or encode would do. `None` for values, and for thunks whose

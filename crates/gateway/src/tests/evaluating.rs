@@ -13,7 +13,7 @@ use tower::ServiceExt;
 
 use super::House;
 use super::fake::Script;
-use crate::{BUNDLE_MEDIA_TYPE, Options, Priority};
+use crate::{BUNDLE_MEDIA_TYPE, Options, Priority, Recording};
 
 fn wish(goal: Handle) -> String {
     json!({"handle": goal.to_string()}).to_string()
@@ -57,6 +57,38 @@ async fn context_reaches_the_backend_and_is_bounded() {
         assert_eq!(request.deadline, Some(Duration::from_millis(deadline_ms)));
         assert_eq!(request.priority, priority);
     }
+}
+
+#[tokio::test]
+async fn a_term_and_a_receipt_are_wishes_of_the_request() {
+    let house = House::with(Options { evaluation_max: Duration::from_secs(10), ..Options::default() });
+    let handle = Handle::u64(1).to_string();
+    let seconds = Duration::from_secs;
+    for (body, by, recording) in [
+        (json!({"handle": handle}), None, None),
+        (
+            json!({"handle": handle, "by_ms": 3000, "receipt": true}),
+            Some(seconds(3)),
+            Some(Recording::Remembering),
+        ),
+        (json!({"handle": handle, "by_ms": 3000, "deadline_ms": 3000}), Some(seconds(3)), None),
+        // Not longer than anything may take.
+        (
+            json!({"handle": handle, "by_ms": u64::MAX, "fresh": true}),
+            Some(seconds(10)),
+            Some(Recording::Fresh),
+        ),
+        (json!({"handle": handle, "receipt": true, "fresh": true}), None, Some(Recording::Fresh)),
+    ] {
+        assert_eq!(house.post_json("/v1/evaluate", &body.to_string()).await.status, 200, "{body}");
+        let request = house.fake.requests.lock().unwrap().pop().unwrap();
+        assert_eq!((request.by, request.recording), (by, recording), "{body}");
+    }
+    let late = json!({"handle": handle, "by_ms": 3001, "deadline_ms": 3000});
+    let refused = house.post_json("/v1/evaluate", &late.to_string()).await;
+    assert_eq!(refused.status, 400);
+    assert!(house.fake.requests.lock().unwrap().is_empty());
+    assert!(refused.json()["type"].as_str().unwrap().ends_with(":bad-term"));
 }
 
 #[tokio::test]

@@ -36,8 +36,8 @@ pub(super) enum Script {
     Recovers(FailureCode, Handle),
 }
 
-pub(super) struct Fake {
-    pub(super) store: Store,
+pub(crate) struct Fake {
+    pub(crate) store: Store,
     pub(super) scripts: Mutex<HashMap<Handle, Script>>,
     pub(super) requests: Mutex<Vec<EvaluateRequest>>,
     /// Evaluations dropped before their end.
@@ -61,7 +61,7 @@ pub(super) struct Fake {
 }
 
 impl Fake {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let options = store::Options { home: None, memory_bytes: 256 << 20, relations_bytes: 1 << 20 };
         Self {
             store: Store::open(options).unwrap(),
@@ -111,7 +111,7 @@ impl Fake {
     }
 
     /// A thunk that is somebody's application.
-    pub(super) fn application(&self, argument: &[u8]) -> Handle {
+    pub(crate) fn application(&self, argument: &[u8]) -> Handle {
         let entries = [Handle::literal(b"").unwrap(), Handle::blob(b"procedure"), Handle::blob(argument)];
         let tree: TreeBuilder = entries.into_iter().collect();
         self.store.put_tree(tree.view()).unwrap().application().unwrap()
@@ -343,6 +343,10 @@ impl Backend for Fake {
         Some(&self.callbacks)
     }
 
+    fn signing(&self) -> Option<&dyn crate::Signing> {
+        Some(&FakeSigning)
+    }
+
     fn queue(&self) -> Option<Arc<dyn queue::Queue>> {
         self.queue.clone()
     }
@@ -354,6 +358,20 @@ impl Backend for Fake {
     fn gauges(&self) -> Vec<Gauge> {
         let gauge = |name, is_counter, value| Gauge { name, help: "A number", is_counter, value };
         vec![gauge("store_memory_bytes", false, 12), gauge("applications_total", true, 34)]
+    }
+}
+
+/// Signs with what anybody can reckon.
+struct FakeSigning;
+
+impl crate::Signing for FakeSigning {
+    fn public_key(&self) -> [u8; 32] {
+        [7; 32]
+    }
+
+    fn sign(&self, statement: &objects::Statement) -> [u8; objects::SIGNATURE_LEN] {
+        let hash = *Handle::blob(&statement.to_bytes()).as_bytes();
+        [hash, hash].concat().try_into().unwrap()
     }
 }
 

@@ -13,6 +13,7 @@ use crate::backend::NodeBackend;
 use crate::{Node, Options};
 
 mod partial;
+mod recording;
 
 const ADD: &str = include_str!("../../../../guests/codelets/wat/add.wat");
 
@@ -52,8 +53,15 @@ fn apply(node: &Node, limits: Limits, procedure: Handle, arguments: &[Handle]) -
 
 fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -> Evaluated {
     let backend = NodeBackend(Arc::clone(node));
-    let request =
-        EvaluateRequest { goal, deadline, priority: Priority::Normal, is_repeatable: true, streams: false };
+    let request = EvaluateRequest {
+        goal,
+        deadline,
+        priority: Priority::Normal,
+        is_repeatable: true,
+        streams: false,
+        by: None,
+        recording: None,
+    };
     let mut evaluation = backend.evaluate(request).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(evaluation.finished())
@@ -89,6 +97,8 @@ fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>>
                 priority: Priority::Normal,
                 is_repeatable: true,
                 streams: false,
+                by: None,
+                recording: None,
             })
             .unwrap()
     };
@@ -144,6 +154,8 @@ fn a_deadline_passes_also_where_no_worker_is_free() {
         priority: Priority::Normal,
         is_repeatable: true,
         streams: false,
+        by: None,
+        recording: None,
     };
     drop(backend.evaluate(request).unwrap());
     assert_eq!((node.scheduler().requests(), node.scheduler().runnable()), (2, 0));
@@ -212,6 +224,8 @@ fn a_stop_at_any_moment_frees_the_worker() {
             priority: Priority::Normal,
             is_repeatable: true,
             streams: false,
+            by: None,
+            recording: None,
         };
         let evaluation = backend.evaluate(request).unwrap();
         // Dropped while queued, about to begin, or running.
@@ -407,6 +421,8 @@ fn a_node_without_a_disk_refuses_what_has_no_room_and_forgets_what_it_can_make_a
         priority: Priority::Normal,
         is_repeatable: true,
         streams: false,
+        by: None,
+        recording: None,
     };
     let refused = backend.evaluate(request).err().unwrap();
     assert!(refused.contains("--home"), "{refused}");

@@ -69,7 +69,7 @@ impl Options {
 
     pub(in crate::commands) fn wishes(&self) -> Wishes {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
-        Wishes { deadline_ms: self.deadline.map(milliseconds), priority: None }
+        Wishes { deadline_ms: self.deadline.map(milliseconds), ..Wishes::default() }
     }
 }
 

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is noted of an evaluation whose result comes with a receipt, and what it leaves
+//! with the node; and when a request that can wait begins.
+
+use gateway::{Noted, NotedStep, Recording};
+
+use super::*;
+
+fn request(goal: Handle, recording: Option<Recording>, by: Option<Duration>) -> EvaluateRequest {
+    EvaluateRequest {
+        goal,
+        deadline: None,
+        priority: Priority::Normal,
+        is_repeatable: true,
+        streams: false,
+        by,
+        recording,
+    }
+}
+
+fn run(node: &Arc<Node>, goal: Handle, recording: Recording) -> (Handle, Noted) {
+    let mut evaluation =
+        NodeBackend(Arc::clone(node)).evaluate(request(goal, Some(recording), None)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let end = runtime.block_on(evaluation.finished());
+    let noted = evaluation.noted().unwrap();
+    assert!(evaluation.noted().is_none(), "once");
+    (end.result, noted)
+}
+
+/// Applications in order, what they led to, their fuel and whether they ran now.
+fn steps(noted: &Noted) -> Vec<(Handle, Handle, u64, bool)> {
+    let mut steps = noted.steps.clone().unwrap();
+    steps.sort_by_key(|step| *step.application.as_bytes());
+    steps
+        .iter()
+        .map(|&NotedStep { application, result, fuel, ran_now, .. }| (application, result, fuel, ran_now))
+        .collect()
+}
+
+const COUNTED: Limits = Limits { memory_bytes: 1 << 20, fuel: 10_000, output_size_hint: 0, fan_out_hint: 0 };
+
+/// The sum of four numbers by three applications, the same one twice among the arguments.
+fn sum(node: &Node, add: Handle) -> Handle {
+    let part = apply(node, COUNTED, add, &[byte(1), byte(2)]).strict().unwrap();
+    let other = apply(node, COUNTED, add, &[part, byte(3)]).strict().unwrap();
+    apply(node, COUNTED, add, &[part, other])
+}
+
+#[test]
+fn all_applications_are_noted_once_and_the_same_whether_they_run_or_are_remembered() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let goal = sum(&node, add);
+    let (result, first) = run(&node, goal, Recording::Remembering);
+    assert_eq!(result, byte(9));
+    assert!(first.is_lasting && !first.is_fresh);
+    assert_eq!(first.goal, goal.strict().unwrap());
+    let ran = steps(&first);
+    assert_eq!(ran.len(), 3);
+    assert!(ran.iter().all(|step| step.2 > 0 && step.3), "{ran:?}");
+    // What a receipt's request has run, all others find.
+    assert_eq!(evaluate(&node, goal).applied, 0);
+    let (_, again) = run(&node, goal, Recording::Remembering);
+    let remembered: Vec<_> = ran.iter().map(|step| (step.0, step.1, step.2, false)).collect();
+    assert_eq!(steps(&again), remembered);
+    // Of another goal some are known.
+    let part = apply(&node, COUNTED, add, &[byte(1), byte(2)]).strict().unwrap();
+    let (_, partly) = run(&node, apply(&node, COUNTED, add, &[part, byte(90)]), Recording::Remembering);
+    assert_eq!(steps(&partly).iter().filter(|step| step.3).count(), 1);
+    assert_eq!(steps(&partly).len(), 2);
+}
+
+#[test]
+fn a_fresh_evaluation_takes_nothing_and_leaves_nothing() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let goal = sum(&node, add);
+    let (_, fresh) = run(&node, goal, Recording::Fresh);
+    assert!(fresh.is_fresh && node.store().relations().get(goal).is_none());
+    assert_eq!(evaluate(&node, goal).applied, 3, "nothing was left");
+    // What the node remembers may be wrong: a fresh evaluation does not see it.
+    let part = apply(&node, COUNTED, add, &[byte(1), byte(2)]);
+    let wrong = store::Record { result: byte(77), rule: store::Rule::Apply, nanos: 1, fuel: 1 };
+    node.store().relations().insert(part, wrong);
+    let (result, again) = run(&node, goal, Recording::Fresh);
+    assert_eq!((result, steps(&again)), (byte(9), steps(&fresh)));
+    assert_eq!(node.store().relations().get(part).map(|record| record.result), Some(byte(77)));
+    let (_, believed) = run(&node, goal, Recording::Remembering);
+    assert!(steps(&believed).iter().any(|step| step.1 == byte(77) && !step.3), "an audit would name it");
+}
+
+#[test]
+fn a_failure_is_noted_and_a_deadline_does_not_last() {
+    let node = start(None);
+    let trap = codelet(&node, r#"(module (func (export "apply") (param i32) (result i32) unreachable))"#);
+    let (result, noted) = run(&node, apply(&node, COUNTED, trap, &[]), Recording::Remembering);
+    assert!(result.is_failure() && noted.is_lasting);
+    assert_eq!(steps(&noted).len(), 1);
+    let forever = codelet(&node, LOOP);
+    node.prepare(forever, &Limits::default()).unwrap();
+    let wish = EvaluateRequest {
+        deadline: Some(Duration::from_millis(200)),
+        ..request(apply(&node, Limits::default(), forever, &[]), Some(Recording::Remembering), None)
+    };
+    let mut evaluation = NodeBackend(Arc::clone(&node)).evaluate(wish).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(runtime.block_on(evaluation.finished()).failure.unwrap().code, FailureCode::Deadline);
+    assert_eq!(steps(&evaluation.noted().unwrap()), [], "nothing of it comes again");
+}
+
+#[test]
+fn there_are_only_so_many_at_a_time() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let backend = NodeBackend(Arc::clone(&node));
+    let begin = |item| {
+        let goal = apply(&node, COUNTED, add, &[byte(item), byte(1)]);
+        backend.evaluate(request(goal, Some(Recording::Fresh), None))
+    };
+    let held: Vec<_> = (0..16).map(|item| begin(item).unwrap()).collect();
+    let Err(why) = begin(50) else { panic!("one too many") };
+    assert!(why.contains("try again later"), "{why}");
+    drop(held);
+    wait_until("there is a place again", || begin(60).is_ok());
+}
+
+#[test]
+fn who_can_wait_begins_when_its_patience_ends_although_others_never_leave() {
+    let node = start(None);
+    let forever = codelet(&node, LOOP);
+    let add = codelet(&node, ADD);
+    node.prepare(add, &COUNTED).unwrap();
+    let mut running = occupy_workers(&node, forever);
+    let goal = apply(&node, COUNTED, add, &[byte(1), byte(1)]);
+    let backend = NodeBackend(Arc::clone(&node));
+    let mut patient = backend.evaluate(request(goal, None, Some(Duration::from_millis(1200)))).unwrap();
+    // Came later, and is as endless as the others.
+    let later = |item| apply(&node, Limits::default(), forever, &[byte(item)]);
+    running.extend([9, 10].map(|item| backend.evaluate(request(later(item), None, None)).unwrap()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let early = tokio::time::timeout(Duration::from_millis(900), patient.finished()).await;
+        assert!(early.is_err(), "no worker is free");
+        // One leaves: who is next is told by the patience, which has ended by now.
+        drop(running.remove(0));
+        let end = tokio::time::timeout(Duration::from_secs(20), patient.finished()).await.unwrap();
+        assert_eq!(end.result, byte(2));
+    });
+}
