@@ -68,10 +68,6 @@ pub struct Options {
     /// Functions can be debugged, and where. No file says so: it is for who develops them.
     #[serde(skip)]
     pub debugging: Option<Arc<Debugging>>,
-    /// How often the first in line for room may be passed by jobs that share an input
-    /// with the last one; `None`: as by default. For measuring.
-    #[serde(skip)]
-    pub batch_max: Option<u32>,
     /// How long clients on TCP may keep the node waiting.
     #[serde(skip)]
     pub patience: Patience,
@@ -145,7 +141,6 @@ impl Options {
             python: self.python.or(below.python),
             nodejs: self.nodejs.or(below.nodejs),
             debugging: self.debugging,
-            batch_max: self.batch_max.or(below.batch_max),
             patience: self.patience,
             version: self.version,
             commit: self.commit,

@@ -74,6 +74,21 @@ impl fmt::Debug for Node {
     }
 }
 
+fn scheduler_of(budgets: &Budgets) -> Scheduler {
+    Scheduler::new(SchedulerOptions {
+        workers: budgets.workers,
+        requests_max: budgets.requests_max,
+        admission: AdmissionOptions {
+            allowance_bytes: budgets.allowance_bytes,
+            pool_bytes: budgets.pool_bytes,
+        },
+        // With what workers hold themselves, three quarters of the tier.
+        held_max_bytes: budgets.objects_bytes / 2,
+        walk_max_bytes: budgets.walks_bytes,
+        batch_max: BATCH_MAX,
+    })
+}
+
 fn sources_of(
     options: &Options,
     buckets: Buckets,
@@ -113,18 +128,7 @@ impl Node {
             },
             Arc::clone(&store),
         )?;
-        let scheduler = Arc::new(Scheduler::new(SchedulerOptions {
-            workers: budgets.workers,
-            requests_max: budgets.requests_max,
-            admission: AdmissionOptions {
-                allowance_bytes: budgets.allowance_bytes,
-                pool_bytes: budgets.pool_bytes,
-            },
-            // With what workers hold themselves, three quarters of the tier.
-            held_max_bytes: budgets.objects_bytes / 2,
-            walk_max_bytes: budgets.walks_bytes,
-            batch_max: options.batch_max.unwrap_or(BATCH_MAX),
-        }));
+        let scheduler = Arc::new(scheduler_of(&budgets));
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
         let process_options = process_options(options, &budgets, Arc::clone(&secrets));
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
