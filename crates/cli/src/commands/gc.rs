@@ -23,7 +23,7 @@ use crate::quantity::{grouped, human_bytes, human_time, parse_bytes, parse_durat
     sinew gc --drop-derived=1MiB --dry-run      tells which of 1 MiB or more that would be\n\n\
     Kept is what a label names (every version of a function has one), and what was put, made or asked for\n\
     within --keep, with all that these name. Dropped is only what an application made that is kept, and that nobody put; it\n\
-    is made again when somebody reads it, and `sinew explain` tells how. A node also does this by itself, every six hours."
+    is made again when somebody reads it, and `sinew explain` tells how. A node does this by itself if its file says how often: [collection], every_s."
 )]
 pub(crate) struct Arguments {
     /// Keep what is younger, named or not: 1h at least; a day unless the node's file says otherwise

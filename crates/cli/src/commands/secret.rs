@@ -40,6 +40,11 @@ enum Action {
     },
 }
 
+/// Whether the node keeps it to itself: what signs callbacks, and keys of buckets.
+fn is_nodes_own(name: &str) -> bool {
+    name == "SINEW_CALLBACKS" || name.starts_with("SINEW_S3")
+}
+
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     match &arguments.action {
         Action::Set { name } => {
@@ -48,8 +53,11 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             if output.is_json() {
                 return output.json(&json!({ "name": name, "changed": is_changed }));
             }
-            let what =
-                if is_changed { "set; functions get it with their next instance" } else { "unchanged" };
+            let what = match is_changed {
+                true if is_nodes_own(name) => "set; the node uses it from now on, and no function gets it",
+                true => "set; functions get it with their next instance",
+                false => "unchanged",
+            };
             output.line(&format!("{name}  {what}"))
         }
         Action::Rm { name } => {
