@@ -31,12 +31,6 @@ impl Exports {
 
     async fn write(&self, export: &Export) -> Result<Exported, ExportError> {
         let files = self.files(export).await?;
-        for file in &files {
-            // Nothing is sent if some of it cannot be.
-            self.uploads
-                .check(&file.url)
-                .map_err(|why| ExportError::Refused(format!("{}: {why}", file.url)))?;
-        }
         let mut exported = Exported::default();
         let mut files = files.into_iter();
         // Dropping it ends those that are on their way.
@@ -63,14 +57,20 @@ impl Exports {
         }
     }
 
-    /// What is to be written, and where to.
+    /// What is to be written, and where to; an error if some of it cannot be.
     async fn files(&self, export: &Export) -> Result<Vec<File>, ExportError> {
-        if !export.object.names_tree() {
-            return Ok(vec![File { url: export.url.clone(), handle: export.object }]);
-        }
-        let (store, object, url) = (Arc::clone(&self.store), export.object, export.url.clone());
-        let listed =
-            tokio::task::spawn_blocking(move || listing::files(object, &url, |handle| read(&store, handle)));
+        let (store, uploads) = (Arc::clone(&self.store), self.uploads.clone());
+        let (handle, url) = (export.object, export.url.clone());
+        let listed = tokio::task::spawn_blocking(move || {
+            let files = match handle.names_tree() {
+                true => listing::files(handle, &url, |handle| read(&store, handle))?,
+                false => vec![File { url, handle }],
+            };
+            for File { url, .. } in &files {
+                uploads.check(url).map_err(|why| ExportError::Refused(format!("{url}: {why}")))?;
+            }
+            Ok(files)
+        });
         listed.await.map_err(|error| ExportError::Failed(error.to_string()))?
     }
 }
