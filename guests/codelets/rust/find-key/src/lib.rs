@@ -40,10 +40,7 @@ fn find_key(call: Call) -> Handle {
     };
     let child = node.selection(1 + u64::from(place.index));
     if keys.level > 0 {
-        return call.apply(
-            call.procedure(),
-            [blob(wanted), child.selection(0).strict(), child.shallow()],
-        );
+        return call.apply(call.procedure(), [blob(wanted), child.selection(0).strict(), child.shallow()]);
     }
     if !place.is_equal {
         fail("no such key");
