@@ -59,6 +59,11 @@ impl Node {
         Self { client: Client::new(address) }
     }
 
+    /// Where it is.
+    pub(crate) fn address(&self) -> Address {
+        self.client.address().clone()
+    }
+
     /// One more connection to it.
     pub(crate) fn connection(&self) -> Client {
         Client::new(self.client.address().clone())

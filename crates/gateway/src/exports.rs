@@ -14,6 +14,8 @@ pub struct Export {
     pub url: String,
     /// The type that is said of each object.
     pub content_type: String,
+    /// Of a directory only the files with these contents; all if there are none.
+    pub only: Vec<Handle>,
 }
 
 /// What was written.
@@ -38,12 +40,37 @@ pub enum ExportError {
     /// It may be written another time.
     #[error("{0}")]
     Failed(String),
-    /// It is not here.
-    #[error("{0} is not here")]
-    Missing(Handle),
+    /// A part of it is not here, and all others were written.
+    #[error("{} objects are not here", .missing.len())]
+    Missing {
+        /// What is not here.
+        missing: Vec<Handle>,
+        /// What was written.
+        exported: Exported,
+    },
     /// It cannot be read.
     #[error(transparent)]
     Store(store::Error),
+}
+
+impl Exported {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            written: self.written + other.written,
+            written_bytes: self.written_bytes + other.written_bytes,
+            known: self.known + other.known,
+            known_bytes: self.known_bytes + other.known_bytes,
+        }
+    }
+}
+
+impl ExportError {
+    /// Nothing was written, for want of this.
+    pub fn missing(handle: Handle) -> Self {
+        Self::Missing { missing: vec![handle], exported: Exported::default() }
+    }
 }
 
 /// What was written, later.

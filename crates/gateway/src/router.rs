@@ -144,7 +144,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
         Endpoint::new(Post, "/v1/bundles", Long, bundles::put),
-        Endpoint::new(Get, "/v1/objects/{handle}", Quick, objects::get),
+        Endpoint::new(Get, "/v1/objects/{handle}", Long, objects::get),
         Endpoint::new(Post, "/v1/evaluate", Long, evaluate::evaluate),
         Endpoint::new(Get, "/v1/labels", Quick, labels::list),
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),

@@ -4,6 +4,7 @@
 
 mod listing;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ::io::{Buckets, Upload, UploadError, UploadOptions, Uploaded, Uploads};
@@ -31,7 +32,7 @@ impl Exports {
 
     async fn write(&self, export: &Export) -> Result<Exported, ExportError> {
         let files = self.files(export).await?;
-        let mut exported = Exported::default();
+        let (mut exported, mut missing) = (Exported::default(), Vec::new());
         let mut files = files.into_iter();
         // Dropping it ends those that are on their way.
         let mut sending = JoinSet::new();
@@ -42,8 +43,16 @@ impl Exports {
                 let (store, uploads) = (Arc::clone(&self.store), self.uploads.clone());
                 sending.spawn(send(store, uploads, file, export.content_type.clone()));
             }
-            let Some(sent) = sending.join_next().await else { return Ok(exported) };
-            let (bytes, uploaded) = sent.map_err(|error| ExportError::Failed(error.to_string()))??;
+            let Some(sent) = sending.join_next().await else { break };
+            let sent = sent.map_err(|error| ExportError::Failed(error.to_string()))?;
+            let (bytes, uploaded) = match sent {
+                // The others are written all the same.
+                Err(ExportError::Missing { missing: more, .. }) => {
+                    missing.extend(more);
+                    continue;
+                }
+                sent => sent?,
+            };
             match uploaded {
                 Uploaded::Written => {
                     exported.written += 1;
@@ -55,17 +64,20 @@ impl Exports {
                 }
             }
         }
+        if missing.is_empty() { Ok(exported) } else { Err(ExportError::Missing { missing, exported }) }
     }
 
     /// What is to be written, and where to; an error if some of it cannot be.
     async fn files(&self, export: &Export) -> Result<Vec<File>, ExportError> {
         let (store, uploads) = (Arc::clone(&self.store), self.uploads.clone());
         let (handle, url) = (export.object, export.url.clone());
+        let only: HashSet<Handle> = export.only.iter().copied().collect();
         let listed = tokio::task::spawn_blocking(move || {
-            let files = match handle.names_tree() {
+            let mut files = match handle.names_tree() {
                 true => listing::files(handle, &url, |handle| read(&store, handle))?,
                 false => vec![File { url, handle }],
             };
+            files.retain(|file| only.is_empty() || only.contains(&file.handle));
             for File { url, .. } in &files {
                 uploads.check(url).map_err(|why| ExportError::Refused(format!("{url}: {why}")))?;
             }
@@ -83,7 +95,7 @@ impl gateway::Exporter for Exports {
 
 fn read(store: &Store, handle: Handle) -> Result<Object, ExportError> {
     let found = store.get(handle).map_err(ExportError::Store)?;
-    found.ok_or(ExportError::Missing(handle))
+    found.ok_or_else(|| ExportError::missing(handle))
 }
 
 async fn send(

@@ -144,6 +144,8 @@ impl Ledger {
     /// `is_part`: what is looked up is a part of the computation, and noted.
     pub(crate) fn recall(&self, store: &Store, key: Handle, is_part: bool) -> Option<Handle> {
         if let Some(record) = self.own.get(key) {
+            // It may have run to make something again, and is needed for itself now.
+            self.note(key, record, true, is_part);
             return Some(record.result);
         }
         if self.is_fresh {

@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use objects::Handle;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
     ReadableTableMetadata as _, Table, TableDefinition, WriteTransaction,
@@ -109,6 +109,9 @@ pub(crate) struct Index {
     relations_max: u64,
     packs: Packs,
     recent: RwLock<Recent>,
+    /// Held while what is recent changes or is written down: in between, what came meanwhile
+    /// would be taken for written.
+    writing: Mutex<()>,
     /// `None` after a failed write until it could be opened again.
     database: RwLock<Option<Database>>,
 }
@@ -140,7 +143,8 @@ impl Index {
 
     fn with_opener(path: PathBuf, opener: Opener, relations_max: u64, packs: Packs) -> Result<Self, Error> {
         let (recent, database) = (RwLock::default(), RwLock::new(None));
-        let index = Self { path, opener, relations_max, packs, recent, database };
+        let writing = Mutex::default();
+        let index = Self { path, opener, relations_max, packs, recent, writing, database };
         index.reopen()?;
         index.catch_up()?;
         Ok(index)
@@ -263,9 +267,10 @@ impl Index {
         })
     }
 
-    /// Writes the batches in one transaction and waits until they are synced. Called
-    /// by one thread.
+    /// Writes the batches in one transaction and waits until they are synced, one caller
+    /// after the other.
     pub(crate) fn commit(&self, batches: &[&Batch]) -> Result<Vec<Committed>, Error> {
+        let _alone = self.writing.lock();
         let committed = self.try_commit(batches);
         if committed.is_err() {
             // If this fails too, the next caller tries again.

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::fsck;
+use crate::exit::{Code, Stop};
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::quantity::{grouped, human_bytes};
@@ -92,15 +93,17 @@ fn told(backed: &Value, to: &Path, output: &Output) -> anyhow::Result<()> {
             human_bytes(number("new_bytes")),
         ))?;
     }
-    if number("missing") > 0 {
-        let first = backed["first_missing"][0].as_str().unwrap_or_default();
-        output.say(&format!(
-            "{} objects that labels name were not to be had, {} of them damaged, as {first}: `sinew fsck` tells which labels are hurt",
-            grouped(number("missing")),
-            grouped(number("damaged")),
-        ));
+    if number("missing") == 0 {
+        return Ok(());
     }
-    Ok(())
+    let first = backed["first_missing"][0].as_str().unwrap_or_default();
+    let message = format!(
+        "the point is there, and has gaps: {} objects that labels name were not to be had, {} of them damaged, as {first}",
+        grouped(number("missing")),
+        grouped(number("damaged")),
+    );
+    // Whoever removes older points after this one must not take it for whole.
+    Err(Stop::new(Code::Damaged, message).suggest("sinew fsck, which tells the labels that are hurt").into())
 }
 
 fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
@@ -123,6 +126,7 @@ fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
 }
 
 async fn verify(to: PathBuf, repair: bool, output: &Output) -> anyhow::Result<()> {
+    let again = to.clone();
     let job = Job::local(move |teller| {
         let check = node::Fsck { repair, ..node::Fsck::default() };
         let mut progress = |done, all| teller.progress(done, Some(all));
@@ -132,7 +136,18 @@ async fn verify(to: PathBuf, repair: bool, output: &Output) -> anyhow::Result<()
     });
     let advice =
         "sinew backup DIR --verify --repair, then sinew backup DIR: what the node still has is written again";
-    fsck::report(job, "verifying", repair, advice, output).await
+    fsck::report(job, "verifying", repair, advice, output).await?;
+    let points = node::BackupFolder::open(&again)?.points()?;
+    match points.iter().find(|point| point.missing > 0) {
+        None => Ok(()),
+        Some(point) => {
+            let (name, missing) = (&point.name, grouped(point.missing));
+            let message = format!(
+                "what is there is sound, and the point {name} lacks {missing} objects that it never had"
+            );
+            Err(Stop::new(Code::Damaged, message).suggest("sinew backup DIR, once the home has them").into())
+        }
+    }
 }
 
 async fn forget(to: PathBuf, arguments: &Arguments, output: &Output) -> anyhow::Result<()> {

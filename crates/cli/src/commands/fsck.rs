@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::address::Address;
 use crate::exit::{Code, Stop};
 use crate::home::default_home;
 use crate::node_api::Node;
@@ -52,10 +53,19 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
 
 /// With the node if there is one and nothing is to be changed.
 async fn begin(arguments: &Arguments, node: &mut Node) -> anyhow::Result<Job> {
+    let is_named = arguments.home.is_none() && !is_of_home(node);
+    if is_named && arguments.repair {
+        let why = "a node does not repair itself: stop it, and name its home with --home";
+        return Err(Stop::new(Code::Usage, why).into());
+    }
     if arguments.home.is_none() && !arguments.repair {
         let wish = json!({"bytes_per_second": arguments.speed});
         match Job::remote(node, "/v1/check", &wish).await {
-            Err(error) if is_not_running(&error) && default_home().is_some_and(|home| home.exists()) => {}
+            // Whoever names a node wants that one checked, and no other home.
+            Err(error)
+                if !is_named
+                    && is_not_running(&error)
+                    && default_home().is_some_and(|home| home.exists()) => {}
             other => return other,
         }
     }
@@ -72,6 +82,12 @@ async fn begin(arguments: &Arguments, node: &mut Node) -> anyhow::Result<Job> {
         let mut watch = node::Watch { progress: &mut progress, found: &mut found };
         Ok(node::told::checked(&node::fsck(&home, &check, &mut watch)?))
     }))
+}
+
+/// Whether the node is the one of the home that is usual here.
+fn is_of_home(node: &Node) -> bool {
+    let usual = default_home().map(|home| Address::Unix(home.join("node.sock")));
+    usual.is_some_and(|usual| node.address() == usual)
 }
 
 fn is_not_running(error: &anyhow::Error) -> bool {

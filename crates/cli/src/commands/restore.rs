@@ -57,14 +57,20 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         let restored =
             Job::remote(node, "/v1/restore", &wish).await?.follow("restoring", output, |_, _| Ok(()));
         let restored = restored.await?;
-        return if output.is_json() { output.json(&restored) } else { output.line(&sentence(&restored)) };
+        if output.is_json() {
+            output.json(&restored)?;
+        } else {
+            output.line(&sentence(&restored))?;
+        }
+        return whole(&restored);
     }
     let to = arguments.to.clone().or_else(default_home);
     let to = absolute(&to.context("there is no home folder; name one with --to")?)?;
     let key = arguments.secrets_key.as_deref().map(read_key).transpose()?;
     let restored = home(from, &to, key, arguments).follow("restoring", output, |_, _| Ok(())).await?;
     if output.is_json() {
-        return output.json(&restored);
+        output.json(&restored)?;
+        return whole(&restored);
     }
     output.line(&format!(
         "{}\n{} is a home now: sinew up --home {}",
@@ -78,10 +84,20 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             to.join("secrets.sealed").display()
         ));
     }
-    if restored["missing"].as_u64().unwrap_or_default() > 0 {
-        output.say("something of it is missing: `sinew fsck --home` tells which labels are hurt");
+    whole(&restored)
+}
+
+/// An error if something of what was restored is missing.
+fn whole(restored: &Value) -> anyhow::Result<()> {
+    match restored["missing"].as_u64().unwrap_or_default() {
+        0 => Ok(()),
+        missing => {
+            let message = format!("{} objects of it are missing", grouped(missing));
+            Err(Stop::new(Code::Damaged, message)
+                .suggest("sinew fsck, which tells the labels that are hurt")
+                .into())
+        }
     }
-    Ok(())
 }
 
 fn home(from: PathBuf, to: &Path, key: Option<Vec<u8>>, arguments: &Arguments) -> Job {

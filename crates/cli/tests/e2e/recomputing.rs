@@ -192,3 +192,26 @@ fn what_is_made_again_for_a_receipt_is_not_on_it() {
     let audit = node.run(&["audit", receipt.to_str().unwrap()]);
     assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stderr));
 }
+
+#[test]
+fn a_receipt_has_what_ran_for_it_and_also_makes_something_again() {
+    let home = home();
+    let (links, fill) = chain(home.path());
+    let node = Node::start(home.path());
+    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: 5 objects"));
+    let receipt = home.path().join("receipt");
+    // What makes the first link again is an argument too.
+    let expression = format!("{fill}(!{fill}(7u64, {}), !{fill}(1u64, 0u64))", links[0].0);
+    node.ok(&["eval", &expression, "--receipt", receipt.to_str().unwrap()]);
+    let said = node.json(&["verify", receipt.to_str().unwrap()]).remove(0);
+    assert_eq!(said["applications"], 3, "{said}");
+    assert_eq!(node.terminate(), 0);
+    age(home.path());
+    let node = Node::start(home.path());
+    node.ok(&["explain", &expression]);
+    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: "));
+    for _ in 0..2 {
+        let audit = node.run(&["audit", receipt.to_str().unwrap()]);
+        assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stderr));
+    }
+}

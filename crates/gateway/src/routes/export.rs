@@ -7,10 +7,11 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use objects::Handle;
 use serde::{Deserialize, Serialize};
 
 use crate::body::json;
-use crate::exports::{Export, ExportError};
+use crate::exports::{Export, ExportError, Exported};
 use crate::problem::Problem;
 use crate::router::Shared;
 use crate::routes::objects::is_made_again;
@@ -19,8 +20,8 @@ use crate::text::parse_handle;
 /// The type of what nobody has named one for.
 const TYPE_USUAL: &str = "application/octet-stream";
 
-/// Objects of one export that were dropped and are made again for it.
-const REMAKES_MAX: usize = 10_000;
+/// Rounds of one export: after what was dropped was made again, memory that is short may lose it.
+const ROUNDS_MAX: usize = 16;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,18 +57,22 @@ pub(crate) async fn export(
         return Err(Problem::bad_request("bad-export", "this node writes to no buckets"));
     };
     let content_type = wish.content_type.unwrap_or_else(|| TYPE_USUAL.to_owned());
-    let export = Export { object, url: wish.url, content_type };
-    let mut remakes = 0;
+    let mut export = Export { object, url: wish.url, content_type, only: Vec::new() };
+    let (mut rounds, mut before) = (0, Exported::default());
     let exported = loop {
         match exporter.export(&export).await {
-            // What was written so far is not sent again.
-            Err(ExportError::Missing(handle)) if remakes < REMAKES_MAX => {
-                remakes += 1;
-                if !is_made_again(&shared, handle).await? {
-                    return Err(Problem::object_not_found(handle));
+            // What was dropped is made again, and then only that is written.
+            Err(ExportError::Missing { missing, exported }) if rounds < ROUNDS_MAX => {
+                rounds += 1;
+                before = before.and(exported);
+                for handle in &missing {
+                    if !is_made_again(&shared, *handle).await? {
+                        return Err(Problem::object_not_found(*handle));
+                    }
                 }
+                export.only = missing;
             }
-            ended => break ended.map_err(|error| problem(&error))?,
+            ended => break before.and(ended.map_err(|error| problem(&error))?),
         }
     };
     Ok(Json(Told {
@@ -82,7 +87,9 @@ pub(crate) async fn export(
 
 fn problem(error: &ExportError) -> Problem {
     match error {
-        ExportError::Missing(handle) => Problem::object_not_found(*handle),
+        ExportError::Missing { missing, .. } => {
+            Problem::object_not_found(missing.first().copied().unwrap_or_else(|| Handle::u64(0)))
+        }
         ExportError::Store(error) => Problem::store(error),
         ExportError::Refused(why) => Problem::bad_request("bad-export", why).suggest(
             "buckets are named by the node's file, with `write = true`; their keys are a secret, SINEW_S3 if nothing else is said",

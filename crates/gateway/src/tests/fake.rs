@@ -407,7 +407,7 @@ impl crate::Exporter for Fake {
         let exported = match export.url.as_str() {
             "s3://bucket/failed" => Err(crate::ExportError::Failed("it is busy".to_owned())),
             "s3://bucket/refused" => Err(crate::ExportError::Refused("it is only read".to_owned())),
-            "s3://bucket/missing" => Err(crate::ExportError::Missing(export.object)),
+            "s3://bucket/missing" => Err(crate::ExportError::missing(export.object)),
             _ => Ok(crate::Exported { written: 2, written_bytes: 70, known: 1, known_bytes: 9 }),
         };
         Box::pin(async { exported })

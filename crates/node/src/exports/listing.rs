@@ -115,7 +115,7 @@ mod tests {
 
     fn list(store: &Store, root: Handle) -> Result<Vec<File>, ExportError> {
         files(root, "s3://data/out/", |handle| {
-            store.get(handle).map_err(ExportError::Store)?.ok_or(ExportError::Missing(handle))
+            store.get(handle).map_err(ExportError::Store)?.ok_or(ExportError::missing(handle))
         })
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let gone: TreeBuilder = [one, one].into_iter().collect();
         let gone = gone.view().handle();
         let root = tree(&store, "d a\n", &[gone]);
-        assert!(matches!(list(&store, root), Err(ExportError::Missing(handle)) if handle == gone));
+        assert!(matches!(list(&store, root), Err(ExportError::Missing { missing, .. }) if missing == [gone]));
         // A directory that is only named is not there.
         let root = tree(&store, "d a\n", &[gone.lowered().unwrap()]);
         assert!(matches!(list(&store, root), Err(ExportError::Refused(_))));

@@ -33,7 +33,7 @@ pub struct Restored {
     pub bytes: u64,
     /// Labels that were set.
     pub labels: u64,
-    /// Objects that could not be had, those besides that the point never had.
+    /// Objects that could not be had, those included that the point never had.
     pub missing: u64,
     /// Some of them.
     pub first_missing: Vec<Handle>,
@@ -129,7 +129,7 @@ impl BackupFolder {
         Ok(restored(copied, labels.len(), missing))
     }
 
-    /// What could not be had and the point has had.
+    /// What could not be had. What the point never had is no error, and told.
     fn gaps(
         &self,
         point: &str,
@@ -138,14 +138,13 @@ impl BackupFolder {
         partial: bool,
     ) -> Result<(Vec<Handle>, Copied), Error> {
         let known: HashSet<&Handle> = known.iter().collect();
-        let missing: Vec<Handle> =
-            copied.missing.iter().copied().filter(|key| !known.contains(key)).collect();
-        match missing.first().filter(|_| !partial) {
-            None => Ok((missing, copied)),
+        let mut unknown = copied.missing.iter().filter(|key| !known.contains(key)).peekable();
+        match unknown.peek().copied().copied().filter(|_| !partial) {
+            None => Ok((copied.missing.clone(), copied)),
             Some(first) => {
                 let reason = format!(
                     "{} objects of it are missing or damaged, as {first}: take another point, or restore what there is with --partial",
-                    missing.len()
+                    unknown.count()
                 );
                 Err(Error::Point { point: point.to_owned(), reason })
             }

@@ -163,7 +163,11 @@ fn what_the_home_lacks_is_told_and_comes_when_it_is_there() {
     assert_eq!((first.missing, first.damaged, first.first_missing.as_slice()), (1, 0, [absent].as_slice()));
     assert!(checked(backup.path(), false).is_clean(), "the home had no more");
     let again = tempdir().unwrap();
-    assert_eq!(restore(backup.path(), "first", again.path()).unwrap().missing, 0, "nor has the point");
+    assert_eq!(
+        restore(backup.path(), "first", again.path()).unwrap().missing,
+        1,
+        "nor has the point, and it is told"
+    );
     store.put_blob(&bytes(77, 100)).unwrap();
     let second = back_up(&store, backup.path(), "second").unwrap();
     assert_eq!((second.missing, second.objects), (0, 1));

@@ -24,9 +24,10 @@ const AT_ONCE: usize = 512;
 impl Store {
     /// Drops these objects, but for what was put meanwhile; gives back what went.
     pub(super) fn drop_derived(&self, disk: &Disk, derived: &[Derived]) -> Result<Vec<Derived>, Error> {
-        let mut dropped = Vec::new();
+        let (mut dropped, mut read) = (Vec::new(), HashSet::new());
         for chunk in derived.chunks(AT_ONCE) {
             self.secure(disk, chunk)?;
+            let chunk = &self.sound(disk, chunk, &mut read)?[..];
             let _alone = disk.alone();
             let keys: Vec<Handle> = chunk.iter().map(|(key, _)| *key).collect();
             let unpromised = HashSet::<Handle>::from_iter(disk.index().unpromised(&keys)?);
@@ -51,6 +52,44 @@ impl Store {
             gone.into_iter().for_each(|key| self.memory.expel(key));
         }
         Ok(dropped)
+    }
+
+    /// Those of which everything that their recipes need was read and is what its name says:
+    /// an object that is whole does not go for one that cannot be made. `read` has what was
+    /// read already.
+    fn sound(
+        &self,
+        disk: &Disk,
+        derived: &[Derived],
+        read: &mut HashSet<Handle>,
+    ) -> Result<Vec<Derived>, Error> {
+        let mut sound = Vec::new();
+        for &(key, recipe) in derived {
+            let mut new = HashSet::new();
+            let mut pending = vec![recipe.application.definition()];
+            let mut is_sound = true;
+            while let Some(key) = pending.pop().map(Handle::plain_tree) {
+                if key.literal_bytes().is_some() || read.contains(&key) || !new.insert(key) {
+                    continue;
+                }
+                match disk.read(key) {
+                    Ok(Some(object)) if key.names_tree() => pending.extend(object.as_tree().iter()),
+                    Ok(Some(_)) => {}
+                    // It was dropped, and this was looked at then.
+                    Ok(None) if disk.index().recipe(key)?.is_some() => {}
+                    Ok(None) | Err(Error::Corrupt { .. }) => {
+                        is_sound = false;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if is_sound {
+                read.extend(new);
+                sound.push((key, recipe));
+            }
+        }
+        Ok(sound)
     }
 
     /// Has on the disk what is needed to make these again, as far as only memory had it: all

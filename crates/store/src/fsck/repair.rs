@@ -16,15 +16,18 @@ use super::{CACHE_BYTES, Check, Checked, Finding, Inspector, Place, Watch};
 use crate::backup::{BackupFolder, Copier};
 use crate::disk::Disk;
 use crate::files::{Files, Kind, is_large};
-use crate::index::Index;
+use crate::index::{Batch, Index};
 use crate::packs::{Folder, Packs};
-use crate::{Error, Object};
+use crate::{Error, Object, Recipe};
 
 /// What the index said that was moved aside, as far as it could be read.
 #[derive(Default)]
 struct Salvaged {
     is_new: bool,
     labels: Vec<(String, Handle)>,
+    /// How to make what was dropped: nothing else tells.
+    recipes: Vec<(Handle, Option<Recipe>)>,
+    unpromised: Vec<(Handle, bool)>,
 }
 
 pub(super) fn repair(home: &Path, check: &Check, watch: &mut Watch<'_>) -> Result<Checked, Error> {
@@ -44,6 +47,10 @@ pub(super) fn repair(home: &Path, check: &Check, watch: &mut Watch<'_>) -> Resul
     for (name, handle) in &salvaged.labels {
         disk.write_label(name, Some(*handle))?;
     }
+    let Salvaged { recipes, unpromised, is_new, .. } = salvaged;
+    if !recipes.is_empty() || !unpromised.is_empty() {
+        disk.committer().commit(Batch { recipes, unpromised, ..Batch::default() })?;
+    }
     let mut inspector = Inspector::new(Place::of(&disk), check, watch);
     let [(temporary, temporary_bytes), (quarantined, quarantined_bytes)] = leftovers;
     inspector.checked =
@@ -51,7 +58,7 @@ pub(super) fn repair(home: &Path, check: &Check, watch: &mut Watch<'_>) -> Resul
     inspector.checked.mended += before.len() as u64;
     before.into_iter().for_each(|finding| inspector.found(finding));
     inspector.everything()?;
-    inspector.mend(&disk, check, backup.as_ref(), salvaged.is_new)?;
+    inspector.mend(&disk, check, backup.as_ref(), is_new)?;
     Ok(inspector.checked)
 }
 
@@ -87,6 +94,9 @@ fn rebuilt(files: &Files, found: &mut Vec<Finding>) -> Result<Salvaged, Error> {
                 let rows = index.label_rows().unwrap_or_default();
                 salvaged.labels =
                     rows.into_iter().filter_map(|(name, handle)| Some((name, handle?))).collect();
+                // What can still be read of them; each row has a checksum.
+                _ = index.recipes(|key, recipe| salvaged.recipes.push((key, Some(recipe))));
+                _ = index.all_unpromised(|key| salvaged.unpromised.push((key, true)));
                 index.unsound()
             }
             Err(error @ Error::Index { .. }) => error,

@@ -315,6 +315,37 @@ fn relations_that_lead_to_nothing_are_dropped() {
 }
 
 #[test]
+fn checks_lose_nothing_of_what_is_put_meanwhile() {
+    const THREADS: u64 = 3;
+    const EACH: u64 = 400;
+    let folder = tempdir().unwrap();
+    home(folder.path());
+    let store = open(folder.path());
+    std::thread::scope(|scope| {
+        let put = |thread: u64| {
+            let store = &store;
+            let put = move || {
+                for number in 0..EACH {
+                    store.put_blob(&bytes(10_000 + thread * EACH + number, 200)).unwrap();
+                }
+            };
+            std::thread::Builder::new().spawn_scoped(scope, put).unwrap()
+        };
+        let putting: Vec<_> = (0..THREADS).map(put).collect();
+        while !putting.iter().all(|thread| thread.is_finished()) {
+            store.check(None, &mut Watch { progress: &mut |_, _| true, found: &mut |_| {} }).unwrap();
+        }
+    });
+    drop(store);
+    let store = open(folder.path());
+    let lost = (0..THREADS * EACH).filter(|number| {
+        let handle = Handle::blob(&bytes(10_000 + number, 200));
+        store.get(handle).unwrap().is_none()
+    });
+    assert_eq!(lost.count(), 0);
+}
+
+#[test]
 fn a_store_in_use_is_checked_as_it_is() {
     let folder = tempdir().unwrap();
     home(folder.path());

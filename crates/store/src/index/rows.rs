@@ -104,6 +104,7 @@ impl Index {
 
     /// Writes what is known of spots into the database, so that its rows are all there are.
     pub(crate) fn settle(&self) -> Result<(), Error> {
+        let _alone = self.writing.lock();
         self.flush(self.packs().end())
     }
 

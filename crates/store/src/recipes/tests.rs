@@ -494,3 +494,81 @@ fn checks_and_backups_take_a_recipe_for_what_it_makes() {
     let (checked, findings) = check_home(&lost);
     assert_eq!(checked.hurt_labels, 1, "{findings:?}");
 }
+
+/// Changes a byte of what is stored of this, wherever that is.
+fn damage(home: &Path, bytes: &[u8]) {
+    let list = |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let large = list(&home.join("objects")).filter(|path| path.is_dir()).flat_map(|folder| list(&folder));
+    for path in list(&home.join("packs")).chain(large.collect::<Vec<_>>()) {
+        let mut found = fs::read(&path).unwrap();
+        if let Some(at) = found.windows(bytes.len()).position(|window| window == bytes) {
+            found[at + 5] ^= 1;
+            fs::write(&path, found).unwrap();
+            return;
+        }
+    }
+    panic!("it is nowhere");
+}
+
+#[test]
+fn nothing_goes_whose_recipe_needs_what_is_damaged() {
+    let (folder, store) = new();
+    let inputs: Vec<Handle> = [7, 8].iter().map(|byte| store.put_blob(&[*byte; 3000]).unwrap()).collect();
+    let results: Vec<Handle> =
+        inputs.iter().map(|input| apply(&store, application(&store, &[*input]), 60_000)).collect();
+    let named = tree(&store, &[&results[..], &inputs].concat());
+    store.flush_relations().unwrap();
+    store.set_label("kept", named).unwrap();
+    drop(store);
+    damage(folder.path(), &[7; 3000]);
+    age(folder.path());
+    let store = open(folder.path());
+    assert_eq!(collect(&store, Some(ALL)).dropped, 1);
+    assert!(store.contains(results[0]).unwrap(), "it could not be made again");
+    assert!(!store.contains(results[1]).unwrap());
+}
+
+#[test]
+fn a_repair_that_makes_the_index_anew_keeps_recipes() {
+    let (folder, store) = new();
+    let input = store.put_blob(&[7; 3000]).unwrap();
+    let makers: Vec<Handle> =
+        (0..12).map(|number| application(&store, &[input, Handle::u64(number)])).collect();
+    let results: Vec<Handle> = makers.iter().map(|maker| apply(&store, *maker, 60_000)).collect();
+    store.flush_relations().unwrap();
+    store.set_label("kept", tree(&store, &results)).unwrap();
+    let store = reopen(&folder, store);
+    assert_eq!(collect(&store, Some(ALL)).dropped, 12);
+    drop(store);
+    let index = folder.path().join("index.redb");
+    let whole = fs::read(&index).unwrap();
+    let knows_all = || {
+        let home = Some(folder.path().to_owned());
+        let options = Options { home, memory_bytes: 4 << 20, relations_bytes: 1 << 20 };
+        let Ok(store) = Store::open(options) else { return false };
+        let recipes = results.iter().filter(|result| matches!(store.recipe(**result), Ok(Some(_)))).count();
+        recipes == 12 && matches!(store.label("kept"), Ok(Some(_)))
+    };
+    let mut rebuilt = 0;
+    for at in (4096..whole.len()).step_by(1000) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&index, &damaged).unwrap();
+        let (_, findings) = check_home(folder.path());
+        let is_unsound = findings.iter().any(|finding| finding.kind == "index");
+        // The damage is where nobody reads these rows.
+        if !is_unsound || !knows_all() {
+            continue;
+        }
+        fs::write(&index, &damaged).unwrap();
+        let repair = Check { repair: true, ..Check::default() };
+        let mut watch = Watch { progress: &mut |_, _| true, found: &mut |_| {} };
+        fsck(folder.path(), &repair, &mut watch).unwrap();
+        assert!(knows_all(), "byte {at} was changed");
+        rebuilt += 1;
+        if rebuilt == 3 {
+            return;
+        }
+    }
+    panic!("no byte was found that makes the index unsound and hides nothing");
+}
