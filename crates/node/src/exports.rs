@@ -73,11 +73,11 @@ impl Exports {
         let (handle, url) = (export.object, export.url.clone());
         let only: HashSet<Handle> = export.only.iter().copied().collect();
         let listed = tokio::task::spawn_blocking(move || {
-            let mut files = match handle.names_tree() {
+            let files = match handle.names_tree() {
                 true => listing::files(handle, &url, |handle| read(&store, handle))?,
                 false => vec![File { url, handle }],
             };
-            files.retain(|file| only.is_empty() || only.contains(&file.handle));
+            let files = listing::chosen(files, &only);
             for File { url, .. } in &files {
                 uploads.check(url).map_err(|why| ExportError::Refused(format!("{url}: {why}")))?;
             }

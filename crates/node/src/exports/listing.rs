@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of a directory that is a tree `[names, child…]`, and the URLs that they get.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use gateway::ExportError;
@@ -69,6 +70,15 @@ pub(super) fn files(
     Ok(files)
 }
 
+/// Those of them with these contents. If none has, what was missing before was a directory's
+/// names, without which nothing could be listed, and all are meant.
+pub(super) fn chosen(mut files: Vec<File>, only: &HashSet<Handle>) -> Vec<File> {
+    if files.iter().any(|file| only.contains(&file.handle)) {
+        files.retain(|file| only.contains(&file.handle));
+    }
+    files
+}
+
 /// Kinds and names of a directory's children.
 fn children(names: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let lines = names.split_inclusive(|byte| *byte == b'\n');
@@ -133,6 +143,17 @@ mod tests {
             file("s3://data/out/sub/run", c),
         ];
         assert_eq!(list(&store, root).unwrap(), expected);
+    }
+
+    #[test]
+    fn after_names_were_missing_all_files_are_meant() {
+        let files =
+            || [1, 2].map(|number| File { url: number.to_string(), handle: Handle::u64(number) }).to_vec();
+        let some =
+            |handles: &[u64]| chosen(files(), &handles.iter().map(|number| Handle::u64(*number)).collect());
+        assert_eq!(some(&[]), files());
+        assert_eq!(some(&[2]), files()[1..]);
+        assert_eq!(some(&[3]), files(), "it is no file's");
     }
 
     #[test]
