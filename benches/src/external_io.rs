@@ -55,24 +55,25 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let node = Node::start(&options)?;
     let double = node.store().put_blob(&wat::parse_str(DOUBLE)?)?;
     node.prepare(double, &limits()).map_err(|fault| anyhow::anyhow!(fault.detail))?;
-    let (mut ours, mut inside, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    let mut sides: [Vec<Taken>; 3] = Default::default();
     for round in 0..=ROUNDS as u64 {
         // Inputs of different runs have different URLs and values: nothing is remembered.
         let first = |run: u64| (3 * round + run) * APPLICATIONS;
-        let times = [
-            at_once(&node, double, server, first(0))?,
-            in_places(&node, double, server, first(1))?,
-            client::fetch_all(server, first(2)..first(3))?,
+        let taken = [
+            taken(|| at_once(&node, double, server, first(0)))?,
+            taken(|| in_places(&node, double, server, first(1)))?,
+            taken(|| client::fetch_all(server, first(2)..first(3)))?,
         ];
         // The first round warms all of them up.
         if round > 0 {
-            for (times, time) in [&mut ours, &mut inside, &mut bare].into_iter().zip(times) {
-                times.push(time.as_secs_f64());
-            }
+            sides.iter_mut().zip(taken).for_each(|(side, taken)| side.push(taken));
         }
     }
     node.shut_down();
-    let (ours, inside, bare) = (median(ours), median(inside), median(bare));
+    let [ours, inside, bare] =
+        sides.each_ref().map(|side| median(side.iter().map(|taken| taken.wall_s).collect()));
+    let [cpu, _, bare_cpu] =
+        sides.each_ref().map(|side| median(side.iter().map(|taken| taken.cpu_s).collect()));
     report.add("all_ms", ours * 1e3, "ms", "1,024 applications, inputs first", ROUNDS);
     report.add(
         "internal_io_ms",
@@ -90,10 +91,24 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         ROUNDS,
     );
     report.add("over_bare_fetch", ours / bare, "x", "a client that only fetches", ROUNDS);
+    report.add("all_cpu_ms", cpu * 1e3, "ms", "CPU of node and server", ROUNDS);
+    report.add("bare_fetch_cpu_ms", bare_cpu * 1e3, "ms", "CPU of client and server", ROUNDS);
     report.note(
         "the server, the node and the client share the machine's cores; 1,024 transfers at once were set",
     );
     Ok(())
+}
+
+/// What something took; the server, which is in this process too, included.
+struct Taken {
+    wall_s: f64,
+    cpu_s: f64,
+}
+
+fn taken(does: impl FnOnce() -> anyhow::Result<Duration>) -> anyhow::Result<Taken> {
+    let cpu_ns = linux::process_cpu_ns()?;
+    let wall_s = does()?.as_secs_f64();
+    Ok(Taken { wall_s, cpu_s: (linux::process_cpu_ns()? - cpu_ns) as f64 / 1e9 })
 }
 
 fn limits() -> Limits {

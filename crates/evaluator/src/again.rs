@@ -83,7 +83,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             if !self.scheduler.wants_sparks(&job.request) {
                 break;
             }
-            self.scheduler.offer(&job.request, frame.goal);
+            self.scheduler.offer(&job.request, [frame.goal]);
         }
     }
 

@@ -51,8 +51,8 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 }
             }
         }
-        for goal in ahead.goals {
-            self.scheduler.offer(&job.request, goal);
+        if !ahead.goals.is_empty() {
+            self.scheduler.offer(&job.request, ahead.goals);
         }
     }
 }

@@ -350,7 +350,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 _ => None,
             };
             match spark {
-                Some(goal) => self.scheduler.offer(&job.request, goal),
+                Some(goal) => self.scheduler.offer(&job.request, [goal]),
                 // The top frame may yet begin with another tree.
                 None if job.offered + 1 == job.frames.len() => break,
                 None => job.offered += 1,

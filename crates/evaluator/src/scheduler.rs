@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use objects::Handle;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::admission::{Admission, AdmissionOptions};
 use crate::again::Dropped;
@@ -72,6 +72,9 @@ pub struct SchedulerOptions {
     /// ended, and may therefore go before those that came earlier; 0: none, all go
     /// in order of arrival.
     pub batch_max: u32,
+    /// Workers that may be on their way from their sleep to a job at once, 1 at least: half
+    /// of the processors. Each that has found one wakes the next, as long as there is more.
+    pub waking_max: usize,
 }
 
 /// The state that all workers share. `D` is the host's [`crate::Host::Data`].
@@ -89,8 +92,6 @@ pub struct Scheduler<D> {
     requests: AtomicUsize,
     /// Sparks in the queues, per priority; read without the lock on every offer.
     sparks: [AtomicUsize; Priority::LEVELS],
-    /// Workers that found nothing to do.
-    idle: AtomicUsize,
     /// Jobs other than sparks that could run, per priority.
     runnable: [AtomicUsize; Priority::LEVELS],
     closed: AtomicBool,
@@ -128,6 +129,10 @@ impl<D> Parked<D> {
 #[derive(Debug)]
 struct Queues<D> {
     levels: [Level<D>; Priority::LEVELS],
+    /// Workers that sleep, or were told to wake and have not come yet.
+    asleep: usize,
+    /// Those of them that were told.
+    waking: usize,
 }
 
 #[derive(Debug)]
@@ -149,7 +154,16 @@ impl<D> Default for Queues<D> {
             ready: BTreeMap::new(),
             sparks: VecDeque::new(),
         };
-        Self { levels: std::array::from_fn(level) }
+        Self { levels: std::array::from_fn(level), asleep: 0, waking: 0 }
+    }
+}
+
+impl<D> Queues<D> {
+    /// Counts one worker as told to wake, if there is one to tell and not enough are told.
+    fn wakes_one(&mut self, waking_max: usize) -> bool {
+        let may = self.waking < self.asleep.min(waking_max);
+        self.waking += usize::from(may);
+        may
     }
 }
 
@@ -182,7 +196,6 @@ impl<D> Scheduler<D> {
             next_id: AtomicU64::new(1),
             requests: AtomicUsize::new(0),
             sparks: Default::default(),
-            idle: AtomicUsize::new(0),
             runnable: Default::default(),
             closed: AtomicBool::new(false),
         }
@@ -239,8 +252,7 @@ impl<D> Scheduler<D> {
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         let place = (request.patience(), request.id());
         queues.levels[level].ready.insert(place, Ready::New(Arc::clone(&request)));
-        drop(queues);
-        self.work_arrived.notify_one();
+        self.wake(queues);
         Some(request)
     }
 
@@ -408,8 +420,7 @@ impl<D> Scheduler<D> {
         let level = priority.level();
         self.runnable[level].fetch_add(1, Ordering::Relaxed);
         queues.levels[level].resumed.push_back(job);
-        drop(queues);
-        self.work_arrived.notify_one();
+        self.wake(queues);
     }
 
     /// Puts back a job that could go on: behind the others of its priority if
@@ -424,8 +435,7 @@ impl<D> Scheduler<D> {
         } else {
             queue.resumed.push_front(job);
         }
-        drop(queues);
-        self.work_arrived.notify_one();
+        self.wake(queues);
     }
 
     /// Whether another job should run before one of `priority` goes on. After
@@ -448,13 +458,23 @@ impl<D> Scheduler<D> {
         queued < self.options.workers * SPARKS_PER_WORKER
     }
 
-    pub(crate) fn offer(&self, request: &Arc<Request>, goal: Handle) {
-        let mut queues = self.queues.lock();
+    pub(crate) fn offer(&self, request: &Arc<Request>, goals: impl IntoIterator<Item = Handle>) {
         let level = request.priority().level();
-        self.sparks[level].fetch_add(1, Ordering::Relaxed);
-        queues.levels[level].sparks.push_back((Arc::clone(request), goal));
+        let mut queues = self.queues.lock();
+        let sparks = &mut queues.levels[level].sparks;
+        let before = sparks.len();
+        sparks.extend(goals.into_iter().map(|goal| (Arc::clone(request), goal)));
+        self.sparks[level].fetch_add(sparks.len() - before, Ordering::Relaxed);
+        self.wake(queues);
+    }
+
+    /// Wakes a worker for what has come into the queues. To wake one takes longer than many a
+    /// job, and who is awake takes what is there: so few are on their way at a time, and each
+    /// wakes the next.
+    fn wake(&self, mut queues: MutexGuard<'_, Queues<D>>) {
+        let wakes = queues.wakes_one(self.options.waking_max);
         drop(queues);
-        if self.idle.load(Ordering::Relaxed) > 0 {
+        if wakes {
             self.work_arrived.notify_one();
         }
     }
@@ -498,14 +518,18 @@ impl<D> Scheduler<D> {
         let mut queues = self.queues.lock();
         loop {
             if let Some(job) = self.take(&mut queues) {
+                if self.runnable() > 0 {
+                    self.wake(queues);
+                }
                 return Some(job);
             }
             if self.closed.load(Ordering::Acquire) {
                 return None;
             }
-            self.idle.fetch_add(1, Ordering::Relaxed);
+            queues.asleep += 1;
             self.work_arrived.wait(&mut queues);
-            self.idle.fetch_sub(1, Ordering::Relaxed);
+            queues.asleep -= 1;
+            queues.waking = queues.waking.saturating_sub(1);
         }
     }
 

@@ -86,6 +86,7 @@ fn scheduler_of(budgets: &Budgets) -> Scheduler {
         held_max_bytes: budgets.objects_bytes / 2,
         walk_max_bytes: budgets.walks_bytes,
         batch_max: BATCH_MAX,
+        waking_max: std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
     })
 }
 

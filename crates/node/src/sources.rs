@@ -233,13 +233,18 @@ impl Sources {
         let (sources, wanted) = (Arc::clone(self), Arc::clone(wanted));
         let spawned = self.spawn(async move {
             let brought = sources.bring(&wanted).await;
-            // What is kept of the result may wait for memory, and this thread is all there is.
-            tokio::task::spawn_blocking(move || {
-                // Who stopped it has ended it.
+            let is_brought = brought.is_ok();
+            // Who stopped it has ended it.
+            let end = move || {
                 if sources.under_way.lock().remove(&wanted.job).is_some() {
                     sources.end(&wanted, brought);
                 }
-            });
+            };
+            match is_brought {
+                true => end(),
+                // To keep a failure may wait for memory, and this thread is all there is.
+                false => drop(tokio::task::spawn_blocking(end)),
+            }
         });
         match spawned {
             Ok(task) => {

@@ -276,6 +276,13 @@ impl Store {
         self.disk.is_none() && self.memory.lacking_bytes(0) > 0
     }
 
+    /// Whether `keep_*` of so many bytes would wait for nothing now: where more is kept than
+    /// the memory tier is to have, whoever keeps waits a moment for what is written away.
+    #[inline]
+    pub fn keeps_at_once(&self, bytes: u64) -> bool {
+        self.memory.lacking_bytes(bytes) == 0
+    }
+
     /// For whoever keeps what a user sends.
     ///
     /// # Errors

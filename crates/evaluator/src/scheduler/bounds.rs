@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use objects::Handle;
 
-use super::{Event, Scheduler};
+use super::{Event, SPARKS_PER_WORKER, Scheduler};
 use crate::admission::{Claimant, Reservation};
 use crate::job::JobId;
 use crate::request::{Priority, Request};
@@ -16,7 +16,8 @@ impl<D> Scheduler<D> {
     /// Whether goals that only wait may be offered for this request: not while others are
     /// queued. One worker is enough for any number of them.
     pub(crate) fn takes_ahead(&self, request: &Request) -> bool {
-        let is_queued = |sparks: &AtomicUsize| sparks.load(Ordering::Relaxed) > self.options.workers;
+        let is_queued =
+            |sparks: &AtomicUsize| sparks.load(Ordering::Relaxed) > self.options.workers * SPARKS_PER_WORKER;
         !request.is_private() && !self.sparks.iter().any(is_queued)
     }
 

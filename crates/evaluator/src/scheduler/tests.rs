@@ -20,6 +20,7 @@ fn scheduler(workers: usize) -> Scheduler {
         held_max_bytes: 100,
         walk_max_bytes: 1 << 20,
         batch_max: 4,
+        waking_max: 1,
     })
 }
 
@@ -150,13 +151,13 @@ fn sparks_are_offered_up_to_a_bound_and_by_priority() {
     let (request, _) = job(&scheduler, Priority::Low);
     for item in 0..4 {
         assert!(scheduler.wants_sparks(&request));
-        scheduler.offer(&request, goal(item));
+        scheduler.offer(&request, [goal(item)]);
     }
     assert!(!scheduler.wants_sparks(&request));
     // Sparks that nobody takes for now do not keep better ones away.
     let (better, _) = job(&scheduler, Priority::Normal);
     assert!(scheduler.wants_sparks(&better));
-    scheduler.offer(&better, goal(7));
+    scheduler.offer(&better, [goal(7)]);
     let spark = scheduler.next_job().unwrap();
     assert_eq!((spark.request.id(), spark.is_root), (better.id(), false));
     assert_eq!(scheduler.runnable(), 4);
@@ -211,14 +212,14 @@ fn a_worker_that_sleeps_is_woken() {
                 scope.spawn(move || std::iter::from_fn(|| scheduler.wait_for_job()).count())
             })
             .collect();
-        while scheduler.idle.load(Ordering::Relaxed) < 2 {
+        while scheduler.queues.lock().asleep < 2 {
             std::thread::yield_now();
         }
         for item in 0..5 {
             scheduler.submit(goal(item), Priority::Low).unwrap();
         }
         let request = scheduler.private_request(goal(9), Priority::Low);
-        scheduler.offer(&request, goal(9));
+        scheduler.offer(&request, [goal(9)]);
         while scheduler.runnable() > 0 {
             std::thread::yield_now();
         }
@@ -265,4 +266,35 @@ fn a_stop_and_a_worker_never_both_have_a_queued_request() {
         assert!(stopped != taken, "in round {round}");
         assert_eq!((scheduler.requests(), scheduler.runnable()), (0, 0));
     }
+}
+
+#[test]
+fn few_are_on_their_way_to_jobs_at_a_time_and_all_jobs_are_taken() {
+    let mut queues = Queues::<()> { asleep: 3, ..Queues::default() };
+    let woken: Vec<bool> = (0..3).map(|_| queues.wakes_one(2)).collect();
+    assert_eq!(woken, [true, true, false]);
+    // One has come, which is no longer asleep.
+    (queues.asleep, queues.waking) = (2, 1);
+    assert!(queues.wakes_one(2));
+    (queues.asleep, queues.waking) = (1, 1);
+    assert!(!queues.wakes_one(2), "the only one that sleeps was told");
+    let scheduler = Arc::new(scheduler(8));
+    std::thread::scope(|scope| {
+        let all = Arc::new(std::sync::Barrier::new(8));
+        for _ in 0..8 {
+            let (scheduler, all) = (Arc::clone(&scheduler), Arc::clone(&all));
+            scope.spawn(move || {
+                // Each holds its job until all have one: nobody takes two.
+                let job = scheduler.wait_for_job();
+                all.wait();
+                drop(job);
+            });
+        }
+        while scheduler.queues.lock().asleep < 8 {
+            std::thread::yield_now();
+        }
+        let request = scheduler.private_request(goal(9), Priority::Low);
+        scheduler.offer(&request, (0..8).map(goal));
+    });
+    assert_eq!((scheduler.runnable(), scheduler.queues.lock().waking), (0, 0));
 }

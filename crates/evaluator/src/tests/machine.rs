@@ -36,6 +36,7 @@ pub(super) fn options(workers: usize) -> SchedulerOptions {
         held_max_bytes: HELD_MAX_BYTES,
         walk_max_bytes: 2 << 30,
         batch_max: 4,
+        waking_max: 1,
     }
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One attempt to bring something: a request, after redirects, and its answer.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,7 +18,6 @@ use hyper::header::{
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use ring::digest::{Context, SHA256};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::answer::{self, short};
@@ -128,9 +130,30 @@ impl State {
 /// An answer whose body is to come.
 struct Answered {
     response: Response<Incoming>,
-    /// Carries the connection, which ends when nobody needs it any more.
-    _driven: JoinSet<()>,
+    connection: Driven,
     bucket: Option<Arc<Bucket>>,
+}
+
+/// A connection that is moved on by whoever waits for something on it, and ends with it: a
+/// task of its own would cost each of many short transfers more than its bytes do.
+struct Driven(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Driven {
+    async fn until<T>(&mut self, awaited: impl Future<Output = T>) -> T {
+        let mut awaited = pin!(awaited);
+        poll_fn(|context| {
+            if let Poll::Ready(came) = awaited.as_mut().poll(context) {
+                return Poll::Ready(came);
+            }
+            let Some(connection) = &mut self.0 else { return Poll::Pending };
+            if connection.as_mut().poll(context).is_ready() {
+                self.0 = None;
+            }
+            // It may have brought what is waited for.
+            awaited.as_mut().poll(context)
+        })
+        .await
+    }
 }
 
 /// How fast a server sends while it is waited for.
@@ -232,7 +255,8 @@ impl Downloads {
         let Some(bucket) = answered.bucket.take() else { return said };
         let mut body = Vec::new();
         let read = async {
-            while let Some(Ok(frame)) = answered.response.body_mut().frame().await {
+            let Answered { response, connection, .. } = &mut answered;
+            while let Some(Ok(frame)) = connection.until(response.body_mut().frame()).await {
                 let room = REASON_BYTES_MAX - body.len();
                 let bytes = frame.data_ref().map_or(&[][..], |data| &data[..data.len().min(room)]);
                 body.extend_from_slice(bytes);
@@ -306,14 +330,14 @@ impl Downloads {
         let broken = |error: hyper::Error| heals(format!("{}: {error}", place.target));
         let http = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = http.map_err(broken)?;
-        let mut driven = JoinSet::new();
-        driven.spawn(async move {
+        let mut connection = Driven(Some(Box::pin(async move {
             // What goes wrong is told by the answer.
             _ = connection.await;
-        });
-        let sent = timeout(options.head_timeout, sender.send_request(request(wanted, place, state)?)).await;
+        })));
+        let sent = connection.until(sender.send_request(request(wanted, place, state)?));
+        let sent = timeout(options.head_timeout, sent).await;
         let response = sent.map_err(|_| late("did not answer", options.head_timeout))?.map_err(broken)?;
-        Ok(Answered { response, _driven: driven, bucket: place.bucket.clone() })
+        Ok(Answered { response, connection, bucket: place.bucket.clone() })
     }
 
     /// All of it is to come, whatever has come before.
@@ -365,7 +389,8 @@ impl Downloads {
         let bytes_max = wanted.size.unwrap_or(self.options.bytes_max);
         loop {
             let asked = Instant::now();
-            let frame = timeout(limit, answered.response.body_mut().frame()).await;
+            let Answered { response, connection, .. } = &mut answered;
+            let frame = timeout(limit, connection.until(response.body_mut().frame())).await;
             let received = state.received;
             state.pace.waited += asked.elapsed();
             let frame = frame.map_err(|_| {

@@ -8,10 +8,12 @@
 //! back, and leaves the others to go on.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ::io::{Sink, Taking};
 use axum::body::Bytes;
 use objects::Handle;
+use parking_lot::Mutex;
 use store::{BlobWriter, Store};
 use tokio::runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +27,10 @@ const SHARES: [Share; 3] =
 /// Of what the parts of [`SHARES`] are.
 const PARTS: u64 = 32;
 
+/// For so long it is believed that the disk has room to spare, by who keeps up to
+/// [`PIECE_BYTES`]: to ask for each of many small sources would take longer than they do.
+const SPARE_FOR: Duration = Duration::from_millis(100);
+
 struct Share {
     /// How many of the parts.
     parts: u64,
@@ -37,6 +43,8 @@ pub(super) struct Unfinished {
     bytes_max: u64,
     unit_bytes: u64,
     shares: [Arc<Semaphore>; SHARES.len()],
+    /// When the disk had room to spare.
+    spare: Mutex<Option<Instant>>,
 }
 
 /// Some of it.
@@ -50,7 +58,19 @@ impl Unfinished {
         let unit_bytes = (bytes_max >> 17).max(1);
         let shares = SHARES
             .map(|share| Arc::new(Semaphore::new((bytes_max / PARTS * share.parts / unit_bytes) as usize)));
-        Self { bytes_max, unit_bytes, shares }
+        Self { bytes_max, unit_bytes, shares, spare: Mutex::default() }
+    }
+
+    /// Whether the disk had room to spare a moment ago.
+    fn had_spare_room(&self) -> bool {
+        self.spare.lock().is_some_and(|asked| asked.elapsed() < SPARE_FOR)
+    }
+
+    /// Asks whether it has. Blocks.
+    fn has_spare_room(&self, store: &Store) -> Result<(), String> {
+        store.has_spare_room().map_err(|error| error.to_string())?;
+        *self.spare.lock() = Some(Instant::now());
+        Ok(())
     }
 
     /// Bytes that somebody has room for.
@@ -184,11 +204,15 @@ impl StoreSink {
         }
         let (writer, store, held) =
             (self.writer.take(), Arc::clone(&self.store), std::mem::take(&mut self.held));
+        if writer.is_none() && store.keeps_at_once(held.len() as u64) && self.unfinished.had_spare_room() {
+            return Ok(store.keep_blob_vec(held));
+        }
         // Also where it is kept in memory: that waits for room there.
+        let unfinished = Arc::clone(&self.unfinished);
         let finished = tokio::task::spawn_blocking(move || match writer {
             Some(writer) => writer.finish(),
             None => {
-                store.has_spare_room().map_err(|error| error.to_string())?;
+                unfinished.has_spare_room(&store)?;
                 Ok(store.keep_blob_vec(held))
             }
         });

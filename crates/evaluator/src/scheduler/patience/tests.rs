@@ -25,6 +25,7 @@ fn scheduler() -> Scheduler {
         held_max_bytes: 100,
         walk_max_bytes: 1 << 20,
         batch_max: 4,
+        waking_max: 1,
     })
 }
 
@@ -84,7 +85,7 @@ fn what_has_begun_yields_between_applications_and_goes_on_when_urged() {
     assert!(!scheduler.should_yield(Priority::Patient, true), "nobody else wants anything");
     let late = submit(&scheduler, Priority::Low);
     assert!(scheduler.should_yield(Priority::Patient, false));
-    scheduler.offer(&request, goal(7));
+    scheduler.offer(&request, [goal(7)]);
     scheduler.yield_job(job, false);
     // Another patient one that can wait less goes before what has begun.
     let nearer = submit(&scheduler, patient(20));
