@@ -84,6 +84,7 @@ fn main() -> anyhow::Result<()> {
     linux::keep_freed_memory();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = arguments.iter().any(|argument| argument == "--json");
+    linux::take_small_pages();
     if arguments.first().is_some_and(|name| name == "invoke-child") {
         return invoke::child();
     }
