@@ -103,6 +103,30 @@ pub trait Signing: Send + Sync {
 
 /// The end of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Collections of a node, whoever began them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collections {
+    /// The one that is under way: for how long, and whether the node began it by itself.
+    pub under_way: Option<(Duration, bool)>,
+    /// The last that has ended since the node started.
+    pub last: Option<LastCollection>,
+    /// How often the node collects by itself, if it does.
+    pub every: Option<Duration>,
+}
+
+/// A collection that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastCollection {
+    /// How long ago.
+    pub ago: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// The node began it by itself.
+    pub is_own: bool,
+    /// What went, or why nothing did.
+    pub end: Result<Collected, String>,
+}
+
 pub struct Evaluated {
     /// A value; a failure is one too.
     pub result: Handle,
@@ -338,6 +362,17 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// As [`Backend::get`].
     fn make_again(&self, _handle: Handle) -> Result<Option<Begun>, store::Error> {
+    /// What is known of collections.
+    fn collections(&self) -> Collections {
+        Collections::default()
+    }
+
+    /// Has a collection that is under way end without having taken anything away, if it has not
+    /// decided yet what goes. Whether one was under way.
+    fn stop_collecting(&self) -> bool {
+        false
+    }
+
         Ok(None)
     }
 

@@ -77,6 +77,14 @@ impl Backend for NodeBackend {
         self.0.collecting.collect(wish)
     }
 
+    fn collections(&self) -> gateway::Collections {
+        self.0.collecting.collections()
+    }
+
+    fn stop_collecting(&self) -> bool {
+        self.0.collecting.stop()
+    }
+
     fn make_again(&self, handle: Handle) -> Result<Option<Begun>, store::Error> {
         recomputing::make_again(self, handle)
     }
