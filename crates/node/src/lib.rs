@@ -21,6 +21,7 @@ mod identity;
 mod keys;
 mod ledger;
 mod listener;
+mod metering;
 mod outbound;
 mod processes;
 mod reactor;

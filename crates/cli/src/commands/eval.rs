@@ -132,6 +132,9 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             if output.is_watched() || arguments.progress {
                 output.say(&cost(&answer));
             }
+            if output.is_verbose() {
+                output.say(&crate::usage::evaluation(&answer));
+            }
             print(&answer, arguments.form, node, output).await?;
         }
     }

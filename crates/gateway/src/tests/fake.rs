@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
+use objects::{BundleRecord, Cost, Failure, FailureCode, Handle, TreeBuilder, TreeView};
 use store::{BlobWriter, Collected, Object, Record, Remembered, Rule, Store};
 use tokio::time::Instant;
 
@@ -310,6 +310,8 @@ impl Backend for Fake {
             wall: Duration::from_nanos(1234),
             ran: Duration::ZERO,
             fuel: 0,
+            cost: Cost { inputs_bytes: 10, reserved_bytes: 20, fuel: 30, uncounted: 0 },
+            uncounted_nanos: 4_000,
         };
         Ok(Box::new(FakeEvaluation {
             script,
@@ -428,11 +430,11 @@ impl crate::Callbacks for FakeCallbacks {
 impl crate::Exporter for Fake {
     fn export<'a>(&'a self, export: &'a crate::Export) -> crate::Exporting<'a> {
         self.exports.lock().unwrap().push(export.clone());
-        let exported = match export.url.as_str() {
-            "s3://bucket/failed" => Err(crate::ExportError::Failed("it is busy".to_owned())),
         if let Some(end) = self.export_ends.lock().unwrap().pop() {
             return Box::pin(async { end });
         }
+        let exported = match export.url.as_str() {
+            "s3://bucket/failed" => Err(crate::ExportError::Failed("it is busy".to_owned())),
             "s3://bucket/refused" => Err(crate::ExportError::Refused("it is only read".to_owned())),
             "s3://bucket/missing" => Err(crate::ExportError::missing(export.object)),
             _ => Ok(crate::Exported { written: 2, written_bytes: 70, known: 1, known_bytes: 9 }),
