@@ -10,6 +10,7 @@
 
 mod apps;
 mod bare;
+mod batching;
 mod bptree;
 mod call;
 mod chain;
@@ -42,7 +43,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 20] = [
+const BENCHES: [Bench; 21] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -58,6 +59,7 @@ const BENCHES: [Bench; 20] = [
     ("recompute", recompute::run),
     ("external-io", external_io::run),
     ("bptree", bptree::run),
+    ("batching", batching::run),
     ("python", python::run),
     ("sandboxed-python-density", sandboxed_python_density::run),
     ("compile", compile::run),
@@ -82,6 +84,7 @@ fn main() -> anyhow::Result<()> {
     }
     // As `sinew up` does.
     linux::keep_freed_memory();
+    linux::take_small_pages();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = arguments.iter().any(|argument| argument == "--json");
     if arguments.first().is_some_and(|name| name == "invoke-child") {
@@ -89,6 +92,9 @@ fn main() -> anyhow::Result<()> {
     }
     if arguments.first().is_some_and(|name| name == "bptree-child") {
         return bptree::child();
+    }
+    if arguments.first().is_some_and(|name| name == "batching-child") {
+        return batching::child();
     }
     if arguments.first().is_some_and(|name| name == "store-child") {
         return storing::child();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A process that puts, names and collects is killed, again and again: what it
-//! said was stored must be there.
+//! A process that puts, names, computes and collects is killed, again and again: what it
+//! said was stored must be there. Every second collection also drops what was computed;
+//! what has a name is then there, or can be made again of what is.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use objects::{Handle, TreeBuilder};
-use store::{Collection, Store};
+use store::{Collection, Dropping, Record, Rule, Store};
 
 use super::{age, open, small};
 use crate::figures::Report;
@@ -30,13 +31,33 @@ fn tree(number: u64) -> TreeBuilder {
     [Handle::blob(&bytes(number)), Handle::u64(number)].into_iter().collect()
 }
 
+/// What the application of this tree gives; no procedure is run here.
+fn output(application: Handle) -> Vec<u8> {
+    let seed = application.definition();
+    let len = if seed.hash_bytes()[0].is_multiple_of(8) { 70_000 } else { 5_000 };
+    seed.as_bytes().iter().copied().cycle().take(len).collect()
+}
+
+/// Computes something, as an evaluator would, and names it.
+fn compute(store: &Store, number: u64) -> anyhow::Result<()> {
+    let procedure = store.keep_blob(b"(a module that makes a blob of its arguments)");
+    let tree: TreeBuilder = [Handle::blob(b""), procedure, Handle::u64(number)].into_iter().collect();
+    let application = store.keep_tree(tree.view()).application().context("no application")?;
+    let result = store.keep_blob(&output(application));
+    store.relations().insert(application, Record { result, rule: Rule::Apply, nanos: 60_000, fuel: 0 });
+    store.set_label(&format!("made/{number}"), result)?;
+    Ok(())
+}
+
+/// Everything that was computed may be dropped.
+const ALL: Dropping = Dropping { bytes_min: 0, nanos_per_kib: u64::MAX };
+
 /// The process that is killed: `store-child HOME ROUND`.
 pub(crate) fn child() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(2);
     let home = PathBuf::from(arguments.next().context("no home")?);
     let round: u64 = arguments.next().context("no round")?.parse()?;
     let store = open(&home)?;
-    let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false, dropping: None };
     let mut output = std::io::stdout().lock();
     for step in 0..u64::from(u32::MAX) {
         let number = (round << 32) | step;
@@ -44,8 +65,12 @@ pub(crate) fn child() -> anyhow::Result<()> {
         if step % 3 == 0 {
             store.set_label(&format!("label/{number}"), store.put_tree(tree(number).view())?)?;
         }
+        if step % 5 == 0 {
+            compute(&store, number)?;
+        }
         if step % 16 == round % 16 {
-            store.collect(collection, &Vec::new)?;
+            let dropping = round.is_multiple_of(2).then_some(ALL);
+            store.collect(Collection { kept: Collection::KEPT_MIN, is_trial: false, dropping }, &Vec::new)?;
         }
         writeln!(output, "{step}")?;
         output.flush()?;
@@ -67,11 +92,18 @@ pub(super) fn run(report: &mut Report) -> anyhow::Result<()> {
         age(&folder.path().join("objects"))?;
     }
     let store = open(folder.path())?;
-    for (_, handle) in store.labels()? {
-        lost += u64::from(!is_whole(&store, handle)?);
+    let mut made_again = 0;
+    for (label, handle) in store.labels()? {
+        lost += match label.starts_with("made/") {
+            true => u64::from(!can_be_had(&store, handle, &mut made_again)?),
+            false => u64::from(!is_whole(&store, handle)?),
+        };
     }
+    ensure!(made_again > 0, "nothing was dropped");
     report.add("lost_or_corrupt_after_kills", lost as f64, "", "objects and labels", KILLS as usize);
-    report.note(format!("{objects} objects were acknowledged before {KILLS} kills"));
+    report.note(format!(
+        "{objects} objects were acknowledged before {KILLS} kills; {made_again} were dropped and can be made again"
+    ));
     Ok(())
 }
 
@@ -111,7 +143,21 @@ fn check(store: &Store, round: u64, last: u64) -> anyhow::Result<u64> {
     Ok(lost + store.stats().corrupt)
 }
 
+/// Whether what was computed is here, or all that it is made of.
+fn can_be_had(store: &Store, handle: Handle, made_again: &mut u64) -> anyhow::Result<bool> {
+    if store.get(handle)?.is_some() {
+        return Ok(true);
+    }
+    let Some(recipe) = store.recipe(handle)? else { return Ok(false) };
+    *made_again += 1;
+    let gives_it = Handle::blob(&output(recipe.application)) == handle;
+    Ok(gives_it && is_whole(store, recipe.application.definition())?)
+}
+
 fn is_whole(store: &Store, handle: Handle) -> anyhow::Result<bool> {
+    if handle.literal_bytes().is_some() {
+        return Ok(true);
+    }
     let Some(object) = store.get(handle)? else { return Ok(false) };
     if !handle.names_tree() {
         return Ok(true);

@@ -131,6 +131,9 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     if let Some(Exited(code)) = error.downcast_ref() {
         return *code;
     }
+    if error.downcast_ref::<node::StoreError>().is_some_and(node::StoreError::is_absence) {
+        return Code::NotFound as u8;
+    }
     error.downcast_ref::<Stop>().map_or(Code::Failed, |stop| stop.code) as u8
 }
 

@@ -35,6 +35,22 @@ pub(crate) fn breakdown(record: &Value) -> Vec<String> {
     lines
 }
 
+/// What ran for an evaluation, and its price.
+pub(crate) fn evaluation(answer: &Value) -> String {
+    let cost = &answer["cost"];
+    let number = |name: &str| cost[name].as_u64().unwrap_or(0);
+    let mut parts = vec![
+        format!("{} of inputs", human_bytes(number("inputs_bytes"))),
+        format!("{} reserved", human_bytes(number("reserved_bytes"))),
+        format!("{} fuel", crate::quantity::grouped(number("fuel"))),
+    ];
+    if let Some(us) = cost["cpu_us"].as_f64().filter(|us| *us > 0.0) {
+        parts.push(format!("processor {}", human_time(Duration::from_secs_f64(us / 1e6))));
+    }
+    parts.extend(answer["price"].as_f64().map(|price| format!("price {}", money(price, currency(answer)))));
+    parts.join(", ")
+}
+
 /// The sums over a request and all that it led to.
 pub(crate) fn sums(records: &[Value]) -> Vec<(String, String)> {
     let sum = |member: &str| -> Option<u64> {
@@ -136,6 +152,20 @@ mod tests {
         assert_eq!(
             breakdown(&memo),
             ["memo: 90.0 µs in all", "memory up to 1.0 MiB, 0 B received, 3 B sent"]
+        );
+    }
+
+    #[test]
+    fn an_evaluation_has_a_cost_and_a_price_where_there_are_rates() {
+        let cost = json!({"inputs_bytes": 2048, "reserved_bytes": 1 << 20, "fuel": 12_345, "cpu_us": 0.0});
+        assert_eq!(
+            evaluation(&json!({"cost": cost, "price": 0.5, "currency": "EUR"})),
+            "2.0 KiB of inputs, 1.0 MiB reserved, 12,345 fuel, price 0.500 EUR"
+        );
+        let uncounted = json!({"inputs_bytes": 0, "reserved_bytes": 0, "fuel": 0, "cpu_us": 1500.0});
+        assert_eq!(
+            evaluation(&json!({"cost": uncounted})),
+            "0 B of inputs, 0 B reserved, 0 fuel, processor 1.50 ms"
         );
     }
 

@@ -252,6 +252,7 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         self.release(job);
         job.notes.nanos += outcome.cost.nanos;
         job.notes.fuel += outcome.cost.fuel;
+        job.notes.charge.add(outcome.cost.charge);
         if !job.is_root {
             // The request may end as soon as others see the result.
             job.report();

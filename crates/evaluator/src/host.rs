@@ -38,6 +38,33 @@ pub struct Cost {
     pub nanos: u64,
     /// Instructions as the engine counts them; 0 where they are not counted.
     pub fuel: u64,
+    /// What the request pays for; nothing where it pays in another way, or not at all.
+    pub charge: Charge,
+}
+
+/// What a request pays for, of one application or of all that ran for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Charge {
+    /// Bytes of inputs.
+    pub inputs_bytes: u64,
+    /// Bytes of memory that were reserved.
+    pub reserved_bytes: u64,
+    /// Instructions, where they are counted.
+    pub fuel: u64,
+    /// Processor time of what counts none, in nanoseconds.
+    pub uncounted_nanos: u64,
+}
+
+impl Charge {
+    /// One application more.
+    #[inline]
+    pub fn add(&mut self, more: Self) {
+        let Self { inputs_bytes, reserved_bytes, fuel, uncounted_nanos } = more;
+        self.inputs_bytes = self.inputs_bytes.saturating_add(inputs_bytes);
+        self.reserved_bytes = self.reserved_bytes.saturating_add(reserved_bytes);
+        self.fuel = self.fuel.saturating_add(fuel);
+        self.uncounted_nanos = self.uncounted_nanos.saturating_add(uncounted_nanos);
+    }
 }
 
 /// What became of an application.

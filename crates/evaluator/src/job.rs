@@ -134,7 +134,8 @@ impl<D> Job<D> {
     /// Tells the request what became of it here.
     #[inline]
     pub(crate) fn report(&mut self) {
-        let Notes { applied, found, settled, remembered, nanos, fuel } = self.notes;
+        // Nothing is paid for that was not applied.
+        let Notes { applied, found, settled, remembered, nanos, fuel, charge: _ } = self.notes;
         if nanos | fuel != 0 || applied | found | settled | remembered != 0 {
             self.request.add(std::mem::take(&mut self.notes));
         }

@@ -27,7 +27,7 @@ mod walk;
 
 pub use admission::{Admission, AdmissionOptions};
 pub use evaluator::{Evaluator, Progress};
-pub use host::{Applied, Claim, Cost, Fetch, Host, Outcome, Rule};
+pub use host::{Applied, Charge, Claim, Cost, Fetch, Host, Outcome, Rule};
 pub use job::{FRAMES_MAX, Job, JobId};
 pub use request::{Context, Priority, Request, Stop, Tally, Terms};
 pub use scheduler::{Event, Scheduler, SchedulerOptions};

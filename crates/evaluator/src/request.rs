@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use objects::{FailureCode, Handle};
 
+use crate::host::Charge;
+
 /// How urgently a request wants cores and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Priority {
@@ -92,6 +94,7 @@ pub struct Request {
     remembered: AtomicI64,
     nanos: AtomicU64,
     fuel: AtomicU64,
+    charge: Charged,
     /// Its result need not be the same another time.
     passes: AtomicBool,
 }
@@ -114,6 +117,43 @@ pub struct Tally {
     pub nanos: u64,
     /// Fuel that they used, where it is counted.
     pub fuel: u64,
+    /// What is paid for of them.
+    pub charge: Charge,
+}
+
+/// [`Charge`], for several threads.
+#[derive(Debug, Default)]
+struct Charged {
+    inputs_bytes: AtomicU64,
+    reserved_bytes: AtomicU64,
+    fuel: AtomicU64,
+    uncounted_nanos: AtomicU64,
+}
+
+impl Charged {
+    fn add(&self, charge: Charge) {
+        let Charge { inputs_bytes, reserved_bytes, fuel, uncounted_nanos } = charge;
+        add(&self.inputs_bytes, inputs_bytes);
+        add(&self.reserved_bytes, reserved_bytes);
+        add(&self.fuel, fuel);
+        add(&self.uncounted_nanos, uncounted_nanos);
+    }
+
+    fn sum(&self) -> Charge {
+        let sum = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Charge {
+            inputs_bytes: sum(&self.inputs_bytes),
+            reserved_bytes: sum(&self.reserved_bytes),
+            fuel: sum(&self.fuel),
+            uncounted_nanos: sum(&self.uncounted_nanos),
+        }
+    }
+}
+
+fn add(sum: &AtomicU64, more: u64) {
+    if more > 0 {
+        sum.fetch_add(more, Ordering::Relaxed);
+    }
 }
 
 /// The same of one walk, since it last told its request.
@@ -125,6 +165,7 @@ pub(crate) struct Notes {
     pub(crate) remembered: u32,
     pub(crate) nanos: u64,
     pub(crate) fuel: u64,
+    pub(crate) charge: Charge,
 }
 
 impl Request {
@@ -143,6 +184,7 @@ impl Request {
             remembered: AtomicI64::new(0),
             nanos: AtomicU64::new(0),
             fuel: AtomicU64::new(0),
+            charge: Charged::default(),
             passes: AtomicBool::new(false),
         }
     }
@@ -174,20 +216,17 @@ impl Request {
             remembered: self.remembered.load(Ordering::Relaxed).max(0).unsigned_abs(),
             nanos: self.nanos.load(Ordering::Relaxed),
             fuel: self.fuel.load(Ordering::Relaxed),
+            charge: self.charge.sum(),
         }
     }
 
     pub(crate) fn add(&self, notes: Notes) {
-        let add = |sum: &AtomicU64, more: u64| {
-            if more > 0 {
-                sum.fetch_add(more, Ordering::Relaxed);
-            }
-        };
         add(&self.applied, notes.applied.into());
         add(&self.found, notes.found.into());
         add(&self.settled, notes.settled.into());
         add(&self.nanos, notes.nanos);
         add(&self.fuel, notes.fuel);
+        self.charge.add(notes.charge);
         if notes.remembered > 0 {
             self.remembered.fetch_add(i64::from(notes.remembered), Ordering::Relaxed);
         }

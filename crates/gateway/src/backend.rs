@@ -19,7 +19,7 @@ use crate::exports::Exporter;
 use crate::functions::Functions;
 use crate::keys::Keys;
 use crate::traces::Collector;
-use objects::{BundleRecord, Failure, Handle, SIGNATURE_LEN, Statement, TreeView};
+use objects::{BundleRecord, Cost, Failure, Handle, SIGNATURE_LEN, Statement, TreeView};
 use queue::Queue;
 use store::{BlobWriter, Collected, Object, Remembered};
 
@@ -36,7 +36,7 @@ pub enum Priority {
 }
 
 /// A wish to see `goal` evaluated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct EvaluateRequest {
     /// A thunk (meaning its strict encode), an encode, or a value (returned as it is).
     pub goal: Handle,
@@ -54,6 +54,8 @@ pub struct EvaluateRequest {
     pub by: Option<Duration>,
     /// What is written down for a receipt; see [`Evaluation::noted`].
     pub recording: Option<Recording>,
+    /// Whose request it is, if it came with a key.
+    pub tenant: Option<String>,
 }
 
 /// How the steps of an evaluation that are written down come about.
@@ -72,7 +74,7 @@ pub struct NotedStep {
     pub application: Handle,
     /// What its procedure returned.
     pub result: Handle,
-    /// Wall time that it took.
+    /// Processor time that it took, where it counts no fuel and ran for this request.
     pub nanos: u64,
     /// Fuel, where it is counted.
     pub fuel: u64,
@@ -101,6 +103,30 @@ pub trait Signing: Send + Sync {
     fn sign(&self, statement: &Statement) -> [u8; SIGNATURE_LEN];
 }
 
+/// Collections of a node, whoever began them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collections {
+    /// The one that is under way: for how long, and whether the node began it by itself.
+    pub under_way: Option<(Duration, bool)>,
+    /// The last that has ended since the node started.
+    pub last: Option<LastCollection>,
+    /// How often the node collects by itself, if it does.
+    pub every: Option<Duration>,
+}
+
+/// A collection that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastCollection {
+    /// How long ago.
+    pub ago: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// The node began it by itself.
+    pub is_own: bool,
+    /// What went, or why nothing did.
+    pub end: Result<Collected, String>,
+}
+
 /// The end of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evaluated {
@@ -117,6 +143,11 @@ pub struct Evaluated {
     pub ran: Duration,
     /// Fuel that they used, where it is counted.
     pub fuel: u64,
+    /// What is paid for of them: of modules' applications that ran for this request, without those that
+    /// made something again that the node had dropped. Which of them count fuel is not told here.
+    pub cost: Cost,
+    /// Processor time of those that count no fuel, in nanoseconds.
+    pub uncounted_nanos: u64,
 }
 
 /// How far an evaluation is.
@@ -330,6 +361,17 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`store::Error::Collecting`] if one is under way; if the disk fails.
     fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error>;
+
+    /// What is known of collections.
+    fn collections(&self) -> Collections {
+        Collections::default()
+    }
+
+    /// Has a collection that is under way end without having taken anything away, if it has not
+    /// decided yet what goes. Whether one was under way.
+    fn stop_collecting(&self) -> bool {
+        false
+    }
 
     /// Begins to make an object again that [`Backend::get`] did not find; when the evaluation
     /// has ended without a failure, it does. `None`: it is not known how. The inner error is the reason,

@@ -469,8 +469,16 @@ async fn run(
     };
     let deadline = Some(latest.saturating_duration_since(Instant::now()));
     let (priority, is_repeatable, streams) = (Priority::Normal, served.is_pure, *streams);
-    let request =
-        EvaluateRequest { goal, deadline, priority, is_repeatable, streams, by: None, recording: None };
+    let request = EvaluateRequest {
+        goal,
+        deadline,
+        priority,
+        is_repeatable,
+        streams,
+        by: None,
+        recording: None,
+        tenant: None,
+    };
     // Before anybody can ask for it.
     let passing = arriving.take().and_then(|arriving| passing(shared, goal, *arriving));
     let evaluation = shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;

@@ -149,7 +149,10 @@ impl Problem {
             Error::NoDisk => new(StatusCode::CONFLICT, "no-disk", "The node keeps nothing on a disk")
                 .suggest("start it with a home: sinew up --home DIR"),
             Error::Point { .. } => new(StatusCode::CONFLICT, "bad-point", "The point in time cannot be used"),
+            Error::NoSuch { .. } => new(StatusCode::NOT_FOUND, "no-such-point", "The backup has none such")
+                .suggest("`sinew backup DIR --list` tells which points there are"),
             Error::NotEmpty { .. }
+            | Error::InHome { .. }
             | Error::NoHome { .. }
             | Error::NoBackup { .. }
             | Error::IsBackup { .. }

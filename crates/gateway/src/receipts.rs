@@ -6,7 +6,7 @@
 //! evaluates the same finds the same. It is reckoned here after the evaluation, where
 //! reading a tree again holds nobody up.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use objects::{
     Application, BundleRecord, Cost, Handle, Limits, Price, Receipt, ReceiptStep, Statement, Sums, steps_hash,
@@ -134,27 +134,16 @@ impl<'a> Inputs<'a> {
             return Ok(Cost { uncounted: 1, ..Cost::default() });
         };
         let Limits { memory_bytes, fuel, .. } = limits;
-        let entries: HashSet<Handle> = tree.iter().filter(|&entry| is_stored(entry)).collect();
-        let mut inputs_bytes = 0_u64;
-        for entry in entries {
-            inputs_bytes = inputs_bytes.saturating_add(self.below(entry)?);
-        }
+        let inputs_bytes = objects::inputs_bytes(tree, |entry| self.below(entry))?;
         Ok(Cost { inputs_bytes, reserved_bytes: memory_bytes, fuel: 0, uncounted: u64::from(fuel == 0) })
     }
 
-    /// The bytes of an object and of all in it that can be read, each once.
+    /// The bytes of a tree and of all in it that can be read, each once.
     fn below(&mut self, entry: Handle) -> Result<u64, Unissued> {
-        if !entry.names_tree() {
-            return Ok(entry.size());
-        }
         if let Some(&known) = self.known.get(&entry) {
             return Ok(known);
         }
-        let (mut seen, mut pending, mut bytes) = (HashSet::new(), vec![entry.plain_tree()], 0_u64);
-        while let Some(object) = pending.pop() {
-            if !seen.insert(object) {
-                continue;
-            }
+        let bytes = objects::repository_bytes(entry, |object| {
             self.looked += 1;
             if self.looked > OBJECTS_MAX {
                 return Err(Unissued::Refused(format!(
@@ -162,22 +151,15 @@ impl<'a> Inputs<'a> {
                 )));
             }
             if !object.names_tree() {
-                bytes = bytes.saturating_add(object.size());
-                continue;
+                return Ok(None);
             }
-            bytes = bytes.saturating_add(object.size().saturating_mul(size_of::<Handle>() as u64));
-            let Some(tree) = self.backend.get(object)? else { return Err(gone(object)) };
-            pending.extend(tree.as_tree().iter().filter(|&entry| is_stored(entry)).map(Handle::plain_tree));
-        }
+            self.backend.get(object)?.ok_or_else(|| gone(object)).map(Some)
+        })?;
         if self.known.len() < ENTRIES_MAX {
             self.known.insert(entry, bytes);
         }
         Ok(bytes)
     }
-}
-
-fn is_stored(entry: Handle) -> bool {
-    entry.is_object() && entry.literal_bytes().is_none()
 }
 
 fn gone(handle: Handle) -> Unissued {

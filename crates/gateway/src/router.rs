@@ -151,6 +151,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
         Endpoint::new(Post, "/v1/collect", Long, collection::collect),
+        Endpoint::new(Get, "/v1/collect", Quick, collection::status),
+        Endpoint::new(Delete, "/v1/collect", Quick, collection::stop),
         Endpoint::new(Post, "/v1/export", Long, export::export),
         Endpoint::new(Post, "/v1/check", Long, upkeep::check),
         Endpoint::new(Post, "/v1/backup", Long, upkeep::back_up),

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
+use objects::Cost;
 use serde::Serialize;
 
 pub use account::Quota;
 use account::{Account, Need, Over};
-pub(crate) use account::{InUse, Resource};
+pub(crate) use account::{Evaluations, InUse, Resource};
 
 use crate::functions::Served;
 use crate::invocation::Span;
@@ -154,6 +155,11 @@ impl Tenancy {
         let taken = lock(&self.tenant.0).take(self.quota, &need, now);
         taken.map_err(|over| self.refused(over, Some(served)))?;
         Ok(Holding { tenancy: self.clone(), need, cpu: Duration::ZERO, named: None })
+    }
+
+    /// An evaluation of the tenant has ended, which cost so much.
+    pub(crate) fn evaluated(&self, cost: Cost, uncounted: Duration, price: Option<f64>) {
+        lock(&self.tenant.0).evaluated(cost, uncounted, price);
     }
 
     fn refused(&self, over: Over, served: Option<&Served>) -> Problem {

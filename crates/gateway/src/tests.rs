@@ -19,6 +19,7 @@ mod lines;
 mod nested;
 mod objects;
 mod operations;
+mod remaking;
 mod tenants;
 mod upkeep;
 mod workflows;

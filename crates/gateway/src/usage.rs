@@ -128,6 +128,11 @@ impl Rates {
     }
 }
 
+/// A price of parts in units of the currency.
+pub(crate) fn whole(parts: u64) -> f64 {
+    parts as f64 / PARTS
+}
+
 /// What a call in an instance, or an evaluation, took of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {

@@ -44,7 +44,7 @@ pub use credentials::{
     limit_bounding_set, set_process_limits, set_resource_limit,
 };
 pub use execution::{close_on_exec_from, fix_addresses, keep_only_as_stdin, memory_file};
-pub use heap::{HEAP, Heap, SMALL_HEAP, keep_freed_memory, warm_heap};
+pub use heap::{HEAP, Heap, SMALL_HEAP, keep_freed_memory, take_huge_pages, take_small_pages, warm_heap};
 pub use landlock::{landlock_version, restrict_files};
 pub use mapping::Mapping;
 pub use memory_image::{AlikeImageWriter, KeptCopy, MemoryImage, MemoryImageWriter};

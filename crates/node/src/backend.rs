@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluator::{Request, Stop, Tally, Terms};
+use evaluator::{Charge, Request, Stop, Tally, Terms};
 use gateway::{
     Backend, Beginning, Begun, CollectRequest, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation,
     Explanation, Functions, Gauge, Keys, Noted, Place, Priority, Progress,
@@ -77,6 +77,14 @@ impl Backend for NodeBackend {
         self.0.collecting.collect(wish)
     }
 
+    fn collections(&self) -> gateway::Collections {
+        self.0.collecting.collections()
+    }
+
+    fn stop_collecting(&self) -> bool {
+        self.0.collecting.stop()
+    }
+
     fn make_again(&self, handle: Handle) -> Result<Option<Begun>, store::Error> {
         recomputing::make_again(self, handle)
     }
@@ -144,11 +152,13 @@ impl Backend for NodeBackend {
         };
         if let Some(recording) = request.recording {
             let bytes = evaluation.node.budgets.relations_bytes;
-            evaluation.ledger = evaluation.node.ledgers.open(recording, bytes);
+            let tenant = request.tenant.as_deref();
+            evaluation.ledger = evaluation.node.ledgers.open(recording, bytes, tenant);
             if evaluation.ledger.is_none() {
-                return Err(
-                    "as many evaluations as may be are written down for receipts; try again later".into()
-                );
+                let whose = tenant.map_or(String::new(), |tenant| format!(", or may be for {tenant},"));
+                return Err(format!(
+                    "as many evaluations as may be{whose} are written down for receipts; try again later"
+                ));
             }
         }
         let Some(goal) = goal_of(request.goal) else {
@@ -435,7 +445,7 @@ impl RunningEvaluation {
     }
 
     fn conclude(&self, result: Handle, tally: Tally, is_lasting: bool) -> Evaluated {
-        let Tally { applied, nanos, fuel, .. } = tally;
+        let Tally { applied, nanos, fuel, charge, .. } = tally;
         let wall = self.begun.elapsed();
         let is_worth_it = wall.as_nanos() > u128::from(WORTH_KEEPING_NANOS) && applied > 0;
         let is_fresh = self.ledger.as_ref().is_some_and(|ledger| ledger.is_fresh());
@@ -454,7 +464,10 @@ impl RunningEvaluation {
             detail: Handle::literal(b"its tree is not here").unwrap_or(self.goal),
         };
         let failure = failure.or_else(|| result.is_failure().then(nameless));
-        Evaluated { result, failure, applied, wall, ran: Duration::from_nanos(nanos), fuel }
+        let Charge { inputs_bytes, reserved_bytes, fuel: counted, uncounted_nanos } = charge;
+        let cost = objects::Cost { inputs_bytes, reserved_bytes, fuel: counted, uncounted: 0 };
+        let ran = Duration::from_nanos(nanos);
+        Evaluated { result, failure, applied, wall, ran, fuel, cost, uncounted_nanos }
     }
 
     /// The request's own goal, with what it took as a whole, so that it

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gateway::CollectRequest;
+use gateway::{CollectRequest, Collections, LastCollection};
 use parking_lot::{Condvar, Mutex};
 use serde::Deserialize;
 use store::{Collected, Collection, Dropping, Store};
@@ -74,15 +74,81 @@ pub(crate) struct Collecting {
     schedule: Schedule,
     is_closed: Mutex<bool>,
     closed: Condvar,
+    told: Mutex<Told>,
+}
+
+/// What is told of collections.
+#[derive(Default)]
+struct Told {
+    /// Since when, and whether it began by itself.
+    under_way: Option<(Instant, bool)>,
+    /// When the last one ended; how long ago that is, is not in it yet.
+    last: Option<(Instant, LastCollection)>,
 }
 
 impl Collecting {
     pub(crate) fn new(store: Arc<Store>, requests: Arc<Requests>, schedule: Schedule) -> Self {
-        Self { store, requests, schedule, is_closed: Mutex::new(false), closed: Condvar::new() }
+        Self {
+            store,
+            requests,
+            schedule,
+            is_closed: Mutex::new(false),
+            closed: Condvar::new(),
+            told: Mutex::default(),
+        }
     }
 
     /// Takes away what nobody needs and nobody put for the time that is said, here or by the schedule.
     pub(crate) fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+        self.noted(wish, false)
+    }
+
+    /// The same, told to whoever asks; it `is_own` if nobody has asked for it.
+    fn noted(&self, wish: CollectRequest, is_own: bool) -> Result<Collected, store::Error> {
+        let begun = Instant::now();
+        let is_first = {
+            let mut told = self.told.lock();
+            let is_first = told.under_way.is_none();
+            told.under_way.get_or_insert((begun, is_own));
+            is_first
+        };
+        let end = self.collect_now(wish);
+        if is_first {
+            let mut told = self.told.lock();
+            told.under_way = None;
+            if !wish.is_trial {
+                let end = end.as_ref().copied().map_err(ToString::to_string);
+                let took = begun.elapsed();
+                let last = LastCollection { ago: Duration::ZERO, took, is_own, end };
+                told.last = Some((Instant::now(), last));
+            }
+        }
+        end
+    }
+
+    /// What is under way, and what the last one did.
+    pub(crate) fn collections(&self) -> Collections {
+        let told = self.told.lock();
+        let every = (self.schedule.every_s > 0).then(|| Duration::from_secs(self.schedule.every_s));
+        let last =
+            told.last.as_ref().map(|(ended, last)| LastCollection { ago: ended.elapsed(), ..last.clone() });
+        Collections {
+            under_way: told.under_way.map(|(since, is_own)| (since.elapsed(), is_own)),
+            last,
+            every,
+        }
+    }
+
+    /// Has the one that is under way end, if there is one.
+    pub(crate) fn stop(&self) -> bool {
+        let is_any = self.told.lock().under_way.is_some();
+        if is_any {
+            self.store.stop_collecting();
+        }
+        is_any
+    }
+
+    fn collect_now(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
         let kept = wish.kept.unwrap_or_else(|| Duration::from_secs(self.schedule.kept_s));
         let dropping = self.schedule.dropping(&wish);
         let collection = Collection { kept, is_trial: wish.is_trial, dropping };
@@ -126,16 +192,21 @@ impl Collecting {
                 return;
             }
             drop(is_closed);
-            match self.collect(CollectRequest::default()) {
+            match self.noted(CollectRequest::default(), true) {
                 // Somebody has asked for one.
                 Ok(_) | Err(store::Error::Collecting) => {}
+                Err(store::Error::Stopped) => {
+                    tracing::info!("a collection was stopped before it took anything")
+                }
                 Err(error) => tracing::warn!(%error, "nothing was collected; it is tried again"),
             }
             wait = Duration::from_secs(self.schedule.every_s);
         }
     }
 
+    /// Nobody waits for one that looks for what is needed.
     pub(crate) fn close(&self) {
+        self.stop();
         *self.is_closed.lock() = true;
         self.closed.notify_all();
     }

@@ -42,6 +42,9 @@ pub struct Options {
     pub fetch_private: Vec<String>,
     /// How much is fetched at once; `None`: as by default.
     pub fetching: Option<Fetching>,
+    /// Room for inputs is given in the order of arrival, whoever shares one: for comparisons.
+    #[serde(skip)]
+    pub first_come: bool,
     /// Buckets of S3 that data may be fetched from, by their names.
     pub s3: BTreeMap<String, Bucket>,
     /// What requests to functions cost.
@@ -127,6 +130,7 @@ impl Options {
                 self.fetch_private
             },
             fetching: self.fetching.or(below.fetching),
+            first_come: self.first_come,
             s3: if self.s3.is_empty() { below.s3 } else { self.s3 },
             rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
             traces: self.traces.or(below.traces),
@@ -196,6 +200,11 @@ impl Patience {
     }
 }
 
+/// Jobs that need an input which is in memory now, and may go before one that came
+/// earlier and needs another. Enough that reading an input pays for many; and what
+/// came first waits no longer than those take.
+const BATCH_MAX: u32 = 16;
+
 /// How a node divides its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets {
@@ -217,6 +226,8 @@ pub struct Budgets {
     pub warm_bytes: usize,
     /// Requests queued or running.
     pub requests_max: usize,
+    /// How often who waits for room may be passed by those that share an input.
+    pub batch_max: u32,
     /// Connections of each listener.
     pub connections_max: usize,
 }
@@ -268,6 +279,7 @@ impl Budgets {
             pool_bytes: guests - allowance_bytes * workers as u64,
             instances_bytes: guests,
             warm_bytes: (memory / 8 * 3 / WARM_SHARE / workers as u64).min(WARM_MAX_BYTES) as usize,
+            batch_max: if options.first_come { 0 } else { BATCH_MAX },
             requests_max: options.requests_max.unwrap_or(REQUESTS_MAX_DEFAULT),
             connections_max: options.connections_max.unwrap_or_else(connections_max_default).max(1),
         }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use evaluator::{Applied, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
+use evaluator::{Applied, Charge, Claim, Cost, Event, Fetch, Host, JobId, Outcome, Request, Rule};
 use linux::Ticks;
 use objects::{Application, Failure, FailureCode, Handle, Limits, Part, TreeView};
 use sandbox::wasm::{Awaiting, Codelets, Interrupt, Invoker};
@@ -19,6 +19,7 @@ use store::{Object, Record, Store};
 use crate::Scheduler;
 use crate::fetcher::Fetcher;
 use crate::ledger::Ledger;
+use crate::metering::Meter;
 use crate::processes::Processes;
 use crate::reclaimer::full_text;
 use crate::sources::Sources;
@@ -67,6 +68,7 @@ pub struct Executor {
     /// What runs makes something again that was dropped: no receipt has it.
     is_remaking: bool,
     applied: u64,
+    meter: Meter,
 }
 
 impl Executor {
@@ -98,6 +100,7 @@ impl Executor {
             ledger: None,
             is_remaking: false,
             applied: 0,
+            meter: Meter::new(),
         }
     }
 
@@ -253,7 +256,10 @@ impl Host for Executor {
     fn fulfil(&mut self, thunk: Handle, result: Handle, cost: Cost) {
         let record = Record { result, rule: store::Rule::Apply, nanos: cost.nanos, fuel: cost.fuel };
         let waiters = match &self.ledger {
-            Some(ledger) => ledger.fulfil(&self.store, thunk, record, !self.is_remaking),
+            Some(ledger) => {
+                let uncounted_nanos = cost.charge.uncounted_nanos;
+                ledger.fulfil(&self.store, thunk, (record, uncounted_nanos), !self.is_remaking)
+            }
             None => self.store.relations().fulfil(thunk, record),
         };
         self.wake(waiters);
@@ -344,11 +350,16 @@ impl Host for Executor {
             let result = self.failure(thunk, &fault);
             return Applied::Done(Outcome { result, cost: Cost::default(), is_lasting: false });
         }
+        let metered = self.meter.begin(&self.store, data.as_tree(), &limits);
         let begun = Ticks::now();
+        self.meter.start(&metered, begun);
         let outcome = self.invoke(Call::new(data, thunk.definition(), limits, procedure));
         let nanos = Ticks::now().nanos_since(begun);
         self.state.applied.store(self.applied, Ordering::Relaxed);
-        let cost = Cost { nanos, fuel: outcome.fuel };
+        let charge = self.meter.end(&metered, begun, nanos, outcome.fuel);
+        // As a receipt has it: what was dropped for the node's sake is made again at its cost.
+        let charge = if self.is_remaking { Charge::default() } else { charge };
+        let cost = Cost { nanos, fuel: outcome.fuel, charge };
         Applied::Done(match outcome.result {
             Ok(result) => Outcome { result, cost, is_lasting: true },
             Err(fault) => Outcome {

@@ -18,7 +18,9 @@ use objects::{Handle, Kind, RECEIPT_STEPS_MAX};
 use parking_lot::Mutex;
 use store::{Claim, Record, Relations, Rule, Store};
 
-/// Requests with ledgers at one time; patient ones keep theirs while they wait.
+/// Requests with ledgers at one time; patient ones keep theirs while they wait. A tenant may
+/// have as many as it leaves to others, so that one that asks for all has half, the next one
+/// half of the rest, and whoever comes then finds one still. The node's owner has what there is.
 const LEDGERS_MAX: usize = 16;
 /// Relations of one ledger, in bytes; and the part of the node's that they may be, so that
 /// all ledgers together have no more than the node.
@@ -35,17 +37,27 @@ pub(crate) struct Ledgers(Arc<Counts>);
 struct Counts {
     ledgers: AtomicUsize,
     noted: AtomicUsize,
+    /// Of those who have any.
+    tenants: Mutex<HashMap<String, Arc<Share>>>,
+}
+
+/// What one tenant has of both.
+#[derive(Debug, Default)]
+struct Share {
+    ledgers: AtomicUsize,
+    noted: AtomicUsize,
 }
 
 impl Ledgers {
     /// One more, for a node whose relations take so many bytes. `None`: there are as
-    /// many as there may be.
-    pub(crate) fn open(&self, recording: Recording, relations_bytes: u64) -> Option<Arc<Ledger>> {
-        let before = self.0.ledgers.fetch_add(1, Ordering::AcqRel);
-        let counts = Place(Arc::clone(&self.0));
-        if before >= LEDGERS_MAX {
-            return None;
-        }
+    /// many as there may be, or as the tenant may have.
+    pub(crate) fn open(
+        &self,
+        recording: Recording,
+        relations_bytes: u64,
+        tenant: Option<&str>,
+    ) -> Option<Arc<Ledger>> {
+        let counts = self.place(tenant)?;
         Some(Arc::new(Ledger {
             is_fresh: recording == Recording::Fresh,
             own: Relations::apart((relations_bytes / OWN_SHARE).min(OWN_BYTES_MAX)),
@@ -55,24 +67,62 @@ impl Ledgers {
     }
 }
 
+impl Ledgers {
+    fn place(&self, tenant: Option<&str>) -> Option<Place> {
+        let all = &self.0;
+        // Whoever comes at the same time waits here: both numbers are looked at together.
+        let mut tenants = all.tenants.lock();
+        let taken = all.ledgers.load(Ordering::Acquire);
+        let share = tenant.and_then(|name| tenants.get(name).cloned()).unwrap_or_default();
+        let own = share.ledgers.load(Ordering::Acquire);
+        if taken >= LEDGERS_MAX || tenant.is_some() && own >= LEDGERS_MAX - taken {
+            return None;
+        }
+        all.ledgers.fetch_add(1, Ordering::AcqRel);
+        share.ledgers.fetch_add(1, Ordering::AcqRel);
+        let tenant = tenant.map(str::to_owned);
+        if let Some(name) = &tenant {
+            tenants.insert(name.clone(), Arc::clone(&share));
+        }
+        Some(Place { all: Arc::clone(all), share, tenant })
+    }
+}
+
 /// Counts as a ledger until it is dropped.
 #[derive(Debug)]
-struct Place(Arc<Counts>);
+struct Place {
+    all: Arc<Counts>,
+    share: Arc<Share>,
+    tenant: Option<String>,
+}
 
 impl Place {
-    /// One more step may be noted.
+    /// One more step may be noted; by a tenant, if it leaves as many to others.
     fn take_step(&self) -> bool {
-        let may = self.0.noted.fetch_add(1, Ordering::AcqRel) < NOTED_MAX;
+        let before = self.all.noted.fetch_add(1, Ordering::AcqRel);
+        let own = self.share.noted.fetch_add(1, Ordering::AcqRel);
+        let may = before < NOTED_MAX && (self.tenant.is_none() || own < NOTED_MAX - before);
         if !may {
-            self.0.noted.fetch_sub(1, Ordering::AcqRel);
+            self.give_steps_back(1);
         }
         may
+    }
+
+    fn give_steps_back(&self, steps: usize) {
+        self.all.noted.fetch_sub(steps, Ordering::AcqRel);
+        self.share.noted.fetch_sub(steps, Ordering::AcqRel);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.ledgers.fetch_sub(1, Ordering::AcqRel);
+        let mut tenants = self.all.tenants.lock();
+        self.all.ledgers.fetch_sub(1, Ordering::AcqRel);
+        if self.share.ledgers.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(name) = &self.tenant
+        {
+            tenants.remove(name);
+        }
     }
 }
 
@@ -87,7 +137,7 @@ pub(crate) struct Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         let noted = self.steps.get_mut().noted.len();
-        self.counts.0.noted.fetch_sub(noted, Ordering::AcqRel);
+        self.counts.give_steps_back(noted);
     }
 }
 
@@ -193,9 +243,16 @@ impl Ledger {
         self.claims(store).wait(thunk, waiter)
     }
 
-    pub(crate) fn fulfil(&self, store: &Store, thunk: Handle, record: Record, is_part: bool) -> Vec<u64> {
+    /// `record`, and the processor time that is paid for where no fuel is counted.
+    pub(crate) fn fulfil(
+        &self,
+        store: &Store,
+        thunk: Handle,
+        (record, uncounted_nanos): (Record, u64),
+        is_part: bool,
+    ) -> Vec<u64> {
         // Before anybody can see the result, and with it the end of the request.
-        self.note(thunk, record, true, is_part);
+        self.note(thunk, Record { nanos: uncounted_nanos, ..record }, true, is_part);
         self.claims(store).fulfil(thunk, record)
     }
 

@@ -21,6 +21,7 @@ mod identity;
 mod keys;
 mod ledger;
 mod listener;
+mod metering;
 mod outbound;
 mod processes;
 mod reactor;
@@ -65,8 +66,8 @@ pub use secrets::SecretError;
 pub use server::{Running, run, run_until};
 pub use sources::Fetching;
 pub use store::{
-    BackupFolder, Check as Fsck, Checked, Error as StoreError, Finding, Forgotten, Point, Watch, forget,
-    fsck, fsck_backup,
+    BackupFolder, Check as Fsck, Checked, Error as StoreError, Finding, Forgotten, Point, Points, Watch,
+    forget, fsck, fsck_backup,
 };
 pub use store::{Upgraded, upgrade};
 pub use traces::Traces;

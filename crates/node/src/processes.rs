@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluator::{Cost, Event, JobId, Outcome, Request};
+use evaluator::{Charge, Cost, Event, JobId, Outcome, Request};
 use gateway::{CallReport, EgressCounts, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
@@ -310,7 +310,7 @@ impl Processes {
         };
         match self.enter(&application) {
             Ok(()) => self.begin(application),
-            Err(fault) => self.end(&application, Err(fault), false),
+            Err(fault) => self.end(&application, Err(fault), false, Duration::ZERO),
         }
         true
     }
@@ -369,8 +369,16 @@ impl Processes {
         }
     }
 
-    fn end(&self, application: &Application, result: Result<Handle, Fault>, is_lasting: bool) {
-        let cost = Cost { nanos: application.begun.elapsed().as_nanos() as u64, fuel: 0 };
+    /// `used`: processor time, or as near to it as is known.
+    fn end(
+        &self,
+        application: &Application,
+        result: Result<Handle, Fault>,
+        is_lasting: bool,
+        used: Duration,
+    ) {
+        let charge = Charge { uncounted_nanos: used.as_nanos() as u64, ..Charge::default() };
+        let cost = Cost { nanos: application.begun.elapsed().as_nanos() as u64, fuel: 0, charge };
         let result = result.unwrap_or_else(|fault| {
             // Not remembered, so that nobody can ask for it again.
             let detail = self.store.pass_blob(fault.detail.as_bytes());
@@ -388,18 +396,21 @@ impl Processes {
         let prepared = self.prepared(&application);
         let (fleet, function, call, deadline) = match prepared {
             Ok(prepared) => prepared,
-            Err(fault) => return self.leave(&application, Err(fault)),
+            Err(fault) => return self.leave(&application, Err(fault), Duration::ZERO),
         };
         let (processes, job) = (Arc::clone(self), application.job);
         let told = Box::new(move |ended: Result<(sandbox::Outcome, Start), keep_alive::Error>| {
-            let result = match ended {
+            let (result, used) = match ended {
                 Ok((mut outcome, start)) => {
+                    let used = outcome.spent.as_deref().map_or(Duration::ZERO, |spent| {
+                        spent.cpu.unwrap_or_else(|| spent.running.saturating_sub(spent.waiting))
+                    });
                     processes.report(&application, start, &mut outcome);
-                    outcome.result
+                    (outcome.result, used)
                 }
-                Err(error) => Err(fault_of(error)),
+                Err(error) => (Err(fault_of(error)), Duration::ZERO),
             };
-            processes.leave(&application, result);
+            processes.leave(&application, result, used);
         });
         let ticket = fleet.begin(&function, call, deadline, told);
         if self.lines.are_any() && fleet.waits(ticket) {
@@ -419,7 +430,7 @@ impl Processes {
     /// An application has ended. What every later run must end with as well is
     /// told: a process sees clocks and random numbers, and even what a pure one
     /// fails of, or says to be a passing answer, may go away.
-    fn leave(&self, application: &Application, result: Result<Handle, Fault>) {
+    fn leave(&self, application: &Application, result: Result<Handle, Fault>, used: Duration) {
         {
             let mut under_way = self.under_way.lock();
             under_way.by_job.remove(&application.job);
@@ -434,7 +445,7 @@ impl Processes {
         });
         let is_lasting =
             is_pure == Some(true) && result.as_ref().is_ok_and(|&result| !self.is_passing(result));
-        self.end(application, result, is_lasting);
+        self.end(application, result, is_lasting, used);
     }
 
     /// Keeps how it ran, for whoever asks.

@@ -102,6 +102,7 @@ pub(crate) fn make_again(backend: &NodeBackend, object: Handle) -> Result<Option
         streams: false,
         by: None,
         recording: None,
+        tenant: None,
     };
     Ok(Some(backend.evaluate(request)))
 }

@@ -85,7 +85,7 @@ fn scheduler_of(budgets: &Budgets) -> Scheduler {
         // With what workers hold themselves, three quarters of the tier.
         held_max_bytes: budgets.objects_bytes / 2,
         walk_max_bytes: budgets.walks_bytes,
-        batch_max: BATCH_MAX,
+        batch_max: budgets.batch_max,
         waking_max: std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
     })
 }
@@ -312,11 +312,6 @@ impl Node {
         }
     }
 }
-
-/// Jobs that need an input which is in memory now, and may go before one that came
-/// earlier and needs another. Enough that reading an input pays for many; and what
-/// came first waits no longer than those take.
-const BATCH_MAX: u32 = 16;
 
 /// Threads of the event loop, and some that bring the ends of calls.
 const VISITORS: usize = 4;

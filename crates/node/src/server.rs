@@ -79,6 +79,7 @@ pub fn run_until(
     on_ready: impl FnOnce(&Running),
 ) -> Result<(), Error> {
     linux::keep_freed_memory();
+    linux::take_small_pages();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(event_threads())
         .thread_name("sinew-http")

@@ -334,7 +334,8 @@ impl Sources {
     }
 
     fn end(&self, wanted: &Wanted, brought: Result<Handle, Fault>) {
-        let cost = Cost { nanos: wanted.begun.elapsed().as_nanos() as u64, fuel: 0 };
+        // Time in which the platform waits costs nobody anything.
+        let cost = Cost { nanos: wanted.begun.elapsed().as_nanos() as u64, ..Cost::default() };
         let is_lasting = brought.is_ok() && wanted.source.is_bound();
         let result = brought.unwrap_or_else(|fault| {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);

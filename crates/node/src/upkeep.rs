@@ -52,6 +52,7 @@ pub(crate) fn back_up(
     point: &str,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Backed, store::Error> {
+    refuse_inside(home, to)?;
     let mut files = Vec::new();
     for name in FILES {
         let path = home.join(name);
@@ -66,6 +67,18 @@ pub(crate) fn back_up(
         }
     }
     store.backup(to, &Backup { point: point.to_owned(), files }, progress)
+}
+
+/// A folder below the home goes with the home, and a collection would find files there that are none
+/// of its own.
+fn refuse_inside(home: &Path, to: &Path) -> Result<(), store::Error> {
+    let Ok(real_home) = home.canonicalize() else { return Ok(()) };
+    // What is not there yet will lie in the nearest folder that is.
+    let there = to.ancestors().find_map(|folder| folder.canonicalize().ok());
+    match there.is_some_and(|there| there.starts_with(real_home)) {
+        true => Err(store::Error::InHome { path: to.to_owned(), home: home.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// Writes a point in time of a home that no node uses.
@@ -140,13 +153,13 @@ pub(crate) fn restore_labels(
 /// The point of this name, or the newest.
 ///
 /// # Errors
-/// [`store::Error::Point`] if there is none; those of reading.
+/// [`store::Error::NoSuch`] if there is none; those of reading.
 pub fn point_of(folder: &BackupFolder, point: Option<&str>) -> Result<String, store::Error> {
     if let Some(point) = point {
         return Ok(point.to_owned());
     }
     let newest = folder.points()?.into_iter().next();
-    newest.map(|point| point.name).ok_or_else(|| store::Error::Point {
+    newest.map(|point| point.name).ok_or_else(|| store::Error::NoSuch {
         point: "the newest".to_owned(),
         reason: "the backup has none: it was broken off before its first was whole".to_owned(),
     })

@@ -56,6 +56,7 @@ impl Visitors {
         };
         let submitted = self.requests.take(goal, priority, streams);
         if let Some((request, _)) = &submitted {
+            linux::take_huge_pages();
             executor.begin(request);
             let progress = evaluator.evaluate(&mut executor, request, goal);
             self.conclude(request, progress);

@@ -18,6 +18,7 @@ mod handle;
 mod limits;
 mod pairs;
 mod receipt;
+mod repository;
 mod selection;
 mod source;
 mod suggest;
@@ -34,6 +35,7 @@ pub use receipt::{
     Cost, Price, RECEIPT_MAGIC, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN,
     STEP_LEN, Statement, Sums, steps_hash,
 };
+pub use repository::{inputs_bytes, repository_bytes};
 pub use selection::{Part, Selection};
 pub use source::{
     FETCH_PROCEDURE, SOURCE_ETAG_MAX, SOURCE_URL_MAX, SOURCE_URLS_MAX, Source, Validator, sha256,

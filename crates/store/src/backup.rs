@@ -133,13 +133,13 @@ impl Store {
 /// Removes points, and what only they name. Objects of the last hour stay until the next time.
 ///
 /// # Errors
-/// [`Error::Point`] for one that is not there, before anything is changed; those of opening,
+/// [`Error::NoSuch`] for one that is not there, before anything is changed; those of opening,
 /// reading and writing.
 pub fn forget(backup: &Path, points: &[String]) -> Result<Forgotten, Error> {
-    let there: HashSet<String> = BackupFolder::open(backup)?.names()?.into_iter().collect();
+    let there: HashSet<String> = BackupFolder::open(backup)?.names()?.0.into_iter().collect();
     if let Some(point) = points.iter().find(|point| !there.contains(*point)) {
         let reason = "the backup has none of this name".to_owned();
-        return Err(Error::Point { point: point.clone(), reason });
+        return Err(Error::NoSuch { point: point.clone(), reason });
     }
     let options = Options { home: Some(backup.to_owned()), memory_bytes: 64 << 20, relations_bytes: 1 << 16 };
     let store = Store::open_as(options, Kind::Backup)?;
@@ -175,6 +175,17 @@ pub(crate) fn known_gaps(index: &Index, files: &Files) -> Result<HashSet<Handle>
     Ok(gaps)
 }
 
+/// The points of a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Points {
+    /// Those that can be read, the newest first.
+    pub points: Vec<Point>,
+    /// Names of those that cannot, which may be newer, with the reason.
+    pub damaged: Vec<(String, String)>,
+    /// How many there are beyond those that are looked at.
+    pub unseen: u64,
+}
+
 /// A backup that is looked at; nothing in it is changed.
 pub struct BackupFolder {
     disk: Disk,
@@ -194,29 +205,42 @@ impl BackupFolder {
         &self.disk
     }
 
-    /// The names of its points.
-    fn names(&self) -> Result<Vec<String>, Error> {
+    /// The names of its points, and how many there are besides.
+    fn names(&self) -> Result<(Vec<String>, u64), Error> {
         let labels = self.disk.index().label_rows()?;
         let names = labels.into_iter().filter_map(|(name, _)| name.strip_prefix(PREFIX).map(str::to_owned));
-        Ok(names.take(POINTS_MAX).collect())
+        let mut names: Vec<String> = names.collect();
+        let unseen = names.len().saturating_sub(POINTS_MAX) as u64;
+        names.truncate(POINTS_MAX);
+        Ok((names, unseen))
     }
 
-    /// Its points, the newest first. One that cannot be read is no obstacle to the others: it
-    /// is left out here, and told by [`crate::fsck_backup`].
+    /// Its points that can be read, the newest first.
     ///
     /// # Errors
     /// Those of reading.
     pub fn points(&self) -> Result<Vec<Point>, Error> {
-        let mut points = Vec::new();
-        for name in self.names()? {
+        Ok(self.listing()?.points)
+    }
+
+    /// All of its points. One that cannot be read is no obstacle to the others.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn listing(&self) -> Result<Points, Error> {
+        let (names, unseen) = self.names()?;
+        let mut all = Points { points: Vec::new(), damaged: Vec::new(), unseen };
+        for name in names {
             match point::read(&self.disk, &name) {
-                Ok(parts) => points.push(parts.info(&name)),
-                Err(Error::Point { .. } | Error::Index { .. }) => {}
+                Ok(parts) => all.points.push(parts.info(&name)),
+                Err(error @ (Error::Point { .. } | Error::Index { .. })) => {
+                    all.damaged.push((name, error.to_string()));
+                }
                 Err(error) => return Err(error),
             }
         }
-        points.sort_by(|one, other| (other.made_ms, &other.name).cmp(&(one.made_ms, &one.name)));
-        Ok(points)
+        all.points.sort_by(|one, other| (other.made_ms, &other.name).cmp(&(one.made_ms, &one.name)));
+        Ok(all)
     }
 
     /// Labels of a point.

@@ -106,8 +106,8 @@ impl Store {
     /// [`Store::reclaim`]: then this does nothing.
     ///
     /// # Errors
-    /// [`Error::Collecting`] if a collection is under way; those of reading and
-    /// writing. What is needed is there in any case.
+    /// [`Error::Collecting`] if a collection is under way; [`Error::Stopped`] by
+    /// [`Store::stop_collecting`]; those of reading and writing. What is needed is there in any case.
     pub fn collect(
         &self,
         collection: Collection,
@@ -115,6 +115,7 @@ impl Store {
     ) -> Result<Collected, Error> {
         let Some(disk) = self.disk() else { return Ok(Collected::default()) };
         let _one = disk.collecting.try_lock().ok_or(Error::Collecting)?;
+        disk.stops_collecting.store(false, Ordering::Relaxed);
         let noting = Noting { memory: &self.memory, disk };
         if !collection.is_trial {
             // From now on what is looked at is needed, and what is put again stays.
@@ -150,6 +151,14 @@ impl Store {
         forget_unpromised(disk)?;
         disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
         Ok(Collected { relations, ..swept }.and_dropped(&dropped))
+    }
+
+    /// Has a collection that is under way end without having taken anything away, as long as it
+    /// looks for what is needed. One that has decided what goes takes it away.
+    pub fn stop_collecting(&self) {
+        if let Some(disk) = self.disk() {
+            disk.stops_collecting.store(true, Ordering::Relaxed);
+        }
     }
 
     fn mark_roots(&self, marker: &mut Marker<'_>, under_way: &dyn Fn() -> Vec<Handle>) -> Result<(), Error> {

@@ -7,7 +7,7 @@ mod parts;
 use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use objects::Handle;
@@ -36,6 +36,8 @@ pub(crate) struct Disk {
     gate: RwLock<()>,
     /// Held by the one collection.
     pub(crate) collecting: Mutex<()>,
+    /// Somebody wants the collection that looks for what is needed to end.
+    pub(crate) stops_collecting: AtomicBool,
     /// Large objects that were put again since a collection began, if one has.
     renewed: Mutex<Option<Vec<Handle>>>,
     /// What a collection takes away: to everybody else it is gone already.
@@ -105,6 +107,7 @@ impl Disk {
             files,
             gate: RwLock::default(),
             collecting: Mutex::default(),
+            stops_collecting: AtomicBool::new(false),
             renewed: Mutex::default(),
             sentence: RwLock::default(),
             verified: Mutex::default(),

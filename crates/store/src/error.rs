@@ -124,13 +124,29 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
-    /// A backup has no such point, or has it already, or it is not what one is.
+    /// A backup has such a point already, or it is not what one is.
     #[error("the point {point:?}: {reason}")]
     Point {
         /// Its name.
         point: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A backup has no such point, or the point no such label.
+    #[error("the point {point:?}: {reason}")]
+    NoSuch {
+        /// The point's name.
+        point: String,
+        /// What is not there.
+        reason: String,
+    },
+    /// A backup that would be lost with what it is of.
+    #[error("{} lies in the home {}, and would be lost with it: name a folder elsewhere", path.display(), home.display())]
+    InHome {
+        /// The folder of the backup.
+        path: PathBuf,
+        /// The home.
+        home: PathBuf,
     },
     /// What takes a disk was asked of a store that has none.
     #[error("the store has no disk: nothing of it outlives its process")]
@@ -161,6 +177,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Something that was named is not there.
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::NoSuch { .. } | Self::NoHome { .. } => true,
+            Self::NoBackup { found, .. } => found.is_empty(),
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(path: impl AsRef<Path>, source: io::Error) -> Self {
         Self::Io { path: path.as_ref().to_owned(), source }
     }

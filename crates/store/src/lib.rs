@@ -49,7 +49,7 @@ mod store;
 mod upgrade;
 mod visited;
 
-pub use backup::{Backed, Backup, BackupFolder, Forgotten, Point, Restore, Restored, forget};
+pub use backup::{Backed, Backup, BackupFolder, Forgotten, Point, Points, Restore, Restored, forget};
 pub use blob_writer::BlobWriter;
 pub use collect::{Collected, Collection, Dropping};
 pub use error::Error;

@@ -107,9 +107,14 @@ fn told(backed: &Value, to: &Path, output: &Output) -> anyhow::Result<()> {
 }
 
 fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
-    let points = node::BackupFolder::open(to)?.points()?;
+    let node::Points { points, damaged, unseen } = node::BackupFolder::open(to)?.listing()?;
     if output.is_json() {
-        return points.iter().try_for_each(|point| output.json(&node::told::point(point)));
+        points.iter().try_for_each(|point| output.json(&node::told::point(point)))?;
+        damaged.iter().try_for_each(|(name, why)| output.json(&json!({"point": name, "damaged": why})))?;
+        if unseen > 0 {
+            output.json(&json!({"unseen": unseen}))?;
+        }
+        return unlisted(&damaged, unseen);
     }
     let row = |point: &node::Point| {
         let secrets = if point.files.iter().any(|file| file == "secrets") { "sealed" } else { "none" };
@@ -121,8 +126,26 @@ fn list(to: &Path, output: &Output) -> anyhow::Result<()> {
             secrets.to_owned(),
         ]
     };
-    let rows: Vec<_> = points.iter().map(row).collect();
-    output.table(&["POINT", "MADE", "LABELS", "MISSING", "SECRETS"], &[2, 3], &rows)
+    let broken =
+        |(name, _): &(String, String)| [&**name, "damaged", "-", "-", "-"].map(str::to_owned).to_vec();
+    let rows: Vec<_> = damaged.iter().map(broken).chain(points.iter().map(row)).collect();
+    output.table(&["POINT", "MADE", "LABELS", "MISSING", "SECRETS"], &[2, 3], &rows)?;
+    unlisted(&damaged, unseen)
+}
+
+/// An error if a point cannot be read, or was not looked at.
+fn unlisted(damaged: &[(String, String)], unseen: u64) -> anyhow::Result<()> {
+    if let Some((_, why)) = damaged.first() {
+        let message =
+            format!("{} points are damaged and cannot be restored; the first: {why}", damaged.len());
+        let advice = "sinew backup DIR --verify, which tells what is damaged; then sinew backup DIR";
+        return Err(Stop::new(Code::Damaged, message).suggest(advice).into());
+    }
+    if unseen > 0 {
+        let message = format!("{} more points were not looked at: a backup has too many", grouped(unseen));
+        return Err(Stop::new(Code::Failed, message).suggest("sinew backup DIR --forget POINT…").into());
+    }
+    Ok(())
 }
 
 async fn verify(to: PathBuf, repair: bool, output: &Output) -> anyhow::Result<()> {

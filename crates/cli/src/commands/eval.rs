@@ -93,6 +93,15 @@ enum Form {
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    if let (Some(by), Some(deadline)) = (arguments.by, arguments.deadline)
+        && by > deadline
+    {
+        let (by, deadline) = (human_time(by), human_time(deadline));
+        let message =
+            format!("--by: the result is wanted within {by}, and given up before, after {deadline}");
+        let advice = "leave --deadline away, or make it longer than --by";
+        return Err(Stop::new(Code::Usage, message).suggest(advice).into());
+    }
     let source = match arguments.expression.as_str() {
         // Ctrl-C shall not wait for stdin.
         "-" => tokio::task::spawn_blocking(read_stdin).await??,
@@ -122,6 +131,9 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         false => {
             if output.is_watched() || arguments.progress {
                 output.say(&cost(&answer));
+            }
+            if output.is_verbose() {
+                output.say(&crate::usage::evaluation(&answer));
             }
             print(&answer, arguments.form, node, output).await?;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use hyper::Request;
 use hyper::header::CONTENT_TYPE;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::whole;
 use crate::node_api::Node;
@@ -38,6 +38,12 @@ pub(crate) struct Arguments {
     /// Only tell what would go
     #[arg(long)]
     dry_run: bool,
+    /// Tell of the collection that is under way, also if the node began it by itself, and of the last one
+    #[arg(long, conflicts_with_all = ["keep", "drop_derived", "dry_run", "stop"])]
+    status: bool,
+    /// Have the one that is under way end; nothing is taken away then, unless that was decided already
+    #[arg(long, conflicts_with_all = ["keep", "drop_derived", "dry_run"])]
+    stop: bool,
 }
 
 /// From how many bytes on; `None`: as the node does.
@@ -63,7 +69,50 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     nanos.ok_or_else(|| format!("{text:?} is no time for a KiB: write it like 100us or 2ms"))
 }
 
+/// What the node says of collections, in words.
+fn status(told: &Value) -> String {
+    let time = |value: &Value| human_time(Duration::from_millis(value.as_u64().unwrap_or_default()));
+    let by = |it: &Value| if it["begun_by"] == "itself" { "by itself" } else { "because somebody asked" };
+    let now = match &told["under_way"] {
+        Value::Null => "no collection is under way".to_owned(),
+        it => format!("a collection has been under way for {}, {}", time(&it["since_ms"]), by(it)),
+    };
+    let last = match &told["last"] {
+        Value::Null => "none has ended since the node started".to_owned(),
+        it => {
+            let (ago, took) = (time(&it["ago_ms"]), time(&it["took_ms"]));
+            let end = match it["error"].as_str() {
+                Some(why) => format!("took nothing: {why}"),
+                None => {
+                    let number = |field: &str| it["collected"][field].as_u64().unwrap_or_default();
+                    let (objects, bytes) = (grouped(number("objects")), human_bytes(number("bytes")));
+                    format!("{objects} objects went, {bytes}; {} were dropped", grouped(number("dropped")))
+                }
+            };
+            format!("the last one ended {ago} ago, {}, after {took}: {end}", by(it))
+        }
+    };
+    let every = match told["every_s"].as_u64() {
+        Some(every) => format!("the node collects every {}", human_time(Duration::from_secs(every))),
+        None => "the node collects only when asked".to_owned(),
+    };
+    [now, last, every].join("\n")
+}
+
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    if arguments.status || arguments.stop {
+        let request =
+            if arguments.stop { Request::delete("/v1/collect") } else { Request::get("/v1/collect") };
+        let told = node.json(request, whole(String::new())).await?;
+        return match (output.is_json(), arguments.stop) {
+            (true, _) => output.json(&told),
+            (false, false) => output.line(&status(&told)),
+            (false, true) if told["stopping"] == true => {
+                output.line("it ends, unless it has decided what goes")
+            }
+            (false, true) => output.line("no collection is under way"),
+        };
+    }
     let what = if arguments.dry_run { "looking for what nobody needs" } else { "collecting" };
     let mut progress = Progress::time(output, what);
     let body = json!({

@@ -78,6 +78,15 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         to.display(),
         to.display()
     ))?;
+    output.say(&format!(
+        "its receipts will be another signer's: no point has node.key. To stay the same one, copy the old home's node.key to {} before it starts",
+        to.join("node.key").display()
+    ));
+    let damaged = restored["damaged_points"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !damaged.is_empty() {
+        let names: Vec<&str> = damaged.iter().filter_map(Value::as_str).collect();
+        output.say(&format!("points that are damaged, and may be newer: {}", names.join(", ")));
+    }
     if restored["secrets"] == "sealed" {
         output.say(&format!(
             "secrets are in {}, and no backup has what opens them: restore into another folder with --secrets-key FILE, or set them again",
@@ -104,11 +113,20 @@ fn home(from: PathBuf, to: &Path, key: Option<Vec<u8>>, arguments: &Arguments) -
     let (to, point, partial) = (to.to_owned(), arguments.point.clone(), arguments.partial);
     Job::local(move |teller| {
         let folder = node::BackupFolder::open(&from)?;
+        // The newest that can be read: one that cannot may be newer.
+        let damaged = if point.is_some() { Vec::new() } else { folder.listing()?.damaged };
+        let damaged: Vec<String> = damaged.into_iter().map(|(name, _)| name).collect();
         let point = node::point_of(&folder, point.as_deref())?;
         let mut progress = |_, bytes| teller.progress(bytes, None);
-        let (restored, secrets) = node::restore_home(&folder, &point, &to, key, partial, &mut progress)?;
+        let restored = node::restore_home(&folder, &point, &to, key, partial, &mut progress);
+        let (restored, secrets) = restored.map_err(|error| match error {
+            // Its exit code is the store's matter.
+            node::UpkeepError::Store(error) => anyhow::Error::from(error),
+            other => other.into(),
+        })?;
         let mut told = node::told::restored(&point, &restored);
         told["home"] = json!(to);
+        told["damaged_points"] = json!(damaged);
         told["secrets"] = match secrets {
             node::SecretsRestored::None => "none",
             node::SecretsRestored::All => "restored",

@@ -356,3 +356,29 @@ fn programs_go_on_from_a_snapshot_with_a_file_each() {
     assert_eq!(mapped.status.code(), Some(2));
     assert!(text(&mapped.stderr).contains("no directory for its file"), "{}", text(&mapped.stderr));
 }
+
+#[test]
+fn what_was_collected_is_run_again_and_not_missed() {
+    let long = "a line that is longer than a literal is\n".repeat(100);
+    let mut workshop = Workshop::new(&[(b"a.txt", &long), (b"b.txt", &long.to_uppercase())]);
+    let map = ["*.txt", "--out", "made", "--", "{}", "{.}.copy"];
+    assert_eq!(counts(&workshop.summary(0, &map)), [2, 2, 0, 0]);
+    assert_eq!(counts(&workshop.summary(0, &map)), [2, 0, 2, 0]);
+    let home = workshop.node.home.clone();
+    signal(&workshop.node.child, "TERM");
+    assert_eq!(workshop.node.child.wait().unwrap().code(), Some(0));
+    let old = std::time::SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+    let mut pending = vec![home.join("packs"), home.join("objects")];
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+        }
+    }
+    workshop.node = Node::start(&home);
+    assert!(!workshop.node.ok(&["gc"]).contains("went: 0 objects"));
+    fs::remove_dir_all(workshop.files.join("made")).unwrap();
+    assert_eq!(counts(&workshop.summary(0, &map)), [2, 2, 0, 0]);
+    assert_eq!(workshop.read("made/a.copy"), long);
+}

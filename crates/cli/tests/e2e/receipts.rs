@@ -80,6 +80,53 @@ fn a_receipt_says_what_was_computed_by_whom_and_at_what_cost() {
 }
 
 #[test]
+fn without_a_receipt_an_evaluation_costs_the_same_and_its_tenant_has_it_on_its_account() {
+    let home = home();
+    let node = node_with_rates(home.path());
+    let add = node.codelet("add.wasm", super::ADD);
+    // All three count fuel, and no two of these share an application.
+    let with_fuel = |one: &str, other: &str| {
+        let counted = expression(&add).replace("!{mem: 2MiB} add", "!{mem: 2MiB, fuel: 9000} add");
+        counted.replace("1u8", one).replace("4u8", other)
+    };
+    let said = told(&node, "verify", &receipt(&node, &with_fuel("1u8", "4u8"), "receipt", &[]));
+    // Another computation of the same cost, which nobody remembers.
+    let plain: Value =
+        serde_json::from_str(&node.ok(&["eval", &with_fuel("2u8", "6u8"), "-o", "json"])).unwrap();
+    for name in ["inputs_bytes", "reserved_bytes", "fuel"] {
+        assert_eq!(plain["cost"][name], said["cost"][name], "{name}: {plain} {said}");
+    }
+    assert_eq!((&plain["price"], &plain["currency"]), (&said["price"], &"EUR".into()), "{plain} {said}");
+    assert_eq!(plain["cost"]["cpu_us"], 0.0, "all of it counts fuel: {plain}");
+    let verbose = node.run(&["eval", &with_fuel("2u8", "6u8"), "-v"]);
+    let verbose = String::from_utf8_lossy(&verbose.stderr).into_owned();
+    assert!(
+        verbose.contains("0 B of inputs, 0 B reserved, 0 fuel, price 0.001000 EUR"),
+        "remembered: {verbose}"
+    );
+    // What counts no fuel has processor time.
+    let uncounted = node.ok(&["eval", &expression(&add).replace("1u8", "5u8"), "-o", "json"]);
+    let uncounted: Value = serde_json::from_str(&uncounted).unwrap();
+    assert!(uncounted["cost"]["cpu_us"].as_f64().unwrap() > 0.0, "{uncounted}");
+    // A tenant's evaluations are summed up, and nobody else's.
+    let key = node.ok(&["key", "create", "--scope", "invoke", "--tenant", "payer"]);
+    let goal = node.ok(&["eval", &with_fuel("2u8", "6u8"), "-o", "json"]);
+    let goal: Value = serde_json::from_str(&goal).unwrap();
+    let body = format!("{{\"handle\": {}}}", goal["result"]);
+    let headers = format!("X-Api-Key: {key}\r\nContent-Type: application/json\r\n");
+    let answer = super::http_with(&node.address, "POST /v1/evaluate", &headers, body.as_bytes());
+    assert!(answer.contains("\"price\":0.001"), "{answer}");
+    let keys = node.ok(&["key", "list", "-o", "json"]);
+    let payer = keys.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let payer = payer.into_iter().find(|key| key["tenant"] == "payer").unwrap();
+    let evaluations = &payer["in_use"]["evaluations"];
+    assert_eq!((&evaluations["ended"], &evaluations["price"]), (&1.into(), &0.001.into()), "{payer}");
+    let metrics = node.http("GET /metrics", b"");
+    assert!(metrics.contains("sinew_tenant_evaluation_price_total{tenant=\"payer\"} 0.001"), "{metrics}");
+    assert_eq!(node.terminate(), 0);
+}
+
+#[test]
 fn an_audit_runs_all_of_it_again_and_another_node_can() {
     let home = home();
     let node = node_with_rates(home.path());

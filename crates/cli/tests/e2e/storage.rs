@@ -55,8 +55,75 @@ fn what_has_no_name_and_is_old_is_collected() {
     assert_eq!((node.code(&["get", &lost[0]]), node.code(&["get", &lost[1]])), (4, 0));
     assert_eq!((node.code(&["get", &kept[0]]), node.code(&["get", &kept[1]])), (0, 0));
     assert_eq!(node.code(&["gc", "--keep", "10m"]), 1);
+    // Trials are not told.
+    node.ok(&["gc", "--dry-run"]);
+    let status = &node.json(&["gc", "--status"])[0];
+    assert_eq!((&status["under_way"], &status["every_s"]), (&Value::Null, &Value::Null), "{status}");
+    let last = &status["last"];
+    assert_eq!(
+        (&last["begun_by"], &last["collected"]["objects"]),
+        (&"request".into(), &1.into()),
+        "{status}"
+    );
+    let told = node.ok(&["gc", "--status"]);
+    assert!(told.contains("no collection is under way") && told.contains("1 objects went"), "{told}");
+    assert_eq!(node.json(&["gc", "--stop"])[0]["stopping"], false);
+    assert_eq!(node.code(&["gc", "--stop", "--dry-run"]), 2);
     let metrics = node.http("GET /metrics", b"");
     assert!(metrics.contains("sinew_objects_collected_total 1"), "{metrics}");
+    assert_eq!(node.terminate(), 0);
+}
+
+#[test]
+fn a_collection_that_the_node_began_by_itself_is_told() {
+    let home = home();
+    let config = home.path().join("node.toml");
+    std::fs::write(&config, "[collection]\nevery_s = 8\n").unwrap();
+    let node =
+        Node::start_with(home.path(), &["--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let begun = std::time::Instant::now();
+    let last = loop {
+        let status = node.json(&["gc", "--status"]).remove(0);
+        assert_eq!(status["every_s"], 8, "{status}");
+        if !status["last"].is_null() {
+            break status["last"].clone();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{status}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!((&last["begun_by"], &last["error"]), (&"itself".into(), &Value::Null), "{last}");
+    assert!(node.ok(&["gc", "--status"]).contains("the node collects every 8"));
+    assert_eq!(node.terminate(), 0);
+}
+
+/// Makes 100,000 bytes, after a while: what takes less than 50 µs is not remembered over an end of the node.
+const MAKE: &str = r#"(module
+  (import "sinew_v1" "blob" (func $blob (param i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func (export "apply") (param i32) (result i32)
+    (local $at i32)
+    (loop $next
+      (i32.store8 (i32.rem_u (local.get $at) (i32.const 100000)) (local.get $at))
+      (br_if $next (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 1))) (i32.const 3000000))))
+    (call $blob (i32.const 0) (i32.const 100000))))"#;
+
+#[test]
+fn a_remembered_result_whose_object_was_collected_is_computed_again() {
+    let home = home();
+    let node = Node::start(home.path());
+    let make = node.codelet("make.wasm", MAKE);
+    let ask = |node: &Node| node.json(&["eval", &format!("{make}(7u8)")]).remove(0);
+    let first = ask(&node);
+    assert_eq!(ask(&node)["memo_hit"], true);
+    assert_eq!(node.terminate(), 0);
+    age(home.path());
+    let node = Node::start(home.path());
+    let told = node.ok(&["gc"]);
+    assert!(!told.contains("went: 0 objects"), "{told}");
+    let again = ask(&node);
+    assert_eq!((&again["result"], &again["applied"]), (&first["result"], &1.into()), "{again}");
+    let bytes = node.run(&["cat", first["result"].as_str().unwrap()]);
+    assert_eq!(bytes.stdout.len(), 100_000, "{}", String::from_utf8_lossy(&bytes.stderr));
     assert_eq!(node.terminate(), 0);
 }
 

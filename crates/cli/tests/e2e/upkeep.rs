@@ -151,6 +151,118 @@ fn damage_is_named_and_healed_from_a_backup() {
     let node = Node::start(home.path());
     assert_eq!(node.run(&["get", "data/large"]).stdout, "large".repeat(60_000).as_bytes());
     assert_eq!(node.terminate(), 0);
-    assert_eq!(sinew(&["fsck", "--home", folder.path().to_str().unwrap()]).status.code(), Some(1));
+    assert_eq!(sinew(&["fsck", "--home", folder.path().to_str().unwrap()]).status.code(), Some(4));
     assert!(text(&sinew(&["backup", at])).contains("no node"));
+}
+
+#[test]
+fn a_node_that_is_named_is_checked_and_no_other_home() {
+    let (damaged, sound) = (home(), home());
+    let (folder, usual) = (tempfile::tempdir().unwrap(), sound.path().to_str().unwrap());
+    let node = Node::start(sound.path());
+    put(&node, folder.path(), "sound", 300_000);
+    assert_eq!(node.terminate(), 0);
+    let node = Node::start(damaged.path());
+    let large = put(&node, folder.path(), "large", 300_000);
+    flip(&file_of(damaged.path(), &large));
+    let url = format!("http://{}", node.address);
+    let fsck = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sinew"));
+        command.args([&["fsck"], more].concat()).env("SINEW_HOME", usual).env_remove("SINEW_NODE");
+        command.env_remove("XDG_DATA_HOME").env("HOME", "/nonexistent").output().unwrap()
+    };
+    // Of the usual home, which no node uses.
+    assert_eq!(fsck(&[]).status.code(), Some(0), "{}", text(&fsck(&[])));
+    let named = fsck(&["--node", &url]);
+    assert!(named.status.code() == Some(8) && text(&named).contains(&large), "{}", text(&named));
+    let repair = fsck(&["--node", &url, "--repair"]);
+    assert!(
+        repair.status.code() == Some(2) && text(&repair).contains("does not repair itself"),
+        "{}",
+        text(&repair)
+    );
+    assert_eq!(node.terminate(), 0);
+    let away = fsck(&["--node", &url]);
+    assert_eq!(away.status.code(), Some(7), "the usual home is not meant: {}", text(&away));
+}
+
+#[test]
+fn what_is_not_there_is_not_found_and_no_backup_lies_in_its_home() {
+    let (home, folder) = (home(), tempfile::tempdir().unwrap());
+    let backup = folder.path().join("b");
+    let (to, at) = (backup.to_str().unwrap(), home.path().to_str().unwrap());
+    let node = Node::start(home.path());
+    put(&node, folder.path(), "small", 500);
+    node.ok(&["backup", to, "--name", "first"]);
+    for missing in [
+        &["restore", to, "--label", "nobody"][..],
+        &["restore", to, "--label", "data/", "--point", "nobody"],
+        &["backup", to, "--forget", "nobody"],
+        &["backup", "/nonexistent/b", "--list"],
+        &["restore", to, "--to", folder.path().join("new").to_str().unwrap(), "--point", "nobody"],
+        &["fsck", "--home", "/nonexistent/home"],
+        &["backup", to, "--home", "/nonexistent/home"],
+    ] {
+        let output = node.run(missing);
+        assert_eq!(output.status.code(), Some(4), "{missing:?}: {}", text(&output));
+    }
+    // By whatever way the folder is named, and whether it is there.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(home.path(), &link).unwrap();
+    for inside in ["b", "packs/b", "new/er/b"] {
+        for home in [home.path(), &link] {
+            let refused = node.run(&["backup", home.join(inside).to_str().unwrap()]);
+            assert!(
+                refused.status.code() == Some(1) && text(&refused).contains("lies in the home"),
+                "{inside}: {}",
+                text(&refused)
+            );
+        }
+    }
+    assert!(!home.path().join("b").exists() && !home.path().join("new").exists());
+    assert_eq!(node.terminate(), 0);
+    let refused = sinew(&["backup", &format!("{at}/b"), "--home", at]);
+    assert!(text(&refused).contains("lies in the home"), "{}", text(&refused));
+    let restored = ok(&["restore", to, "--to", folder.path().join("new").to_str().unwrap()]);
+    assert!(restored.contains("node.key") && restored.contains("another signer's"), "{restored}");
+}
+
+#[test]
+fn a_damaged_point_is_told() {
+    let (home, folder) = (home(), tempfile::tempdir().unwrap());
+    let backup = folder.path().join("b");
+    let to = backup.to_str().unwrap();
+    let node = Node::start(home.path());
+    put(&node, folder.path(), "small", 500);
+    node.ok(&["backup", to, "--name", "a-first"]);
+    let lengths = || -> Vec<(PathBuf, u64)> {
+        let packs = std::fs::read_dir(backup.join("packs")).unwrap().map(|pack| pack.unwrap());
+        packs.map(|pack| (pack.path(), pack.metadata().unwrap().len())).collect()
+    };
+    let first = lengths();
+    put(&node, folder.path(), "other", 500);
+    node.ok(&["backup", to, "--name", "b-second"]);
+    assert_eq!(node.terminate(), 0);
+    // What was written for the second point only.
+    let mut damaged = 0;
+    for (pack, len) in lengths() {
+        let before = first.iter().find(|(other, _)| *other == pack).map_or(32, |(_, before)| *before);
+        if before < len {
+            let mut bytes = std::fs::read(&pack).unwrap();
+            bytes[before as usize..].fill(9);
+            std::fs::write(&pack, bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0, "the second point is somewhere");
+    let listed = sinew(&["backup", to, "--list"]);
+    assert_eq!(listed.status.code(), Some(8), "{}", text(&listed));
+    assert!(text(&listed).contains("a-first") && text(&listed).contains("b-second"), "{}", text(&listed));
+    assert!(text(&listed).contains("damaged"), "{}", text(&listed));
+    let listed = lines(&sinew(&["backup", to, "--list", "-o", "json"]));
+    let damaged = listed.iter().find(|point| point["point"] == "b-second").unwrap();
+    assert!(damaged["damaged"].is_string(), "{damaged}");
+    // The newest that can be read is restored, and the other one named.
+    let told = sinew(&["restore", to, "--to", folder.path().join("new").to_str().unwrap()]);
+    assert!(text(&told).contains("a-first") && text(&told).contains("b-second"), "{}", text(&told));
 }

@@ -289,7 +289,7 @@ impl World {
     pub(super) fn run(&self, thunk: Handle, application: &Application<'_>) -> Outcome {
         let entries: Vec<Handle> = application.tree.iter().collect();
         let outcome = procedures::run(&mut Call { world: self, entries });
-        let cost = Cost { nanos: 1, fuel: 0 };
+        let cost = Cost { nanos: 1, ..Cost::default() };
         match outcome {
             Ok(result) => Outcome { result, cost, is_lasting: true },
             Err(procedures::Fault::Failure(code, detail)) => {

@@ -116,6 +116,7 @@ impl Invocation<'_> {
             streams: false,
             by: None,
             recording: None,
+            tenant: None,
         };
         let evaluation =
             shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;

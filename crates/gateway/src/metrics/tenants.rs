@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use crate::tenants::{Resource, Tenants};
+use crate::tenants::{Evaluations, InUse, Resource, Tenants};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabels {
@@ -54,6 +54,7 @@ impl Collector for TenantNumbers {
         for (name, in_use) in &all {
             ConstCounter::new(in_use.sums.cpu_s).encode(metric.encode_family(&labels(name))?)?;
         }
+        encode_evaluations(&mut encoder, &all)?;
         let help = "What was refused because a tenant's quota was used up";
         let mut metric = encoder.encode_descriptor("tenant_refused", help, None, MetricType::Counter)?;
         for (name, in_use) in &all {
@@ -64,4 +65,33 @@ impl Collector for TenantNumbers {
         }
         Ok(())
     }
+}
+
+/// What the tenants' evaluations came to.
+fn encode_evaluations(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: &[(String, InUse)],
+) -> Result<(), fmt::Error> {
+    type Number = fn(&Evaluations) -> f64;
+    let numbers: [(&str, &str, Number); 6] = [
+        ("evaluations", "Evaluations of a tenant that have ended", |of| of.ended as f64),
+        ("evaluation_inputs_bytes", "Bytes of the inputs of what ran for them", |of| {
+            of.cost.inputs_bytes as f64
+        }),
+        ("evaluation_reserved_bytes", "Bytes of memory that were reserved for it", |of| {
+            of.cost.reserved_bytes as f64
+        }),
+        ("evaluation_fuel", "Fuel of it, where it is counted", |of| of.cost.fuel as f64),
+        ("evaluation_cpu_seconds", "Processor time of what counts no fuel", |of| of.uncounted_s),
+        ("evaluation_price", "Its price", |of| of.price),
+    ];
+    for (name, help, number) in numbers {
+        let name = format!("tenant_{name}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        for (tenant, in_use) in all {
+            let labels = TenantLabels { tenant: tenant.clone() };
+            ConstCounter::new(number(&in_use.sums.evaluations)).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }

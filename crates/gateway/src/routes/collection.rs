@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `POST /v1/collect`: takes away what nobody needs.
+//! `POST /v1/collect`: takes away what nobody needs. `GET` tells of it, `DELETE` stops it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
-use store::Collection;
+use serde_json::{Value, json};
+use store::{Collected, Collection};
 
-use crate::backend::CollectRequest;
-use crate::body::{blocking, json};
+use crate::backend::{CollectRequest, Collections, LastCollection};
+use crate::body::{self, blocking};
+use crate::invocation::millis;
 use crate::problem::Problem;
 use crate::router::Shared;
 
@@ -30,6 +32,12 @@ struct Wish {
 #[derive(Debug, Serialize)]
 pub(crate) struct Told {
     dry_run: bool,
+    #[serde(flatten)]
+    collected: Counts,
+}
+
+#[derive(Debug, Serialize)]
+struct Counts {
     objects: u64,
     bytes: u64,
     relations: u64,
@@ -47,7 +55,7 @@ pub(crate) async fn collect(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Told>, Problem> {
-    let wish: Wish = json(&shared, &headers, body).await?;
+    let wish: Wish = body::json(&shared, &headers, body).await?;
     let least = Collection::KEPT_MIN.as_secs();
     if let Some(kept_s) = wish.kept_s.filter(|kept_s| *kept_s < least) {
         let detail = format!("kept_s is {kept_s}, and at least {least}: uploads take a while");
@@ -63,8 +71,11 @@ pub(crate) async fn collect(
     };
     let collected = blocking(move || shared.backend.collect(request)).await?;
     let collected = collected.map_err(|error| Problem::store(&error))?;
-    Ok(Json(Told {
-        dry_run,
+    Ok(Json(Told { dry_run, collected: counts(&collected) }))
+}
+
+fn counts(collected: &Collected) -> Counts {
+    Counts {
         objects: collected.objects,
         bytes: collected.bytes,
         relations: collected.relations,
@@ -75,5 +86,28 @@ pub(crate) async fn collect(
         dropped_bytes: collected.dropped_bytes,
         dropped_nanos: collected.dropped_nanos,
         dropped_nanos_max: collected.dropped_nanos_max,
-    }))
+    }
+}
+
+/// What is under way, and what the last one did.
+pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let Collections { under_way, last, every } = shared.backend.collections();
+    let by = |is_own: bool| if is_own { "itself" } else { "request" };
+    let under_way =
+        under_way.map(|(since, is_own)| json!({"since_ms": millis(since), "begun_by": by(is_own)}));
+    let last = last.map(|LastCollection { ago, took, is_own, end }| {
+        let (collected, error) = match &end {
+            Ok(collected) => (Some(counts(collected)), None),
+            Err(why) => (None, Some(why)),
+        };
+        json!({
+            "ago_ms": millis(ago), "took_ms": millis(took), "begun_by": by(is_own), "collected": collected, "error": error,
+        })
+    });
+    Json(json!({"under_way": under_way, "last": last, "every_s": every.map(|every| every.as_secs())}))
+}
+
+/// Has the one that is under way end, as long as nothing was taken away.
+pub(crate) async fn stop(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    Json(json!({"stopping": shared.backend.stop_collecting()}))
 }

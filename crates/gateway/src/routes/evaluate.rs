@@ -33,6 +33,7 @@ use crate::problem::Problem;
 use crate::receipts::{Unissued, issue};
 use crate::request_id::RequestId;
 use crate::router::Shared;
+use crate::tenants::Tenancy;
 use crate::text::{hex, parse_handle, parse_priority};
 use crate::usage::Term;
 
@@ -40,6 +41,7 @@ use crate::usage::Term;
 const VALUE_BYTES_MAX: u64 = 4096;
 /// The most bytes of a failure's detail that a problem repeats.
 const DETAIL_BYTES_MAX: usize = 4096;
+const NANOS_PER_MICRO: f64 = 1e3;
 const NDJSON: &str = "application/x-ndjson";
 
 /// The JSON form of a request.
@@ -69,10 +71,22 @@ pub(crate) struct Context {
 }
 
 /// What is wanted beside the result.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Extra {
     receipt: bool,
     term: Term,
+    /// Who pays, if it came with a key.
+    tenancy: Option<Arc<Tenancy>>,
+}
+
+/// What ran for a request cost so much; nothing where all of it was remembered.
+#[derive(Debug, Serialize)]
+struct Costs {
+    inputs_bytes: u64,
+    reserved_bytes: u64,
+    fuel: u64,
+    /// Processor time of what counts no fuel.
+    cpu_us: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,6 +99,11 @@ struct Answer {
     wall_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_hex: Option<String>,
+    cost: Costs,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    currency: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
     /// Why there is none, although one was wanted.
@@ -96,11 +115,14 @@ pub(crate) async fn evaluate(
     State(shared): State<Arc<Shared>>,
     Extension(permit): Extension<Permit>,
     Extension(id): Extension<RequestId>,
+    tenancy: Option<Extension<Arc<Tenancy>>>,
     query: Result<Query<Context>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (request, extra) = read_request(&shared, query, &headers, body).await?;
+    let (mut request, mut extra) = read_request(&shared, query, &headers, body).await?;
+    extra.tenancy = tenancy.map(|Extension(tenancy)| tenancy);
+    request.tenant = extra.tenancy.as_ref().map(|tenancy| tenancy.name().to_owned());
     let mut evaluation =
         shared.backend.evaluate(request).map_err(|reason| Problem::busy("evaluator", reason))?;
     if accepts(&headers, NDJSON) {
@@ -159,8 +181,10 @@ async fn read_request(
         streams: false,
         by,
         recording,
+        tenant: None,
     };
-    Ok((request, Extra { receipt: context.receipt, term: by.map_or(Term::Now, Term::By) }))
+    let term = by.map_or(Term::Now, Term::By);
+    Ok((request, Extra { receipt: context.receipt, term, tenancy: None }))
 }
 
 /// By when the result is wanted, before the request is given up.
@@ -186,6 +210,7 @@ async fn answer(
     noted: Option<Noted>,
     extra: Extra,
 ) -> Result<Answer, Problem> {
+    let price = charge(shared, &end, &extra);
     // A failure that comes again has a receipt as any result. Of another one, why it
     // failed is of more use than why it has none.
     let noted = noted.filter(|_| extra.receipt);
@@ -214,9 +239,35 @@ async fn answer(
         memo_hit: end.applied == 0,
         wall_ns: u64::try_from(end.wall.as_nanos()).unwrap_or(u64::MAX),
         value_hex: value.map(|bytes| hex(&bytes)),
+        cost: Costs {
+            inputs_bytes: end.cost.inputs_bytes,
+            reserved_bytes: end.cost.reserved_bytes,
+            fuel: end.cost.fuel,
+            cpu_us: end.uncounted_nanos as f64 / NANOS_PER_MICRO,
+        },
+        price,
+        currency: price.map(|_| shared.options.rates.currency.clone()),
         receipt: receipt.map(|receipt| receipt.to_string()),
         no_receipt,
     })
+}
+
+/// What an evaluation that has ended costs, by the same rates as with a receipt; its tenant
+/// has it on its account, and the log tells it.
+fn charge(shared: &Shared, end: &Evaluated, extra: &Extra) -> Option<f64> {
+    let Evaluated { cost, uncounted_nanos, .. } = *end;
+    let parts = shared.options.rates.of_evaluation(&cost, uncounted_nanos, extra.term);
+    let price = parts.map(crate::usage::whole);
+    let tenant = extra.tenancy.as_deref();
+    if let Some(tenancy) = tenant {
+        tenancy.evaluated(cost, Duration::from_nanos(uncounted_nanos), price);
+    }
+    tracing::debug!(
+        result = %end.result, tenant = tenant.map(Tenancy::name), applied = end.applied,
+        inputs_bytes = cost.inputs_bytes, reserved_bytes = cost.reserved_bytes, fuel = cost.fuel,
+        uncounted_nanos, price, "evaluated"
+    );
+    price
 }
 
 /// The handle of the receipt for an evaluation that has ended, or why it can have none.
@@ -262,7 +313,7 @@ fn lines(
     let period = shared.options.progress_interval.max(Duration::from_millis(1));
     let mut interval = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let context = (shared, permit, id);
+    let context = (shared, permit, id, extra);
     stream::unfold((Stage::Running(evaluation, interval), context), move |(stage, context)| async move {
         let Stage::Running(mut evaluation, mut interval) = stage else { return None };
         let end = tokio::select! {
@@ -272,7 +323,7 @@ fn lines(
         let (line, stage) = match end {
             Some(end) => {
                 let noted = evaluation.noted();
-                (last_line(&context.0, end, (noted, extra), &context.2).await, Stage::Ended)
+                (last_line(&context.0, end, (noted, context.3.clone()), &context.2).await, Stage::Ended)
             }
             None => {
                 let now = evaluation.progress();

@@ -16,7 +16,7 @@ use crate::body::{self, blocking};
 use crate::keys::{KeyError, KeyInfo, Keys, Scope};
 use crate::problem::Problem;
 use crate::router::Shared;
-use crate::tenants::{InUse, Quota};
+use crate::tenants::{Evaluations, InUse, Quota};
 use crate::text::shortened;
 
 /// Processors are kept in thousandths.
@@ -68,9 +68,18 @@ fn document(key: &KeyInfo, in_use: Option<InUse>) -> Value {
         told["in_use"] = json!({
             "requests": in_use.requests, "memory_bytes": in_use.memory_bytes,
             "calls": in_use.sums.calls, "cpu_seconds": in_use.sums.cpu_s,
+            "evaluations": evaluations(&in_use.sums.evaluations),
         });
     }
     told
+}
+
+fn evaluations(sums: &Evaluations) -> Value {
+    let Evaluations { ended, cost, uncounted_s, price } = *sums;
+    json!({
+        "ended": ended, "inputs_bytes": cost.inputs_bytes, "reserved_bytes": cost.reserved_bytes,
+        "fuel": cost.fuel, "cpu_seconds": uncounted_s, "price": price,
+    })
 }
 
 /// Does something with the keys, off the event loop.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use objects::Handle;
+use objects::{Cost, Handle};
 use serde::{Deserialize, Serialize};
 
 /// Processor time may be used in advance, for so many seconds of the quota.
@@ -116,8 +116,20 @@ pub(super) struct Account {
 pub(crate) struct Sums {
     pub(crate) calls: u64,
     pub(crate) cpu_s: f64,
+    pub(crate) evaluations: Evaluations,
     /// In the order of [`Resource::ALL`].
     pub(crate) refused: [u64; 4],
+}
+
+/// What a tenant's evaluations came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Evaluations {
+    pub(crate) ended: u64,
+    pub(crate) cost: Cost,
+    /// Processor time of what counts no fuel.
+    pub(crate) uncounted_s: f64,
+    /// In units of the currency; 0 without rates.
+    pub(crate) price: f64,
 }
 
 /// What a tenant uses now.
@@ -207,6 +219,15 @@ impl Account {
         let cpu_s = cpu.as_secs_f64();
         self.cpu_s = (self.cpu_s + cpu_s - need.cpu_s).max(0.0);
         self.sums.cpu_s += cpu_s;
+    }
+
+    /// An evaluation has ended.
+    pub(super) fn evaluated(&mut self, cost: Cost, uncounted: Duration, price: Option<f64>) {
+        let sums = &mut self.sums.evaluations;
+        sums.ended += 1;
+        sums.cost = sums.cost.plus(cost);
+        sums.uncounted_s += uncounted.as_secs_f64();
+        sums.price += price.unwrap_or_default();
     }
 
     fn refuse(&mut self, over: Over) -> Result<(), Over> {

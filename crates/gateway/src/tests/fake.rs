@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use objects::{BundleRecord, Failure, FailureCode, Handle, TreeBuilder, TreeView};
+use objects::{BundleRecord, Cost, Failure, FailureCode, Handle, TreeBuilder, TreeView};
 use store::{BlobWriter, Collected, Object, Record, Remembered, Rule, Store};
 use tokio::time::Instant;
 
@@ -58,6 +58,10 @@ pub(crate) struct Fake {
     pub(super) collections: Mutex<Vec<CollectRequest>>,
     /// Exports that were asked for.
     pub(super) exports: Mutex<Vec<crate::Export>>,
+    /// How the next exports end, the last first; as their URLs say after that.
+    pub(super) export_ends: Mutex<Vec<Result<crate::Exported, crate::ExportError>>>,
+    /// What was dropped: how long its making takes, and its bytes. It is here once that has begun.
+    pub(super) droppings: Mutex<HashMap<Handle, (Duration, Vec<u8>)>>,
 }
 
 impl Fake {
@@ -78,6 +82,8 @@ impl Fake {
             parts: Mutex::default(),
             collections: Mutex::default(),
             exports: Mutex::default(),
+            export_ends: Mutex::default(),
+            droppings: Mutex::default(),
         }
     }
 
@@ -208,6 +214,24 @@ impl Backend for Fake {
         }
     }
 
+    fn make_again(&self, handle: Handle) -> Result<Option<Begun>, store::Error> {
+        let dropped = self.droppings.lock().unwrap().get(&handle).cloned();
+        let Some((time, bytes)) = dropped else { return Ok(None) };
+        let goal = handle.identification().unwrap().strict().unwrap();
+        self.script(goal, Script::Takes(time, self.store.put_blob(&bytes).unwrap()));
+        let request = EvaluateRequest {
+            goal,
+            deadline: None,
+            priority: crate::Priority::Normal,
+            is_repeatable: true,
+            streams: false,
+            by: None,
+            recording: None,
+            tenant: None,
+        };
+        Ok(Some(self.evaluate(request)))
+    }
+
     fn exporter(&self) -> Option<&dyn crate::Exporter> {
         Some(self)
     }
@@ -260,7 +284,7 @@ impl Backend for Fake {
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
-        self.requests.lock().unwrap().push(request);
+        self.requests.lock().unwrap().push(request.clone());
         let scripted = self.scripts.lock().unwrap().get(&request.goal).copied();
         let scripted = scripted.or(*self.otherwise.lock().unwrap());
         let script = scripted.unwrap_or(Script::Gives(request.goal, 0));
@@ -286,6 +310,8 @@ impl Backend for Fake {
             wall: Duration::from_nanos(1234),
             ran: Duration::ZERO,
             fuel: 0,
+            cost: Cost { inputs_bytes: 10, reserved_bytes: 20, fuel: 30, uncounted: 0 },
+            uncounted_nanos: 4_000,
         };
         Ok(Box::new(FakeEvaluation {
             script,
@@ -404,6 +430,9 @@ impl crate::Callbacks for FakeCallbacks {
 impl crate::Exporter for Fake {
     fn export<'a>(&'a self, export: &'a crate::Export) -> crate::Exporting<'a> {
         self.exports.lock().unwrap().push(export.clone());
+        if let Some(end) = self.export_ends.lock().unwrap().pop() {
+            return Box::pin(async { end });
+        }
         let exported = match export.url.as_str() {
             "s3://bucket/failed" => Err(crate::ExportError::Failed("it is busy".to_owned())),
             "s3://bucket/refused" => Err(crate::ExportError::Refused("it is only read".to_owned())),

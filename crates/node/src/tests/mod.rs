@@ -61,6 +61,7 @@ fn evaluate_within(node: &Arc<Node>, goal: Handle, deadline: Option<Duration>) -
         streams: false,
         by: None,
         recording: None,
+        tenant: None,
     };
     let mut evaluation = backend.evaluate(request).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -99,6 +100,7 @@ fn occupy_workers(node: &Arc<Node>, forever: Handle) -> Vec<Box<dyn Evaluation>>
                 streams: false,
                 by: None,
                 recording: None,
+                tenant: None,
             })
             .unwrap()
     };
@@ -156,6 +158,7 @@ fn a_deadline_passes_also_where_no_worker_is_free() {
         streams: false,
         by: None,
         recording: None,
+        tenant: None,
     };
     drop(backend.evaluate(request).unwrap());
     assert_eq!((node.scheduler().requests(), node.scheduler().runnable()), (2, 0));
@@ -226,6 +229,7 @@ fn a_stop_at_any_moment_frees_the_worker() {
             streams: false,
             by: None,
             recording: None,
+            tenant: None,
         };
         let evaluation = backend.evaluate(request).unwrap();
         // Dropped while queued, about to begin, or running.
@@ -423,6 +427,7 @@ fn a_node_without_a_disk_refuses_what_has_no_room_and_forgets_what_it_can_make_a
         streams: false,
         by: None,
         recording: None,
+        tenant: None,
     };
     let refused = backend.evaluate(request).err().unwrap();
     assert!(refused.contains("--home"), "{refused}");

@@ -15,6 +15,7 @@ fn request(goal: Handle, recording: Option<Recording>, by: Option<Duration>) -> 
         streams: false,
         by,
         recording,
+        tenant: None,
     }
 }
 
@@ -123,6 +124,61 @@ fn there_are_only_so_many_at_a_time() {
     assert!(why.contains("try again later"), "{why}");
     drop(held);
     wait_until("there is a place again", || begin(60).is_ok());
+}
+
+#[test]
+fn a_tenant_leaves_as_many_to_others_as_it_has() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let backend = NodeBackend(Arc::clone(&node));
+    let mut item = 0;
+    let mut begin = |tenant: Option<&str>| {
+        item += 1;
+        let goal = apply(&node, COUNTED, add, &[byte(item), byte(1)]);
+        let wish = request(goal, Some(Recording::Fresh), None);
+        backend.evaluate(EvaluateRequest { tenant: tenant.map(str::to_owned), ..wish })
+    };
+    let mut held = Vec::new();
+    for (tenant, most) in [("greedy", 8), ("second", 4), ("third", 2), ("fourth", 1)] {
+        let its: Vec<_> = (0..16).map_while(|_| begin(Some(tenant)).ok()).collect();
+        assert_eq!(its.len(), most, "{tenant}");
+        held.push(its);
+    }
+    let Err(why) = begin(Some("greedy")) else { panic!("one too many") };
+    assert!(why.contains("or may be for greedy"), "{why}");
+    // The owner has what there is; then there is none.
+    held.push(vec![begin(None).ok().unwrap()]);
+    assert!(begin(None).is_err() && begin(Some("fifth")).is_err());
+    // What was given back can be had again, by whoever has little.
+    held.remove(0);
+    let again: Vec<_> = (0..16).map_while(|_| begin(Some("fifth")).ok()).collect();
+    assert_eq!(again.len(), 4);
+}
+
+#[test]
+fn applications_are_charged_for_inputs_reservation_fuel_or_processor_time() {
+    let node = start(None);
+    let add = codelet(&node, ADD);
+    let small = Limits { fuel: 0, ..COUNTED };
+    let shared = node.store().put_blob(&[7; 5000]).unwrap();
+    let tree: objects::TreeBuilder = [shared, shared, byte(1)].into_iter().collect();
+    let tree = node.store().keep_tree(tree.view());
+    let goal = apply(&node, COUNTED, add, &[byte(2), byte(3), tree, shared]);
+    let ended = evaluate(&node, goal);
+    let objects::Cost { inputs_bytes, reserved_bytes, fuel, .. } = ended.cost;
+    assert_eq!(inputs_bytes, add.size() + (3 * 32 + 5000) + 5000);
+    assert_eq!((reserved_bytes, ended.uncounted_nanos), (1 << 20, 0));
+    assert_eq!((fuel > 0, fuel), (true, ended.fuel));
+    // As a receipt of the same has it.
+    let (_, noted) = run(&node, goal, Recording::Fresh);
+    assert_eq!(noted.steps.unwrap()[0].fuel, fuel);
+    let again = evaluate(&node, goal);
+    assert_eq!((again.cost, again.uncounted_nanos), (objects::Cost::default(), 0), "it was remembered");
+    let uncounted = evaluate(&node, apply(&node, small, add, &[byte(2), byte(3)]));
+    assert_eq!((uncounted.cost.fuel, uncounted.uncounted_nanos > 0), (0, true));
+    // The procedure's trees are looked at once; a second application pays for them all the same.
+    let more = evaluate(&node, apply(&node, COUNTED, add, &[byte(4), byte(3), tree, shared]));
+    assert_eq!(more.cost.inputs_bytes, inputs_bytes);
 }
 
 #[test]

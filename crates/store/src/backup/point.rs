@@ -106,13 +106,14 @@ pub(super) fn objects(
 /// Reads a point.
 ///
 /// # Errors
-/// [`Error::Point`] if it is none.
+/// [`Error::NoSuch`] if it is not there, [`Error::Point`] if it is none.
 pub(super) fn read(disk: &Disk, name: &str) -> Result<Parts, Error> {
     check_point(name)?;
-    let refuse = |reason: &str| Error::Point { point: name.to_owned(), reason: reason.to_owned() };
     let root = disk.index().label(&format!("{PREFIX}{name}"))?;
-    let root = root
-        .ok_or_else(|| refuse("the backup has none of this name: `sinew backup DIR --list` tells which"))?;
+    let root = root.ok_or_else(|| Error::NoSuch {
+        point: name.to_owned(),
+        reason: "the backup has none of this name: `sinew backup DIR --list` tells which".to_owned(),
+    })?;
     read_tree(disk, root).map_err(|error| match error {
         Error::Point { reason, .. } => Error::Point { point: name.to_owned(), reason },
         error => error,

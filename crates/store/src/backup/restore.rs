@@ -85,7 +85,7 @@ impl BackupFolder {
     /// names, and those below a name that ends with a slash.
     ///
     /// # Errors
-    /// [`Error::Point`] if it has no such label, or something of one is missing or damaged, or
+    /// [`Error::NoSuch`] if it has no such label; [`Error::Point`] if something of one is missing or damaged, or
     /// the store has one that names something else, unless it `replaces`; [`Error::NoDisk`];
     /// [`Error::Collecting`]; those of reading and writing.
     pub fn restore_labels(
@@ -105,7 +105,8 @@ impl BackupFolder {
         };
         if let Some(wanted) = names.iter().find(|wanted| !all.iter().any(|(name, _)| is_meant(wanted, name)))
         {
-            return Err(refuse(format!("it has no label {wanted:?}")));
+            let reason = format!("it has no label {wanted:?}");
+            return Err(Error::NoSuch { point: point.to_owned(), reason });
         }
         let labels: Vec<_> =
             all.into_iter().filter(|(name, _)| names.iter().any(|wanted| is_meant(wanted, name))).collect();

@@ -223,7 +223,7 @@ fn a_point_that_is_forgotten_gives_its_room_back_and_hurts_no_other() {
     ] {
         File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
     }
-    assert!(matches!(forget(backup.path(), &["none".to_owned()]), Err(Error::Point { .. })));
+    assert!(matches!(forget(backup.path(), &["none".to_owned()]), Err(Error::NoSuch { .. })));
     let forgotten = forget(backup.path(), &["old".to_owned()]).unwrap();
     assert!(forgotten.objects >= 3 && forgotten.freed_bytes >= 300_000, "{forgotten:?}");
     assert!(checked(backup.path(), false).is_clean());

@@ -3,6 +3,7 @@
 //! handles of any kind.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use objects::{Handle, TreeView};
@@ -72,6 +73,9 @@ impl<'a> Marker<'a> {
     fn enter(&mut self, handle: Handle) -> Result<Option<Object>, Error> {
         if handle.literal_bytes().is_some() {
             return Ok(None);
+        }
+        if self.disk.stops_collecting.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
         }
         let key = handle.plain_tree();
         if self.has_recipes

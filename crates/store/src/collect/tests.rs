@@ -551,3 +551,28 @@ fn an_outboard_goes_with_its_object_and_stays_with_it() {
     assert_eq!(store.read_range(kept, 7..9).unwrap().unwrap(), [1, 1]);
     assert!(store.stats().disk_read_bytes - before < 40_000);
 }
+
+#[test]
+fn a_collection_that_is_stopped_takes_nothing() {
+    let (folder, store) = new();
+    let (kept, old) = (put(&store, 1), put(&store, 3));
+    store.set_label("kept", kept).unwrap();
+    let store = reopen(&folder, store);
+    age(&store, folder.path());
+    // Asked what is under way, it is stopped; nobody waits for it after that.
+    let stop = || {
+        store.stop_collecting();
+        vec![kept]
+    };
+    let collection = Collection { kept: HOUR, is_trial: false, dropping: None };
+    assert!(matches!(store.collect(collection, &stop), Err(Error::Stopped)));
+    let store = reopen(&folder, store);
+    age(&store, folder.path());
+    assert!(is_there(&store, kept) && is_there(&store, old));
+    let store = reopen(&folder, store);
+    age(&store, folder.path());
+    // Nobody has stopped the next one, also if that was said of none.
+    store.stop_collecting();
+    assert_eq!(collect(&store).objects, 1);
+    assert!(is_there(&store, kept) && !is_there(&store, old));
+}

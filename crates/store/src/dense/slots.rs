@@ -17,6 +17,9 @@
 const TAIL: usize = 8;
 /// The fewest homes of an index that is not empty.
 const HOMES_MIN: usize = 8;
+/// From so many homes on the table is worth huge pages: a node that is filled
+/// without anything being run there wants them too.
+const HOMES_LARGE: usize = 4096;
 
 /// One word per slot; the last one is always free.
 #[derive(Default)]
@@ -40,6 +43,9 @@ impl Slots {
 
     fn allocate(&mut self, homes: usize) {
         let homes = homes.max(HOMES_MIN);
+        if homes >= HOMES_LARGE {
+            linux::take_huge_pages();
+        }
         self.words = vec![0; homes + TAIL];
         self.shift = 32 - homes.trailing_zeros();
         self.used_max = homes / 4 * 3;
