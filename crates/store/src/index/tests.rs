@@ -207,3 +207,60 @@ fn rubbish_in_place_of_the_index_is_an_error_with_its_path() {
         assert_eq!(std::fs::read(&path).unwrap(), rubbish, "it is left alone");
     }
 }
+
+/// Spots that only the database knows, of objects of a disk.
+fn settled(disk: &FaultyDisk, objects: u64) -> Index {
+    let index = open_on(disk).unwrap();
+    for first in (0..objects).step_by(100) {
+        let batches: Vec<_> = (first..objects.min(first + 100)).map(lone_object).collect();
+        index.commit(&batches.iter().collect::<Vec<_>>()).unwrap();
+    }
+    drop(index);
+    open_on(disk).unwrap()
+}
+
+#[test]
+fn who_must_not_wait_leaves_and_nobody_else_is_told() {
+    const OBJECTS: u64 = 3000;
+    let disk = FaultyDisk::default();
+    let index = settled(&disk, OBJECTS);
+    disk.set_slow_one_in(1);
+    assert!((0..OBJECTS).all(|number| index.object_cached(object(number).0).is_none()));
+    // Meanwhile others read, write, and are not refused because of who has left.
+    disk.set_slow_one_in(3);
+    let (mut left, mut came) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..50).for_each(|number| drop(index.commit(&[&batch(OBJECTS + number)]).unwrap())));
+        for number in (0..OBJECTS).map(|number| number * 7 % OBJECTS) {
+            let (key, bytes) = object(number);
+            match index.object_cached(key) {
+                Some((found, _)) => {
+                    came += 1;
+                    assert_eq!(found, bytes.bytes());
+                }
+                None => left += 1,
+            }
+            let (found, _) = index.object(key).unwrap().unwrap();
+            assert_eq!(found, bytes.bytes());
+        }
+    });
+    assert!(left > 100 && came > 100, "{left} left, {came} came");
+    disk.set_slow_one_in(0);
+    assert!((0..OBJECTS).all(|number| index.object_cached(object(number).0).is_some()));
+    assert_eq!(index.object_cached(object(OBJECTS + 1000).0), None);
+    assert_eq!(parts_present(&index, OBJECTS + 49), 3);
+}
+
+#[test]
+fn a_file_tells_at_once_what_the_kernel_has() {
+    let folder = tempdir().unwrap();
+    let index = open(folder.path()).unwrap();
+    index.commit(&[&lone_object(1)]).unwrap();
+    drop(index);
+    let index = open(folder.path()).unwrap();
+    let cached = index.object_cached(object(1).0);
+    // Some file systems cannot tell.
+    assert!(cached.is_none_or(|(bytes, _)| bytes == object(1).1.bytes()));
+    assert_eq!(index.object_cached(object(2).0), None);
+    assert_eq!(parts_present(&index, 1), 1);
+}
