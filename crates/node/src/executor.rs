@@ -23,6 +23,9 @@ use crate::processes::Processes;
 use crate::reclaimer::full_text;
 use crate::sources::Sources;
 
+/// To verify so many bytes takes some 50 µs.
+const BRIEF_READS_BYTES: u64 = 64 << 10;
+
 /// What other threads may see of a worker.
 pub(crate) struct WorkerState {
     /// The request that the worker runs for; 0: none.
@@ -67,6 +70,9 @@ pub struct Executor {
     /// What runs makes something again that was dropped: no receipt has it.
     is_remaking: bool,
     applied: u64,
+    /// Bytes that it reads by itself for one job before it asks the fetcher; and what is left of them.
+    reads_max: u64,
+    reads_left: u64,
 }
 
 impl Executor {
@@ -98,7 +104,14 @@ impl Executor {
             ledger: None,
             is_remaking: false,
             applied: 0,
+            reads_max: u64::MAX,
+            reads_left: 0,
         }
+    }
+
+    /// For threads that others wait for: reads little by itself.
+    pub(crate) fn brief(self) -> Self {
+        Self { reads_max: BRIEF_READS_BYTES, ..self }
     }
 
     pub(crate) fn state(&self) -> Arc<WorkerState> {
@@ -109,6 +122,7 @@ impl Executor {
     pub fn begin(&mut self, request: &Arc<Request>) {
         self.state.request.store(request.id(), Ordering::Release);
         self.ledger = Ledger::of(request.context());
+        self.reads_left = self.reads_max;
         self.request = Some(Arc::clone(request));
     }
 
@@ -195,7 +209,10 @@ impl Host for Executor {
     /// To hand a read to another thread and to be woken takes ten times as long as to do it
     /// where the kernel has the bytes; where it has not, this worker does not wait for them.
     fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch {
-        if self.store.get_at_once(object).is_some() {
+        if self.reads_left > 0
+            && let Some(read) = self.store.get_at_once(object)
+        {
+            self.reads_left = self.reads_left.saturating_sub(read.len() as u64);
             return Fetch::Here;
         }
         self.fetcher.fetch(object, waiter);
