@@ -104,6 +104,8 @@ fn measure(report: &mut Report, grown: &Grown<'_>, sets: usize) -> anyhow::Resul
     let ours_us = each(|(told, _)| told.wall_us);
     report.add(&format!("set_us_{arity}"), ours_us, "us", "ten keys, nothing in memory, from the disk", sets);
     report.add(&format!("again_us_{arity}"), each(|(told, _)| told.again_us), "us", "ten others, then", sets);
+    let queued = each(|(told, _)| told.queued_us);
+    report.add(&format!("queued_us_{arity}"), queued, "us", "ten others, each handed to a worker", sets);
     let cpu = each(|(told, _)| told.cpu_us);
     report.add(&format!("set_cpu_us_{arity}"), cpu, "us", "CPU of the process for the first ten", sets);
     let read = each(|(told, _)| told.read_bytes as f64);
