@@ -233,13 +233,19 @@ impl Sources {
         let (sources, wanted) = (Arc::clone(self), Arc::clone(wanted));
         let spawned = self.spawn(async move {
             let brought = sources.bring(&wanted).await;
-            // What is kept of the result may wait for memory, and this thread is all there is.
-            tokio::task::spawn_blocking(move || {
+            let keeps_failure = brought.is_err();
+            let end = move || {
                 // Who stopped it has ended it.
                 if sources.under_way.lock().remove(&wanted.job).is_some() {
                     sources.end(&wanted, brought);
                 }
-            });
+            };
+            // To keep something may wait for memory, and this thread is all there is.
+            if keeps_failure {
+                tokio::task::spawn_blocking(end);
+            } else {
+                end();
+            }
         });
         match spawned {
             Ok(task) => {
