@@ -123,7 +123,7 @@ impl Index {
     }
 
     /// Where the object is, as far as the database says so at once.
-    fn spot_cached(&self, key: Handle) -> Option<Spot> {
+    pub(super) fn spot_cached(&self, key: Handle) -> Option<Spot> {
         let database = self.database.try_read()?;
         let database = database.as_ref()?;
         let _hurry = Hurry::begin();

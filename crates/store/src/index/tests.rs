@@ -11,8 +11,13 @@ use crate::packs::Folder;
 use crate::tests::faulty::{FaultyDisk, Name};
 
 fn open_on(disk: &FaultyDisk) -> Result<Index, Error> {
+    open_with_cache(disk, 1 << 20)
+}
+
+fn open_with_cache(disk: &FaultyDisk, cache_bytes: usize) -> Result<Index, Error> {
     let file = disk.clone();
-    let opener = move || Builder::new().set_cache_size(1 << 20).create_with_backend(file.file(Name::Index));
+    let opener =
+        move || Builder::new().set_cache_size(cache_bytes).create_with_backend(file.file(Name::Index));
     let packs = Packs::open("/packs".as_ref(), Box::new(disk.clone()))?;
     Index::with_opener("/index".into(), Box::new(opener), 1000, packs)
 }
@@ -216,7 +221,8 @@ fn settled(disk: &FaultyDisk, objects: u64) -> Index {
         index.commit(&batches.iter().collect::<Vec<_>>()).unwrap();
     }
     drop(index);
-    open_on(disk).unwrap()
+    // Without a cache each look-up reads the file.
+    open_with_cache(disk, 0).unwrap()
 }
 
 #[test]
@@ -225,9 +231,11 @@ fn who_must_not_wait_leaves_and_nobody_else_is_told() {
     let disk = FaultyDisk::default();
     let index = settled(&disk, OBJECTS);
     disk.set_slow_one_in(1);
-    assert!((0..OBJECTS).all(|number| index.object_cached(object(number).0).is_none()));
+    let reads = disk.reads();
+    assert!((0..OBJECTS).all(|number| index.spot_cached(object(number).0).is_none()));
+    assert!(disk.reads() - reads >= OBJECTS, "each of them tries, and leaves");
     // Meanwhile others read, write, and are not refused because of who has left.
-    disk.set_slow_one_in(3);
+    disk.set_slow_one_in(40);
     let (mut left, mut came) = (0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| (0..50).for_each(|number| drop(index.commit(&[&batch(OBJECTS + number)]).unwrap())));

@@ -75,6 +75,11 @@ impl FaultyDisk {
         self.0.lock().slow_one_in = reads;
     }
 
+    /// How often it was read so far.
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.lock().reads
+    }
+
     /// Whether the next read would have to wait.
     fn is_slow(&self) -> bool {
         let mut state = self.0.lock();
