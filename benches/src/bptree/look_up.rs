@@ -81,11 +81,7 @@ pub(crate) fn child() -> anyhow::Result<()> {
     let (first, next, queued) = (set()?, set()?, set()?);
     let options = Options { home: Some(home), workers: Some(1), ..Options::default() };
     let node = Node::start(&options)?;
-    let codelet = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/guests/find-key.wasm"));
-    let find = node.store().keep_blob(&codelet.context("no codelets: run `make guests`")?);
-    let limits = Limits { memory_bytes: 1 << 20, fuel: 1_000_000, ..Limits::default() };
-    node.prepare(find, &limits).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-    let limits = limits.handle().context("limits")?;
+    let (find, limits) = prepare(&node)?;
     let goal = |key: &[u8]| -> anyhow::Result<Handle> {
         let selection = Selection { target: root, part: Part::Element(0) }.to_tree();
         let keys = node.store().keep_tree(selection.view()).selection().and_then(Handle::strict);
@@ -143,6 +139,15 @@ pub(crate) fn child() -> anyhow::Result<()> {
     );
     node.shut_down();
     Ok(())
+}
+
+/// The codelet, compiled, and the limits of an application of it.
+fn prepare(node: &Node) -> anyhow::Result<(Handle, Handle)> {
+    let codelet = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/guests/find-key.wasm"));
+    let find = node.store().keep_blob(&codelet.context("no codelets: run `make guests`")?);
+    let limits = Limits { memory_bytes: 1 << 20, fuel: 1_000_000, ..Limits::default() };
+    node.prepare(find, &limits).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+    Ok((find, limits.handle().context("limits")?))
 }
 
 /// What a node does once: the first pages of its tables, the first sandbox. Keys are looked

@@ -84,7 +84,7 @@ impl FaultyDisk {
     fn is_slow(&self) -> bool {
         let mut state = self.0.lock();
         state.reads += 1;
-        state.slow_one_in > 0 && state.reads % state.slow_one_in == 0
+        state.slow_one_in > 0 && state.reads.is_multiple_of(state.slow_one_in)
     }
 
     /// Has a file be as old as this.
