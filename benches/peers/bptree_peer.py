@@ -3,8 +3,8 @@
 
 usage: bptree_peer.py LINES ARITY
 LINES are sorted: a key, a tab, a value. For each line on stdin, `STYLE INDEX…`, these
-keys are looked up one after another, and a JSON object tells what was found and how
-long it took. A node is a list: a reference to its keys, then one to each child. The
+keys are looked up one after another; a JSON object tells when they are about to be, and
+another one what was found and how long it took. A node is a list: a reference to its keys, then one to each child. The
 keys are two arrays, which Ray hands over without copying. What lies on the paths is
 made before the clock starts; other children are references to one object where a node
 has more than 4,096, else each to one of its own.
@@ -120,6 +120,7 @@ def main() -> None:
             indices = [int(index) for index in indices]
             root = tree.plant(tree.levels - 1, 0, indices)
             style = {"blocking": blocking, "passing": passing}[style]
+            print(json.dumps({"planted": True}), flush=True)
             begun = time.perf_counter()
             found = [style(tree, root, tree.keys[index]) for index in indices]
             wall = time.perf_counter() - begun

@@ -56,21 +56,40 @@ impl Peer {
 
     /// Sends a line; what it tells then.
     pub(crate) fn ask(&mut self, line: &str) -> anyhow::Result<Value> {
-        let input = self.input.as_mut().context("it has no input")?;
-        input.write_all(format!("{line}\n").as_bytes())?;
+        self.send(line)?;
         self.line()
+    }
+
+    /// Sends a line.
+    pub(crate) fn send(&mut self, line: &str) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("it has no input")?;
+        Ok(input.write_all(format!("{line}\n").as_bytes())?)
+    }
+
+    /// What it tells next, if it does so within this time; if not, it is ended.
+    pub(crate) fn told_within(&mut self, limit: Duration) -> anyhow::Result<Option<Value>> {
+        let begun = Instant::now();
+        let told = self.line_within(limit);
+        if told.is_err() && begun.elapsed() >= limit {
+            return Ok(None);
+        }
+        told.map(Some)
     }
 
     /// Its next line that is JSON; Ray itself prints others.
     fn line(&mut self) -> anyhow::Result<Value> {
-        let until = Instant::now() + self.patience;
+        self.line_within(self.patience)
+    }
+
+    fn line_within(&mut self, patience: Duration) -> anyhow::Result<Value> {
+        let until = Instant::now() + patience;
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.starts_with('{') => return Ok(serde_json::from_str(&line)?),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.kill();
-                    bail!("it said nothing for {} s", self.patience.as_secs())
+                    bail!("it said nothing for {} s", patience.as_secs())
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -28,6 +28,8 @@ const DEPTH_MAX: u64 = 10;
 const SIZES: [u64; 4] = [4 << 10, 16 << 10, 64 << 10, 128 << 10];
 /// What each application writes: what takes less than 50 µs is not remembered over an end of the node.
 const WRITTEN_BYTES: u64 = 8 << 20;
+/// Objects that are read alone.
+const ALONE: usize = 25;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILL: &str = include_str!("../wat/fill.wat");
 
@@ -47,9 +49,18 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     age_all(&home)?;
     let dropped = drop_all(&home)?;
     let (again, wrong) = read_all(&home, folder.path(), &made)?;
+    age_all(&home)?;
+    drop_all(&home)?;
+    let first = alone(&home, folder.path(), &made, 0)?;
+    let last = alone(&home, folder.path(), &made, DEPTH_MAX - 1)?;
     let n = made.len();
     report.add("wrong", wrong as f64, "", "of what was dropped, read byte by byte", n);
     report.add("dropped", dropped.dropped as f64, "", "all of them", n);
+    report.add("first_link_alone_us", median(first), "us", "all that its node is asked for, one made", ALONE);
+    report.add("last_link_alone_us", median(last), "us", "the same, ten made, one for the other", ALONE);
+    let (again_mean, from_disk_mean) = (mean(&again), mean(&from_disk));
+    report.add("recomputed_mean_us", again_mean, "us", "all of them, in an order by chance", n);
+    report.add("from_disk_mean_us", from_disk_mean, "us", "peer: the same from the disk", n);
     let (again, from_disk) = (median(again), median(from_disk));
     report.add("recomputed_us", again, "us", "one object over HTTP, made again with what it needs", n);
     report.add("from_disk_us", from_disk, "us", "peer: the same objects read from the disk", n);
@@ -146,6 +157,26 @@ fn read_all(home: &Path, folder: &Path, made: &[Made]) -> anyhow::Result<(Vec<f6
         wrong += u64::from(status != 200 || blake3::hash(&body) != *hash);
     }
     Ok((times, wrong))
+}
+
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// What one object takes of which nothing is in memory, the link of a chain: each is read by a
+/// node that has just begun and is asked for nothing else.
+fn alone(home: &Path, folder: &Path, made: &[Made], link: u64) -> anyhow::Result<Vec<f64>> {
+    let mut times = Vec::new();
+    for chain in 0..ALONE as u64 {
+        // Of all sizes; first and last links of different chains, so that none is there by another.
+        let apart = OBJECTS / DEPTH_MAX / ALONE as u64;
+        let number = (chain * apart + link * apart / DEPTH_MAX) * DEPTH_MAX + link;
+        let one = made.get(number as usize..).and_then(|made| made.get(..1)).context("no such object")?;
+        let (took, wrong) = read_all(home, folder, one)?;
+        ensure!(wrong == 0, "{} was made again wrong", one[0].object);
+        times.extend(took);
+    }
+    Ok(times)
 }
 
 /// One request on a connection that stays open.

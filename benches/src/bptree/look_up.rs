@@ -7,11 +7,15 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use evaluator::{Priority, Progress};
 use node::{Node, Options};
 use objects::{Handle, Limits, Part, Selection, TreeBuilder};
 use serde_json::json;
 
 use super::titles::{self, Titles};
+
+/// Sets of keys that a process looks up.
+const SETS: usize = 3;
 
 /// What a set took.
 pub(super) struct Told {
@@ -21,6 +25,8 @@ pub(super) struct Told {
     pub(super) memory_kib: u64,
     /// The same for as many other keys, right after.
     pub(super) again_us: f64,
+    /// And for as many others that are handed to a worker, one after another, and waited for.
+    pub(super) queued_us: f64,
 }
 
 /// `bptree-child HOME ROOT`: keys come on standard input.
@@ -31,7 +37,9 @@ pub(super) fn in_a_process(
     queries: &[usize],
 ) -> anyhow::Result<Told> {
     // The next keys are of no set.
-    let next: Vec<usize> = queries.iter().map(|query| (query + titles.len() / 2) % titles.len()).collect();
+    let apart =
+        |part: usize| queries.iter().map(move |query| (query + titles.len() / 3 * part) % titles.len());
+    let next: Vec<usize> = apart(1).chain(apart(2)).collect();
     #[expect(clippy::disallowed_methods, reason = "a process of its own has nothing in memory")]
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["bptree-child"]).arg(home).arg(root.to_string());
@@ -58,6 +66,7 @@ pub(super) fn in_a_process(
         read_bytes: number("read_bytes")? as u64,
         memory_kib: number("memory_kib")? as u64,
         again_us: number("again_us")?,
+        queued_us: number("queued_us")?,
     })
 }
 
@@ -67,14 +76,12 @@ pub(crate) fn child() -> anyhow::Result<()> {
     let root: Handle = arguments.next().context("no root")?.parse()?;
     let root = root.lowered().context("a root is a tree")?;
     let keys = std::io::stdin().lock().split(b'\n').collect::<Result<Vec<_>, _>>()?;
-    let (first, next) = keys.split_at(keys.len() / 2);
+    let mut sets = keys.chunks(keys.len().div_ceil(SETS));
+    let mut set = || sets.next().context("too few keys");
+    let (first, next, queued) = (set()?, set()?, set()?);
     let options = Options { home: Some(home), workers: Some(1), ..Options::default() };
     let node = Node::start(&options)?;
-    let codelet = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/guests/find-key.wasm"));
-    let find = node.store().keep_blob(&codelet.context("no codelets: run `make guests`")?);
-    let limits = Limits { memory_bytes: 1 << 20, fuel: 1_000_000, ..Limits::default() };
-    node.prepare(find, &limits).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-    let limits = limits.handle().context("limits")?;
+    let (find, limits) = prepare(&node)?;
     let goal = |key: &[u8]| -> anyhow::Result<Handle> {
         let selection = Selection { target: root, part: Part::Element(0) }.to_tree();
         let keys = node.store().keep_tree(selection.view()).selection().and_then(Handle::strict);
@@ -83,22 +90,40 @@ pub(crate) fn child() -> anyhow::Result<()> {
         let thunk = node.store().keep_tree(tree.view()).application();
         thunk.and_then(Handle::strict).context("a tree can be applied")
     };
-    warm_up(&node, find, limits)?;
+    let (mut evaluator, mut executor) = node.private_worker();
+    // As a worker does it, but on this thread. What the kernel had to fetch from a disk is
+    // waited for as any other request.
+    let mut evaluate = |goal: Handle| {
+        let request = node.scheduler().private_request(goal, Priority::Normal);
+        executor.begin(&request);
+        let progress = evaluator.evaluate(&mut executor, &request, goal);
+        executor.end();
+        match progress {
+            Progress::Finished(result) => Some(result),
+            _ => node.evaluate_blocking(goal),
+        }
+    };
+    warm_up(&node, find, limits, first, &mut evaluate)?;
     let mut found = Vec::new();
     // The process grows from here on.
     std::fs::write("/proc/self/clear_refs", "5")?;
     let before = (node.store().stats().disk_read_bytes, linux::process_cpu_ns()?, resident("VmRSS")?);
     let begun = Instant::now();
     for key in first {
-        found.push(node.evaluate_blocking(goal(key)?).context("the node is full")?);
+        found.push(evaluate(goal(key)?).context("the node is full")?);
     }
     let wall = begun.elapsed();
     let after = (node.store().stats().disk_read_bytes, linux::process_cpu_ns()?, resident("VmHWM")?);
     let begun = Instant::now();
     for key in next {
-        found.push(node.evaluate_blocking(goal(key)?).context("the node is full")?);
+        found.push(evaluate(goal(key)?).context("the node is full")?);
     }
     let again = begun.elapsed();
+    let begun = Instant::now();
+    for key in queued {
+        found.push(node.evaluate_blocking(goal(key)?).context("the node is full")?);
+    }
+    let handed = begun.elapsed();
     let found: Vec<String> = found.iter().map(Handle::to_string).collect();
     println!(
         "{}",
@@ -106,6 +131,7 @@ pub(crate) fn child() -> anyhow::Result<()> {
             "found": found,
             "wall_us": wall.as_nanos() as f64 / 1e3,
             "again_us": again.as_nanos() as f64 / 1e3,
+            "queued_us": handed.as_nanos() as f64 / 1e3,
             "read_bytes": after.0 - before.0,
             "cpu_us": (after.1 - before.1) as f64 / 1e3,
             "memory_kib": after.2.saturating_sub(before.2),
@@ -115,24 +141,43 @@ pub(crate) fn child() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The codelet, compiled, and the limits of an application of it.
+fn prepare(node: &Node) -> anyhow::Result<(Handle, Handle)> {
+    let codelet = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/guests/find-key.wasm"));
+    let find = node.store().keep_blob(&codelet.context("no codelets: run `make guests`")?);
+    let limits = Limits { memory_bytes: 1 << 20, fuel: 1_000_000, ..Limits::default() };
+    node.prepare(find, &limits).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+    Ok((find, limits.handle().context("limits")?))
+}
+
 /// What a node does once: the first pages of its tables, the first sandbox. Keys are looked
-/// up in a tree of one key, in which they are not.
-fn warm_up(node: &Node, find: Handle, limits: Handle) -> anyhow::Result<()> {
+/// up in a tree of one key, in which they are not; others each time, for some of that is remembered.
+fn warm_up(
+    node: &Node,
+    find: Handle,
+    limits: Handle,
+    set: &[Vec<u8>],
+    evaluate: &mut impl FnMut(Handle) -> Option<Handle>,
+) -> anyhow::Result<()> {
     const TIMES: u64 = 2000;
     let store = node.store();
+    let of_set = Handle::blob(&set.concat());
     let keys = [0_u32, 1, 0, 1].map(u32::to_le_bytes).concat();
     let keys = store.keep_blob(&[&keys[..], b"k"].concat());
     let entries: TreeBuilder = [keys, Handle::u64(0)].into_iter().collect();
     let root = store.keep_tree(entries.view()).lowered().context("a root is a tree")?;
     for time in 0..TIMES {
-        let key =
-            store.keep_blob(format!("no such key as {time}, which is longer than a literal").as_bytes());
+        let key = store.keep_blob(format!("no such key: {time} of {of_set}").as_bytes());
         let tree: TreeBuilder = [limits, find, key, keys, root].into_iter().collect();
         let goal = store.keep_tree(tree.view()).application().and_then(Handle::strict);
-        let result = node.evaluate_blocking(goal.context("a goal")?).context("the node is full")?;
+        let goal = goal.context("a goal")?;
+        let is_queued = time % 2 == 1;
+        let result = if is_queued { node.evaluate_blocking(goal) } else { evaluate(goal) };
+        let result = result.context("the node is full")?;
         ensure!(result.is_failure(), "a key that is not there was found: {result}");
     }
-    Ok(())
+    // What of it is worth remembering is written now, and not beside what is measured.
+    Ok(store.flush_relations()?)
 }
 
 /// A line of `/proc/self/status`, in KiB.

@@ -8,6 +8,7 @@
 //! Errors are [`std::io::Error`] with the kernel's own code inside; whoever
 //! calls knows the path or purpose and adds it.
 
+mod cached_read;
 mod calls;
 mod cgroup;
 mod chosen_group;
@@ -34,6 +35,7 @@ mod test_thread;
 mod ticks;
 mod usage;
 
+pub use cached_read::read_cached;
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Gauges, Hierarchies};
 pub use chosen_group::{ChosenGroup, GroupSetting};

@@ -189,7 +189,7 @@ impl Node {
             self.threads.lock().push(self.reclaimer.start()?);
         }
         for _ in 0..VISITORS {
-            let executor = self.executor();
+            let executor = self.executor().brief();
             self.states.push(executor.state());
             self.visitors.admit(Evaluator::new(Arc::clone(&self.scheduler)), executor);
         }

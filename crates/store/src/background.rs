@@ -18,7 +18,8 @@ use crate::memory::{Memory, Sweep};
 use crate::relations::Relations;
 use crate::{Error, Object};
 
-/// Time between two writes of relations, so that each carries many.
+/// Time between two writes of relations, and from the first that waits to its write: so that each
+/// carries many, and that a short computation is over before its results are written.
 const RELATIONS_INTERVAL: Duration = Duration::from_millis(50);
 /// After a failed write of evicted objects, none is tried for this long.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -45,7 +46,8 @@ pub(crate) struct Signal {
 struct Wants {
     stop: bool,
     pressure: bool,
-    relations: bool,
+    /// Since when some wait.
+    relations: Option<Instant>,
     /// Evicted objects cannot be written now: nobody should wait for it.
     stuck: bool,
 }
@@ -61,7 +63,7 @@ impl Signal {
 
     /// Relations wait to be written.
     pub(crate) fn raise_relations(&self) {
-        self.wants.lock().relations = true;
+        self.wants.lock().relations.get_or_insert_with(Instant::now);
         self.work.notify_one();
     }
 
@@ -96,11 +98,12 @@ impl Signal {
         let mut wants = self.wants.lock();
         loop {
             let now = Instant::now();
-            let relations = wants.relations && now >= relations_from;
+            let relations_due = wants.relations.map(|since| relations_from.max(since + RELATIONS_INTERVAL));
+            let relations = relations_due.is_some_and(|due| now >= due);
             let pressure = wants.pressure && now >= pressure_from;
             if wants.stop || relations || pressure {
-                let taken = Wants { relations, pressure, ..*wants };
-                wants.relations &= !relations;
+                let taken = Wants { relations: wants.relations.filter(|_| relations), pressure, ..*wants };
+                wants.relations = wants.relations.filter(|_| !relations);
                 if pressure {
                     wants.pressure = false;
                     wants.stuck = false;
@@ -108,8 +111,8 @@ impl Signal {
                 }
                 return taken;
             }
-            let due = [(wants.relations, relations_from), (wants.pressure, pressure_from)];
-            match due.into_iter().filter(|(wanted, _)| *wanted).map(|(_, from)| from).min() {
+            let pressure_due = wants.pressure.then_some(pressure_from);
+            match relations_due.into_iter().chain(pressure_due).min() {
                 Some(from) => drop(self.work.wait_until(&mut wants, from)),
                 None => self.work.wait(&mut wants),
             }
@@ -182,7 +185,7 @@ impl Work {
                 self.signal.set_stuck();
                 pressure_from = Instant::now() + RETRY_INTERVAL;
             }
-            if wants.relations {
+            if wants.relations.is_some() {
                 // Relations may be lost; the failure is counted.
                 let _ = self.write_relations();
                 if self.disk.has_unsettled() {

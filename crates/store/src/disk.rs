@@ -148,6 +148,11 @@ impl Disk {
         self.gate.read()
     }
 
+    /// [`Disk::stay`], unless that takes waiting.
+    pub(crate) fn try_stay(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.gate.try_read()
+    }
+
     /// For as long as it is held, nobody relies on anything.
     pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write()
@@ -214,6 +219,21 @@ impl Disk {
             return Err(Error::Corrupt { handle: key, path });
         }
         self.read_large(key)
+    }
+
+    /// [`Disk::read`] for who must not wait for a disk: a small object that the kernel has
+    /// in its memory. `None`: whoever may wait has to look, and to say what is wrong.
+    pub(crate) fn read_cached(&self, key: Handle) -> Option<Object> {
+        if is_large(key) {
+            return None;
+        }
+        let (bytes, spot) = self.index.object_cached(key)?;
+        if self.is_gone(key, Some(spot)) || !hashes_to(&bytes, key) {
+            return None;
+        }
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Some(Object::from_vec(bytes))
     }
 
     /// The object, verified anew whatever this process has read of it, with nothing done about

@@ -11,6 +11,7 @@
 //! opened again; the index does so, which takes it back to its last synced
 //! commit, and reads what the packs have more.
 
+mod file;
 mod inline;
 mod overlay;
 mod recipes;
@@ -31,6 +32,9 @@ use redb::{
 use crate::labels::LABELS_MAX;
 use crate::packs::{Packs, Spot};
 use crate::{Error, Object, Recipe, Record, Rule};
+#[cfg(test)]
+pub(crate) use file::Hurry;
+use file::IndexFile;
 pub(crate) use rows::RelationRow;
 use spots::{Recent, SPOTS};
 
@@ -127,7 +131,10 @@ impl Index {
     ) -> Result<Self, Error> {
         begin(&path)?;
         let file = path.clone();
-        let opener = move || Builder::new().set_cache_size(cache_bytes).create(&file);
+        let opener = move || {
+            let file = IndexFile::open(&file)?;
+            Builder::new().set_cache_size(cache_bytes).create_with_backend(file)
+        };
         Self::with_opener(path, Box::new(opener), relations_max, packs)
     }
 

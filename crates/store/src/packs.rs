@@ -233,6 +233,15 @@ impl Packs {
         Ok(Some(record.split_off(Handle::LEN)))
     }
 
+    /// [`Packs::read`] for who must not wait; `None`: whoever may has to look.
+    pub(crate) fn read_cached(&self, spot: Spot, key: Handle) -> Option<Vec<u8>> {
+        let pack = self.open.try_read()?.get(&spot.pack).cloned()?;
+        let mut record = vec![0; Handle::LEN + object_len(key) as usize];
+        let is_read = pack.read_cached(&mut record, u64::from(spot.unit) * UNIT);
+        let is_it = is_read && record.get(..Handle::LEN) == Some(key.as_bytes());
+        is_it.then(|| record.split_off(Handle::LEN))
+    }
+
     /// The numbers of packs that were not written to since `before`, and how long they are.
     pub(crate) fn older(&self, before: SystemTime) -> Result<Vec<(u32, u64)>, Error> {
         let packs: Vec<_> = self.open.read().iter().map(|(number, pack)| (*number, pack.clone())).collect();

@@ -330,6 +330,21 @@ impl Store {
         self.read(disk, key)
     }
 
+    /// [`Store::get`] for threads that must not wait for a disk: what is in memory, or small and in
+    /// the kernel's memory, verified as ever. `None` says nothing: whoever may wait has to ask.
+    pub fn get_at_once(&self, handle: Handle) -> Option<Object> {
+        let key = handle.plain_tree();
+        if let Some(object) = self.memory.get(key) {
+            return Some(object);
+        }
+        // Over its budget memory makes who brings more wait until something was written.
+        let disk = self.disk().filter(|_| self.memory.lacking_bytes(object_len(key)) == 0)?;
+        let _stays = disk.try_stay()?;
+        let object = disk.read_cached(key)?;
+        self.memory.insert_with(key, DURABLE, || object.clone());
+        Some(object)
+    }
+
     /// Whoever has made something else of an object does not need it in memory any more: it leaves
     /// if it is on the disk and nobody holds it. Else nothing happens.
     pub fn let_go(&self, handle: Handle) {

@@ -14,6 +14,8 @@ use std::path::Path;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
+use super::file::Hurry;
+
 /// What is copied when a part of it is written.
 const PAGE_BYTES: u64 = 4096;
 
@@ -71,6 +73,7 @@ impl StorageBackend for Overlay {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        Hurry::or_leave();
         let state = self.state.lock();
         if offset.checked_add(out.len() as u64).is_none_or(|end| end > state.len) {
             return Err(io::ErrorKind::UnexpectedEof.into());

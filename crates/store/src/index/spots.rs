@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use objects::Handle;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition};
 
+use super::file::Hurry;
 use super::{Batch, Index, LABELS, RELATIONS, commit_synced};
 use crate::Error;
 use crate::packs::Spot;
@@ -112,6 +113,26 @@ impl Index {
                 };
             }
         }
+    }
+
+    /// [`Index::object`] for who must not wait for a disk; `None`: whoever may has to look.
+    pub(crate) fn object_cached(&self, key: Handle) -> Option<(Vec<u8>, Spot)> {
+        let recent = self.recent.try_read()?.spots.get(&key).copied();
+        let spot = recent.or_else(|| self.spot_cached(key))?;
+        Some((self.packs.read_cached(spot, key)?, spot))
+    }
+
+    /// Where the object is, as far as the database says so at once.
+    pub(super) fn spot_cached(&self, key: Handle) -> Option<Spot> {
+        let database = self.database.try_read()?;
+        let database = database.as_ref()?;
+        let _hurry = Hurry::begin();
+        let looked = self.guarded(|| {
+            let table = database.begin_read()?.open_table(SPOTS)?;
+            Ok(table.get(key.as_bytes())?.map(|spot| Spot::from_u64(spot.value())))
+        });
+        // Who may wait is told what is wrong.
+        looked.ok().flatten()
     }
 
     /// Remembers where objects are that were written, of so many bytes.

@@ -11,8 +11,13 @@ use crate::packs::Folder;
 use crate::tests::faulty::{FaultyDisk, Name};
 
 fn open_on(disk: &FaultyDisk) -> Result<Index, Error> {
+    open_with_cache(disk, 1 << 20)
+}
+
+fn open_with_cache(disk: &FaultyDisk, cache_bytes: usize) -> Result<Index, Error> {
     let file = disk.clone();
-    let opener = move || Builder::new().set_cache_size(1 << 20).create_with_backend(file.file(Name::Index));
+    let opener =
+        move || Builder::new().set_cache_size(cache_bytes).create_with_backend(file.file(Name::Index));
     let packs = Packs::open("/packs".as_ref(), Box::new(disk.clone()))?;
     Index::with_opener("/index".into(), Box::new(opener), 1000, packs)
 }
@@ -206,4 +211,64 @@ fn rubbish_in_place_of_the_index_is_an_error_with_its_path() {
         assert!(error.to_string().contains("index.redb"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), rubbish, "it is left alone");
     }
+}
+
+/// Spots that only the database knows, of objects of a disk.
+fn settled(disk: &FaultyDisk, objects: u64) -> Index {
+    let index = open_on(disk).unwrap();
+    for first in (0..objects).step_by(100) {
+        let batches: Vec<_> = (first..objects.min(first + 100)).map(lone_object).collect();
+        index.commit(&batches.iter().collect::<Vec<_>>()).unwrap();
+    }
+    drop(index);
+    // Without a cache each look-up reads the file.
+    open_with_cache(disk, 0).unwrap()
+}
+
+#[test]
+fn who_must_not_wait_leaves_and_nobody_else_is_told() {
+    const OBJECTS: u64 = 3000;
+    let disk = FaultyDisk::default();
+    let index = settled(&disk, OBJECTS);
+    disk.set_slow_one_in(1);
+    let reads = disk.reads();
+    assert!((0..OBJECTS).all(|number| index.spot_cached(object(number).0).is_none()));
+    assert!(disk.reads() - reads >= OBJECTS, "each of them tries, and leaves");
+    // Meanwhile others read, write, and are not refused because of who has left.
+    disk.set_slow_one_in(40);
+    let (mut left, mut came) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..50).for_each(|number| drop(index.commit(&[&batch(OBJECTS + number)]).unwrap())));
+        for number in (0..OBJECTS).map(|number| number * 7 % OBJECTS) {
+            let (key, bytes) = object(number);
+            match index.object_cached(key) {
+                Some((found, _)) => {
+                    came += 1;
+                    assert_eq!(found, bytes.bytes());
+                }
+                None => left += 1,
+            }
+            let (found, _) = index.object(key).unwrap().unwrap();
+            assert_eq!(found, bytes.bytes());
+        }
+    });
+    assert!(left > 100 && came > 100, "{left} left, {came} came");
+    disk.set_slow_one_in(0);
+    assert!((0..OBJECTS).all(|number| index.object_cached(object(number).0).is_some()));
+    assert_eq!(index.object_cached(object(OBJECTS + 1000).0), None);
+    assert_eq!(parts_present(&index, OBJECTS + 49), 3);
+}
+
+#[test]
+fn a_file_tells_at_once_what_the_kernel_has() {
+    let folder = tempdir().unwrap();
+    let index = open(folder.path()).unwrap();
+    index.commit(&[&lone_object(1)]).unwrap();
+    drop(index);
+    let index = open(folder.path()).unwrap();
+    let cached = index.object_cached(object(1).0);
+    // Some file systems cannot tell.
+    assert!(cached.is_none_or(|(bytes, _)| bytes == object(1).1.bytes()));
+    assert_eq!(index.object_cached(object(2).0), None);
+    assert_eq!(parts_present(&index, 1), 1);
 }

@@ -29,6 +29,9 @@ pub(crate) trait Medium: fmt::Debug + Send + Sync {
 pub(crate) trait Pack: fmt::Debug + Send + Sync {
     fn len(&self) -> io::Result<u64>;
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Reads them if nobody has to wait for the disk. `false`: whoever may wait asks
+    /// [`Pack::read_exact_at`].
+    fn read_cached(&self, bytes: &mut [u8], offset: u64) -> bool;
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn set_len(&self, len: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
@@ -117,6 +120,10 @@ impl Pack for File {
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::read_exact_at(self, bytes, offset)
+    }
+
+    fn read_cached(&self, bytes: &mut [u8], offset: u64) -> bool {
+        linux::read_cached(self, bytes, offset)
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -240,6 +240,8 @@ fn a_flipped_bit_is_reported_and_never_returned() {
         let (path, at) = places.into_iter().find(|(path, _)| path.to_string_lossy().contains(place)).unwrap();
         flip(&path, at + 57, 3);
         let store = open(folder.path());
+        assert!(store.get_at_once(handle).is_none(), "and who cannot wait is told nothing of it");
+        assert_eq!(store.stats().corrupt, 0);
         let error = store.get(handle).unwrap_err();
         let Error::Corrupt { handle: named, path: aside } = &error else { unreachable!("{error}") };
         assert_eq!((*named, aside.parent().unwrap()), (handle, folder.path().join("quarantine").as_path()));
@@ -251,6 +253,38 @@ fn a_flipped_bit_is_reported_and_never_returned() {
         drop(store);
         assert_eq!(open(folder.path()).get(handle).unwrap().unwrap().bytes(), bytes(1, len));
     }
+}
+
+#[test]
+fn what_the_kernel_has_is_read_at_once_and_large_objects_are_not() {
+    let folder = tempdir().unwrap();
+    let store = open(folder.path());
+    let small = store.put_blob(&bytes(1, 3000)).unwrap();
+    let large = store.put_blob(&bytes(2, 65_536)).unwrap();
+    drop(store);
+    let store = open(folder.path());
+    // Some file systems cannot tell.
+    if let Some(read) = store.get_at_once(small) {
+        assert_eq!(read.bytes(), bytes(1, 3000));
+        assert!(store.local(small).is_some(), "from now on it is in memory");
+        assert_eq!((store.stats().disk_reads, store.stats().disk_read_bytes), (1, 3000));
+    }
+    assert!(store.get_at_once(large).is_none() && store.get_at_once(Handle::blob(&bytes(3, 99))).is_none());
+    store.get(large).unwrap().unwrap();
+    assert_eq!(store.get_at_once(large).unwrap().bytes(), bytes(2, 65_536));
+}
+
+#[test]
+fn nobody_who_cannot_wait_reads_while_somebody_is_to_be_alone() {
+    let folder = tempdir().unwrap();
+    let store = open(folder.path());
+    let handle = store.put_blob(&bytes(1, 3000)).unwrap();
+    drop(store);
+    let store = open(folder.path());
+    let alone = store.disk().unwrap().alone();
+    assert!(store.get_at_once(handle).is_none());
+    drop(alone);
+    assert!(store.get(handle).unwrap().is_some());
 }
 
 #[test]

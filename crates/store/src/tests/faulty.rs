@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use redb::StorageBackend;
 
 use crate::Object;
+use crate::index::Hurry;
 use crate::packs::{Medium, Pack, now};
 
 /// A file: the index, or a pack.
@@ -33,6 +34,9 @@ struct State {
     changed: BTreeMap<Name, SystemTime>,
     /// Writes that still succeed; `None`: all.
     writes_left: Option<u64>,
+    /// Of so many reads one would have to wait; 0: none.
+    slow_one_in: u64,
+    reads: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -64,6 +68,23 @@ impl FaultyDisk {
     /// How many writes still succeed; `None`: all.
     pub(crate) fn set_writes_left(&self, writes: Option<u64>) {
         self.0.lock().writes_left = writes;
+    }
+
+    /// Of so many reads of who must not wait, one would have to; 1: each, 0: none.
+    pub(crate) fn set_slow_one_in(&self, reads: u64) {
+        self.0.lock().slow_one_in = reads;
+    }
+
+    /// How often it was read so far.
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.lock().reads
+    }
+
+    /// Whether the next read would have to wait.
+    fn is_slow(&self) -> bool {
+        let mut state = self.0.lock();
+        state.reads += 1;
+        state.slow_one_in > 0 && state.reads.is_multiple_of(state.slow_one_in)
     }
 
     /// Has a file be as old as this.
@@ -149,6 +170,9 @@ impl StorageBackend for File {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.disk.is_slow() {
+            Hurry::or_leave();
+        }
         self.read_exact(offset, out)
     }
 
@@ -172,6 +196,10 @@ impl Pack for File {
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact(offset, bytes)
+    }
+
+    fn read_cached(&self, bytes: &mut [u8], offset: u64) -> bool {
+        !self.disk.is_slow() && self.read_exact(offset, bytes).is_ok()
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
