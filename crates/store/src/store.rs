@@ -19,6 +19,7 @@ use crate::files::{Files, Kind, is_large, object_len};
 use crate::labels::{MemoryLabels, check_name};
 use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
 use crate::outboard::is_partial;
+use crate::tier::Sending;
 use crate::{BlobWriter, Error, LentMemory, Object, Relations};
 
 /// Memory that the index may use for pages of its file.
@@ -100,12 +101,13 @@ pub struct Store {
     relations: Arc<Relations>,
     /// Those of a store without a disk.
     labels: MemoryLabels,
-    disk: Option<Tier>,
+    disk: Option<OnDisk>,
 }
 
 /// What a store with a disk has more.
-struct Tier {
-    // Dropped first: it uses the disk.
+struct OnDisk {
+    // Dropped first: they use the disk.
+    sending: Mutex<Option<Sending>>,
     background: Background,
     disk: Arc<Disk>,
     damaged_relations: u64,
@@ -148,9 +150,17 @@ impl Store {
                 spilled: AtomicU64::new(0),
             };
             let background = Background::start(Arc::new(work))?;
-            store.disk = Some(Tier { background, disk, damaged_relations });
+            let sending = Mutex::default();
+            store.disk = Some(OnDisk { sending, background, disk, damaged_relations });
         }
         Ok(store)
+    }
+
+    /// Has these threads end before the disk is closed.
+    pub(crate) fn keep_sending(&self, sending: Sending) {
+        if let Some(on_disk) = &self.disk {
+            *on_disk.sending.lock() = Some(sending);
+        }
     }
 
     pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
@@ -303,7 +313,7 @@ impl Store {
         self.disk.is_none() && self.memory.used_bytes() > self.memory.budget_bytes() / 4 * 3
     }
 
-    /// The object from memory or disk; a literal from its handle. Verified:
+    /// The object from memory, disk or tier; a literal from its handle. Verified:
     /// small objects whenever they come from disk, large ones once.
     ///
     /// # Errors
@@ -311,6 +321,19 @@ impl Store {
     /// moved aside, so afterwards the object is absent. [`Error::Io`],
     /// [`Error::Index`] if the disk cannot be read.
     pub fn get(&self, handle: Handle) -> Result<Option<Object>, Error> {
+        match self.get_here(handle) {
+            Ok(None) => self.bring(handle),
+            // It was moved aside; the tier may have it as it was.
+            Err(error @ Error::Corrupt { .. }) => self.bring(handle)?.map(Some).ok_or(error),
+            here => here,
+        }
+    }
+
+    /// [`Store::get`] of what is in memory or on the disk, however long the tier takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_here(&self, handle: Handle) -> Result<Option<Object>, Error> {
         if let Some(literal) = handle.literal_bytes() {
             return Ok(Some(Object::copy_of(literal)));
         }
@@ -359,7 +382,11 @@ impl Store {
             && let Some(disk) = self.disk()
             && self.memory.state(key).is_none()
         {
-            return disk.read_part(key, range);
+            return match disk.read_part(key, range.clone()) {
+                Ok(None) => self.bring_part(key, range),
+                Err(error @ Error::Corrupt { .. }) => self.bring_part(key, range)?.map(Some).ok_or(error),
+                here => here,
+            };
         }
         let object = self.get(handle)?;
         Ok(object.and_then(|object| Some(object.get(range.start as usize..range.end as usize)?.to_vec())))
@@ -374,7 +401,7 @@ impl Store {
         if handle.literal_bytes().is_some() || self.memory.state(key).is_some() {
             return Ok(true);
         }
-        self.disk().map_or(Ok(false), |disk| disk.contains(key))
+        self.disk().map_or(Ok(false), |disk| Ok(disk.contains(key)? || disk.far_place(key)?.is_some()))
     }
 
     /// Whether the object is here, a tree with all that it names; then it counts as put
@@ -395,11 +422,13 @@ impl Store {
                 return Ok(false);
             }
             disk.promise(closure.visited())?;
+            disk.note_put(closure.visited());
         }
         if !disk.contains(key)? {
-            return Ok(self.memory.state(key).is_some());
+            return Ok(self.memory.state(key).is_some() || disk.far_place(key)?.is_some());
         }
         disk.promise(std::iter::once(key))?;
+        disk.note_put(std::iter::once(key));
         if is_large(key) {
             disk.renew(key)?;
         } else if let Some(object) = self.read(disk, key)? {
@@ -599,6 +628,7 @@ pub(crate) fn put_objects(
     let _stays = disk.stay();
     disk.promise(objects.iter().map(|(key, _)| *key))?;
     disk.write(&objects, Vec::new())?;
+    disk.note_put(objects.iter().map(|(key, _)| *key));
     for (key, object) in objects {
         // A large object's pages are in the page cache now: map them instead
         // of holding the bytes twice.

@@ -9,3 +9,4 @@ mod empty;
 pub(crate) mod faulty;
 mod full_disk;
 mod model;
+mod tiered;
