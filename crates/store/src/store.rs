@@ -375,6 +375,25 @@ impl Store {
     /// # Errors
     /// As [`Store::get`]: damage is found in what is read.
     pub fn read_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        let far = |range| match is_partial(handle.plain_tree()) {
+            true => self.bring_part(handle.plain_tree(), range),
+            false => Ok(self.bring(handle)?.and_then(|object| part_of(&object, &range))),
+        };
+        let end = range.end.min(object_len(handle.plain_tree()));
+        let range = range.start.min(end)..end;
+        match self.read_range_here(handle, range.clone()) {
+            Ok(None) => far(range),
+            // It was moved aside; the tier may have it as it was.
+            Err(error @ Error::Corrupt { .. }) => far(range)?.map(Some).ok_or(error),
+            here => here,
+        }
+    }
+
+    /// [`Store::read_range`] of what is in memory or on the disk, however long the tier takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_range_here(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
         let key = handle.plain_tree();
         let end = range.end.min(object_len(key));
         let range = range.start.min(end)..end;
@@ -382,14 +401,10 @@ impl Store {
             && let Some(disk) = self.disk()
             && self.memory.state(key).is_none()
         {
-            return match disk.read_part(key, range.clone()) {
-                Ok(None) => self.bring_part(key, range),
-                Err(error @ Error::Corrupt { .. }) => self.bring_part(key, range)?.map(Some).ok_or(error),
-                here => here,
-            };
+            return disk.read_part(key, range);
         }
-        let object = self.get(handle)?;
-        Ok(object.and_then(|object| Some(object.get(range.start as usize..range.end as usize)?.to_vec())))
+        let object = self.get_here(handle)?;
+        Ok(object.and_then(|object| part_of(&object, &range)))
     }
 
     /// Whether [`Store::get`] would find the object; its bytes are not verified.
@@ -397,11 +412,7 @@ impl Store {
     /// # Errors
     /// [`Error::Io`], [`Error::Index`] if the disk cannot be read.
     pub fn contains(&self, handle: Handle) -> Result<bool, Error> {
-        let key = handle.plain_tree();
-        if handle.literal_bytes().is_some() || self.memory.state(key).is_some() {
-            return Ok(true);
-        }
-        self.disk().map_or(Ok(false), |disk| Ok(disk.contains(key)? || disk.far_place(key)?.is_some()))
+        Ok(self.is_here(handle)? || self.is_far(handle)?)
     }
 
     /// Whether the object is here, a tree with all that it names; then it counts as put
@@ -435,6 +446,18 @@ impl Store {
             disk.write(&[(key, object)], Vec::new())?;
         }
         Ok(true)
+    }
+
+    /// Whether it is in memory or on the disk; its bytes are not verified.
+    ///
+    /// # Errors
+    /// As [`Store::contains`].
+    pub fn is_here(&self, handle: Handle) -> Result<bool, Error> {
+        let key = handle.plain_tree();
+        if handle.literal_bytes().is_some() || self.memory.state(key).is_some() {
+            return Ok(true);
+        }
+        self.disk().map_or(Ok(false), |disk| disk.contains(key))
     }
 
     /// Stores a blob. With a disk, it is synced when this returns.
@@ -604,6 +627,10 @@ impl Store {
         }
         stats
     }
+}
+
+fn part_of(object: &Object, range: &Range<u64>) -> Option<Vec<u8>> {
+    Some(object.get(range.start as usize..range.end as usize)?.to_vec())
 }
 
 /// Puts objects into both tiers, or into the one there is.

@@ -35,6 +35,19 @@ impl Store {
         Ok(disk.far_place(handle.plain_tree())?.is_some())
     }
 
+    /// What it would take to bring so many bytes of an object, in nanoseconds, by what was seen of the
+    /// tier. `None`: it is not there.
+    ///
+    /// # Errors
+    /// As [`Store::is_far`].
+    pub fn far_nanos(&self, handle: Handle) -> Result<Option<u64>, Error> {
+        let Some(disk) = self.disk() else { return Ok(None) };
+        let Some((far, _)) = disk.far_place(handle.plain_tree())? else { return Ok(None) };
+        let (speed, bytes) = (far.speed(), object_len(handle.plain_tree()) as f64);
+        let pieces = (bytes / PIECE_BYTES as f64).ceil().max(1.0);
+        Ok(Some((pieces * speed.latency_nanos + bytes * 1e9 / speed.bytes_per_s.max(1.0)) as u64))
+    }
+
     /// The object from the tier, which is kept on the disk from now on. Takes as long as the tier
     /// does. `None`: it is not there.
     ///

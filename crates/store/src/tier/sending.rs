@@ -158,7 +158,7 @@ fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let mut keys = Vec::new();
     disk.files().visit(|key, _| keys.push(key))?;
     for some in keys.chunks(LOOKED_UP) {
-        let unpromised: HashSet<Handle> = disk.index().unpromised(some)?.into_iter().collect();
+        let unpromised = disk.unpromised(some)?;
         let rows = disk.index().all_tiered(some)?;
         for (key, row) in some.iter().zip(rows) {
             if row.is_none() && !unpromised.contains(key) {
