@@ -638,5 +638,8 @@ impl Node {
             counter("objects_evicted", "Objects dropped from memory.", stats.evictions),
             gauge("relations", "Remembered evaluation steps.", stats.relations),
         ]
+        .into_iter()
+        .chain(self.tier_gauges())
+        .collect()
     }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use ::io::{BucketFolder, Buckets, UploadOptions, Uploads};
 use axum::body::Bytes;
+use gateway::Gauge;
 use serde::Deserialize;
 use store::{Depot, DepotError, Object, Store, TierOptions};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::Error;
+use crate::{Error, Node};
 
 /// When whoever puts something is told that it is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -79,6 +80,29 @@ pub(crate) fn attach(tier: Option<&Tier>, store: &Store, buckets: &Buckets) -> R
     let depot = Bucket::new(folder).map_err(|source| Error::Start { what: "the durable tier", source })?;
     let options = TierOptions { linger: Duration::from_millis(tier.linger_ms), ..TierOptions::default() };
     store.attach_tier(Arc::new(depot), options).map_err(Error::Store)
+}
+
+impl Node {
+    /// Numbers of the tier, if there is one.
+    pub(crate) fn tier_gauges(&self) -> Vec<Gauge> {
+        let Ok(Some(status)) = self.store().tier_status() else { return Vec::new() };
+        let gauge = |name, help, value| Gauge { name, help, is_counter: false, value };
+        let counter = |name, help, value| Gauge { name, help, is_counter: true, value };
+        vec![
+            gauge("tier_objects", "Objects in the durable tier.", status.objects),
+            gauge("tier_waiting_bytes", "Bytes of small objects that wait, at most.", status.waiting_bytes),
+            gauge("tier_waiting_large", "Large objects that wait.", status.waiting_large),
+            gauge("tier_gaps", "Objects that labels name and that are nowhere.", status.gaps),
+            counter("tier_sent", "Objects that were sent to the durable tier.", status.sent),
+            counter("tier_sent_bytes", "Their bytes.", status.sent_bytes),
+            counter("tier_reads", "Reads of the durable tier.", status.reads),
+            counter("tier_read_bytes", "Bytes that they brought.", status.read_bytes),
+            counter("tier_brought", "Objects that were brought as a whole.", status.brought),
+            counter("tier_parts", "Parts of objects that were brought.", status.parts),
+            counter("tier_corrupt", "Objects that were damaged there.", status.corrupt),
+            counter("tier_failures", "Failed tries to send.", status.failures),
+        ]
+    }
 }
 
 /// The store tries again by itself.

@@ -85,6 +85,7 @@ fn tell(story: &Value) -> String {
     } else if story["definition"].is_object() {
         lines.push("Not evaluated here yet, or no longer remembered: `sinew eval` it.".to_owned());
     }
+    lines.extend(transfer(&story["transfer"]));
     lines.extend(recipe(&story["recipe"]));
     let makers = story["made_by"].as_array().map_or(&[][..], Vec::as_slice);
     if !makers.is_empty() {

@@ -341,6 +341,39 @@ fn results_that_labels_name_are_sent_and_others_that_are_large_are_not() {
 }
 
 #[test]
+fn what_is_in_the_tier_only_is_not_lost_to_checks_backups_and_collections() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.path().join("a"), &depot);
+    let (tree, blobs) = name(&store, "name", 1, &LENS);
+    store.tier_until(true, PATIENCE).unwrap();
+    drop(store);
+    let home = folder.path().join("b");
+    let store = open_with(&home, &depot);
+    store.take_tier().unwrap();
+    // One is here too, and old; its tree is not.
+    store.get(blobs[2]).unwrap().unwrap();
+    let old = std::time::SystemTime::now() - Duration::from_secs(9 * 24 * 3600);
+    for path in files(&home, "objects/").into_iter().chain(files(&home, "packs/")) {
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+    }
+    let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false, dropping: None };
+    assert_eq!(store.collect(collection, &Vec::new).unwrap().objects, 0, "the label needs it");
+    store.remove_label("name").unwrap();
+    store.set_label("again", tree).unwrap();
+    let backup = folder.path().join("backup");
+    let wish = crate::Backup { point: "p".to_owned(), files: Vec::new() };
+    let backed = store.backup(&backup, &wish, &mut |_, _| true).unwrap();
+    assert_eq!((backed.objects, backed.missing), (5, 0));
+    drop(store);
+    let mut findings = Vec::new();
+    let mut found = |finding| findings.push(finding);
+    let mut watch = crate::Watch { progress: &mut |_, _| true, found: &mut found };
+    let checked = crate::fsck(&home, &crate::Check::default(), &mut watch).unwrap();
+    assert!(checked.is_clean(), "{findings:?}");
+}
+
+#[test]
 fn forms_are_read_as_they_are_written_and_rubbish_is_none() {
     let objects: Vec<_> = [40, 1000, 60_000]
         .iter()
