@@ -150,7 +150,11 @@ impl Node {
     }
 
     /// Waits until the durable tier has everything, so many seconds at most; how it fares then.
-    pub(crate) async fn flush_tier(&mut self, labels: bool, patience_s: Option<u64>) -> anyhow::Result<Value> {
+    pub(crate) async fn flush_tier(
+        &mut self,
+        labels: bool,
+        patience_s: Option<u64>,
+    ) -> anyhow::Result<Value> {
         let request = Request::post("/v1/tier/flush").header(CONTENT_TYPE, JSON);
         let body = json!({"labels": labels, "patience_s": patience_s}).to_string();
         self.json(request, whole(body)).await

@@ -150,8 +150,10 @@ impl Problem {
                 .suggest("start it with a home: sinew up --home DIR"),
             Error::NoTier => new(StatusCode::CONFLICT, "no-tier", "The node has no durable tier")
                 .suggest("name one in the node's file: [tier], url = \"s3://BUCKET/PREFIX\""),
-            Error::Tier { .. } => new(StatusCode::CONFLICT, "tier-refused", "The durable tier cannot be used")
-                .suggest("`sinew tier` tells how it fares"),
+            Error::Tier { .. } => {
+                new(StatusCode::CONFLICT, "tier-refused", "The durable tier cannot be used")
+                    .suggest("`sinew tier` tells how it fares")
+            }
             Error::Unsent { .. } => {
                 let title = "The durable tier has it not yet";
                 new(StatusCode::GATEWAY_TIMEOUT, "tier-behind", title)

@@ -138,8 +138,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
         blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, export,
-        functions, identity, keys, labels, lambda, objects, operations, runs, secrets, tier, trees,
-        upkeep,
+        functions, identity, keys, labels, lambda, objects, operations, runs, secrets, tier, trees, upkeep,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),

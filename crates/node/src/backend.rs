@@ -239,7 +239,15 @@ impl Backend for NodeBackend {
             if handle.is_value() { store.relations().made_by(handle, MAKERS_MAX) } else { Vec::new() };
         let compilation = self.0.codelets.compilation(definition);
         let compilation = compilation.map(describe).unwrap_or_default();
-        Ok(Explanation { handle, place, steps: self.steps(handle), made_by, derivation, transfer_nanos, compilation })
+        Ok(Explanation {
+            handle,
+            place,
+            steps: self.steps(handle),
+            made_by,
+            derivation,
+            transfer_nanos,
+            compilation,
+        })
     }
 
     fn set_label(&self, name: &str, handle: Handle) -> Result<(), store::Error> {

@@ -45,6 +45,14 @@ pub struct Tier {
     /// Who waits for the tier waits for so many seconds.
     #[serde(default = "patience_s")]
     pub patience_s: u64,
+    /// What the tier has leaves the disk while that has more bytes of objects than this; `None`: nothing does.
+    pub disk_max: Option<u64>,
+    /// What an answer takes, in milliseconds, before any was seen.
+    #[serde(default = "latency_ms")]
+    pub latency_ms: u64,
+    /// Bytes that come in a second, before any were seen.
+    #[serde(default = "bytes_per_second")]
+    pub bytes_per_second: u64,
 }
 
 fn linger_ms() -> u64 {
@@ -55,6 +63,14 @@ fn patience_s() -> u64 {
     60
 }
 
+fn latency_ms() -> u64 {
+    50
+}
+
+fn bytes_per_second() -> u64 {
+    50 << 20
+}
+
 impl Tier {
     /// What is wrong with it.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -63,6 +79,11 @@ impl Tier {
         }
         if !(1..=3600).contains(&self.patience_s) {
             return Err(format!("patience_s is {}, and 1 at least and 3600 at most", self.patience_s));
+        }
+        if !(1..=60_000).contains(&self.latency_ms) || self.bytes_per_second == 0 {
+            return Err(
+                "latency_ms is 1 at least and 60000 at most, and bytes_per_second 1 at least".to_owned()
+            );
         }
         Ok(())
     }
@@ -78,7 +99,13 @@ pub(crate) fn attach(tier: Option<&Tier>, store: &Store, buckets: &Buckets) -> R
     let uploads = Uploads::new(UPLOADS, buckets.clone());
     let folder = uploads.folder(&tier.url).map_err(Error::Tier)?;
     let depot = Bucket::new(folder).map_err(|source| Error::Start { what: "the durable tier", source })?;
-    let options = TierOptions { linger: Duration::from_millis(tier.linger_ms), ..TierOptions::default() };
+    let options = TierOptions {
+        linger: Duration::from_millis(tier.linger_ms),
+        latency: Duration::from_millis(tier.latency_ms),
+        bytes_per_second: tier.bytes_per_second,
+        disk_max: tier.disk_max,
+        ..TierOptions::default()
+    };
     store.attach_tier(Arc::new(depot), options).map_err(Error::Store)
 }
 
@@ -100,6 +127,12 @@ impl Node {
             counter("tier_brought", "Objects that were brought as a whole.", status.brought),
             counter("tier_parts", "Parts of objects that were brought.", status.parts),
             counter("tier_corrupt", "Objects that were damaged there.", status.corrupt),
+            counter(
+                "tier_evicted",
+                "Objects that have left the disk since the durable tier has them.",
+                status.evicted,
+            ),
+            counter("tier_evicted_bytes", "Their bytes.", status.evicted_bytes),
             counter("tier_failures", "Failed tries to send.", status.failures),
         ]
     }

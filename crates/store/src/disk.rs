@@ -6,8 +6,8 @@ mod parts;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use objects::Handle;
@@ -155,6 +155,13 @@ impl Disk {
         }
     }
 
+    /// A large object is looked at.
+    pub(crate) fn note_used(&self, key: Handle) {
+        if let Some(far) = self.far() {
+            far.note_used(key);
+        }
+    }
+
     pub(crate) fn committer(&self) -> &Committer {
         &self.committer
     }
@@ -250,6 +257,7 @@ impl Disk {
             // file, which was put in the place of this one when that was found damaged.
             let is_verified = self.verified.lock().contains(&key);
             let Some((object, file)) = self.files.read(key)? else { return Ok(None) };
+            self.note_used(key);
             opened();
             if object.len() as u64 == object_len(key) && is_verified {
                 return Ok(Some(object));
@@ -263,6 +271,11 @@ impl Disk {
                 return Err(error);
             }
         }
+    }
+
+    /// Bytes of large objects and packs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.large.lock().bytes + self.index.packs().bytes()
     }
 
     /// The bytes of a large object are not what its name says: they are moved aside.

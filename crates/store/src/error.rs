@@ -167,7 +167,9 @@ pub enum Error {
         why: String,
     },
     /// What was put is on the disk, and not yet in the tier.
-    #[error("the durable tier {tier}: {why}; what was put is on the disk, synced, and is sent when that can be")]
+    #[error(
+        "the durable tier {tier}: {why}; what was put is on the disk, synced, and is sent when that can be"
+    )]
     Unsent {
         /// What it is called.
         tier: String,

@@ -13,6 +13,7 @@
 #[cfg(any(test, feature = "contract"))]
 mod contract;
 mod depot;
+mod evicting;
 mod far;
 mod form;
 mod owning;
@@ -33,6 +34,7 @@ use far::Lane;
 pub use far::Ticket;
 
 use crate::disk::Disk;
+use crate::memory::Memory;
 use crate::packs::UNIT;
 use crate::{Error, Store};
 
@@ -47,6 +49,8 @@ pub struct TierOptions {
     pub latency: Duration,
     /// What comes in a second, before anything was seen to.
     pub bytes_per_second: u64,
+    /// What the tier has leaves the disk while that has more bytes than this.
+    pub disk_max: Option<u64>,
 }
 
 impl Default for TierOptions {
@@ -56,6 +60,7 @@ impl Default for TierOptions {
             pause_max: Duration::from_secs(30),
             latency: Duration::from_millis(50),
             bytes_per_second: 50 << 20,
+            disk_max: None,
         }
     }
 }
@@ -72,6 +77,8 @@ pub(crate) struct Counts {
     corrupt: AtomicU64,
     failures: AtomicU64,
     gaps: AtomicU64,
+    evicted: AtomicU64,
+    evicted_bytes: AtomicU64,
 }
 
 /// How the tier fares.
@@ -107,6 +114,10 @@ pub struct TierStatus {
     pub corrupt: u64,
     /// Failed tries to send.
     pub failures: u64,
+    /// Objects that have left the disk since the tier has them.
+    pub evicted: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
     /// What goes wrong now, for people.
     pub trouble: Option<String>,
     /// Nothing is sent before somebody does something about it.
@@ -135,14 +146,17 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    fn start(disk: &Arc<Disk>, far: &Arc<Far>) -> Result<Self, Error> {
+    fn start(disk: &Arc<Disk>, memory: &Arc<Memory>, far: &Arc<Far>) -> Result<Self, Error> {
         let mut sending = Self { far: Arc::clone(far), threads: Vec::new() };
-        for (lane, name) in
-            [(Lane::Packs, "tier-packs"), (Lane::Large, "tier-large"), (Lane::Labels, "tier-labels")]
-        {
-            let (disk, far) = (Arc::clone(disk), Arc::clone(far));
+        for (lane, name) in [
+            (Lane::Packs, "tier-packs"),
+            (Lane::Large, "tier-large"),
+            (Lane::Labels, "tier-labels"),
+            (Lane::Room, "tier-room"),
+        ] {
+            let (disk, memory, far) = (Arc::clone(disk), Arc::clone(memory), Arc::clone(far));
             let thread = thread::Builder::new().name(format!("store-{name}"));
-            let thread = thread.spawn(move || sending::run(&disk, &far, lane));
+            let thread = thread.spawn(move || sending::run(&disk, &memory, &far, lane));
             sending.threads.push(thread.map_err(|source| Error::io(name, source))?);
         }
         Ok(sending)
@@ -171,7 +185,7 @@ impl Store {
         if !disk.attach(Arc::clone(&far)) {
             return Err(Error::Tier { tier: far.depot.name(), why: "the store has one already".to_owned() });
         }
-        self.keep_sending(Sending::start(disk, &far)?);
+        self.keep_sending(Sending::start(disk, &self.memory, &far)?);
         Ok(())
     }
 
@@ -231,6 +245,8 @@ impl Store {
             parts: count(&counts.parts),
             corrupt: count(&counts.corrupt),
             failures: count(&counts.failures),
+            evicted: count(&counts.evicted),
+            evicted_bytes: count(&counts.evicted_bytes),
             is_refused: trouble.as_ref().is_some_and(|(_, is_refused)| *is_refused),
             trouble: trouble.map(|(why, _)| why),
             latency_nanos: speed.latency_nanos as u64,

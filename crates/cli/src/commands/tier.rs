@@ -60,7 +60,11 @@ async fn take(node: &mut Node, output: &Output) -> anyhow::Result<()> {
         return output.json(&told);
     }
     let number = |field: &str| grouped(told[field].as_u64().unwrap_or_default());
-    output.line(&format!("taken: {} labels and {} objects are new here", number("labels"), number("objects")))?;
+    output.line(&format!(
+        "taken: {} labels and {} objects are new here",
+        number("labels"),
+        number("objects")
+    ))?;
     if told["damaged_packs"].as_u64().unwrap_or_default() > 0 {
         let damaged = number("damaged_packs");
         output.line(&format!("damaged: {damaged} packs there; what is in them does not come"))?;
@@ -88,11 +92,20 @@ fn lines(told: &Value) -> Vec<String> {
     });
     let sent = (grouped(number("sent")), human_bytes(number("sent_bytes")));
     let read = (grouped(number("reads")), human_bytes(number("read_bytes")));
-    lines.push(format!("since the node began: sent {} objects, {}; {} reads, {}", sent.0, sent.1, read.0, read.1));
+    lines.push(format!(
+        "since the node began: sent {} objects, {}; {} reads, {}",
+        sent.0, sent.1, read.0, read.1
+    ));
     let latency = human_time(Duration::from_nanos(number("latency_nanos")));
-    lines.push(format!("an answer takes {latency}, and {} come in a second", human_bytes(number("bytes_per_second"))));
+    lines.push(format!(
+        "an answer takes {latency}, and {} come in a second",
+        human_bytes(number("bytes_per_second"))
+    ));
     if number("gaps") > 0 {
-        lines.push(format!("{} objects that labels name are nowhere: `sinew fsck` names them", number("gaps")));
+        lines.push(format!(
+            "{} objects that labels name are nowhere: `sinew fsck` names them",
+            number("gaps")
+        ));
     }
     if let Some(trouble) = told["trouble"].as_str() {
         let what = if told["refused"].as_bool() == Some(true) { "nothing is sent" } else { "going wrong" };

@@ -103,7 +103,10 @@ fn a_bucket_that_cannot_be_reached_keeps_only_those_waiting_who_want_it() {
     relay.is_broken.store(true, Ordering::SeqCst);
     let (path, bytes) = file(home.path(), "second", 100_000);
     let failed = failure(&node, &["put", &path]);
-    assert!(failed.contains("s3://data/nodes/a/") && failed.contains("what was put is on the disk"), "{failed}");
+    assert!(
+        failed.contains("s3://data/nodes/a/") && failed.contains("what was put is on the disk"),
+        "{failed}"
+    );
     assert!(failed.contains("sinew tier --flush"), "{failed}");
     let handle = node.ok(&["put", &path, "--until", "disk"]);
     let held = node.ok(&["put", &file(home.path(), "third", 5000).0, "--until", "memory"]);

@@ -89,7 +89,8 @@ pub(crate) async fn keep(
             drop(records);
             super::write_behind(move || {
                 // It was read a moment ago.
-                let records = BundleReader::new(&bundle.bytes).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+                let records =
+                    BundleReader::new(&bundle.bytes).and_then(Iterator::collect::<Result<Vec<_>, _>>);
                 records.map_or(Ok(()), |records| shared.backend.put_many(&records).map(drop))
             });
         }

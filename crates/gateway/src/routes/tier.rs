@@ -113,6 +113,8 @@ fn told_status(status: &TierStatus) -> Value {
         "parts": status.parts,
         "corrupt": status.corrupt,
         "failures": status.failures,
+        "evicted": status.evicted,
+        "evicted_bytes": status.evicted_bytes,
         "trouble": status.trouble,
         "refused": status.is_refused,
         "latency_nanos": status.latency_nanos,

@@ -22,8 +22,7 @@ const THREADS: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn open(folder: &Path, home: &str) -> Store {
-    let options =
-        Options { home: Some(folder.join(home)), memory_bytes: 1 << 20, relations_bytes: 1 << 18 };
+    let options = Options { home: Some(folder.join(home)), memory_bytes: 1 << 20, relations_bytes: 1 << 18 };
     let store = Store::open(options).unwrap();
     let depot = FolderDepot::open(&folder.join("bucket")).unwrap();
     let linger = Duration::from_millis(2);

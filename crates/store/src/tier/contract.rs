@@ -19,7 +19,11 @@ pub fn check_depot(depot: &dyn Depot) {
     depot.remove("a/nothing").unwrap();
     let bytes = object(100_000);
     depot.put("a/one", &bytes).unwrap();
-    assert_eq!(depot.get("a/one", 0..1 << 20).unwrap().unwrap(), bytes.bytes(), "what is past the end is left out");
+    assert_eq!(
+        depot.get("a/one", 0..1 << 20).unwrap().unwrap(),
+        bytes.bytes(),
+        "what is past the end is left out"
+    );
     assert_eq!(depot.get("a/one", 5..9).unwrap().unwrap(), bytes[5..9]);
     assert_eq!(depot.get("a/one", 99_990..100_010).unwrap().unwrap(), bytes[99_990..]);
     depot.put("a/one", &object(10)).unwrap();

@@ -11,6 +11,7 @@ use objects::Handle;
 use parking_lot::{Condvar, Mutex};
 
 use super::depot::Depot;
+use super::evicting::Used;
 use super::{Counts, TierOptions};
 use crate::Error;
 use crate::files::is_large;
@@ -24,7 +25,10 @@ const TAILS_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Which part of the sending.
+/// How many [`Lane`]s there are.
+const LANES: usize = 4;
+
+/// Which part of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// Small objects, in packs.
@@ -33,6 +37,8 @@ pub(super) enum Lane {
     Large = 1,
     /// Labels.
     Labels = 2,
+    /// What leaves the disk.
+    Room = 3,
 }
 
 /// Why nothing is sent now.
@@ -82,8 +88,8 @@ pub(super) struct Progress {
     pub(super) hurried: usize,
     pub(super) is_closing: bool,
     /// What went wrong last in each lane.
-    trouble: [Option<(String, bool)>; 3],
-    failures: [u32; 3],
+    trouble: [Option<(String, bool)>; LANES],
+    failures: [u32; LANES],
     /// When it was last made certain that the tier is this home's.
     pub(super) owned: Option<Instant>,
 }
@@ -112,6 +118,7 @@ pub(crate) struct Far {
     pub(super) tails: Mutex<HashMap<Handle, Arc<Vec<u8>>>>,
     speed: Mutex<Speed>,
     pub(super) counts: Counts,
+    pub(super) used: Used,
     /// Held by who changes whose tier it is.
     pub(super) taking: Mutex<()>,
 }
@@ -130,8 +137,8 @@ impl Far {
             labels_done: 0,
             hurried: 0,
             is_closing: false,
-            trouble: [None, None, None],
-            failures: [0; 3],
+            trouble: [const { None }; LANES],
+            failures: [0; LANES],
             owned: None,
         };
         let speed = Speed {
@@ -147,6 +154,7 @@ impl Far {
             tails: Mutex::default(),
             speed: Mutex::new(speed),
             counts: Counts::default(),
+            used: Used::default(),
             taking: Mutex::default(),
         }
     }
@@ -229,6 +237,7 @@ impl Far {
                 Lane::Packs => progress.hurried > 0,
                 Lane::Large => !progress.large.is_empty() || progress.unlisted.is_some(),
                 Lane::Labels => progress.hurried > 0 && progress.labels_done < progress.labels_next,
+                Lane::Room => false,
             };
             if is_due || self.changed.wait_until(&mut progress, until).timed_out() {
                 return !progress.is_closing;

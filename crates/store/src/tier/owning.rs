@@ -129,7 +129,9 @@ impl Store {
         let found = match text.as_deref().map(parse_format) {
             Some(Format::Ours(owner)) => owner,
             Some(Format::Unknown(found)) => {
-                return Err(refuse(format!("its FORMAT says {found:?}, this version reads \"sinew-tier 1\"")));
+                return Err(refuse(format!(
+                    "its FORMAT says {found:?}, this version reads \"sinew-tier 1\""
+                )));
             }
             None => {
                 return Err(refuse(
@@ -248,11 +250,7 @@ impl Far {
 }
 
 /// Writes rows of what has none.
-fn adopt(
-    disk: &Disk,
-    found: impl Iterator<Item = (Handle, Place)>,
-    taken: &mut Taken,
-) -> Result<(), Error> {
+fn adopt(disk: &Disk, found: impl Iterator<Item = (Handle, Place)>, taken: &mut Taken) -> Result<(), Error> {
     let found: Vec<_> = found.collect();
     for some in found.chunks(ROWS) {
         let keys: Vec<Handle> = some.iter().map(|(key, _)| *key).collect();

@@ -15,6 +15,7 @@ use super::form::{self, PACK_BYTES, PACK_OBJECTS, object_name, outboard_name, pa
 use crate::disk::Disk;
 use crate::files::{is_large, object_len};
 use crate::index::{Batch, Place, Tiered};
+use crate::memory::Memory;
 use crate::outboard::{Grower, is_hash_of, is_partial, upper_levels};
 use crate::packs::{Sound, Spot, UNIT};
 use crate::{Error, Object};
@@ -221,14 +222,15 @@ fn outboard_of(key: Handle, object: &Object) -> Option<Vec<u8>> {
 }
 
 /// Runs a lane until the tier is closed.
-pub(super) fn run(disk: &Disk, far: &Far, lane: Lane) {
-    let work = match lane {
-        Lane::Packs => packs,
-        Lane::Large => large,
-        Lane::Labels => super::publishing::publish,
-    };
+pub(super) fn run(disk: &Disk, memory: &Memory, far: &Far, lane: Lane) {
     while far.idle(lane, far.options.linger) {
-        let halt = work(disk, far).err();
+        let done = match lane {
+            Lane::Packs => packs(disk, far),
+            Lane::Large => large(disk, far),
+            Lane::Labels => super::publishing::publish(disk, far),
+            Lane::Room => super::evicting::evict(disk, memory, far),
+        };
+        let halt = done.err();
         let is_halted = halt.is_some();
         far.fared(lane, halt);
         if is_halted && !far.rest(lane) {

@@ -24,6 +24,7 @@ const SOON: TierOptions = TierOptions {
     pause_max: Duration::from_millis(5),
     latency: Duration::from_millis(1),
     bytes_per_second: 1 << 30,
+    disk_max: None,
 };
 
 fn open(home: &Path) -> Store {
@@ -89,7 +90,8 @@ fn a_home_that_is_empty_has_all_of_a_tier_that_it_takes() {
     let status = store.tier_status().unwrap().unwrap();
     assert_eq!((status.objects, status.waiting_bytes, status.waiting_large), (6, 0, 0), "{status:?}");
     assert_eq!((status.gaps, status.trouble), (0, None));
-    let published = || depot.names.lock().keys().filter(|name| name.starts_with("labels/")).cloned().collect();
+    let published =
+        || depot.names.lock().keys().filter(|name| name.starts_with("labels/")).cloned().collect();
     let newest: Vec<String> = published();
     // What does not change is not sent again.
     let calls = depot.calls.load(Ordering::SeqCst);
@@ -258,7 +260,10 @@ fn what_the_tier_has_damaged_is_an_error_that_names_it_and_never_an_answer() {
         fault.store(false, Ordering::SeqCst);
     }
     assert!(store.tier_status().unwrap().unwrap().corrupt >= 8);
-    assert!(blobs.iter().all(|blob| store.get(*blob).unwrap().is_some()), "it was not believed, and not kept");
+    assert!(
+        blobs.iter().all(|blob| store.get(*blob).unwrap().is_some()),
+        "it was not believed, and not kept"
+    );
 }
 
 #[test]
@@ -371,6 +376,40 @@ fn what_is_in_the_tier_only_is_not_lost_to_checks_backups_and_collections() {
     let mut watch = crate::Watch { progress: &mut |_, _| true, found: &mut found };
     let checked = crate::fsck(&home, &crate::Check::default(), &mut watch).unwrap();
     assert!(checked.is_clean(), "{findings:?}");
+}
+
+#[test]
+fn what_the_tier_has_leaves_a_disk_that_is_full_and_what_it_has_not_stays() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open(folder.path());
+    depot.fail_after(0);
+    let options = TierOptions { disk_max: Some(3 << 20), ..SOON };
+    store.attach_tier(Arc::clone(&depot) as _, options).unwrap();
+    let blobs: Vec<Handle> = (0..8).map(|at| store.put_blob(&bytes(at, 1 << 20)).unwrap()).collect();
+    let is_here = |blob: &Handle| store.disk().unwrap().contains(*blob).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(blobs.iter().all(is_here), "nothing is in the tier, and the disk is far over its bound");
+    // The first one is used; the others were not since they were put.
+    store.read_range(blobs[0], 0..10).unwrap();
+    depot.heal();
+    store.tier_until(false, PATIENCE).unwrap();
+    let began = Instant::now();
+    while store.disk().unwrap().bytes() > 3 << 20 {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let here: Vec<Handle> = blobs.iter().copied().filter(is_here).collect();
+    assert!(
+        (1..=3).contains(&here.len()) && here.contains(&blobs[7]),
+        "no more than it takes: {}",
+        here.len()
+    );
+    assert!(!is_here(&blobs[1]));
+    assert!(store.tier_status().unwrap().unwrap().evicted >= 5);
+    for (at, blob) in (0..).zip(&blobs) {
+        assert_eq!(store.get(*blob).unwrap().unwrap().bytes(), bytes(at, 1 << 20));
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::tier::{Depot, DepotError, LISTED_MAX};
 use crate::Object;
+use crate::tier::{Depot, DepotError, LISTED_MAX};
 
 /// What was put, and how it fares.
 #[derive(Default)]
