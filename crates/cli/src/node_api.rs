@@ -84,7 +84,7 @@ impl Node {
 
     /// The same node, over another connection.
     pub(crate) fn another(&self) -> Self {
-        Self { client: self.connection() }
+        Self { client: self.connection(), until: self.until }
     }
 
     /// What is under a path of the node's, as far as its address is a URL.

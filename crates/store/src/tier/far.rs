@@ -357,6 +357,13 @@ impl Progress {
         self.large.front().copied()
     }
 
+    /// All that waits is to be found by looking at all files.
+    pub(super) fn unlist(&mut self) {
+        self.large.clear();
+        self.waiting.clear();
+        self.unlisted = Some(self.large_next);
+    }
+
     /// It is in the tier, or is no more.
     pub(super) fn pop(&mut self) {
         if let Some((number, key)) = self.large.pop_front() {

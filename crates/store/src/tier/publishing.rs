@@ -27,6 +27,10 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
     }
     walk.finish()?;
     let Walk { mut recipes, gaps, .. } = walk;
+    if gaps > 0 && far.labels_wanted() != Some(wanted) {
+        // A label that was taken away meanwhile may be what named them: once more, with those of now.
+        return Ok(());
+    }
     recipes.truncate(RECIPES_MAX);
     let names = Names { labels, recipes };
     let bytes = names.to_bytes();

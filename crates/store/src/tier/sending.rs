@@ -134,19 +134,23 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
             return Err(Halt::Later("the node stops".to_owned()));
         }
         let next = progress.front();
-        let unlisted = progress.unlisted;
+        // What came before them goes first; what comes from now on is listed again.
+        let is_before = |number: &mut u64| next.is_none_or(|(first, _)| first > *number);
+        let unlisted = progress.unlisted.take_if(is_before);
         drop(progress);
-        if let Some((_, key)) = next {
+        if let Some(number) = unlisted {
+            let sent = send_unlisted(disk, far);
+            let mut progress = far.progress.lock();
+            match sent {
+                Ok(()) => progress.large_done = progress.large_done.max(number),
+                Err(halt) => {
+                    progress.unlist();
+                    return Err(halt);
+                }
+            }
+        } else if let Some((_, key)) = next {
             send_large(disk, far, key)?;
             far.progress.lock().pop();
-        } else if let Some(number) = unlisted {
-            send_unlisted(disk, far)?;
-            let mut progress = far.progress.lock();
-            // Others may have come since, that are not listed either.
-            if progress.unlisted == Some(number) {
-                progress.unlisted = None;
-            }
-            progress.large_done = progress.large_done.max(number);
         } else {
             return Ok(());
         }
