@@ -129,7 +129,7 @@ pub(super) fn send_pack(
 /// Sends large objects until there are none that wait.
 pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
     loop {
-        let progress = far.progress.lock();
+        let mut progress = far.progress.lock();
         if progress.is_closing {
             return Err(Halt::Later("the node stops".to_owned()));
         }
