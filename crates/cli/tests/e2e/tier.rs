@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::s3::{Relay, Server, set_keys};
-use super::{Node, home};
+use super::{Node, home, http_with};
 
 fn node(home: &Path, relay: &Relay, more: &str) -> Node {
     let settings = home.join("settings.toml");
@@ -71,14 +71,15 @@ fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     // A part of what is large moves kilobytes.
     let before = relay.sent.load(Ordering::SeqCst);
     let from = 33_333_333;
-    let range = format!("GET /v1/objects/{large} HTTP/1.1\r\nRange: bytes={from}-{}", from + 1023);
-    let answer = second.http(&range, b"");
+    let range = format!("Range: bytes={from}-{}\r\n", from + 1023);
+    let answer = http_with(&second.address, &format!("GET /v1/objects/{large}"), &range, b"");
     assert!(answer.starts_with("HTTP/1.1 206"), "{}", &answer[..100.min(answer.len())]);
     std::thread::sleep(Duration::from_millis(200));
     let moved = relay.sent.load(Ordering::SeqCst) - before;
     assert!((1024..200_000).contains(&moved), "{moved} bytes came");
-    let eval = second.ok(&["eval", &format!("{large}[{from}..{}]", from + 40)]);
-    let part = second.run(&["cat", &eval]).stdout;
+    let expression = format!("{large}[{from}..{}]", from + 40);
+    let told: Value = serde_json::from_str(&second.ok(&["eval", &expression, "-o", "json"])).unwrap();
+    let part = second.run(&["cat", told["result"].as_str().unwrap()]).stdout;
     assert_eq!(part, large_bytes[from..from + 40]);
     assert_eq!(status(&second)["brought"], 1, "the large one never came as a whole");
     assert_eq!(second.run(&["cat", &large]).stdout, large_bytes);
