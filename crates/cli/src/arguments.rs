@@ -113,6 +113,8 @@ pub(crate) enum Command {
     Identity,
     /// Take away what nobody needs: no label names it, and it is old
     Gc(commands::gc::Arguments),
+    /// Tell how the durable tier fares, wait for it, or take one over
+    Tier(commands::tier::Arguments),
     /// Check all that is stored, and put right what can be
     Fsck(commands::fsck::Arguments),
     /// Keep points in time of a home in a folder elsewhere

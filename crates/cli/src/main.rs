@@ -119,6 +119,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         Command::Run(arguments) => commands::run::run(&arguments, node, output).await,
         Command::Map(arguments) => commands::map::run(&arguments, node, output).await,
         Command::Label(arguments) => commands::label::run(&arguments, node, output).await,
+        Command::Tier(arguments) => commands::tier::run(&arguments, node, output).await,
         Command::Gc(arguments) => commands::gc::run(&arguments, node, output).await,
         Command::Fsck(arguments) => commands::fsck::run(&arguments, node, output).await,
         Command::Backup(arguments) => commands::backup::run(&arguments, node, output).await,

@@ -49,14 +49,27 @@ impl Wishes {
     }
 }
 
+/// How far something is to be kept before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Level {
+    /// In the node's memory; it is written to the disk soon
+    Memory,
+    /// On the node's disk, synced
+    Disk,
+    /// In the node's durable tier too
+    Tier,
+}
+
 /// A node, over one connection.
 pub(crate) struct Node {
     client: Client,
+    /// How far what is put and labelled is to be kept before the node answers; `None`: as it does.
+    pub(crate) until: Option<Level>,
 }
 
 impl Node {
     pub(crate) fn new(address: Address) -> Self {
-        Self { client: Client::new(address) }
+        Self { client: Client::new(address), until: None }
     }
 
     /// Where it is.
@@ -71,7 +84,7 @@ impl Node {
 
     /// The same node, over another connection.
     pub(crate) fn another(&self) -> Self {
-        Self { client: self.connection() }
+        Self { client: self.connection(), until: self.until }
     }
 
     /// What is under a path of the node's, as far as its address is a URL.
@@ -119,15 +132,43 @@ impl Node {
         serde_json::from_slice(&body).context("the node's answer is not JSON")
     }
 
+    fn until(&self, path: &str) -> String {
+        // The tier is waited for once, at the end.
+        match self.until {
+            None => path.to_owned(),
+            Some(Level::Memory) => format!("{path}?until=memory"),
+            Some(Level::Disk | Level::Tier) => format!("{path}?until=disk"),
+        }
+    }
+
+    /// Waits for the durable tier, if it is to have what was put; the labels too.
+    pub(crate) async fn wait_until(&mut self, labels: bool) -> anyhow::Result<()> {
+        if self.until == Some(Level::Tier) {
+            self.flush_tier(labels, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the durable tier has everything, so many seconds at most; how it fares then.
+    pub(crate) async fn flush_tier(
+        &mut self,
+        labels: bool,
+        patience_s: Option<u64>,
+    ) -> anyhow::Result<Value> {
+        let request = Request::post("/v1/tier/flush").header(CONTENT_TYPE, JSON);
+        let body = json!({"labels": labels, "patience_s": patience_s}).to_string();
+        self.json(request, whole(body)).await
+    }
+
     /// Stores a body as a blob.
     pub(crate) async fn put_blob(&mut self, body: Outgoing) -> anyhow::Result<Handle> {
-        let request = Request::post("/v1/blobs").header(CONTENT_TYPE, "application/octet-stream");
+        let request = Request::post(self.until("/v1/blobs")).header(CONTENT_TYPE, "application/octet-stream");
         handle_in(&self.json(request, body).await?["handle"])
     }
 
     /// Stores a bundle without a goal.
     pub(crate) async fn put_bundle(&mut self, bundle: Vec<u8>) -> anyhow::Result<()> {
-        let request = Request::post("/v1/bundles").header(CONTENT_TYPE, BUNDLE);
+        let request = Request::post(self.until("/v1/bundles")).header(CONTENT_TYPE, BUNDLE);
         self.json(request, whole(bundle)).await.map(|_| ())
     }
 
@@ -259,7 +300,8 @@ impl Node {
 
     /// Points a label at a handle.
     pub(crate) async fn set_label(&mut self, name: &str, handle: Handle) -> anyhow::Result<()> {
-        let request = Request::put(format!("/v1/labels/{}", checked_label(name)?)).header(CONTENT_TYPE, JSON);
+        let path = self.until(&format!("/v1/labels/{}", checked_label(name)?));
+        let request = Request::put(path).header(CONTENT_TYPE, JSON);
         let body = json!({"handle": handle.to_string()}).to_string();
         self.json(request, whole(body)).await.map(|_| ())
     }

@@ -210,6 +210,8 @@ pub enum Place {
     Memory,
     /// On this node's disk.
     Disk,
+    /// In the durable tier only: it comes when it is read.
+    Tier,
     /// Nowhere on this node, which knows how to make it again.
     Dropped,
     /// Not on this node.
@@ -263,6 +265,8 @@ pub struct Explanation {
     pub made_by: Vec<Remembered>,
     /// How an object could be made again, if that is known.
     pub derivation: Option<Derivation>,
+    /// What bringing it from the durable tier takes, by what was seen of that, in nanoseconds; `None`: it is not there.
+    pub transfer_nanos: Option<u64>,
     /// For a procedure: how it was compiled, as `(what, value)` lines.
     pub compilation: Vec<(String, String)>,
 }
@@ -453,6 +457,36 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// If the store fails.
     fn labels(&self) -> Result<Vec<(String, Handle)>, store::Error>;
+
+    /// Whether puts and labels wait for the durable tier, unless they say otherwise.
+    fn acknowledges_tier(&self) -> bool {
+        false
+    }
+
+    /// Waits until the durable tier has all that is on the disk, and with `labels` all labels; for so long, or as the
+    /// node was told.
+    ///
+    /// # Errors
+    /// [`store::Error::NoTier`], [`store::Error::Unsent`].
+    fn tier_until(&self, _labels: bool, _patience: Option<Duration>) -> Result<(), store::Error> {
+        Err(store::Error::NoTier)
+    }
+
+    /// How the durable tier fares; `None`: there is none.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn tier(&self) -> Result<Option<store::TierStatus>, store::Error> {
+        Ok(None)
+    }
+
+    /// Takes the durable tier over, whoever owns it; see [`store::Store::take_tier`].
+    ///
+    /// # Errors
+    /// As there.
+    fn take_tier(&self) -> Result<store::Taken, store::Error> {
+        Err(store::Error::NoTier)
+    }
 
     /// The functions of the node; `None` if it serves none at all.
     fn functions(&self) -> Option<&dyn Functions> {

@@ -136,7 +136,15 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
         || (method == Method::GET && under(&["/v1/async/"]))
     {
         Some(Scope::Invoke)
-    } else if under(&["/v1/secrets", "/v1/keys", "/v1/collect", "/v1/check", "/v1/backup", "/v1/restore"]) {
+    } else if under(&[
+        "/v1/secrets",
+        "/v1/keys",
+        "/v1/collect",
+        "/v1/check",
+        "/v1/backup",
+        "/v1/restore",
+        "/v1/tier/take",
+    ]) {
         Some(Scope::Admin)
     } else {
         Some(Scope::Deploy)
@@ -279,6 +287,8 @@ mod tests {
             ("/v1/check", Scope::Admin),
             ("/v1/backup", Scope::Admin),
             ("/v1/restore", Scope::Admin),
+            ("/v1/tier/take", Scope::Admin),
+            ("/v1/tier", Scope::Deploy),
             ("/v1/secrets/{name}", Scope::Admin),
             ("/v1/keys", Scope::Admin),
         ] {

@@ -148,6 +148,22 @@ impl Problem {
             }
             Error::NoDisk => new(StatusCode::CONFLICT, "no-disk", "The node keeps nothing on a disk")
                 .suggest("start it with a home: sinew up --home DIR"),
+            Error::NoTier => new(StatusCode::CONFLICT, "no-tier", "The node has no durable tier")
+                .suggest("name one in the node's file: [tier], url = \"s3://BUCKET/PREFIX\""),
+            Error::Tier { .. } => {
+                new(StatusCode::CONFLICT, "tier-refused", "The durable tier cannot be used")
+                    .suggest("`sinew tier` tells how it fares")
+            }
+            Error::Unsent { .. } => {
+                let title = "The durable tier has it not yet";
+                new(StatusCode::GATEWAY_TIMEOUT, "tier-behind", title)
+                    .suggest("`sinew tier --flush` waits for it; nothing has to be put again")
+            }
+            Error::Far { .. } => {
+                tracing::error!(%error, "an object does not come from the durable tier");
+                new(StatusCode::BAD_GATEWAY, "tier-failed", "An object does not come from the durable tier")
+                    .suggest("try again; if its bytes are damaged there, put it again")
+            }
             Error::Point { .. } => new(StatusCode::CONFLICT, "bad-point", "The point in time cannot be used"),
             Error::NoSuch { .. } => new(StatusCode::NOT_FOUND, "no-such-point", "The backup has none such")
                 .suggest("`sinew backup DIR --list` tells which points there are"),

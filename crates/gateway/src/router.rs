@@ -138,7 +138,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
         blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, export,
-        functions, identity, keys, labels, lambda, objects, operations, runs, secrets, trees, upkeep,
+        functions, identity, keys, labels, lambda, objects, operations, runs, secrets, tier, trees, upkeep,
     };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
@@ -157,6 +157,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/v1/check", Long, upkeep::check),
         Endpoint::new(Post, "/v1/backup", Long, upkeep::back_up),
         Endpoint::new(Post, "/v1/restore", Long, upkeep::restore),
+        Endpoint::new(Get, "/v1/tier", Quick, tier::status),
+        Endpoint::new(Post, "/v1/tier/flush", Long, tier::flush),
+        Endpoint::new(Post, "/v1/tier/take", Long, tier::take),
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),

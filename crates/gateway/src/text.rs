@@ -65,6 +65,7 @@ pub(crate) const fn place_word(place: Place) -> &'static str {
         Place::Literal => "literal",
         Place::Memory => "memory",
         Place::Disk => "disk",
+        Place::Tier => "tier",
         Place::Dropped => "dropped",
         Place::Absent => "absent",
     }

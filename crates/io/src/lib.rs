@@ -35,4 +35,4 @@ pub use net::{Answer, Internet, Net};
 pub use post::{Post, PostError};
 pub use s3::{BucketOptions, Buckets, Keys};
 pub use signing::Signer;
-pub use upload::{Upload, UploadError, UploadOptions, Uploaded, Uploads};
+pub use upload::{BucketFolder, Upload, UploadError, UploadOptions, Uploaded, Uploads};

@@ -141,6 +141,14 @@ impl Buckets {
     }
 }
 
+impl Place {
+    /// The bucket in which it is.
+    pub(crate) fn root(&self) -> Self {
+        let path = self.bucket.as_ref().and_then(|bucket| bucket.before.parse().ok());
+        Self { path: path.unwrap_or_else(|| self.path.clone()), ..self.clone() }
+    }
+}
+
 impl Bucket {
     fn new(name: &str, options: &BucketOptions, keys: Keys) -> Result<Self, String> {
         let is_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);

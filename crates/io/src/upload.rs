@@ -8,6 +8,7 @@
 //! back. Beside an object stands its *mark*, which names its contents: who finds it
 //! there with the same length sends nothing.
 
+mod folder;
 mod parts;
 mod request;
 
@@ -23,6 +24,7 @@ use crate::allow::AllowList;
 use crate::dial::{Dialer, Place, Reach};
 use crate::net::{Internet, Net};
 use crate::s3::{self, Buckets};
+pub use folder::BucketFolder;
 use request::{Answer, Asked, Trouble};
 
 /// What the mark's header is called; buckets keep headers that begin so with an object.

@@ -20,10 +20,11 @@ use tokio::sync::oneshot;
 
 use crate::ledger::Ledger;
 use crate::reclaimer::full_text;
-use crate::recomputing::{self, Found, found};
+use crate::recomputing::{self, Found, found, is_missing};
 use crate::requests::Told;
 use crate::running::Node;
 use crate::streams::Outlet;
+use crate::tier::{Acknowledge, Tier};
 use crate::upkeep;
 
 /// A [`Node`] behind the gateway's trait.
@@ -127,12 +128,20 @@ impl Backend for NodeBackend {
 
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
         let store = &self.0.store;
-        Ok(here(found(store, handle, store.get(handle))?))
+        let mut read = store.get_here(handle);
+        if self.is_to_be_brought(handle, &read)? {
+            read = store.get(handle);
+        }
+        Ok(here(found(store, handle, read)?))
     }
 
     fn get_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, store::Error> {
         let store = &self.0.store;
-        Ok(here(found(store, handle, store.read_range(handle, range))?))
+        let mut read = store.read_range_here(handle, range.clone());
+        if self.is_to_be_brought(handle, &read)? {
+            read = store.read_range(handle, range);
+        }
+        Ok(here(found(store, handle, read)?))
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
@@ -197,6 +206,26 @@ impl Backend for NodeBackend {
         Ok(Box::new(evaluation))
     }
 
+    fn acknowledges_tier(&self) -> bool {
+        self.0.tier.as_ref().is_some_and(|tier| tier.acknowledge == Acknowledge::Tier)
+    }
+
+    fn tier_until(&self, labels: bool, patience: Option<Duration>) -> Result<(), store::Error> {
+        let patience = patience.or_else(|| self.0.tier.as_ref().map(Tier::patience));
+        self.0.store.tier_until(labels, patience.unwrap_or_default())
+    }
+
+    fn tier(&self) -> Result<Option<store::TierStatus>, store::Error> {
+        self.0.store.tier_status()
+    }
+
+    fn take_tier(&self) -> Result<store::Taken, store::Error> {
+        let taken = self.0.store.take_tier()?;
+        let store::Taken { labels, objects, damaged } = taken;
+        tracing::info!(labels, objects, damaged, "took the durable tier over");
+        Ok(taken)
+    }
+
     fn explain(&self, handle: Handle) -> Result<Explanation, store::Error> {
         let store = &self.0.store;
         let definition = handle.plain_tree();
@@ -205,18 +234,30 @@ impl Backend for NodeBackend {
         } else if store.local(definition).is_some() {
             Place::Memory
         } else if store.contains(definition)? {
-            Place::Disk
+            match store.is_here(definition)? {
+                true => Place::Disk,
+                false => Place::Tier,
+            }
         } else if store.recipe(definition)?.is_some() {
             Place::Dropped
         } else {
             Place::Absent
         };
         let derivation = recomputing::derivation(store, handle)?;
+        let transfer_nanos = store.far_nanos(definition)?;
         let made_by =
             if handle.is_value() { store.relations().made_by(handle, MAKERS_MAX) } else { Vec::new() };
         let compilation = self.0.codelets.compilation(definition);
         let compilation = compilation.map(describe).unwrap_or_default();
-        Ok(Explanation { handle, place, steps: self.steps(handle), made_by, derivation, compilation })
+        Ok(Explanation {
+            handle,
+            place,
+            steps: self.steps(handle),
+            made_by,
+            derivation,
+            transfer_nanos,
+            compilation,
+        })
     }
 
     fn set_label(&self, name: &str, handle: Handle) -> Result<(), store::Error> {
@@ -308,6 +349,16 @@ fn describe(compilation: Compilation) -> Vec<(String, String)> {
 const MAKERS_MAX: usize = 16;
 
 impl NodeBackend {
+    /// Whether what was not found here is to be brought from the tier.
+    fn is_to_be_brought<T>(
+        &self,
+        handle: Handle,
+        read: &Result<Option<T>, store::Error>,
+    ) -> Result<bool, store::Error> {
+        let store = &self.0.store;
+        Ok(is_missing(read) && store.is_far(handle)? && recomputing::cheaper(store, handle)?.is_none())
+    }
+
     /// Follows the remembered steps from a thunk or encode. The goal's own
     /// result, where it is recorded, comes last.
     fn steps(&self, handle: Handle) -> Vec<Remembered> {
@@ -608,5 +659,8 @@ impl Node {
             counter("objects_evicted", "Objects dropped from memory.", stats.evictions),
             gauge("relations", "Remembered evaluation steps.", stats.relations),
         ]
+        .into_iter()
+        .chain(self.tier_gauges())
+        .collect()
     }
 }

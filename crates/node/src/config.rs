@@ -14,6 +14,7 @@ use serde::Deserialize;
 use crate::buckets::Bucket;
 use crate::collecting::Schedule;
 use crate::sources::Fetching;
+use crate::tier::Tier;
 use crate::traces::Traces;
 use crate::{Debugging, Error};
 
@@ -47,6 +48,8 @@ pub struct Options {
     pub first_come: bool,
     /// Buckets of S3 that data may be fetched from, by their names.
     pub s3: BTreeMap<String, Bucket>,
+    /// Where what is put and labelled is kept besides; `None`: nowhere.
+    pub tier: Option<Tier>,
     /// What requests to functions cost.
     pub rates: gateway::Rates,
     /// Where spans of requests go; `None`: nowhere.
@@ -100,6 +103,9 @@ impl Options {
         schedule.check().map_err(|why| bad(format!("[collection]: {why}")))?;
         let fetching = options.fetching.unwrap_or_default();
         fetching.check().map_err(|why| bad(format!("[fetching]: {why}")))?;
+        if let Some(tier) = &options.tier {
+            tier.check().map_err(|why| bad(format!("[tier]: {why}")))?;
+        }
         Ok(options)
     }
 
@@ -132,6 +138,7 @@ impl Options {
             fetching: self.fetching.or(below.fetching),
             first_come: self.first_come,
             s3: if self.s3.is_empty() { below.s3 } else { self.s3 },
+            tier: self.tier.or(below.tier),
             rates: if self.rates == gateway::Rates::default() { below.rates } else { self.rates },
             traces: self.traces.or(below.traces),
             collection: self.collection.or(below.collection),

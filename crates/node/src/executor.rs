@@ -313,7 +313,7 @@ impl Host for Executor {
 
     fn is_unmade(&mut self, object: Handle, recipe: Handle, result: Handle) -> bool {
         // It may have left memory already; then it is on the disk.
-        let is_here = self.store.contains(object).unwrap_or_else(|error| {
+        let is_here = self.store.is_here(object).unwrap_or_else(|error| {
             tracing::error!(%object, %error, "an object cannot be looked for");
             false
         });

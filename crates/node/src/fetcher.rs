@@ -17,10 +17,12 @@ use parking_lot::{Condvar, Mutex};
 use store::Store;
 
 use crate::Scheduler;
-use crate::recomputing::{Found, Remakes, found};
+use crate::recomputing::{Found, Remakes, cheaper, found, is_missing};
 
 /// Enough to keep a fast disk busy while one read verifies its bytes.
 const THREADS: usize = 4;
+/// As many again read from the durable tier, which is far away: nobody who reads from the disk waits for it.
+const FAR_THREADS: usize = 8;
 
 /// Reads objects for jobs that wait.
 pub(crate) struct Fetcher {
@@ -28,6 +30,7 @@ pub(crate) struct Fetcher {
     scheduler: Arc<Scheduler>,
     queue: Mutex<Queue>,
     arrived: Condvar,
+    far_arrived: Condvar,
     /// What was not there and is made again.
     pub(crate) remakes: Remakes,
 }
@@ -49,6 +52,8 @@ enum Wish {
 #[derive(Debug, Default)]
 struct Queue {
     wanted: VecDeque<Wish>,
+    /// What is not here, and in the tier.
+    far: VecDeque<Wish>,
     /// Who waits for what is wanted or being read.
     waiters: HashMap<Wish, Vec<JobId>>,
     /// Bytes of objects that were read in parts.
@@ -59,16 +64,17 @@ struct Queue {
 impl Fetcher {
     pub(crate) fn new(store: Arc<Store>, scheduler: Arc<Scheduler>) -> Self {
         let (queue, remakes) = (Mutex::default(), Remakes::default());
-        Self { store, scheduler, queue, arrived: Condvar::new(), remakes }
+        Self { store, scheduler, queue, arrived: Condvar::new(), far_arrived: Condvar::new(), remakes }
     }
 
     /// Starts the reading threads.
     pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let thread = |number| {
             let fetcher = Arc::clone(self);
-            crate::workers::spawn(format!("sinew-fetch-{number}"), move || fetcher.run())
+            crate::workers::spawn(format!("sinew-fetch-{number}"), move || fetcher.run(number >= THREADS))
         };
-        (0..THREADS).map(thread).collect()
+        let far_threads = if self.store.has_tier() { FAR_THREADS } else { 0 };
+        (0..THREADS + far_threads).map(thread).collect()
     }
 
     /// Asks for an object; `waiter` gets one event.
@@ -92,14 +98,20 @@ impl Fetcher {
     pub(crate) fn close(&self) {
         self.queue.lock().is_closed = true;
         self.arrived.notify_all();
+        self.far_arrived.notify_all();
     }
 
-    fn run(&self) {
-        while let Some(wish) = self.next() {
+    fn run(&self, is_far: bool) {
+        while let Some(wish) = self.next(is_far) {
             let (object, came) = match wish {
-                Wish::Whole(object) => (object, self.whole(object)),
-                Wish::Part(object, part) => (object, self.part(object, part)),
+                Wish::Whole(object) => (object, self.whole(object, is_far)),
+                Wish::Part(object, part) => (object, self.part(object, part, is_far)),
             };
+            if !is_far && is_missing(&came) && self.is_to_be_brought(object) {
+                self.queue.lock().far.push_back(wish);
+                self.far_arrived.notify_one();
+                continue;
+            }
             let event = match found(&self.store, object, came) {
                 Ok(Found::Here(event)) => event,
                 Ok(Found::Dropped(recipe)) => {
@@ -119,19 +131,30 @@ impl Fetcher {
         }
     }
 
-    fn whole(&self, object: Handle) -> Result<Option<Event>, store::Error> {
-        Ok(self.store.get(object)?.map(|_| Event::Arrived))
+    /// Whether the tier has what is not here, and that takes less than making it again.
+    fn is_to_be_brought(&self, object: Handle) -> bool {
+        let is_far = self.store.is_far(object).unwrap_or(false);
+        is_far && matches!(cheaper(&self.store, object), Ok(None))
     }
 
-    fn part(&self, object: Handle, part: Part) -> Result<Option<Event>, store::Error> {
+    fn whole(&self, object: Handle, is_far: bool) -> Result<Option<Event>, store::Error> {
+        let object = if is_far { self.store.get(object)? } else { self.store.get_here(object)? };
+        Ok(object.map(|_| Event::Arrived))
+    }
+
+    fn part(&self, object: Handle, part: Part, is_far: bool) -> Result<Option<Event>, store::Error> {
         // The evaluator has looked that it is.
         let Some(range) = part.within(object.size()) else { return Ok(None) };
         let unit = if object.names_tree() { Handle::LEN as u64 } else { 1 };
         let range = range.start * unit..range.end * unit;
         if self.queue.lock().is_worn(object, range.end - range.start, object.size() * unit) {
-            return self.whole(object);
+            return self.whole(object, is_far);
         }
-        let Some(bytes) = self.store.read_range(object, range)? else { return Ok(None) };
+        let read = match is_far {
+            true => self.store.read_range(object, range)?,
+            false => self.store.read_range_here(object, range)?,
+        };
+        let Some(bytes) = read else { return Ok(None) };
         if !object.names_tree() {
             return Ok(Some(Event::Taken(self.store.keep_blob_vec(bytes))));
         }
@@ -143,16 +166,18 @@ impl Fetcher {
         })
     }
 
-    fn next(&self) -> Option<Wish> {
+    fn next(&self, is_far: bool) -> Option<Wish> {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(wish) = queue.wanted.pop_front() {
+            let wishes = if is_far { &mut queue.far } else { &mut queue.wanted };
+            if let Some(wish) = wishes.pop_front() {
                 return Some(wish);
             }
             if queue.is_closed {
                 return None;
             }
-            self.arrived.wait(&mut queue);
+            let arrived = if is_far { &self.far_arrived } else { &self.arrived };
+            arrived.wait(&mut queue);
         }
     }
 }

@@ -34,6 +34,7 @@ mod secured;
 mod server;
 mod sources;
 mod streams;
+mod tier;
 mod traces;
 mod upkeep;
 mod visitors;
@@ -70,6 +71,7 @@ pub use store::{
     forget, fsck, fsck_backup,
 };
 pub use store::{Upgraded, upgrade};
+pub use tier::{Acknowledge, Tier};
 pub use traces::Traces;
 pub use upkeep::{SecretsRestored, UpkeepError, back_up_home, point_of, restore_home};
 
@@ -117,6 +119,9 @@ pub enum Error {
     /// A bucket that nothing can be asked of.
     #[error("s3: {0}")]
     Buckets(String),
+    /// A place that no durable tier can be in.
+    #[error("tier: {0}")]
+    Tier(String),
     /// A collector that traces cannot be sent to.
     #[error("{0}")]
     Traces(String),

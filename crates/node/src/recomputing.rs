@@ -39,6 +39,14 @@ pub(crate) fn found<T>(
     match read {
         Ok(Some(it)) => Ok(Found::Here(it)),
         Ok(None) => Ok(store.recipe(object)?.map_or(Found::Absent, Found::Dropped)),
+        // The tier was cheaper, or so it seemed.
+        Err(error @ Error::Far { .. }) => match store.recipe(object)? {
+            Some(recipe) => {
+                tracing::warn!(%object, %error, "it is made again instead");
+                Ok(Found::Dropped(recipe))
+            }
+            None => Err(error),
+        },
         Err(error @ Error::Corrupt { .. }) => match store.find_recipe(object)? {
             Some(recipe) => {
                 let recipe_text = recipe.application.to_string();
@@ -49,6 +57,19 @@ pub(crate) fn found<T>(
         },
         Err(error) => Err(error),
     }
+}
+
+/// Whether something that was read here is to be looked for elsewhere: it is absent, or was damaged.
+pub(crate) fn is_missing<T>(read: &Result<Option<T>, Error>) -> bool {
+    matches!(read, Ok(None) | Err(Error::Corrupt { .. }))
+}
+
+/// The recipe of an object that is not here, if following it takes less than bringing the object from
+/// the tier, or the tier has not got it. How long both take is an estimate.
+pub(crate) fn cheaper(store: &Store, object: Handle) -> Result<Option<Recipe>, Error> {
+    let Some(recipe) = store.recipe(object)? else { return Ok(None) };
+    let is_cheaper = store.far_nanos(object)?.is_none_or(|nanos| recipe.nanos < nanos);
+    Ok(is_cheaper.then_some(recipe))
 }
 
 /// How often objects were made again.

@@ -43,6 +43,7 @@ use crate::{Error, Evaluator, Scheduler, workers};
 pub struct Node {
     /// Where it keeps everything, if anywhere.
     pub(crate) home: Option<PathBuf>,
+    pub(crate) tier: Option<crate::tier::Tier>,
     pub(crate) budgets: Budgets,
     pub(crate) store: Arc<Store>,
     pub(crate) codelets: Arc<Codelets>,
@@ -134,6 +135,8 @@ impl Node {
         let process_options = process_options(options, &budgets, Arc::clone(&secrets));
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
         let buckets = crate::buckets::open(&options.s3, &secrets).map_err(Error::Buckets)?;
+        // Before anything is read that may be there only.
+        crate::tier::attach(options.tier.as_ref(), &store, &buckets)?;
         let exports = Exports::new(Arc::clone(&store), buckets.clone());
         let sources = sources_of(options, buckets, &store, &scheduler)?;
         let deployments = Arc::new(Deployments::open(
@@ -153,6 +156,7 @@ impl Node {
         processes.welcome(&visitors);
         let mut node = Self {
             home: options.home.clone(),
+            tier: options.tier.clone(),
             budgets,
             store,
             codelets,

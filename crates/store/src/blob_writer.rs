@@ -105,7 +105,9 @@ impl BlobWriter {
         let outboard = grown.complete(disk.files(), handle);
         let _stays = disk.stay();
         disk.promise(std::iter::once(handle))?;
-        if let Some(object) = disk.adopt(temp, handle, outboard)? {
+        let adopted = disk.adopt(temp, handle, outboard)?;
+        disk.note_put(std::iter::once(handle));
+        if let Some(object) = adopted {
             self.memory.insert_with(handle, DURABLE, || object);
         }
         Ok(handle)

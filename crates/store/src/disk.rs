@@ -6,8 +6,8 @@ mod parts;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use objects::Handle;
@@ -19,6 +19,7 @@ use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
 use crate::packs::{FRESH, Folder, Packs, Spot, Untouched, now};
 use crate::promises::Promises;
+use crate::tier::Far;
 use crate::{Error, Object, Record};
 pub(crate) use parts::Growing;
 
@@ -47,6 +48,8 @@ pub(crate) struct Disk {
     /// By both clocks.
     opened: (SystemTime, Instant),
     promises: Promises,
+    /// The durable tier, if there is one.
+    far: OnceLock<Arc<Far>>,
     reads: AtomicU64,
     read_bytes: AtomicU64,
     corrupt: AtomicU64,
@@ -114,6 +117,7 @@ impl Disk {
             large: Mutex::new(large),
             opened: (now(), Instant::now()),
             promises: Promises::default(),
+            far: OnceLock::new(),
             reads: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             making: Mutex::default(),
@@ -136,6 +140,29 @@ impl Disk {
 
     pub(crate) fn promises(&self) -> &Promises {
         &self.promises
+    }
+
+    pub(crate) fn far(&self) -> Option<&Arc<Far>> {
+        self.far.get()
+    }
+
+    /// From now on there is a tier; false if there was one.
+    pub(crate) fn attach(&self, far: Arc<Far>) -> bool {
+        self.far.set(far).is_ok()
+    }
+
+    /// These were put, and are synced.
+    pub(crate) fn note_put(&self, keys: impl Iterator<Item = Handle>) {
+        if let Some(far) = self.far() {
+            far.note_put(keys);
+        }
+    }
+
+    /// A large object is looked at.
+    pub(crate) fn note_used(&self, key: Handle) {
+        if let Some(far) = self.far() {
+            far.note_used(key);
+        }
     }
 
     pub(crate) fn committer(&self) -> &Committer {
@@ -192,9 +219,9 @@ impl Disk {
         Ok(self.index.spot(key)?.is_some_and(|spot| !self.is_gone(key, Some(spot))))
     }
 
-    /// Whether the object is there, or was dropped and can be made again.
+    /// Whether the object is there, or in the tier, or was dropped and can be made again.
     pub(crate) fn has(&self, key: Handle) -> Result<bool, Error> {
-        Ok(self.contains(key)? || self.index.recipe(key)?.is_some())
+        Ok(self.contains(key)? || self.index.tiered(key)?.is_some() || self.index.recipe(key)?.is_some())
     }
 
     /// The object, verified: large ones once per process, small ones always.
@@ -253,6 +280,7 @@ impl Disk {
             // file, which was put in the place of this one when that was found damaged.
             let is_verified = self.verified.lock().contains(&key);
             let Some((object, file)) = self.files.read(key)? else { return Ok(None) };
+            self.note_used(key);
             opened();
             if object.len() as u64 == object_len(key) && is_verified {
                 return Ok(Some(object));
@@ -266,6 +294,11 @@ impl Disk {
                 return Err(error);
             }
         }
+    }
+
+    /// Bytes of large objects and packs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.large.lock().bytes + self.index.packs().bytes()
     }
 
     /// The bytes of a large object are not what its name says: they are moved aside.
@@ -373,6 +406,9 @@ impl Disk {
         let committed = self.committer.commit(batch)?;
         if committed.label_refused {
             return Err(Error::TooManyLabels);
+        }
+        if let Some(far) = self.far() {
+            far.note_label();
         }
         Ok(committed.label_existed)
     }

@@ -171,6 +171,37 @@ pub enum Error {
     /// A blob of 2^48 bytes or more.
     #[error("a blob has at most 2^48 - 1 bytes")]
     TooLarge,
+    /// What takes a tier was asked of a store that has none.
+    #[error("the store has no durable tier: the node's file has to name one, as [tier]")]
+    NoTier,
+    /// The tier refuses, or cannot be asked.
+    #[error("the durable tier {tier}: {why}")]
+    Tier {
+        /// What it is called.
+        tier: String,
+        /// For people.
+        why: String,
+    },
+    /// What was put is on the disk, and not yet in the tier.
+    #[error(
+        "the durable tier {tier}: {why}; what was put is on the disk, synced, and is sent when that can be"
+    )]
+    Unsent {
+        /// What it is called.
+        tier: String,
+        /// For people.
+        why: String,
+    },
+    /// An object that is in the tier only does not come.
+    #[error("{handle} does not come from the durable tier {tier}: {why}")]
+    Far {
+        /// The object that was asked for.
+        handle: Handle,
+        /// What the tier is called.
+        tier: String,
+        /// For people.
+        why: String,
+    },
     /// The store is being closed.
     #[error("the store is closed")]
     Closed,

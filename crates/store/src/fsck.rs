@@ -159,7 +159,8 @@ impl<'a> Place<'a> {
         Self { files: disk.files(), packs: disk.index().packs(), index: Some(disk.index()) }
     }
 
-    /// Which of these is not there; literals are, and so is what was dropped if its recipe is.
+    /// Which of these is not there; literals are, so is what was sent to the durable tier, and what was dropped
+    /// if its recipe is.
     fn absent(&self, keys: impl Iterator<Item = Handle>) -> Result<Vec<Handle>, Error> {
         let Some(index) = self.index else { return Ok(Vec::new()) };
         let mut absent = Vec::new();
@@ -174,7 +175,8 @@ impl<'a> Place<'a> {
         let spots = index.spots(small.iter().copied())?;
         absent.extend(small.into_iter().zip(spots).filter(|(_, spot)| spot.is_none()).map(|(key, _)| key));
         let mut gone = Vec::new();
-        for key in absent {
+        let rows = index.all_tiered(&absent)?;
+        for (key, _) in absent.into_iter().zip(rows).filter(|(_, row)| row.is_none()) {
             let is_whole = match self.recipe(key)? {
                 // A small tree, whose own entries are looked at as those of any other.
                 Some(definition) => matches!(self.look(definition)?, Looked::Sound(_)),

@@ -17,6 +17,7 @@ mod overlay;
 mod recipes;
 mod rows;
 mod spots;
+mod tiered;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,7 @@ pub(crate) use file::Hurry;
 use file::IndexFile;
 pub(crate) use rows::RelationRow;
 use spots::{Recent, SPOTS};
+pub(crate) use tiered::{PACK_NAME_LEN, Place, Tiered};
 
 const LABELS: TableDefinition<'_, &str, &[u8; LABEL_ROW_LEN]> = TableDefinition::new("labels");
 const RELATIONS: TableDefinition<'_, &[u8; 32], &[u8; RELATION_ROW_LEN]> = TableDefinition::new("relations");
@@ -69,6 +71,10 @@ pub(crate) struct Batch {
     pub(crate) recipes: Vec<(Handle, Option<Recipe>)>,
     /// Objects that the node has written by itself, or that somebody relies on after all.
     pub(crate) unpromised: Vec<(Handle, bool)>,
+    /// What the durable tier has by now, and where; `None`: no more.
+    pub(crate) tiered: Vec<(Handle, Option<Tiered>)>,
+    /// What is to be known of the tier, by name.
+    pub(crate) tier_notes: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Batch {
@@ -79,10 +85,11 @@ impl Batch {
 
     /// Whether it does nothing that the packs would tell again.
     fn only_adds(&self) -> bool {
-        let Self { objects: _, relations, label, moved, dead, forgotten, recipes, unpromised } = self;
+        let Self { objects: _, relations, label, moved, dead, forgotten, recipes, unpromised, .. } = self;
         let takes_nothing = moved.is_empty() && dead.is_empty() && forgotten.is_empty();
         let tells_nothing = relations.is_empty() && label.is_none();
-        takes_nothing && tells_nothing && recipes.is_empty() && unpromised.is_empty()
+        let is_still = self.tiered.is_empty() && self.tier_notes.is_empty();
+        takes_nothing && tells_nothing && recipes.is_empty() && unpromised.is_empty() && is_still
     }
 }
 
@@ -304,6 +311,7 @@ impl Index {
             drop(spots);
             let committed = self.write(&transaction, batches)?;
             recipes::write(&transaction, batches)?;
+            tiered::write(&transaction, batches)?;
             commit_synced(transaction)?;
             Ok(committed)
         })?;

@@ -46,6 +46,7 @@ mod reclaim;
 mod relations;
 mod seed;
 mod store;
+mod tier;
 mod upgrade;
 mod visited;
 
@@ -60,6 +61,9 @@ pub use recipes::Recipe;
 pub use reclaim::Reclaimed;
 pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};
+#[cfg(any(test, feature = "contract"))]
+pub use tier::check_depot;
+pub use tier::{Depot, DepotError, FolderDepot, LISTED_MAX, Taken, Ticket, TierOptions, TierStatus};
 pub use upgrade::{Upgraded, upgrade};
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ pub(crate) fn group_value(key: Handle, group: u64, bytes: &[u8]) -> ChainingValu
     hasher(key.names_tree()).set_input_offset(group * GROUP_BYTES).update(bytes).finalize_non_root()
 }
 
+/// Whether an object hashes to what its name says.
+pub(crate) fn is_hash_of(hash: &blake3::Hash, key: Handle) -> bool {
+    hash.as_bytes().get(..HASH_LEN) == Some(key.hash_bytes())
+}
+
 /// The nodes of one level, and where they begin in the outboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Level {

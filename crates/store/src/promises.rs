@@ -64,6 +64,17 @@ impl Disk {
         noted.unpromised.extend(keys.into_iter().take(room));
     }
 
+    /// Those of these that the node has written by itself, and nobody has put, as far as is known.
+    pub(crate) fn unpromised(&self, keys: &[Handle]) -> Result<HashSet<Handle>, Error> {
+        // First what is noted: it becomes rows.
+        let noted = self.promises().noted.lock();
+        let is_noted = |key: &&Handle| noted.unpromised.contains(*key) && !noted.promised.contains(*key);
+        let mut unpromised: HashSet<Handle> = keys.iter().filter(is_noted).copied().collect();
+        drop(noted);
+        unpromised.extend(self.index().unpromised(keys)?);
+        Ok(unpromised)
+    }
+
     /// Somebody puts these, or relies on their staying: nothing that is not promised is
     /// among them when this returns. For who stays until they are there.
     pub(crate) fn promise(&self, keys: impl Iterator<Item = Handle>) -> Result<(), Error> {

@@ -19,6 +19,7 @@ use crate::files::{Files, Kind, is_large, object_len};
 use crate::labels::{MemoryLabels, check_name};
 use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
 use crate::outboard::is_partial;
+use crate::tier::Sending;
 use crate::{BlobWriter, Error, LentMemory, Object, Relations};
 
 /// Memory that the index may use for pages of its file.
@@ -100,12 +101,13 @@ pub struct Store {
     relations: Arc<Relations>,
     /// Those of a store without a disk.
     labels: MemoryLabels,
-    disk: Option<Tier>,
+    disk: Option<OnDisk>,
 }
 
 /// What a store with a disk has more.
-struct Tier {
-    // Dropped first: it uses the disk.
+struct OnDisk {
+    // Dropped first: they use the disk.
+    sending: Mutex<Option<Sending>>,
     background: Background,
     disk: Arc<Disk>,
     damaged_relations: u64,
@@ -148,9 +150,17 @@ impl Store {
                 spilled: AtomicU64::new(0),
             };
             let background = Background::start(Arc::new(work))?;
-            store.disk = Some(Tier { background, disk, damaged_relations });
+            let sending = Mutex::default();
+            store.disk = Some(OnDisk { sending, background, disk, damaged_relations });
         }
         Ok(store)
+    }
+
+    /// Has these threads end before the disk is closed.
+    pub(crate) fn keep_sending(&self, sending: Sending) {
+        if let Some(on_disk) = &self.disk {
+            *on_disk.sending.lock() = Some(sending);
+        }
     }
 
     pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
@@ -310,7 +320,7 @@ impl Store {
         self.disk.is_none() && self.memory.used_bytes() > self.memory.budget_bytes() / 4 * 3
     }
 
-    /// The object from memory or disk; a literal from its handle. Verified:
+    /// The object from memory, disk or tier; a literal from its handle. Verified:
     /// small objects whenever they come from disk, large ones once.
     ///
     /// # Errors
@@ -318,6 +328,19 @@ impl Store {
     /// moved aside, so afterwards the object is absent. [`Error::Io`],
     /// [`Error::Index`] if the disk cannot be read.
     pub fn get(&self, handle: Handle) -> Result<Option<Object>, Error> {
+        match self.get_here(handle) {
+            Ok(None) => self.bring(handle),
+            // It was moved aside; the tier may have it as it was.
+            Err(error @ Error::Corrupt { .. }) => self.bring(handle)?.map(Some).ok_or(error),
+            here => here,
+        }
+    }
+
+    /// [`Store::get`] of what is in memory or on the disk, however long the tier takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_here(&self, handle: Handle) -> Result<Option<Object>, Error> {
         if let Some(literal) = handle.literal_bytes() {
             return Ok(Some(Object::copy_of(literal)));
         }
@@ -374,6 +397,25 @@ impl Store {
     /// # Errors
     /// As [`Store::get`]: damage is found in what is read.
     pub fn read_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        let far = |range| match is_partial(handle.plain_tree()) {
+            true => self.bring_part(handle.plain_tree(), range),
+            false => Ok(self.bring(handle)?.and_then(|object| part_of(&object, &range))),
+        };
+        let end = range.end.min(object_len(handle.plain_tree()));
+        let range = range.start.min(end)..end;
+        match self.read_range_here(handle, range.clone()) {
+            Ok(None) => far(range),
+            // It was moved aside; the tier may have it as it was.
+            Err(error @ Error::Corrupt { .. }) => far(range)?.map(Some).ok_or(error),
+            here => here,
+        }
+    }
+
+    /// [`Store::read_range`] of what is in memory or on the disk, however long the tier takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_range_here(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
         let key = handle.plain_tree();
         let end = range.end.min(object_len(key));
         let range = range.start.min(end)..end;
@@ -383,8 +425,8 @@ impl Store {
         {
             return disk.read_part(key, range);
         }
-        let object = self.get(handle)?;
-        Ok(object.and_then(|object| Some(object.get(range.start as usize..range.end as usize)?.to_vec())))
+        let object = self.get_here(handle)?;
+        Ok(object.and_then(|object| part_of(&object, &range)))
     }
 
     /// Whether [`Store::get`] would find the object; its bytes are not verified.
@@ -392,11 +434,7 @@ impl Store {
     /// # Errors
     /// [`Error::Io`], [`Error::Index`] if the disk cannot be read.
     pub fn contains(&self, handle: Handle) -> Result<bool, Error> {
-        let key = handle.plain_tree();
-        if handle.literal_bytes().is_some() || self.memory.state(key).is_some() {
-            return Ok(true);
-        }
-        self.disk().map_or(Ok(false), |disk| disk.contains(key))
+        Ok(self.is_here(handle)? || self.is_far(handle)?)
     }
 
     /// Whether the object is here, a tree with all that it names; then it counts as put
@@ -417,17 +455,31 @@ impl Store {
                 return Ok(false);
             }
             disk.promise(closure.visited())?;
+            disk.note_put(closure.visited());
         }
         if !disk.contains(key)? {
-            return Ok(self.memory.state(key).is_some());
+            return Ok(self.memory.state(key).is_some() || disk.far_place(key)?.is_some());
         }
         disk.promise(std::iter::once(key))?;
+        disk.note_put(std::iter::once(key));
         if is_large(key) {
             disk.renew(key)?;
         } else if let Some(object) = self.read(disk, key)? {
             disk.write(&[(key, object)], Vec::new())?;
         }
         Ok(true)
+    }
+
+    /// Whether it is in memory or on the disk; its bytes are not verified.
+    ///
+    /// # Errors
+    /// As [`Store::contains`].
+    pub fn is_here(&self, handle: Handle) -> Result<bool, Error> {
+        let key = handle.plain_tree();
+        if handle.literal_bytes().is_some() || self.memory.state(key).is_some() {
+            return Ok(true);
+        }
+        self.disk().map_or(Ok(false), |disk| disk.contains(key))
     }
 
     /// Stores a blob. With a disk, it is synced when this returns.
@@ -599,6 +651,10 @@ impl Store {
     }
 }
 
+fn part_of(object: &Object, range: &Range<u64>) -> Option<Vec<u8>> {
+    Some(object.get(range.start as usize..range.end as usize)?.to_vec())
+}
+
 /// Puts objects into both tiers, or into the one there is.
 pub(crate) fn put_objects(
     memory: &Memory,
@@ -621,6 +677,7 @@ pub(crate) fn put_objects(
     let _stays = disk.stay();
     disk.promise(objects.iter().map(|(key, _)| *key))?;
     disk.write(&objects, Vec::new())?;
+    disk.note_put(objects.iter().map(|(key, _)| *key));
     for (key, object) in objects {
         // A large object's pages are in the page cache now: map them instead
         // of holding the bytes twice.

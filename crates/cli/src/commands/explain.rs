@@ -85,6 +85,7 @@ fn tell(story: &Value) -> String {
     } else if story["definition"].is_object() {
         lines.push("Not evaluated here yet, or no longer remembered: `sinew eval` it.".to_owned());
     }
+    lines.extend(transfer(&story["transfer"]));
     lines.extend(recipe(&story["recipe"]));
     let makers = story["made_by"].as_array().map_or(&[][..], Vec::as_slice);
     if !makers.is_empty() {
@@ -95,6 +96,16 @@ fn tell(story: &Value) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// What bringing it from the durable tier takes, and whether that is how it comes.
+fn transfer(transfer: &Value) -> Option<String> {
+    let time = human_time(Duration::from_nanos(transfer["nanos"].as_u64()?));
+    let how = match transfer["comes_by"].as_str() {
+        Some("recipe") => "; to make it again takes less, so that it would be",
+        _ => "",
+    };
+    Some(format!("  tier       has it; to bring it takes {time}, as far as is known{how}"))
 }
 
 /// How an object could be made again.
@@ -212,6 +223,7 @@ fn place(word: &str) -> &str {
         "literal" => "in the handle itself",
         "memory" => "in this node's memory",
         "disk" => "on this node's disk",
+        "tier" => "in the durable tier: it comes when somebody reads it",
         "dropped" => "dropped: nowhere on this node, and made again when somebody reads it",
         "absent" => "not on this node",
         other => other,

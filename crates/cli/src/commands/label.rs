@@ -6,7 +6,7 @@ use objects::Handle;
 use serde_json::json;
 
 use crate::exit::{Code, Stop};
-use crate::node_api::Node;
+use crate::node_api::{Level, Node};
 use crate::output::Output;
 
 /// Which label, and what about it.
@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// What it shall point at: a handle, or another label
     #[arg(conflicts_with = "delete")]
     handle: Option<String>,
+    /// Answer when it is kept so far, with all that it names
+    #[arg(long, value_name = "LEVEL", value_enum, requires = "handle")]
+    until: Option<Level>,
     /// Remove the label
     #[arg(long, requires = "name")]
     delete: bool,
@@ -34,7 +37,9 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     let handle = match &arguments.handle {
         Some(target) => {
             let handle = node.resolve(target).await?;
+            node.until = arguments.until;
             node.set_label(name, handle).await?;
+            node.wait_until(true).await?;
             handle
         }
         None if name.parse::<Handle>().is_ok() => {

@@ -35,6 +35,7 @@ pub(crate) mod rollback;
 pub(crate) mod run;
 pub(crate) mod sandbox_init;
 pub(crate) mod secret;
+pub(crate) mod tier;
 pub(crate) mod up;
 pub(crate) mod upgrade;
 pub(crate) mod verify;

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::directory::unreadable;
 use crate::exit::{Code, Stop};
-use crate::node_api::Node;
+use crate::node_api::{Level, Node};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::quantity::parse_bytes;
@@ -29,7 +29,7 @@ const SHARD_BYTES_MAX: u64 = 1 << 30;
 /// What to store, and how.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sinew put words.txt\n  echo hello | sinew put\n  \
-    sinew put --tree src --label source\n  sinew put --shards 4MiB corpus.txt --label corpus\n  \
+    sinew put --tree src --label source\n  sinew put --until tier words.txt      answers when a bucket has it too\n  sinew put --shards 4MiB corpus.txt --label corpus\n  \
     LC_ALL=C sort capitals.tsv | sinew put --keys 256 --label capitals\n  \
     sinew put --lazy https://example.com/words.txt --digest sha256:9f86…")]
 pub(crate) struct Arguments {
@@ -51,17 +51,22 @@ pub(crate) struct Arguments {
     /// Point this label at the (only) handle
     #[arg(long, value_name = "NAME")]
     label: Option<String>,
+    /// Answer when it is kept so far: what the node's file says, `disk` unless it does
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    until: Option<Level>,
     /// Tell the progress, also where stderr is no terminal
     #[arg(long)]
     progress: bool,
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    node.until = arguments.until;
     if let Some(url) = arguments.lazy.urls.first() {
         let handle = lazy::put(&arguments.lazy, node, output).await?;
         if let Some(label) = &arguments.label {
             node.set_label(label, handle).await?;
         }
+        node.wait_until(arguments.label.is_some()).await?;
         return match output.is_json() {
             true => output.json(&json!({"url": url, "handle": handle.to_string()})),
             false => output.line(&handle.to_string()),
@@ -77,6 +82,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         if let Some(label) = &arguments.label {
             node.set_label(label, handle).await?;
         }
+        node.wait_until(arguments.label.is_some()).await?;
         if output.is_json() {
             output.json(&json!({
                 "path": file.to_string_lossy(), "handle": handle.to_string(), "size": handle.size(),

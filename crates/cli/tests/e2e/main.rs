@@ -34,6 +34,7 @@ mod s3;
 mod sources;
 mod storage;
 mod streams;
+mod tier;
 mod tls;
 mod traces;
 mod unprivileged;

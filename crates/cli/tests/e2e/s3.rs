@@ -5,7 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -17,18 +17,18 @@ const LEN: usize = 3_000_000;
 const OBJECT: &str = "s3://data/dir/a-b";
 
 /// The server, a process that is killed with this.
-struct Server {
+pub(super) struct Server {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    address: SocketAddr,
-    keys: String,
+    pub(super) address: SocketAddr,
+    pub(super) keys: String,
     etag: String,
 }
 
 impl Server {
     /// None, having said so, where it cannot be fetched.
-    fn start() -> Option<Self> {
+    pub(super) fn start() -> Option<Self> {
         let mut child = Command::new(python_with_aws()?)
             .args(["-c", include_str!("s3.py"), &LEN.to_string()])
             .stdin(Stdio::piped())
@@ -62,26 +62,35 @@ impl Drop for Server {
 }
 
 /// Carries connections to a server, and notes the heads of requests.
-struct Relay {
-    address: SocketAddr,
+pub(super) struct Relay {
+    pub(super) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
     /// Answers that are still to be cut off after a million bytes.
     cuts: Arc<AtomicUsize>,
+    /// Bytes that the server has sent.
+    pub(super) sent: Arc<AtomicU64>,
+    /// Nothing is carried.
+    pub(super) is_broken: Arc<AtomicBool>,
 }
 
 impl Relay {
-    fn start(to: SocketAddr) -> Self {
+    pub(super) fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (heads, cuts) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
+        let (sent, is_broken) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (noted, left) = (Arc::clone(&heads), Arc::clone(&cuts));
+        let (counted, broken) = (Arc::clone(&sent), Arc::clone(&is_broken));
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                let (noted, left) = (Arc::clone(&noted), Arc::clone(&left));
-                std::thread::spawn(move || carry(client.unwrap(), to, &noted, &left));
+                if broken.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let (noted, left, counted) = (Arc::clone(&noted), Arc::clone(&left), Arc::clone(&counted));
+                std::thread::spawn(move || carry(client.unwrap(), to, &noted, &left, &counted));
             }
         });
-        Self { address, heads, cuts }
+        Self { address, heads, cuts, sent, is_broken }
     }
 
     fn heads(&self) -> Vec<String> {
@@ -89,7 +98,13 @@ impl Relay {
     }
 }
 
-fn carry(mut client: TcpStream, to: SocketAddr, noted: &Mutex<Vec<String>>, left: &AtomicUsize) {
+fn carry(
+    mut client: TcpStream,
+    to: SocketAddr,
+    noted: &Mutex<Vec<String>>,
+    left: &AtomicUsize,
+    sent: &AtomicU64,
+) {
     let mut server = TcpStream::connect(to).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -102,8 +117,15 @@ fn carry(mut client: TcpStream, to: SocketAddr, noted: &Mutex<Vec<String>>, left
     noted.lock().unwrap().push(String::from_utf8(head.clone()).unwrap().to_ascii_lowercase());
     server.write_all(&head).unwrap();
     let is_cut = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+    let mut body = client.try_clone().unwrap();
+    let mut up = server.try_clone().unwrap();
+    // Whoever writes has a body behind the head.
+    std::thread::spawn(move || _ = std::io::copy(&mut body, &mut up));
     // Who has left does not read it.
-    _ = std::io::copy(&mut server.take(if is_cut { 1_000_000 } else { u64::MAX }), &mut client);
+    let limit = if is_cut { 1_000_000 } else { u64::MAX };
+    let carried = std::io::copy(&mut server.take(limit), &mut client);
+    sent.fetch_add(carried.unwrap_or_default(), Ordering::SeqCst);
+    _ = client.shutdown(std::net::Shutdown::Both);
 }
 
 fn node(home: &std::path::Path, endpoint: SocketAddr) -> Node {
@@ -122,7 +144,7 @@ fn writing_node(home: &std::path::Path, endpoint: SocketAddr) -> Node {
     Node::start_with(home, &["--listen", "127.0.0.1:0", "--config", settings.to_str().unwrap()])
 }
 
-fn set_keys(node: &Node, keys: &str) {
+pub(super) fn set_keys(node: &Node, keys: &str) {
     let mut child = node.command(&["secret", "set", "SINEW_S3"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(keys.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());

@@ -11,10 +11,11 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use objects::Handle;
+use objects::{BundleRecord, Handle};
 use store::BlobWriter;
 
 use super::stored;
+use super::tier::{Level, UntilQuery, kept, level};
 use crate::body::{Arriving, blocking};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -39,9 +40,11 @@ impl Batch {
 
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
+    until: UntilQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    let until = level(&shared, until)?;
     let options = &shared.options;
     let mut arriving = Arriving::new(&headers, body, options.body_max_bytes, options.body_idle_timeout)?;
     let mut writer = None;
@@ -52,7 +55,11 @@ pub(crate) async fn put(
             writer = Some(write(&shared, writer, std::mem::take(&mut batch)).await?);
         }
     }
-    let handle = finish(&shared, writer, batch).await?;
+    let handle = match until {
+        Level::Memory if writer.is_none() => keep(&shared, batch).await?,
+        _ => finish(&shared, writer, batch).await?,
+    };
+    kept(&shared, until, false).await?;
     Ok(stored(handle))
 }
 
@@ -64,6 +71,17 @@ async fn write(
     let shared = shared.clone();
     let written = blocking(move || write_blocking(&shared, writer, batch)).await?;
     written.map_err(|error| Problem::store(&error))
+}
+
+/// Keeps a short blob in memory, and has it written behind.
+async fn keep(shared: &Arc<Shared>, batch: Batch) -> Result<Handle, Problem> {
+    let backend = shared.backend.clone();
+    let bytes: Vec<u8> = batch.pieces.iter().flatten().copied().collect();
+    let handle = Handle::blob(&bytes);
+    let held = backend.keep_many(&[BundleRecord::Blob(&bytes)]);
+    held.map_err(|error| Problem::store(&error))?;
+    super::write_behind(move || backend.put_many(&[BundleRecord::Blob(&bytes)]).map(drop));
+    Ok(handle)
 }
 
 async fn finish(shared: &Arc<Shared>, writer: Option<BlobWriter>, batch: Batch) -> Result<Handle, Problem> {

@@ -18,6 +18,7 @@ use crate::BUNDLE_MEDIA_TYPE;
 use crate::body::{Buffered, blocking, buffered, media_type, unsupported_media_type};
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::routes::tier::{Level, UntilQuery, kept, level};
 
 #[derive(Debug, Serialize)]
 struct Answer {
@@ -39,22 +40,28 @@ pub(crate) struct Kept {
 pub(crate) enum Lifetime {
     /// Durably.
     Stored,
+    /// Durably, soon; until then in memory.
+    Behind,
     /// As inputs of an evaluation that follows at once.
     Evaluation,
 }
 
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
+    until: UntilQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    let until = level(&shared, until)?;
     let found = media_type(&headers);
     if found != BUNDLE_MEDIA_TYPE {
         return Err(unsupported_media_type(&found, BUNDLE_MEDIA_TYPE));
     }
     let bundle = buffered(&shared, &headers, body, shared.options.bundle_max_bytes).await?;
-    let kept = keep(&shared, bundle, Lifetime::Stored).await?;
-    let answer = Answer { handles: kept.handles, goal: kept.goal.map(|goal| goal.to_string()) };
+    let lifetime = if until == Level::Memory { Lifetime::Behind } else { Lifetime::Stored };
+    let held = keep(&shared, bundle, lifetime).await?;
+    kept(&shared, until, false).await?;
+    let answer = Answer { handles: held.handles, goal: held.goal.map(|goal| goal.to_string()) };
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
@@ -73,11 +80,21 @@ pub(crate) async fn keep(
         })?;
         let kept = match lifetime {
             Lifetime::Stored => shared.backend.put_many(&records),
-            Lifetime::Evaluation => shared.backend.keep_many(&records),
+            Lifetime::Evaluation | Lifetime::Behind => shared.backend.keep_many(&records),
         };
         kept.map_err(|error| Problem::store(&error))?;
         let goal = goal(&records);
-        Ok(Kept { handles: records.len() - usize::from(goal.is_some()), goal })
+        let handles = records.len() - usize::from(goal.is_some());
+        if lifetime == Lifetime::Behind {
+            drop(records);
+            super::write_behind(move || {
+                // It was read a moment ago.
+                let records =
+                    BundleReader::new(&bundle.bytes).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+                records.map_or(Ok(()), |records| shared.backend.put_many(&records).map(drop))
+            });
+        }
+        Ok(Kept { handles, goal })
     })
     .await?
 }

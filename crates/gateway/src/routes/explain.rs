@@ -67,6 +67,14 @@ fn tell(shared: &Shared, handle: Handle) -> Result<(Map<String, Value>, Option<F
     if let Some(derivation) = known.derivation {
         tell("recipe", recipe(&derivation));
     }
+    if let Some(nanos) = known.transfer_nanos {
+        let dropped = known.derivation.filter(|derivation| derivation.is_dropped);
+        let comes_by = match dropped {
+            Some(derivation) if derivation.nanos < nanos => "recipe",
+            _ => "tier",
+        };
+        tell("transfer", json!({"nanos": nanos, "comes_by": comes_by}));
+    }
     let compilation = known.compilation.into_iter().map(|(what, value)| (what, Value::String(value)));
     tell("compilation", Value::Object(compilation.collect()));
     Ok((story, failure(shared, handle)?))

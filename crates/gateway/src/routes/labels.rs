@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::path_text;
+use super::tier::{UntilQuery, kept, level};
 use crate::body::{blocking, json};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -58,20 +59,24 @@ pub(crate) async fn get(
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
     path: Result<Path<String>, PathRejection>,
+    until: UntilQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Label>), Problem> {
+    let until = level(&shared, until)?;
     let name = label_name(path)?;
     refuse_functions(&name)?;
     let target: Target = json(&shared, &headers, body).await?;
     let handle = parse_handle(&target.handle)?;
     let label = name.clone();
+    let backend = shared.backend.clone();
     let set = blocking(move || {
-        let before = shared.backend.label(&label)?;
-        shared.backend.set_label(&label, handle)?;
+        let before = backend.label(&label)?;
+        backend.set_label(&label, handle)?;
         Ok::<_, store::Error>(before)
     });
     let before = set.await?.map_err(|error| Problem::store(&error))?;
+    kept(&shared, until, true).await?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(Label { name, handle: handle.to_string() })))
 }

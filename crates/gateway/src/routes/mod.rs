@@ -22,6 +22,7 @@ pub(crate) mod objects;
 pub(crate) mod operations;
 pub(crate) mod runs;
 pub(crate) mod secrets;
+pub(crate) mod tier;
 pub(crate) mod trees;
 pub(crate) mod upkeep;
 
@@ -59,4 +60,14 @@ fn path_text(path: Result<Path<String>, PathRejection>) -> Result<String, Proble
         Ok(Path(text)) => Ok(text),
         Err(rejection) => Err(Problem::bad_request("bad-path", rejection.body_text())),
     }
+}
+
+/// Has what is in memory written to the disk, with nobody waiting for it.
+fn write_behind(write: impl FnOnce() -> Result<(), store::Error> + Send + 'static) {
+    // It ends by itself; what it holds counts as a request's body until then.
+    drop(tokio::task::spawn_blocking(move || {
+        if let Err(error) = write() {
+            tracing::error!(%error, "what was acknowledged in memory is not on the disk");
+        }
+    }));
 }

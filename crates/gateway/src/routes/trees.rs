@@ -11,10 +11,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use objects::{TreeBuilder, TreeView};
+use objects::{BundleRecord, TreeBuilder, TreeView};
 use serde::Deserialize;
 
 use super::stored;
+use super::tier::{Level, UntilQuery, kept, level};
 use crate::body::{blocking, buffered, json, media_type, unsupported_media_type};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -28,9 +29,11 @@ struct Tree {
 
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
+    until: UntilQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    let until = level(&shared, until)?;
     let bytes = match media_type(&headers).as_str() {
         "application/json" => {
             let tree: Tree = json(&shared, &headers, body).await?;
@@ -46,8 +49,20 @@ pub(crate) async fn put(
         }
         found => return Err(unsupported_media_type(found, "application/json or application/octet-stream")),
     };
-    let handle = blocking(move || shared.backend.put_tree(TreeView::from_checked(&bytes))).await?;
-    Ok(stored(handle.map_err(|error| Problem::store(&error))?))
+    let backend = shared.backend.clone();
+    let put = blocking(move || {
+        let tree = TreeView::from_checked(&bytes);
+        if until != Level::Memory {
+            return backend.put_tree(tree);
+        }
+        let handle = tree.handle();
+        backend.keep_many(&[BundleRecord::Tree(tree)])?;
+        super::write_behind(move || backend.put_tree(TreeView::from_checked(&bytes)).map(drop));
+        Ok(handle)
+    });
+    let handle = put.await?.map_err(|error| Problem::store(&error))?;
+    kept(&shared, until, false).await?;
+    Ok(stored(handle))
 }
 
 fn entries(texts: &[String]) -> Result<TreeBuilder, Problem> {

@@ -337,6 +337,7 @@ impl Backend for Fake {
                 depth: 3,
                 stays: None,
             }),
+            transfer_nanos: None,
             compilation: vec![("compiler".to_owned(), "fake".to_owned())],
         })
     }

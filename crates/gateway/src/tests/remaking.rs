@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
-use objects::Handle;
+use ::objects::Handle;
 use serde_json::json;
 
 use super::*;

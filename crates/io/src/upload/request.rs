@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One request to a bucket, signed, tried again where that may help.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, USER_AGENT};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, RANGE, USER_AGENT};
 use hyper::http::Uri;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -34,6 +35,12 @@ pub(super) enum Trouble {
     Lasts(String),
 }
 
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self::Lasts(why)
+    }
+}
+
 impl From<Undialed> for Trouble {
     fn from(undialed: Undialed) -> Self {
         match undialed {
@@ -54,12 +61,17 @@ pub(super) struct Asked {
     body: Bytes,
     /// The SHA-256 of the body, in hexadecimal digits.
     hash: String,
+    /// Which bytes are wanted.
+    range: Option<Range<u64>>,
+    /// How many of the answer's bytes are wanted, of which none may be missing.
+    taken_max: u64,
 }
 
 impl Asked {
     pub(super) fn new(method: Method, place: &Place) -> Self {
         let (signed, content_type, body, hash) = (Vec::new(), None, Bytes::new(), s3::hash_of_nothing());
-        Self { method, place: place.clone(), signed, content_type, body, hash }
+        let (range, taken_max) = (None, 0);
+        Self { method, place: place.clone(), signed, content_type, body, hash, range, taken_max }
     }
 
     /// The same with these parameters, whose names are sorted.
@@ -67,6 +79,18 @@ impl Asked {
         let path = format!("{}?{query}", self.place.path.path());
         self.place.path = path.parse::<Uri>().map_err(|_| Trouble::Lasts("it is too long".to_owned()))?;
         Ok(self)
+    }
+
+    /// The same, for these bytes.
+    pub(super) fn ranged(mut self, range: Range<u64>) -> Self {
+        self.taken_max = range.end - range.start;
+        self.range = Some(range);
+        self
+    }
+
+    /// The same, for an answer of so many bytes at most.
+    pub(super) fn taking(self, taken_max: u64) -> Self {
+        Self { taken_max, ..self }
     }
 
     /// The same, for it to begin the object.
@@ -95,6 +119,8 @@ pub(super) struct Answer {
     pub(super) len: Option<u64>,
     /// The beginning of its text.
     pub(super) text: String,
+    /// What was wanted of its bytes.
+    pub(super) bytes: Bytes,
     /// Requests before this one that may have arrived.
     pub(super) tried_before: u32,
 }
@@ -144,12 +170,13 @@ impl Inner {
             // What goes wrong is told by the answer.
             _ = connection.await;
         });
-        let sending = Duration::from_secs(asked.body.len() as u64 / options.rate_min.max(1));
+        let moved = asked.body.len() as u64 + asked.taken_max;
+        let sending = Duration::from_secs(moved / options.rate_min.max(1));
         let limit = options.answer_timeout + sending;
         let request = request(asked)?;
         let answered = async {
             let response = sender.send_request(request).await?;
-            Ok::<_, hyper::Error>(read(response).await)
+            Ok::<_, hyper::Error>(read(response, asked.taken_max).await)
         };
         let answer =
             timeout(limit, answered).await.map_err(|_| late("did not answer", limit))?.map_err(broken)?;
@@ -157,6 +184,16 @@ impl Inner {
             && is_passing(answer.0.status)
         {
             return Err(Trouble::Heals(format!("it answers {}", answer.0.status), Some(pause)));
+        }
+        let mut answer = answer;
+        if asked.range.is_some() && answer.0.status.is_success() {
+            // These are somebody's data, and say nothing.
+            answer.0.text.clear();
+        }
+        let Answer { status, len, bytes, .. } = &answer.0;
+        let wanted = len.map_or(0, |len| len.min(asked.taken_max));
+        if status.is_success() && (bytes.len() as u64) < wanted {
+            return Err(Trouble::Heals(format!("{} broke off", place.target), None));
         }
         Ok(answer.0)
     }
@@ -178,6 +215,9 @@ fn request(asked: &Asked) -> Result<Request<Full<Bytes>>, Trouble> {
     if let Some(content_type) = &asked.content_type {
         request = request.header(CONTENT_TYPE, content_type);
     }
+    if let Some(Range { start, end }) = asked.range {
+        request = request.header(RANGE, format!("bytes={start}-{}", end - 1));
+    }
     let extra: Vec<_> = asked.signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let signed =
         bucket.signed(asked.method.as_str(), place, &asked.hash, &extra, s3::now_s()).map_err(lasts)?;
@@ -186,16 +226,17 @@ fn request(asked: &Asked) -> Result<Request<Full<Bytes>>, Trouble> {
 }
 
 /// An answer, with the beginning of its text; for how long the server wants to be left alone.
-async fn read(response: Response<Incoming>) -> (Answer, Option<Duration>) {
+async fn read(response: Response<Incoming>, taken_max: u64) -> (Answer, Option<Duration>) {
     let (head, mut body) = response.into_parts();
     let text_of =
         |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let room_max = TEXT_BYTES_MAX.max(usize::try_from(taken_max).unwrap_or(usize::MAX));
     let mut text = Vec::new();
     // What has come by then may say enough.
     while let Some(Ok(frame)) = body.frame().await {
-        let room = TEXT_BYTES_MAX - text.len();
+        let room = room_max - text.len();
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..data.len().min(room)]));
-        if text.len() == TEXT_BYTES_MAX {
+        if text.len() == room_max {
             break;
         }
     }
@@ -204,7 +245,8 @@ async fn read(response: Response<Incoming>) -> (Answer, Option<Duration>) {
         etag: text_of(ETAG.as_str()),
         mark: text_of(MARK),
         len: text_of(CONTENT_LENGTH.as_str()).and_then(|len| len.parse().ok()),
-        text: String::from_utf8_lossy(&text).into_owned(),
+        text: String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned(),
+        bytes: Bytes::from(text),
         tried_before: 0,
     };
     (answer, retry_after(&head.headers))

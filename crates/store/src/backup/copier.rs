@@ -130,6 +130,15 @@ impl<'a> Copier<'a> {
             // A tree, which is never dropped.
             return self.enter(recipe.application.definition());
         }
+        // Nothing of a home need be on its disk if its tier has it.
+        let looked = match looked {
+            Looked::Absent | Looked::Damaged => match self.from.look_far(key) {
+                Ok(Some(object)) => Looked::Sound(object),
+                Ok(None) | Err(Error::Far { .. }) => looked,
+                Err(error) => return Err(error),
+            },
+            sound => sound,
+        };
         let Looked::Sound(object) = looked else {
             self.copied.damaged_objects += u64::from(matches!(looked, Looked::Damaged));
             self.miss(key);

@@ -102,7 +102,14 @@ impl<'a> Marker<'a> {
             return Ok(in_memory);
         }
         // The entries of what is young are roots ([`Marker::mark_young`]).
-        if is_news { self.disk.read(key) } else { Ok(None) }
+        if !is_news {
+            return Ok(None);
+        }
+        match self.disk.read(key) {
+            Ok(None) => self.disk.look_far(key),
+            Err(error @ Error::Corrupt { .. }) => self.disk.look_far(key)?.map(Some).ok_or(error),
+            read => read,
+        }
     }
 
     /// The recipe of an object that is not here; or that is here again, as long as it may be

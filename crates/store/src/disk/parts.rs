@@ -44,6 +44,7 @@ impl Disk {
         self.reads.fetch_add(1, Ordering::Relaxed);
         loop {
             let Some((file, len)) = self.files.open_object(key)? else { return Ok(None) };
+            self.note_used(key);
             let part = match len == object_len(key) {
                 true => self.part_of(key, &file, range.clone())?,
                 false => Part::Damaged,

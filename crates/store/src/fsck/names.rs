@@ -162,6 +162,10 @@ impl Walk {
             true => inspector.place.files.contains(key)?,
             false => spot.is_some(),
         };
+        if !is_there && index.tiered(key)?.is_some() {
+            // With what it names: it was sent because it was whole here.
+            return Ok(Met::Whole);
+        }
         if !is_there && let Some(definition) = inspector.place.recipe(key)? {
             // A tree, which is never dropped.
             return self.enter(inspector, definition, parent);

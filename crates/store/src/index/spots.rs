@@ -60,6 +60,7 @@ impl Index {
                 commit_synced(transaction)?;
             }
             super::recipes::make_tables(database)?;
+            super::tiered::make_tables(database)?;
             let row = database.begin_read()?.open_table(STATE)?.get(END)?;
             Ok(row.map_or(0, |end| end.value()))
         })?;

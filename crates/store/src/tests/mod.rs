@@ -10,3 +10,4 @@ pub(crate) mod faulty;
 mod full_disk;
 mod model;
 mod spilled;
+mod tiered;

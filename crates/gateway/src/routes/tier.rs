@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `/v1/tier`: how the durable tier fares, waiting for it, and taking it over; and what
+//! puts and labels say of how far they are to be kept before they are answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::{Taken, TierStatus};
+
+use crate::body::{blocking, json};
+use crate::problem::Problem;
+use crate::router::Shared;
+
+/// Who waits for it waits for so many seconds at most.
+const PATIENCE_S_MAX: u64 = 3600;
+
+/// How far something is to be kept before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// It is in memory, and written to the disk soon.
+    Memory,
+    /// It is on the disk.
+    Disk,
+    /// It is in the durable tier too.
+    Tier,
+}
+
+/// What a request says of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Until {
+    until: Option<Level>,
+}
+
+pub(crate) type UntilQuery = Result<Query<Until>, QueryRejection>;
+
+/// The level that a request asks for, or that of the node.
+pub(crate) fn level(shared: &Shared, query: UntilQuery) -> Result<Level, Problem> {
+    let Query(Until { until }) =
+        query.map_err(|rejection| Problem::bad_request("bad-query", rejection.body_text()))?;
+    let usual = if shared.backend.acknowledges_tier() { Level::Tier } else { Level::Disk };
+    Ok(until.unwrap_or(usual))
+}
+
+/// Returns when what is on the disk is kept as far as that.
+pub(crate) async fn kept(shared: &Arc<Shared>, level: Level, labels: bool) -> Result<(), Problem> {
+    if level != Level::Tier {
+        return Ok(());
+    }
+    let shared = shared.clone();
+    let kept = blocking(move || shared.backend.tier_until(labels, None)).await?;
+    kept.map_err(|error| Problem::store(&error))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Flush {
+    #[serde(default)]
+    labels: bool,
+    patience_s: Option<u64>,
+}
+
+pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
+    let told = blocking(move || shared.backend.tier()).await?.map_err(|error| Problem::store(&error))?;
+    told.map(|status| Json(told_status(&status))).ok_or_else(|| Problem::store(&store::Error::NoTier))
+}
+
+pub(crate) async fn flush(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let wish: Flush = json(&shared, &headers, body).await?;
+    if let Some(patience_s) = wish.patience_s.filter(|patience_s| *patience_s > PATIENCE_S_MAX) {
+        let detail = format!("patience_s is {patience_s}, and {PATIENCE_S_MAX} at most");
+        return Err(Problem::bad_request("bad-flush", detail));
+    }
+    let patience = wish.patience_s.map(Duration::from_secs);
+    let (waiting, labels) = (shared.clone(), wish.labels);
+    let kept = blocking(move || waiting.backend.tier_until(labels, patience)).await?;
+    kept.map_err(|error| Problem::store(&error))?;
+    status(State(shared)).await
+}
+
+pub(crate) async fn take(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
+    let taken = blocking(move || shared.backend.take_tier()).await?;
+    let Taken { labels, objects, damaged } = taken.map_err(|error| Problem::store(&error))?;
+    Ok(Json(json!({"labels": labels, "objects": objects, "damaged_packs": damaged})))
+}
+
+fn told_status(status: &TierStatus) -> Value {
+    json!({
+        "url": status.name,
+        "objects": status.objects,
+        "waiting_bytes": status.waiting_bytes,
+        "waiting_large": status.waiting_large,
+        "labels_wait": status.labels_wait,
+        "labels": status.labels,
+        "gaps": status.gaps,
+        "sent": status.sent,
+        "sent_bytes": status.sent_bytes,
+        "reads": status.reads,
+        "read_bytes": status.read_bytes,
+        "brought": status.brought,
+        "parts": status.parts,
+        "corrupt": status.corrupt,
+        "failures": status.failures,
+        "evicted": status.evicted,
+        "evicted_bytes": status.evicted_bytes,
+        "trouble": status.trouble,
+        "refused": status.is_refused,
+        "latency_nanos": status.latency_nanos,
+        "bytes_per_second": status.bytes_per_second,
+    })
+}

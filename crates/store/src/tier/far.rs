@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is known of the tier while it is in use: what waits to be sent, how far that is,
+//! what went wrong, and how fast it answers.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use objects::Handle;
+use parking_lot::{Condvar, Mutex};
+
+use super::depot::Depot;
+use super::evicting::Used;
+use super::{Counts, TierOptions};
+use crate::Error;
+use crate::files::is_large;
+use crate::packs::Spot;
+
+/// Large objects that wait by name; of more it is found out by looking at all files.
+const LARGE_MAX: usize = 64 << 10;
+/// Outboards of which the last levels are kept.
+const TAILS_MAX: usize = 64;
+/// The shortest pause after something went wrong, and the longest.
+const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How many [`Lane`]s there are.
+const LANES: usize = 4;
+
+/// Which part of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Small objects, in packs.
+    Packs = 0,
+    /// Large ones.
+    Large = 1,
+    /// Labels.
+    Labels = 2,
+    /// What leaves the disk.
+    Room = 3,
+}
+
+/// Why nothing is sent now.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// It may go better soon.
+    Later(String),
+    /// Somebody has to do something first.
+    Refused(String),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+impl From<super::DepotError> for Halt {
+    fn from(error: super::DepotError) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+/// Up to where somebody wants the tier to have everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    pub(super) packs: Spot,
+    pub(super) large: u64,
+    pub(super) labels: u64,
+}
+
+/// What waits, and how far it is.
+pub(super) struct Progress {
+    /// All small objects before this are in the tier.
+    pub(super) packs: Spot,
+    /// Large objects that wait, by their numbers.
+    pub(super) large: VecDeque<(u64, Handle)>,
+    waiting: HashSet<Handle>,
+    /// There are others, up to this number: all files are to be looked at.
+    pub(super) unlisted: Option<u64>,
+    large_next: u64,
+    /// All up to this number are in the tier.
+    pub(super) large_done: u64,
+    labels_next: u64,
+    pub(super) labels_done: u64,
+    /// Who waits for something to be there.
+    pub(super) hurried: usize,
+    pub(super) is_closing: bool,
+    /// What went wrong last in each lane.
+    trouble: [Option<(String, bool)>; LANES],
+    failures: [u32; LANES],
+    /// When it was last made certain that the tier is this home's.
+    pub(super) owned: Option<Instant>,
+}
+
+/// How fast the tier answers, as far as was seen: moving averages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Speed {
+    pub(crate) latency_nanos: f64,
+    pub(crate) bytes_per_s: f64,
+}
+
+/// A read that several wait for.
+#[derive(Default)]
+pub(super) struct Flight {
+    is_over: Mutex<bool>,
+    over: Condvar,
+}
+
+/// The tier of a store.
+pub(crate) struct Far {
+    pub(super) depot: Arc<dyn Depot>,
+    pub(super) options: TierOptions,
+    pub(super) progress: Mutex<Progress>,
+    pub(super) changed: Condvar,
+    flights: Mutex<HashMap<Handle, Arc<Flight>>>,
+    pub(super) tails: Mutex<HashMap<Handle, Arc<Vec<u8>>>>,
+    speed: Mutex<Speed>,
+    pub(super) counts: Counts,
+    pub(super) used: Used,
+    /// Held by who changes whose tier it is.
+    pub(super) taking: Mutex<()>,
+}
+
+impl Far {
+    pub(super) fn new(depot: Arc<dyn Depot>, options: TierOptions) -> Self {
+        let progress = Progress {
+            packs: Spot::from_u64(0),
+            large: VecDeque::new(),
+            waiting: HashSet::new(),
+            // What waited when the process before this one ended.
+            unlisted: Some(1),
+            large_next: 1,
+            large_done: 0,
+            labels_next: 1,
+            labels_done: 0,
+            hurried: 0,
+            is_closing: false,
+            trouble: [const { None }; LANES],
+            failures: [0; LANES],
+            owned: None,
+        };
+        let speed = Speed {
+            latency_nanos: options.latency.as_nanos() as f64,
+            bytes_per_s: options.bytes_per_second as f64,
+        };
+        Self {
+            depot,
+            options,
+            progress: Mutex::new(progress),
+            changed: Condvar::new(),
+            flights: Mutex::default(),
+            tails: Mutex::default(),
+            speed: Mutex::new(speed),
+            counts: Counts::default(),
+            used: Used::default(),
+            taking: Mutex::default(),
+        }
+    }
+
+    /// These were put, and are on the disk. Small ones are found in the packs.
+    pub(crate) fn note_put(&self, keys: impl Iterator<Item = Handle>) {
+        let mut progress = self.progress.lock();
+        let mut is_news = false;
+        for key in keys.filter(|key| is_large(*key)) {
+            if progress.waiting.contains(&key) {
+                continue;
+            }
+            is_news = true;
+            progress.large_next += 1;
+            let number = progress.large_next;
+            if progress.large.len() >= LARGE_MAX || progress.unlisted.is_some() {
+                progress.unlisted = Some(number);
+            } else {
+                progress.large.push_back((number, key));
+                progress.waiting.insert(key);
+            }
+        }
+        drop(progress);
+        if is_news {
+            self.changed.notify_all();
+        }
+    }
+
+    /// A label has changed.
+    pub(crate) fn note_label(&self) {
+        self.progress.lock().labels_next += 1;
+        self.changed.notify_all();
+    }
+
+    /// What there is now, with `packs` as the end of the packs.
+    pub(super) fn ticket(&self, packs: Spot, with_labels: bool) -> Ticket {
+        let progress = self.progress.lock();
+        let labels = if with_labels { progress.labels_next } else { 0 };
+        Ticket { packs, large: progress.large_next, labels }
+    }
+
+    /// Waits until the tier has it.
+    pub(super) fn wait(&self, ticket: Ticket, patience: Duration) -> Result<(), Error> {
+        let until = Instant::now() + patience;
+        let mut progress = self.progress.lock();
+        progress.hurried += 1;
+        self.changed.notify_all();
+        let failure = loop {
+            if progress.has(ticket) {
+                break None;
+            }
+            if let Some((why, true)) = progress.told() {
+                break Some(why);
+            }
+            if progress.is_closing {
+                break Some("the node stops".to_owned());
+            }
+            if self.changed.wait_until(&mut progress, until).timed_out() && !progress.has(ticket) {
+                let seconds = patience.as_secs_f32();
+                break Some(progress.told().map_or_else(
+                    || format!("it has not all of it after {seconds} s: it is being sent"),
+                    |(why, _)| format!("it has not all of it after {seconds} s: {why}"),
+                ));
+            }
+        };
+        progress.hurried -= 1;
+        drop(progress);
+        failure.map_or(Ok(()), |why| Err(Error::Unsent { tier: self.depot.name(), why }))
+    }
+
+    /// Waits until a lane has something to do, or for `linger`. False: it is to end.
+    pub(super) fn idle(&self, lane: Lane, linger: Duration) -> bool {
+        let until = Instant::now() + linger;
+        let mut progress = self.progress.lock();
+        loop {
+            if progress.is_closing {
+                return false;
+            }
+            let is_due = match lane {
+                Lane::Packs => progress.hurried > 0,
+                Lane::Large => !progress.large.is_empty() || progress.unlisted.is_some(),
+                Lane::Labels => progress.hurried > 0 && progress.labels_done < progress.labels_next,
+                Lane::Room => false,
+            };
+            if is_due || self.changed.wait_until(&mut progress, until).timed_out() {
+                return !progress.is_closing;
+            }
+        }
+    }
+
+    /// Waits after something went wrong. False: it is to end.
+    pub(super) fn rest(&self, lane: Lane) -> bool {
+        let mut progress = self.progress.lock();
+        let failures = progress.failures[lane as usize].min(16);
+        let pause = PAUSE.saturating_mul(1 << failures.saturating_sub(1)).min(PAUSE_MAX);
+        let until = Instant::now() + pause.min(self.options.pause_max);
+        while !progress.is_closing && !self.changed.wait_until(&mut progress, until).timed_out() {}
+        !progress.is_closing
+    }
+
+    /// How a lane fared.
+    pub(super) fn fared(&self, lane: Lane, halt: Option<Halt>) {
+        let mut progress = self.progress.lock();
+        let (trouble, failures) = match halt {
+            None => (None, 0),
+            Some(halt) => {
+                let told = match halt {
+                    Halt::Later(why) => (why, false),
+                    Halt::Refused(why) => (why, true),
+                };
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                (Some(told), progress.failures[lane as usize].saturating_add(1))
+            }
+        };
+        progress.trouble[lane as usize] = trouble;
+        progress.failures[lane as usize] = failures;
+        drop(progress);
+        self.changed.notify_all();
+    }
+
+    /// What goes wrong now, if anything does.
+    pub(super) fn trouble(&self) -> Option<(String, bool)> {
+        self.progress.lock().told()
+    }
+
+    pub(super) fn labels_wanted(&self) -> Option<u64> {
+        let progress = self.progress.lock();
+        (progress.labels_done < progress.labels_next).then_some(progress.labels_next)
+    }
+
+    pub(super) fn close(&self) {
+        self.progress.lock().is_closing = true;
+        self.depot.close();
+        self.changed.notify_all();
+    }
+
+    /// Whoever is first reads an object, and gets a guard; who comes later waits until that
+    /// is over, and gets none.
+    pub(super) fn board(&self, key: Handle) -> Option<Boarded<'_>> {
+        let mut flights = self.flights.lock();
+        if let Some(flight) = flights.get(&key).map(Arc::clone) {
+            drop(flights);
+            let mut is_over = flight.is_over.lock();
+            while !*is_over {
+                flight.over.wait(&mut is_over);
+            }
+            return None;
+        }
+        flights.insert(key, Arc::default());
+        Some(Boarded { far: self, key })
+    }
+
+    /// A read of so many bytes took so long.
+    pub(super) fn note_read(&self, bytes: u64, took: Duration) {
+        const SHARE: f64 = 0.2;
+        const LONG_BYTES: u64 = 256 << 10;
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let nanos = took.as_nanos() as f64;
+        let mut speed = self.speed.lock();
+        if bytes < LONG_BYTES {
+            speed.latency_nanos += SHARE * (nanos - speed.latency_nanos);
+        } else {
+            let moving = (nanos - speed.latency_nanos).max(nanos / 10.0).max(1.0);
+            speed.bytes_per_s += SHARE * (bytes as f64 * 1e9 / moving - speed.bytes_per_s);
+        }
+    }
+
+    pub(crate) fn speed(&self) -> Speed {
+        *self.speed.lock()
+    }
+
+    /// The last levels of an object's outboard, if they were read.
+    pub(super) fn tail(&self, key: Handle) -> Option<Arc<Vec<u8>>> {
+        self.tails.lock().get(&key).map(Arc::clone)
+    }
+
+    pub(super) fn keep_tail(&self, key: Handle, tail: Arc<Vec<u8>>) {
+        let mut tails = self.tails.lock();
+        if tails.len() >= TAILS_MAX {
+            tails.clear();
+        }
+        tails.insert(key, tail);
+    }
+}
+
+impl Progress {
+    fn has(&self, ticket: Ticket) -> bool {
+        self.packs >= ticket.packs && self.large_done >= ticket.large && self.labels_done >= ticket.labels
+    }
+
+    /// What goes wrong, first what does not heal by itself.
+    fn told(&self) -> Option<(String, bool)> {
+        let mut all = self.trouble.iter().flatten();
+        all.clone().find(|(_, is_refused)| *is_refused).or_else(|| all.next()).cloned()
+    }
+
+    /// The large object that comes next.
+    pub(super) fn front(&self) -> Option<(u64, Handle)> {
+        self.large.front().copied()
+    }
+
+    /// All that waits is to be found by looking at all files.
+    pub(super) fn unlist(&mut self) {
+        self.large.clear();
+        self.waiting.clear();
+        self.unlisted = Some(self.large_next);
+    }
+
+    /// It is in the tier, or is no more.
+    pub(super) fn pop(&mut self) {
+        if let Some((number, key)) = self.large.pop_front() {
+            self.waiting.remove(&key);
+            self.large_done = self.large_done.max(number);
+        }
+    }
+}
+
+/// Reads an object for all who want it.
+pub(super) struct Boarded<'a> {
+    far: &'a Far,
+    key: Handle,
+}
+
+impl Drop for Boarded<'_> {
+    fn drop(&mut self) {
+        if let Some(flight) = self.far.flights.lock().remove(&self.key) {
+            *flight.is_over.lock() = true;
+            flight.over.notify_all();
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whose tier it is. One home sends to it; another one that is to go on with it takes it, and
+//! learns what is there.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::{Duration, Instant};
+
+use objects::Handle;
+
+use super::far::{Far, Halt};
+use super::form::{
+    self, FORMAT, FORMAT_BYTES_MAX, Format, HEADER_LEN, LABELS, Names, OBJECTS, Owner, PACKS, format_text,
+    labels_number, parse_format,
+};
+use super::publishing::PUBLISHED;
+use super::{Taken, depot::Depot};
+use crate::disk::Disk;
+use crate::index::{Batch, PACK_NAME_LEN, Place, Tiered};
+use crate::{Error, Object, Store};
+
+/// Which tier the home's rows are of, and who the home is.
+const TIER: &str = "tier";
+const HOME: &str = "home";
+/// For so long it is not asked again.
+const OWNED: Duration = Duration::from_secs(10);
+/// Rows that are written together.
+const ROWS: usize = 16 << 10;
+/// Of a pack, at first.
+const TABLE_BYTES: u64 = 16 << 10;
+/// All labels of the largest home, and recipes.
+const LABELS_BYTES_MAX: u64 = 512 << 20;
+
+/// Makes certain that the tier is this home's, and makes one where there is none.
+pub(super) fn ensure(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    if far.progress.lock().owned.is_some_and(|since| since.elapsed() < OWNED) {
+        return Ok(());
+    }
+    let _one = far.taking.lock();
+    let text = far.depot.get(FORMAT, 0..FORMAT_BYTES_MAX)?;
+    let known = known(disk)?;
+    match (text.as_deref().map(parse_format), known) {
+        (Some(Format::Ours(owner)), Some(known)) if owner == known => {}
+        (Some(Format::Ours(_)), _) => {
+            return Err(Halt::Refused(
+                "another home owns it: `sinew tier --take` goes on with it here, and the other one sends nothing any more"
+                    .to_owned(),
+            ));
+        }
+        (Some(Format::Unknown(found)), _) => {
+            return Err(Halt::Refused(format!(
+                "its FORMAT says {found:?}, this version reads \"sinew-tier 1\": name another prefix, or run the version that wrote it"
+            )));
+        }
+        (None, known) => begin(disk, far, known)?,
+    }
+    far.progress.lock().owned = Some(Instant::now());
+    Ok(())
+}
+
+/// Makes a tier where there is none.
+fn begin(disk: &Disk, far: &Far, known: Option<Owner>) -> Result<(), Halt> {
+    if disk.index().tiered_len()? > 0 {
+        return Err(Halt::Refused(
+            "there is no FORMAT, but this home has sent objects: name the place where they are".to_owned(),
+        ));
+    }
+    // What one lost has a form that nobody knows.
+    if !far.depot.list("", "")?.is_empty() {
+        return Err(Halt::Refused(
+            "there is no FORMAT, and something else: name a prefix below which nothing is".to_owned(),
+        ));
+    }
+    let owner = match known {
+        Some(owner) => owner,
+        None => Owner { tier: random(), home: home(disk)? },
+    };
+    // First here: if this ends now, the next try finds its own.
+    note(disk, owner)?;
+    far.depot.put(FORMAT, &Object::copy_of(format_text(&owner).as_bytes()))?;
+    let text = far.depot.get(FORMAT, 0..FORMAT_BYTES_MAX)?.unwrap_or_default();
+    if parse_format(&text) != Format::Ours(owner) {
+        return Err(Halt::Later("another home began it at the same time".to_owned()));
+    }
+    Ok(())
+}
+
+fn known(disk: &Disk) -> Result<Option<Owner>, Error> {
+    let id = |name| Ok::<_, Error>(disk.index().tier_note(name)?.and_then(|id| id.try_into().ok()));
+    Ok(id(TIER)?.zip(id(HOME)?).map(|(tier, home)| Owner { tier, home }))
+}
+
+/// Who this home is; it is one from now on.
+fn home(disk: &Disk) -> Result<[u8; 16], Error> {
+    let known = disk.index().tier_note(HOME)?.and_then(|id| id.try_into().ok());
+    Ok(known.unwrap_or_else(random))
+}
+
+fn note(disk: &Disk, owner: Owner) -> Result<(), Error> {
+    let tier_notes = vec![(TIER, owner.tier.to_vec()), (HOME, owner.home.to_vec())];
+    disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
+}
+
+/// A number that nobody else draws.
+fn random() -> [u8; 16] {
+    // The standard library's only door to the kernel's random numbers.
+    let words = [RandomState::new(), RandomState::new()].map(|state| {
+        let mut hasher = state.build_hasher();
+        hasher.write_u64(0);
+        hasher.finish().to_le_bytes()
+    });
+    let mut id = [0; 16];
+    id.copy_from_slice(words.as_flattened());
+    id
+}
+
+impl Store {
+    /// Takes the tier over, whoever owns it, and learns what is there: its labels that this home
+    /// has not, and where objects are, which come when they are read. The home that owned it sends
+    /// nothing any more. If it is broken off it can be done again.
+    ///
+    /// # Errors
+    /// [`Error::NoTier`]; [`Error::Tier`] if it cannot be taken; those of writing.
+    pub fn take_tier(&self) -> Result<Taken, Error> {
+        let (Some(disk), Some(far)) = (self.disk(), self.far()) else { return Err(Error::NoTier) };
+        let refuse = |why: String| Error::Tier { tier: far.depot.name(), why };
+        let _one = far.taking.lock();
+        far.progress.lock().owned = None;
+        let text = far.ask(|depot| depot.get(FORMAT, 0..FORMAT_BYTES_MAX))?;
+        let found = match text.as_deref().map(parse_format) {
+            Some(Format::Ours(owner)) => owner,
+            Some(Format::Unknown(found)) => {
+                return Err(refuse(format!(
+                    "its FORMAT says {found:?}, this version reads \"sinew-tier 1\""
+                )));
+            }
+            None => {
+                return Err(refuse(
+                    "there is no FORMAT: nothing is there to be taken, and a node begins one by itself"
+                        .to_owned(),
+                ));
+            }
+        };
+        if known(disk)?.is_some_and(|known| known.tier != found.tier) && disk.index().tiered_len()? > 0 {
+            return Err(refuse(
+                "this home has sent objects to another tier: take this one with an empty home".to_owned(),
+            ));
+        }
+        let owner = Owner { tier: found.tier, home: home(disk)? };
+        // Until it is known what is there, this home is not the owner that it knows.
+        far.ask(|depot| depot.put(FORMAT, &Object::copy_of(format_text(&owner).as_bytes())))?;
+        let mut taken = Taken::default();
+        far.adopt_packs(disk, &mut taken)?;
+        far.adopt_large(disk, &mut taken)?;
+        self.adopt_labels(disk, far, &mut taken)?;
+        note(disk, owner)?;
+        far.note_label();
+        Ok(taken)
+    }
+
+    fn adopt_labels(&self, disk: &Disk, far: &Far, taken: &mut Taken) -> Result<(), Error> {
+        let names = far.all(LABELS)?;
+        let numbers = names.iter().filter_map(|name| labels_number(name));
+        let Some(number) = numbers.max() else { return Ok(()) };
+        let bytes = far.ask(|depot| depot.get(&form::labels_name(number), 0..LABELS_BYTES_MAX))?;
+        let read = bytes.and_then(|bytes| Names::from_bytes(&bytes));
+        let Names { labels, recipes } = read.ok_or_else(|| Error::Tier {
+            tier: far.depot.name(),
+            why: format!("{} is damaged there", form::labels_name(number)),
+        })?;
+        let mut missing = Vec::new();
+        for (key, recipe) in recipes {
+            if !disk.has(key)? {
+                missing.push((key, Some(recipe)));
+            }
+        }
+        for recipes in missing.chunks(ROWS) {
+            disk.committer().commit(Batch { recipes: recipes.to_vec(), ..Batch::default() })?;
+        }
+        for (name, handle) in labels {
+            if disk.index().label(&name)?.is_none() {
+                disk.write_label(&name, Some(handle))?;
+                taken.labels += 1;
+            }
+        }
+        // Its number is the last one that was used.
+        let tier_notes = vec![(PUBLISHED, number.to_le_bytes().to_vec())];
+        disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
+    }
+}
+
+impl Far {
+    /// What the depot says.
+    fn ask<T>(&self, ask: impl FnOnce(&dyn Depot) -> Result<T, super::DepotError>) -> Result<T, Error> {
+        ask(&*self.depot).map_err(|error| Error::Tier { tier: self.depot.name(), why: error.to_string() })
+    }
+
+    /// All names that begin so.
+    fn all(&self, begin: &str) -> Result<Vec<String>, Error> {
+        let mut all = Vec::new();
+        self.visit(begin, |names| {
+            all.extend_from_slice(names);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn visit(&self, begin: &str, mut found: impl FnMut(&[String]) -> Result<(), Error>) -> Result<(), Error> {
+        let mut after = String::new();
+        loop {
+            let names = self.ask(|depot| depot.list(begin, &after))?;
+            let Some(last) = names.last().filter(|last| **last > after).cloned() else { return Ok(()) };
+            found(&names)?;
+            after = last;
+        }
+    }
+
+    fn adopt_packs(&self, disk: &Disk, taken: &mut Taken) -> Result<(), Error> {
+        self.visit(PACKS, |names| {
+            for pack in names.iter().filter_map(|name| form::named_pack(name)) {
+                match self.table(&pack)? {
+                    Some(contents) => {
+                        let row = |(key, offset)| (key, Place::Packed { pack, offset });
+                        adopt(disk, contents.into_iter().map(row), taken)?;
+                    }
+                    None => taken.damaged += 1,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn adopt_large(&self, disk: &Disk, taken: &mut Taken) -> Result<(), Error> {
+        self.visit(OBJECTS, |names| {
+            let keys: Vec<Handle> = names.iter().filter_map(|name| form::named(name)).collect();
+            adopt(disk, keys.into_iter().map(|key| (key, Place::Lone)), taken)
+        })
+    }
+
+    /// What a pack has. `None`: its beginning is damaged.
+    fn table(&self, pack: &[u8; PACK_NAME_LEN]) -> Result<Option<Vec<(Handle, u32)>>, Error> {
+        let name = form::pack_name(pack);
+        let begin = self.ask(|depot| depot.get(&name, 0..TABLE_BYTES))?.unwrap_or_default();
+        let Some(len) = begin.get(..HEADER_LEN as usize).and_then(form::table_len) else { return Ok(None) };
+        let table = match begin.get(..len as usize) {
+            Some(table) => table.to_vec(),
+            None => self.ask(|depot| depot.get(&name, 0..len))?.unwrap_or_default(),
+        };
+        Ok(form::contents(pack, &table))
+    }
+}
+
+/// Writes rows of what has none.
+fn adopt(disk: &Disk, found: impl Iterator<Item = (Handle, Place)>, taken: &mut Taken) -> Result<(), Error> {
+    let found: Vec<_> = found.collect();
+    for some in found.chunks(ROWS) {
+        let keys: Vec<Handle> = some.iter().map(|(key, _)| *key).collect();
+        let rows = disk.index().all_tiered(&keys)?;
+        let new = some.iter().zip(rows).filter(|(_, row)| row.is_none());
+        let tiered: Vec<_> =
+            new.map(|((key, place), _)| (*key, Some(Tiered { place: *place, is_whole: false }))).collect();
+        taken.objects += tiered.len() as u64;
+        disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+    }
+    Ok(())
+}

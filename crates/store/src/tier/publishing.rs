@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Labels in the tier: all of one moment, written when everything that they name is there.
+
+use std::collections::HashSet;
+
+use objects::Handle;
+
+use super::far::{Far, Halt};
+use super::form::{self, LABELS, Names, PACK_BYTES, PACK_OBJECTS, RECIPES_MAX, labels_name, labels_number};
+use super::sending::{send_large, send_pack};
+use crate::disk::Disk;
+use crate::files::is_large;
+use crate::index::{Batch, Tiered};
+use crate::visited::Visited;
+use crate::{Error, Object};
+
+/// What the newest labels in the tier hash to, and their number.
+pub(super) const PUBLISHED: &str = "labels";
+
+/// Writes the labels, if others than those of last time are there.
+pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    let Some(wanted) = far.labels_wanted() else { return Ok(()) };
+    let labels = disk.index().labels()?;
+    let mut walk = Walk::new(disk, far);
+    for (_, handle) in &labels {
+        walk.walk(*handle)?;
+    }
+    walk.finish()?;
+    let Walk { mut recipes, gaps, .. } = walk;
+    if gaps > 0 && far.labels_wanted() != Some(wanted) {
+        // A label that was taken away meanwhile may be what named them: once more, with those of now.
+        return Ok(());
+    }
+    recipes.truncate(RECIPES_MAX);
+    let names = Names { labels, recipes };
+    let bytes = names.to_bytes();
+    let hash = blake3::hash(&bytes);
+    let published = disk.index().tier_note(PUBLISHED)?.unwrap_or_default();
+    if published.get(8..) != Some(hash.as_bytes()) {
+        // Whoever has taken the tier meanwhile has other labels.
+        far.progress.lock().owned = None;
+        super::owning::ensure(disk, far)?;
+        let number = next_number(far, published.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))?;
+        far.depot.put(&labels_name(number), &Object::from_vec(bytes))?;
+        let note = [&number.to_le_bytes()[..], hash.as_bytes()].concat();
+        let tier_notes = vec![(PUBLISHED, note)];
+        disk.committer().commit(Batch { tier_notes, ..Batch::default() })?;
+        forget_older(far, number);
+    }
+    far.counts.gaps.store(gaps, std::sync::atomic::Ordering::Relaxed);
+    let mut progress = far.progress.lock();
+    progress.labels_done = progress.labels_done.max(wanted);
+    drop(progress);
+    far.changed.notify_all();
+    Ok(())
+}
+
+/// A number that nobody has used: what was written under one and not heard of stays what it is.
+fn next_number(far: &Far, known: Option<u64>) -> Result<u64, Halt> {
+    let mut last = known.unwrap_or_default();
+    loop {
+        let names = far.depot.list(LABELS, &labels_name(last))?;
+        let Some(greatest) = names.iter().filter_map(|name| labels_number(name)).max() else { break };
+        last = last.max(greatest);
+    }
+    Ok(last + 1)
+}
+
+/// What goes wrong leaves some that nobody reads.
+fn forget_older(far: &Far, number: u64) {
+    let Ok(names) = far.depot.list(LABELS, "") else { return };
+    // The one before stays: somebody may be reading it.
+    for name in names {
+        if labels_number(&name).is_some_and(|older| older + 1 < number) && far.depot.remove(&name).is_err() {
+            return;
+        }
+    }
+}
+
+/// A tree whose entries are being walked.
+struct Frame {
+    key: Handle,
+    tree: Object,
+    next: usize,
+    is_whole: bool,
+    /// It has a row already.
+    is_there: bool,
+}
+
+/// Sends what labels name and the tier has not; what is named before what names it.
+struct Walk<'a> {
+    disk: &'a Disk,
+    far: &'a Far,
+    visited: Visited,
+    /// Trees of which something is nowhere.
+    torn: HashSet<Handle>,
+    unsent: Vec<(Handle, Object)>,
+    unsent_bytes: usize,
+    /// Trees whose rows are to say that all they name is there.
+    whole: Vec<Handle>,
+    recipes: Vec<(Handle, crate::Recipe)>,
+    /// Objects that are nowhere.
+    gaps: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(disk: &'a Disk, far: &'a Far) -> Self {
+        Self {
+            disk,
+            far,
+            visited: Visited::default(),
+            torn: HashSet::new(),
+            unsent: Vec::new(),
+            unsent_bytes: 0,
+            whole: Vec::new(),
+            recipes: Vec::new(),
+            gaps: 0,
+        }
+    }
+
+    fn walk(&mut self, root: Handle) -> Result<(), Halt> {
+        // Trees nest as deep as users like.
+        let mut stack: Vec<Frame> = Vec::new();
+        self.enter(root, &mut stack)?;
+        while let Some(frame) = stack.last_mut() {
+            if let Some(entry) = frame.tree.as_tree().get(frame.next) {
+                frame.next += 1;
+                self.enter(entry, &mut stack)?;
+                continue;
+            }
+            let Some(frame) = stack.pop() else { break };
+            let is_sent = frame.is_there || self.collect(frame.key, frame.tree)?;
+            if frame.is_whole && is_sent {
+                self.whole.push(frame.key);
+            } else {
+                self.tear(frame.key, &mut stack);
+            }
+        }
+        Ok(())
+    }
+
+    fn tear(&mut self, key: Handle, stack: &mut [Frame]) {
+        self.torn.insert(key);
+        if let Some(above) = stack.last_mut() {
+            above.is_whole = false;
+        }
+    }
+
+    fn enter(&mut self, handle: Handle, stack: &mut Vec<Frame>) -> Result<(), Halt> {
+        if handle.literal_bytes().is_some() {
+            return Ok(());
+        }
+        let key = handle.plain_tree();
+        let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
+        if !self.visited.is_new(key, spot) {
+            if self.torn.contains(&key) {
+                self.tear(key, stack);
+            }
+            return Ok(());
+        }
+        if self.far.progress.lock().is_closing {
+            return Err(Halt::Later("the node stops".to_owned()));
+        }
+        let row = self.disk.index().tiered(key)?;
+        if row.is_some_and(|row| row.is_whole || !key.names_tree()) {
+            return Ok(());
+        }
+        let read = match self.disk.read(key) {
+            Err(Error::Corrupt { .. }) => None,
+            read => read?,
+        };
+        // A tree that is in the tier only, and of which it is not known that all it names is.
+        let object = match read {
+            None if row.is_some() => self.disk.look_far(key)?,
+            read => read,
+        };
+        let Some(object) = object else {
+            if let Some(recipe) = self.disk.index().recipe(key)? {
+                self.recipes.push((key, recipe));
+                return self.enter(recipe.application, stack);
+            }
+            self.lack(key, stack);
+            return Ok(());
+        };
+        if key.names_tree() {
+            let is_there = row.is_some();
+            stack.push(Frame { key, tree: object, next: 0, is_whole: true, is_there });
+            return Ok(());
+        }
+        if !self.collect(key, object)? {
+            self.lack(key, stack);
+        }
+        Ok(())
+    }
+
+    fn lack(&mut self, key: Handle, stack: &mut [Frame]) {
+        self.gaps += 1;
+        self.tear(key, stack);
+    }
+
+    /// False: it went or was found damaged just now.
+    fn collect(&mut self, key: Handle, object: Object) -> Result<bool, Halt> {
+        if is_large(key) {
+            send_large(self.disk, self.far, key)?;
+            return Ok(self.disk.index().tiered(key)?.is_some());
+        }
+        self.unsent_bytes += object.len();
+        self.unsent.push((key, object));
+        if self.unsent_bytes >= PACK_BYTES || self.unsent.len() >= PACK_OBJECTS {
+            self.flush()?;
+        }
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), Halt> {
+        // Who sends the packs may have sent some of them meanwhile.
+        let keys: Vec<Handle> = self.unsent.iter().map(|(key, _)| *key).collect();
+        let rows = self.disk.index().all_tiered(&keys)?;
+        let unsent = std::mem::take(&mut self.unsent).into_iter().zip(rows);
+        let unsent: Vec<_> = unsent.filter(|(_, row)| row.is_none()).map(|(object, _)| object).collect();
+        self.unsent_bytes = 0;
+        if unsent.is_empty() {
+            return Ok(());
+        }
+        super::owning::ensure(self.disk, self.far)?;
+        send_pack(self.disk, self.far, &unsent, None)
+    }
+
+    /// Sends what is left, and notes which trees are there with all that they name.
+    fn finish(&mut self) -> Result<(), Halt> {
+        self.flush()?;
+        for keys in self.whole.chunks(form::PACK_OBJECTS) {
+            let rows = self.disk.index().all_tiered(keys)?;
+            let whole = |(key, row): (&Handle, Option<Tiered>)| {
+                row.filter(|row| !row.is_whole).map(|row| (*key, Some(Tiered { is_whole: true, ..row })))
+            };
+            let tiered: Vec<_> = keys.iter().zip(rows).filter_map(whole).collect();
+            if !tiered.is_empty() {
+                self.disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+            }
+        }
+        Ok(())
+    }
+}

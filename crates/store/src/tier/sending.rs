@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sends what is on the disk to the tier.
+//!
+//! There is no queue to be lost. Small objects are in packs that only grow, so that up to where
+//! they were sent is one number; a large one that has no row of the tier was not sent. A row, and
+//! that number, are written after the tier has what they say.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use objects::Handle;
+
+use super::far::{Far, Halt, Lane};
+use super::form::{self, PACK_BYTES, PACK_OBJECTS, object_name, outboard_name, pack_name};
+use crate::disk::Disk;
+use crate::files::{is_large, object_len};
+use crate::index::{Batch, Place, Tiered};
+use crate::memory::Memory;
+use crate::outboard::{Grower, is_hash_of, is_partial, upper_levels};
+use crate::packs::{Sound, Spot, UNIT};
+use crate::{Error, Object};
+
+/// Up to where packs were sent.
+pub(super) const END: &str = "end";
+/// Records whose rows are looked up together.
+const LOOKED_UP: usize = 256;
+
+/// What is sent together, and where the next begins.
+struct Chunk {
+    objects: Vec<(Handle, Object)>,
+    next: Spot,
+    is_last: bool,
+}
+
+/// Sends small objects until there are none that wait.
+pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    let goal = disk.index().packs().end();
+    let mut from = sent_to(disk)?;
+    loop {
+        let chunk = collect(disk, from)?;
+        if !chunk.objects.is_empty() {
+            super::owning::ensure(disk, far)?;
+            send_pack(disk, far, &chunk.objects, Some(chunk.next))?;
+        } else if chunk.next != from {
+            note_end(disk, chunk.next, Batch::default())?;
+        }
+        from = chunk.next;
+        if chunk.is_last {
+            break;
+        }
+        if far.progress.lock().is_closing {
+            return Err(Halt::Later("the node stops".to_owned()));
+        }
+    }
+    let mut progress = far.progress.lock();
+    progress.packs = progress.packs.max(goal);
+    drop(progress);
+    far.changed.notify_all();
+    Ok(())
+}
+
+/// Up to where packs were sent.
+pub(super) fn sent_to(disk: &Disk) -> Result<Spot, Error> {
+    let end = disk.index().tier_note(END)?;
+    let end = end.and_then(|end| Some(u64::from_le_bytes(*end.first_chunk()?)));
+    Ok(Spot::from_u64(end.unwrap_or_default()))
+}
+
+fn note_end(disk: &Disk, end: Spot, batch: Batch) -> Result<(), Error> {
+    let tier_notes = vec![(END, end.to_u64().to_le_bytes().to_vec())];
+    disk.committer().commit(Batch { tier_notes, ..batch }).map(drop)
+}
+
+/// What comes behind a place in the packs and is not in the tier.
+fn collect(disk: &Disk, from: Spot) -> Result<Chunk, Error> {
+    let packs = disk.index().packs();
+    let mut chunk = Chunk { objects: Vec::new(), next: from, is_last: false };
+    let (mut bytes, mut seen) = (0, HashSet::new());
+    for number in packs.numbers().into_iter().filter(|number| *number >= from.pack) {
+        let begin = if number == from.pack { u64::from(from.unit) * UNIT } else { 0 };
+        // It was taken away meanwhile, and what is needed of it written anew behind.
+        let Some(pack) = packs.all(number)? else { continue };
+        let mut records = Sound::new(&pack, begin);
+        loop {
+            let some: Vec<_> = records.by_ref().take(LOOKED_UP).collect();
+            let keys: Vec<Handle> = some.iter().map(|record| record.key).collect();
+            for (record, row) in some.iter().zip(disk.index().all_tiered(&keys)?) {
+                if row.is_none() && seen.insert(record.key) {
+                    bytes += record.bytes.len();
+                    chunk.objects.push((record.key, Object::copy_of(record.bytes)));
+                }
+            }
+            chunk.next = Spot { pack: number, unit: (records.at() / UNIT) as u32 };
+            if some.len() < LOOKED_UP {
+                break;
+            }
+            if bytes >= PACK_BYTES || chunk.objects.len() + LOOKED_UP > PACK_OBJECTS {
+                return Ok(chunk);
+            }
+        }
+    }
+    chunk.is_last = true;
+    Ok(chunk)
+}
+
+/// Sends small objects in one pack, and notes that they are there.
+pub(super) fn send_pack(
+    disk: &Disk,
+    far: &Far,
+    objects: &[(Handle, Object)],
+    end: Option<Spot>,
+) -> Result<(), Halt> {
+    let (pack, bytes) = form::pack(objects);
+    let contents = form::table_len(&bytes).and_then(|len| form::contents(&pack, bytes.get(..len as usize)?));
+    let contents = contents.ok_or_else(|| Halt::Later("a pack is not what it was made to be".to_owned()))?;
+    let len = bytes.len() as u64;
+    far.depot.put(&pack_name(&pack), &Object::from_vec(bytes))?;
+    let row = |(key, offset)| (key, Some(Tiered { place: Place::Packed { pack, offset }, is_whole: false }));
+    let batch = Batch { tiered: contents.into_iter().map(row).collect(), ..Batch::default() };
+    match end {
+        Some(end) => note_end(disk, end, batch)?,
+        None => disk.committer().commit(batch).map(drop)?,
+    }
+    far.counts.sent.fetch_add(objects.len() as u64, Ordering::Relaxed);
+    far.counts.sent_bytes.fetch_add(len, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Sends large objects until there are none that wait.
+pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    loop {
+        let mut progress = far.progress.lock();
+        if progress.is_closing {
+            return Err(Halt::Later("the node stops".to_owned()));
+        }
+        let next = progress.front();
+        // What came before them goes first; what comes from now on is listed again.
+        let is_before = |number: &mut u64| next.is_none_or(|(first, _)| first > *number);
+        let unlisted = progress.unlisted.take_if(is_before);
+        drop(progress);
+        if let Some(number) = unlisted {
+            let sent = send_unlisted(disk, far);
+            let mut progress = far.progress.lock();
+            match sent {
+                Ok(()) => progress.large_done = progress.large_done.max(number),
+                Err(halt) => {
+                    progress.unlist();
+                    return Err(halt);
+                }
+            }
+        } else if let Some((_, key)) = next {
+            send_large(disk, far, key)?;
+            far.progress.lock().pop();
+        } else {
+            return Ok(());
+        }
+        far.changed.notify_all();
+    }
+}
+
+/// Sends all that no row of the tier names, but for what nobody put.
+fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    let mut keys = Vec::new();
+    disk.files().visit(|key, _| keys.push(key))?;
+    for some in keys.chunks(LOOKED_UP) {
+        let unpromised = disk.unpromised(some)?;
+        let rows = disk.index().all_tiered(some)?;
+        for (key, row) in some.iter().zip(rows) {
+            if row.is_none() && !unpromised.contains(key) {
+                send_large(disk, far, *key)?;
+            }
+            if far.progress.lock().is_closing {
+                return Err(Halt::Later("the node stops".to_owned()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends one, unless it is there. What is not here any more, or is damaged, is passed over: whoever reads it
+/// is told.
+pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt> {
+    debug_assert!(is_large(key), "small ones go in packs");
+    if disk.index().tiered(key)?.is_some() {
+        return Ok(());
+    }
+    let object = match disk.read(key) {
+        Ok(Some(object)) => object,
+        Ok(None) | Err(Error::Corrupt { .. }) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    super::owning::ensure(disk, far)?;
+    if is_partial(key) {
+        let Some(outboard) = outboard_of(key, &object) else { return Ok(()) };
+        far.depot.put(&outboard_name(key), &Object::from_vec(outboard))?;
+    }
+    far.depot.put(&object_name(key), &object)?;
+    let tiered = vec![(key, Some(Tiered { place: Place::Lone, is_whole: false }))];
+    disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+    far.counts.sent.fetch_add(1, Ordering::Relaxed);
+    far.counts.sent_bytes.fetch_add(object_len(key), Ordering::Relaxed);
+    Ok(())
+}
+
+/// The outboard of an object; `None` if that is damaged.
+fn outboard_of(key: Handle, object: &Object) -> Option<Vec<u8>> {
+    let mut grower = Grower::new(key.names_tree());
+    grower.update(object);
+    let (hash, values) = grower.finish();
+    if !is_hash_of(&hash, key) {
+        return None;
+    }
+    let outboard = std::cell::RefCell::new(values.as_flattened().to_vec());
+    let read = |offset: u64, bytes: &mut [u8]| {
+        let outboard = outboard.borrow();
+        let from = outboard.get(offset as usize..offset as usize + bytes.len());
+        bytes.copy_from_slice(from.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    };
+    let append = |bytes: &[u8]| {
+        outboard.borrow_mut().extend_from_slice(bytes);
+        Ok(())
+    };
+    upper_levels(key, read, append).ok()?;
+    Some(outboard.into_inner())
+}
+
+/// Runs a lane until the tier is closed.
+pub(super) fn run(disk: &Disk, memory: &Memory, far: &Far, lane: Lane) {
+    while far.idle(lane, far.options.linger) {
+        let done = match lane {
+            Lane::Packs => packs(disk, far),
+            Lane::Large => large(disk, far),
+            Lane::Labels => super::publishing::publish(disk, far),
+            Lane::Room => super::evicting::evict(disk, memory, far),
+        };
+        let halt = done.err();
+        let is_halted = halt.is_some();
+        far.fared(lane, halt);
+        if is_halted && !far.rest(lane) {
+            return;
+        }
+    }
+}
