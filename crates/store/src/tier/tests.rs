@@ -363,7 +363,9 @@ fn what_is_in_the_tier_only_is_not_lost_to_checks_backups_and_collections() {
         std::fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
     }
     let collection = Collection { kept: Collection::KEPT_MIN, is_trial: false, dropping: None };
-    assert_eq!(store.collect(collection, &Vec::new).unwrap().objects, 0, "the label needs it");
+    // Its tree is not here to say that it is needed: the copy may go, and comes again.
+    assert!(store.collect(collection, &Vec::new).unwrap().objects <= 1);
+    assert_eq!(store.get(blobs[2]).unwrap().unwrap().bytes(), bytes(102, LENS[2]));
     store.remove_label("name").unwrap();
     store.set_label("again", tree).unwrap();
     let backup = folder.path().join("backup");
