@@ -1,3 +1,4 @@
+;; SPDX-License-Identifier: Apache-2.0
 ;; The sum of a blob's bytes, eight at a time, plus a number: all of the blob is read.
 (module
   (import "sinew_v1" "size" (func $size (param i32) (result i64)))

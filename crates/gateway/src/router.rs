@@ -137,29 +137,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     use Pace::{Long, Quick, Vital};
     use Verb::{Any, Delete, Get, Post, Put};
     use routes::{
-        blobs, bundles, call, collection, dashboard, dead_letters, deferred, evaluate, explain, export,
-        functions, identity, keys, labels, lambda, objects, operations, runs, secrets, tier, trees, upkeep,
+        call, dashboard, dead_letters, deferred, explain, functions, identity, keys, lambda, operations,
+        runs, secrets,
     };
-    vec![
-        Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
-        Endpoint::new(Post, "/v1/trees", Long, trees::put),
-        Endpoint::new(Post, "/v1/bundles", Long, bundles::put),
-        Endpoint::new(Get, "/v1/objects/{handle}", Long, objects::get),
-        Endpoint::new(Post, "/v1/evaluate", Long, evaluate::evaluate),
-        Endpoint::new(Get, "/v1/labels", Quick, labels::list),
-        Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
-        Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
-        Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
-        Endpoint::new(Post, "/v1/collect", Long, collection::collect),
-        Endpoint::new(Get, "/v1/collect", Quick, collection::status),
-        Endpoint::new(Delete, "/v1/collect", Quick, collection::stop),
-        Endpoint::new(Post, "/v1/export", Long, export::export),
-        Endpoint::new(Post, "/v1/check", Long, upkeep::check),
-        Endpoint::new(Post, "/v1/backup", Long, upkeep::back_up),
-        Endpoint::new(Post, "/v1/restore", Long, upkeep::restore),
-        Endpoint::new(Get, "/v1/tier", Quick, tier::status),
-        Endpoint::new(Post, "/v1/tier/flush", Long, tier::flush),
-        Endpoint::new(Post, "/v1/tier/take", Long, tier::take),
+    let mut endpoints = storage();
+    endpoints.extend([
         Endpoint::new(Get, "/v1/queue", Quick, deferred::overview),
         Endpoint::new(Get, "/v1/functions", Quick, functions::list),
         Endpoint::new(Get, "/v1/functions/{name}", Quick, functions::get),
@@ -202,6 +184,35 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Get, "/readyz", Vital, operations::readyz),
         Endpoint::new(Get, "/metrics", Vital, operations::metrics),
         Endpoint::new(Get, "/openapi.json", Quick, operations::openapi),
+    ]);
+    endpoints
+}
+
+/// Those of the store, and of what is computed from it.
+fn storage() -> Vec<Endpoint> {
+    use Pace::{Long, Quick};
+    use Verb::{Delete, Get, Post, Put};
+    use routes::{blobs, bundles, collection, evaluate, export, labels, objects, tier, trees, upkeep};
+    vec![
+        Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
+        Endpoint::new(Post, "/v1/trees", Long, trees::put),
+        Endpoint::new(Post, "/v1/bundles", Long, bundles::put),
+        Endpoint::new(Get, "/v1/objects/{handle}", Long, objects::get),
+        Endpoint::new(Post, "/v1/evaluate", Long, evaluate::evaluate),
+        Endpoint::new(Get, "/v1/labels", Quick, labels::list),
+        Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
+        Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
+        Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
+        Endpoint::new(Post, "/v1/collect", Long, collection::collect),
+        Endpoint::new(Get, "/v1/collect", Quick, collection::status),
+        Endpoint::new(Delete, "/v1/collect", Quick, collection::stop),
+        Endpoint::new(Post, "/v1/export", Long, export::export),
+        Endpoint::new(Post, "/v1/check", Long, upkeep::check),
+        Endpoint::new(Post, "/v1/backup", Long, upkeep::back_up),
+        Endpoint::new(Post, "/v1/restore", Long, upkeep::restore),
+        Endpoint::new(Get, "/v1/tier", Quick, tier::status),
+        Endpoint::new(Post, "/v1/tier/flush", Long, tier::flush),
+        Endpoint::new(Post, "/v1/tier/take", Long, tier::take),
     ]
 }
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use ::objects::Handle;
 use axum::body::Body;
 use axum::http::Request;
-use ::objects::Handle;
 use serde_json::json;
 
 use super::*;
