@@ -221,7 +221,7 @@ impl Backend for NodeBackend {
 
     fn take_tier(&self) -> Result<store::Taken, store::Error> {
         let taken = self.0.store.take_tier()?;
-        let store::Taken { labels, objects, damaged } = taken;
+        let store::Taken { labels, objects, damaged, .. } = taken;
         tracing::info!(labels, objects, damaged, "took the durable tier over");
         Ok(taken)
     }

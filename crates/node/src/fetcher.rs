@@ -169,6 +169,10 @@ impl Fetcher {
     fn next(&self, is_far: bool) -> Option<Wish> {
         let mut queue = self.queue.lock();
         loop {
+            // A bucket is waited for by nobody then.
+            if queue.is_closed && is_far {
+                return None;
+            }
             let wishes = if is_far { &mut queue.far } else { &mut queue.wanted };
             if let Some(wish) = wishes.pop_front() {
                 return Some(wish);

@@ -219,7 +219,9 @@ impl Store {
         for key in marker.unneeded(unneeded)? {
             self.memory.expel(key);
         }
-        let needless = marker.needless_recipes()?;
+        // What trees name that are in the tier only is not known here.
+        let may_be_needed = disk.index().tiered_len()? > 0;
+        let needless = if may_be_needed { Vec::new() } else { marker.needless_recipes()? };
         for chunk in needless.chunks(FORGOTTEN_MAX) {
             let recipes = chunk.iter().map(|key| (*key, None)).collect();
             disk.committer().commit(Batch { recipes, ..Batch::default() })?;

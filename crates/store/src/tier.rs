@@ -131,8 +131,10 @@ pub struct TierStatus {
 /// What a home has learnt of a tier that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Labels that it did not have.
+    /// Labels that it did not have, or had otherwise.
     pub labels: u64,
+    /// Those that it had otherwise: what it had is now called `before-take/NAME`.
+    pub replaced: u64,
     /// Objects that it did not know to be there.
     pub objects: u64,
     /// Packs whose beginning is damaged: what is in them is not known.

@@ -65,6 +65,10 @@ async fn take(node: &mut Node, output: &Output) -> anyhow::Result<()> {
         number("labels"),
         number("objects")
     ))?;
+    if told["replaced_labels"].as_u64().unwrap_or_default() > 0 {
+        let replaced = number("replaced_labels");
+        output.line(&format!("{replaced} labels meant something else here: that is now before-take/NAME"))?;
+    }
     if told["damaged_packs"].as_u64().unwrap_or_default() > 0 {
         let damaged = number("damaged_packs");
         output.line(&format!("damaged: {damaged} packs there; what is in them does not come"))?;

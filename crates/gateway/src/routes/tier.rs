@@ -13,6 +13,7 @@ use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{Taken, TierStatus};
+use tokio::sync::Semaphore;
 
 use crate::body::{blocking, json};
 use crate::problem::Problem;
@@ -20,6 +21,9 @@ use crate::router::Shared;
 
 /// Who waits for it waits for so many seconds at most.
 const PATIENCE_S_MAX: u64 = 3600;
+
+/// Requests that wait for the tier: each holds a thread, of which there are some hundred.
+static WAITING: Semaphore = Semaphore::const_new(64);
 
 /// How far something is to be kept before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -55,9 +59,19 @@ pub(crate) async fn kept(shared: &Arc<Shared>, level: Level, labels: bool) -> Re
     if level != Level::Tier {
         return Ok(());
     }
+    waited(shared, labels, None).await
+}
+
+async fn waited(shared: &Arc<Shared>, labels: bool, patience: Option<Duration>) -> Result<(), Problem> {
+    let busy =
+        || Problem::busy("tier", "too many wait for it already; what was put is on the disk, and is sent");
+    let waiting = WAITING.try_acquire().map_err(|_| busy())?;
     let shared = shared.clone();
-    let kept = blocking(move || shared.backend.tier_until(labels, None)).await?;
-    kept.map_err(|error| Problem::store(&error))
+    let kept = blocking(move || {
+        let _waiting = waiting;
+        shared.backend.tier_until(labels, patience)
+    });
+    kept.await?.map_err(|error| Problem::store(&error))
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,16 +98,19 @@ pub(crate) async fn flush(
         return Err(Problem::bad_request("bad-flush", detail));
     }
     let patience = wish.patience_s.map(Duration::from_secs);
-    let (waiting, labels) = (shared.clone(), wish.labels);
-    let kept = blocking(move || waiting.backend.tier_until(labels, patience)).await?;
-    kept.map_err(|error| Problem::store(&error))?;
+    waited(&shared, wish.labels, patience).await?;
     status(State(shared)).await
 }
 
 pub(crate) async fn take(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
     let taken = blocking(move || shared.backend.take_tier()).await?;
-    let Taken { labels, objects, damaged } = taken.map_err(|error| Problem::store(&error))?;
-    Ok(Json(json!({"labels": labels, "objects": objects, "damaged_packs": damaged})))
+    let Taken { labels, replaced, objects, damaged } = taken.map_err(|error| Problem::store(&error))?;
+    Ok(Json(json!({
+        "labels": labels,
+        "replaced_labels": replaced,
+        "objects": objects,
+        "damaged_packs": damaged,
+    })))
 }
 
 fn told_status(status: &TierStatus) -> Value {

@@ -105,11 +105,8 @@ impl<'a> Marker<'a> {
         if !is_news {
             return Ok(None);
         }
-        match self.disk.read(key) {
-            Ok(None) => self.disk.look_far(key),
-            Err(error @ Error::Corrupt { .. }) => self.disk.look_far(key)?.map(Some).ok_or(error),
-            read => read,
-        }
+        // The tier is not asked: everybody may be waiting for the end of this.
+        self.disk.read(key)
     }
 
     /// The recipe of an object that is not here; or that is here again, as long as it may be

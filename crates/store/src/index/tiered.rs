@@ -26,6 +26,8 @@ const LONE: u8 = 1;
 const PACKED: u8 = 2;
 /// All that the tree names is in the tier too.
 const WHOLE: u8 = 0x80;
+/// This home has sent it, or has read it.
+const SEEN: u8 = 0x40;
 
 /// Where an object is in the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(crate) struct Tiered {
     pub(crate) place: Place,
     /// All that it names is there too.
     pub(crate) is_whole: bool,
+    /// This home has sent it, or has read all of it there. Others are only said to be there.
+    pub(crate) is_seen: bool,
 }
 
 impl Index {
@@ -126,13 +130,14 @@ fn row(key: Handle, told: &Tiered) -> [u8; ROW_LEN] {
         }
     };
     row[0] |= if told.is_whole { WHOLE } else { 0 };
+    row[0] |= if told.is_seen { SEEN } else { 0 };
     seal(key.as_bytes(), &mut row);
     row
 }
 
 fn parse(key: &[u8; 32], row: &[u8; ROW_LEN]) -> Option<Tiered> {
     let (what, rest) = checked(key, row)?.split_first()?;
-    let place = match what & !WHOLE {
+    let place = match what & !(WHOLE | SEEN) {
         LONE => Place::Lone,
         PACKED => {
             let (pack, rest) = rest.split_first_chunk()?;
@@ -140,5 +145,5 @@ fn parse(key: &[u8; 32], row: &[u8; ROW_LEN]) -> Option<Tiered> {
         }
         _ => return None,
     };
-    Some(Tiered { place, is_whole: what & WHOLE != 0 })
+    Some(Tiered { place, is_whole: what & WHOLE != 0, is_seen: what & SEEN != 0 })
 }

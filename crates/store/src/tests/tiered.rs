@@ -59,7 +59,7 @@ fn child_that_is_killed() {
             for step in 0.. {
                 let number = (round << 32) | (step * THREADS + id);
                 store.put_blob(&bytes(number)).unwrap();
-                let is_named = number % 3 == 0;
+                let is_named = number.is_multiple_of(3);
                 if is_named {
                     let tree = tree_of(number);
                     store.keep_tree(tree.view());

@@ -17,6 +17,8 @@ use crate::Error;
 use crate::files::is_large;
 use crate::packs::Spot;
 
+/// Objects that are remembered for not being in the tier; more are found when they are read again.
+const LOST_MAX: usize = 1 << 10;
 /// Large objects that wait by name; of more it is found out by looking at all files.
 const LARGE_MAX: usize = 64 << 10;
 /// Outboards of which the last levels are kept.
@@ -86,6 +88,10 @@ pub(super) struct Progress {
     pub(super) labels_done: u64,
     /// Who waits for something to be there.
     pub(super) hurried: usize,
+    /// Up to where packs are wanted by them.
+    packs_wanted: Spot,
+    /// Objects that were not in the tier as rows say: who puts one has it sent anew.
+    lost: HashSet<Handle>,
     pub(super) is_closing: bool,
     /// What went wrong last in each lane.
     trouble: [Option<(String, bool)>; LANES],
@@ -136,6 +142,8 @@ impl Far {
             labels_next: 1,
             labels_done: 0,
             hurried: 0,
+            packs_wanted: Spot::from_u64(0),
+            lost: HashSet::new(),
             is_closing: false,
             trouble: [const { None }; LANES],
             failures: [0; LANES],
@@ -201,6 +209,7 @@ impl Far {
         let until = Instant::now() + patience;
         let mut progress = self.progress.lock();
         progress.hurried += 1;
+        progress.packs_wanted = progress.packs_wanted.max(ticket.packs);
         self.changed.notify_all();
         let failure = loop {
             if progress.has(ticket) {
@@ -234,7 +243,7 @@ impl Far {
                 return false;
             }
             let is_due = match lane {
-                Lane::Packs => progress.hurried > 0,
+                Lane::Packs => progress.hurried > 0 && progress.packs < progress.packs_wanted,
                 Lane::Large => !progress.large.is_empty() || progress.unlisted.is_some(),
                 Lane::Labels => progress.hurried > 0 && progress.labels_done < progress.labels_next,
                 Lane::Room => false,
@@ -278,6 +287,38 @@ impl Far {
     /// What goes wrong now, if anything does.
     pub(super) fn trouble(&self) -> Option<(String, bool)> {
         self.progress.lock().told()
+    }
+
+    /// Somebody has put right what was refused.
+    pub(super) fn is_well(&self) {
+        let mut progress = self.progress.lock();
+        progress.trouble = [const { None }; LANES];
+        progress.failures = [0; LANES];
+    }
+
+    /// The tier has not what a row says.
+    pub(super) fn note_lost(&self, key: Handle) {
+        let mut progress = self.progress.lock();
+        if progress.lost.len() < LOST_MAX {
+            progress.lost.insert(key);
+        }
+    }
+
+    pub(super) fn is_lost(&self, key: Handle) -> bool {
+        self.progress.lock().lost.contains(&key)
+    }
+
+    /// It was sent.
+    pub(super) fn is_there(&self, key: Handle) {
+        self.progress.lock().lost.remove(&key);
+    }
+
+    /// The tier has labels that are as new as this.
+    pub(super) fn published(&self, wanted: u64) {
+        let mut progress = self.progress.lock();
+        progress.labels_done = progress.labels_done.max(wanted);
+        drop(progress);
+        self.changed.notify_all();
     }
 
     pub(super) fn labels_wanted(&self) -> Option<u64> {
@@ -364,10 +405,14 @@ impl Progress {
         self.unlisted = Some(self.large_next);
     }
 
+    /// It is being sent: who puts it from now on has it looked at again.
+    pub(super) fn begins(&mut self, key: &Handle) {
+        self.waiting.remove(key);
+    }
+
     /// It is in the tier, or is no more.
     pub(super) fn pop(&mut self) {
-        if let Some((number, key)) = self.large.pop_front() {
-            self.waiting.remove(&key);
+        if let Some((number, _)) = self.large.pop_front() {
             self.large_done = self.large_done.max(number);
         }
     }

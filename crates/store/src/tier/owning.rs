@@ -21,8 +21,12 @@ use crate::{Error, Object, Store};
 /// Which tier the home's rows are of, and who the home is.
 const TIER: &str = "tier";
 const HOME: &str = "home";
+/// It is being taken: what is there is not all known yet.
+const TAKING: &str = "taking";
 /// For so long it is not asked again.
 const OWNED: Duration = Duration::from_secs(10);
+/// Begins the names of labels whose own names mean something else in a tier that was taken.
+const BEFORE: &str = "before-take/";
 /// Rows that are written together.
 const ROWS: usize = 16 << 10;
 /// Of a pack, at first.
@@ -84,7 +88,18 @@ fn begin(disk: &Disk, far: &Far, known: Option<Owner>) -> Result<(), Halt> {
     Ok(())
 }
 
+/// Who this home is to this tier, unless it has begun to take it and not ended.
 fn known(disk: &Disk) -> Result<Option<Owner>, Error> {
+    let is_taking = disk.index().tier_note(TAKING)?.is_some_and(|note| !note.is_empty());
+    if is_taking { Ok(None) } else { noted(disk) }
+}
+
+fn take_up(disk: &Disk, is_taking: bool) -> Result<(), Error> {
+    let tier_notes = vec![(TAKING, vec![1; usize::from(is_taking)])];
+    disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
+}
+
+fn noted(disk: &Disk) -> Result<Option<Owner>, Error> {
     let id = |name| Ok::<_, Error>(disk.index().tier_note(name)?.and_then(|id| id.try_into().ok()));
     Ok(id(TIER)?.zip(id(HOME)?).map(|(tier, home)| Owner { tier, home }))
 }
@@ -140,19 +155,22 @@ impl Store {
                 ));
             }
         };
-        if known(disk)?.is_some_and(|known| known.tier != found.tier) && disk.index().tiered_len()? > 0 {
+        if noted(disk)?.is_some_and(|known| known.tier != found.tier) && disk.index().tiered_len()? > 0 {
             return Err(refuse(
                 "this home has sent objects to another tier: take this one with an empty home".to_owned(),
             ));
         }
         let owner = Owner { tier: found.tier, home: home(disk)? };
-        // Until it is known what is there, this home is not the owner that it knows.
+        // Until it is known what is there, this home is not the owner that it knows, also if it was once.
+        take_up(disk, true)?;
         far.ask(|depot| depot.put(FORMAT, &Object::copy_of(format_text(&owner).as_bytes())))?;
         let mut taken = Taken::default();
         far.adopt_packs(disk, &mut taken)?;
         far.adopt_large(disk, &mut taken)?;
         self.adopt_labels(disk, far, &mut taken)?;
         note(disk, owner)?;
+        take_up(disk, false)?;
+        far.is_well();
         far.note_label();
         Ok(taken)
     }
@@ -177,10 +195,17 @@ impl Store {
             disk.committer().commit(Batch { recipes: recipes.to_vec(), ..Batch::default() })?;
         }
         for (name, handle) in labels {
-            if disk.index().label(&name)?.is_none() {
-                disk.write_label(&name, Some(handle))?;
-                taken.labels += 1;
+            let before = disk.index().label(&name)?;
+            if before == Some(handle) {
+                continue;
             }
+            if let Some(before) = before {
+                // Somebody relies on what the tier has; and nothing of this home is lost.
+                disk.write_label(&format!("{BEFORE}{name}"), Some(before))?;
+                taken.replaced += 1;
+            }
+            disk.write_label(&name, Some(handle))?;
+            taken.labels += 1;
         }
         // Its number is the last one that was used.
         let tier_notes = vec![(PUBLISHED, number.to_le_bytes().to_vec())];
@@ -256,8 +281,9 @@ fn adopt(disk: &Disk, found: impl Iterator<Item = (Handle, Place)>, taken: &mut 
         let keys: Vec<Handle> = some.iter().map(|(key, _)| *key).collect();
         let rows = disk.index().all_tiered(&keys)?;
         let new = some.iter().zip(rows).filter(|(_, row)| row.is_none());
-        let tiered: Vec<_> =
-            new.map(|((key, place), _)| (*key, Some(Tiered { place: *place, is_whole: false }))).collect();
+        let tiered: Vec<_> = new
+            .map(|((key, place), _)| (*key, Some(Tiered { place: *place, is_whole: false, is_seen: false })))
+            .collect();
         taken.objects += tiered.len() as u64;
         disk.committer().commit(Batch { tiered, ..Batch::default() })?;
     }

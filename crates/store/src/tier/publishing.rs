@@ -21,6 +21,11 @@ pub(super) const PUBLISHED: &str = "labels";
 pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let Some(wanted) = far.labels_wanted() else { return Ok(()) };
     let labels = disk.index().labels()?;
+    if labels.is_empty() && disk.index().tier_note(PUBLISHED)?.is_none() {
+        // It has never had any: whose tier it is need not be asked.
+        far.published(wanted);
+        return Ok(());
+    }
     let mut walk = Walk::new(disk, far);
     for (_, handle) in &labels {
         walk.walk(*handle)?;
@@ -31,6 +36,7 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
         // A label that was taken away meanwhile may be what named them: once more, with those of now.
         return Ok(());
     }
+    let gaps = gaps + recipes.len().saturating_sub(RECIPES_MAX) as u64;
     recipes.truncate(RECIPES_MAX);
     let names = Names { labels, recipes };
     let bytes = names.to_bytes();
@@ -42,16 +48,17 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
         super::owning::ensure(disk, far)?;
         let number = next_number(far, published.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))?;
         far.depot.put(&labels_name(number), &Object::from_vec(bytes))?;
+        // Whoever has taken it meanwhile writes newer ones.
+        far.progress.lock().owned = None;
+        super::owning::ensure(disk, far)?;
         let note = [&number.to_le_bytes()[..], hash.as_bytes()].concat();
         let tier_notes = vec![(PUBLISHED, note)];
         disk.committer().commit(Batch { tier_notes, ..Batch::default() })?;
         forget_older(far, number);
     }
+    super::owning::ensure(disk, far)?;
     far.counts.gaps.store(gaps, std::sync::atomic::Ordering::Relaxed);
-    let mut progress = far.progress.lock();
-    progress.labels_done = progress.labels_done.max(wanted);
-    drop(progress);
-    far.changed.notify_all();
+    far.published(wanted);
     Ok(())
 }
 
@@ -63,7 +70,9 @@ fn next_number(far: &Far, known: Option<u64>) -> Result<u64, Halt> {
         let Some(greatest) = names.iter().filter_map(|name| labels_number(name)).max() else { break };
         last = last.max(greatest);
     }
-    Ok(last + 1)
+    let full =
+        || Halt::Refused("its labels have the last number that there is: take another prefix".to_owned());
+    last.checked_add(1).ok_or_else(full)
 }
 
 /// What goes wrong leaves some that nobody reads.
@@ -147,23 +156,30 @@ impl<'a> Walk<'a> {
     }
 
     fn enter(&mut self, handle: Handle, stack: &mut Vec<Frame>) -> Result<(), Halt> {
-        if handle.literal_bytes().is_some() {
-            return Ok(());
+        let mut next = Some(handle);
+        // What a recipe needs may have been dropped too, and so on.
+        while let Some(handle) = next.take().filter(|handle| handle.literal_bytes().is_none()) {
+            next = self.enter_one(handle, stack)?;
         }
+        Ok(())
+    }
+
+    /// What is to be entered in its place: what makes an object that is nowhere.
+    fn enter_one(&mut self, handle: Handle, stack: &mut Vec<Frame>) -> Result<Option<Handle>, Halt> {
         let key = handle.plain_tree();
         let spot = if is_large(key) { None } else { self.disk.index().spot(key)? };
         if !self.visited.is_new(key, spot) {
             if self.torn.contains(&key) {
                 self.tear(key, stack);
             }
-            return Ok(());
+            return Ok(None);
         }
         if self.far.progress.lock().is_closing {
             return Err(Halt::Later("the node stops".to_owned()));
         }
         let row = self.disk.index().tiered(key)?;
         if row.is_some_and(|row| row.is_whole || !key.names_tree()) {
-            return Ok(());
+            return Ok(None);
         }
         let read = match self.disk.read(key) {
             Err(Error::Corrupt { .. }) => None,
@@ -177,20 +193,22 @@ impl<'a> Walk<'a> {
         let Some(object) = object else {
             if let Some(recipe) = self.disk.index().recipe(key)? {
                 self.recipes.push((key, recipe));
-                return self.enter(recipe.application, stack);
+                // Each time labels are written they are to say this: here the walk must not stop.
+                self.tear(key, stack);
+                return Ok(Some(recipe.application));
             }
             self.lack(key, stack);
-            return Ok(());
+            return Ok(None);
         };
         if key.names_tree() {
             let is_there = row.is_some();
             stack.push(Frame { key, tree: object, next: 0, is_whole: true, is_there });
-            return Ok(());
+            return Ok(None);
         }
         if !self.collect(key, object)? {
             self.lack(key, stack);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn lack(&mut self, key: Handle, stack: &mut [Frame]) {

@@ -13,13 +13,15 @@ use super::far::Far;
 use super::form::{object_name, outboard_name, pack_name};
 use crate::disk::{Disk, Growing, hashes_to};
 use crate::files::{is_large, object_len};
-use crate::index::{Place, Tiered};
+use crate::index::{Batch, Place, Tiered};
 use crate::memory::DURABLE;
 use crate::outboard::{GROUP_BYTES, group_value, group_values, groups_of, is_partial, outboard_len};
 use crate::{Error, Object, Store};
 
 /// What is read at once of a large object.
 const PIECE_BYTES: u64 = 8 << 20;
+/// The longest object that is read without being kept on the disk.
+const LOOKED_BYTES_MAX: u64 = 256 << 20;
 /// Groups that are read at once: 1 MiB.
 const GROUPS_AT_ONCE: u64 = 64;
 /// The last levels of an outboard that are read at once, and kept: those of 1024 nodes and less.
@@ -72,7 +74,7 @@ impl Store {
 
     fn bring_one(&self, disk: &Disk, far: &Far, key: Handle, tiered: Tiered) -> Result<Object, Error> {
         let object = if is_large(key) {
-            self.bring_large(disk, far, key)?
+            self.bring_large(disk, far, key, tiered)?
         } else {
             let object = Object::from_vec(far.whole(key, tiered)?);
             let _stays = disk.stay();
@@ -85,7 +87,7 @@ impl Store {
         Ok(object)
     }
 
-    fn bring_large(&self, disk: &Disk, far: &Far, key: Handle) -> Result<Object, Error> {
+    fn bring_large(&self, disk: &Disk, far: &Far, key: Handle, tiered: Tiered) -> Result<Object, Error> {
         let mut temp = disk.temp_file()?;
         let mut growing = Growing::new(key.names_tree());
         let len = object_len(key);
@@ -104,6 +106,10 @@ impl Store {
         let _stays = disk.stay();
         let object = disk.adopt(temp, key, outboard)?;
         let object = object.ok_or_else(|| far.failed(key, "it was taken away again at once".to_owned()))?;
+        if !tiered.is_seen {
+            let tiered = vec![(key, Some(Tiered { is_seen: true, ..tiered }))];
+            disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+        }
         self.memory.insert_with(key, DURABLE, || object.clone());
         Ok(object)
     }
@@ -126,6 +132,10 @@ impl Disk {
     /// The object from the tier, kept nowhere: for who may not write.
     pub(crate) fn look_far(&self, key: Handle) -> Result<Option<Object>, Error> {
         let Some((far, tiered)) = self.far_place(key)? else { return Ok(None) };
+        if object_len(key) > LOOKED_BYTES_MAX {
+            let why = "it is too long to be held in memory: read it, which has it brought to the disk";
+            return Err(far.failed(key, why.to_owned()));
+        }
         Ok(Some(Object::from_vec(far.whole(key, tiered)?)))
     }
 }
@@ -138,6 +148,7 @@ impl Far {
     /// What came is not the object.
     fn wrong(&self, key: Handle) -> Error {
         self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
+        self.note_lost(key);
         self.failed(key, "it has other bytes under this name: they are damaged there".to_owned())
     }
 
@@ -145,8 +156,15 @@ impl Far {
     fn read(&self, key: Handle, name: &str, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let began = Instant::now();
         let wanted = range.end - range.start;
-        let bytes = self.depot.get(name, range).map_err(|error| self.failed(key, error.to_string()))?;
-        let bytes = bytes.ok_or_else(|| self.failed(key, format!("{name} is not there any more")))?;
+        let bytes = self.depot.get(name, range).map_err(|error| {
+            // What does not come takes time as well.
+            self.note_read(0, began.elapsed());
+            self.failed(key, error.to_string())
+        })?;
+        let bytes = bytes.ok_or_else(|| {
+            self.note_lost(key);
+            self.failed(key, format!("{name} is not there any more"))
+        })?;
         self.note_read(bytes.len() as u64, began.elapsed());
         if bytes.len() as u64 != wanted {
             return Err(self.wrong(key));
@@ -162,7 +180,7 @@ impl Far {
                 self.read(key, &pack_name(&pack), begin..begin + object_len(key))?
             }
             Place::Lone => {
-                let mut bytes = Vec::with_capacity(object_len(key) as usize);
+                let mut bytes = Vec::new();
                 while (bytes.len() as u64) < object_len(key) {
                     let at = bytes.len() as u64;
                     let piece = at..(at + PIECE_BYTES).min(object_len(key));

@@ -37,7 +37,7 @@ pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let goal = disk.index().packs().end();
     let mut from = sent_to(disk)?;
     loop {
-        let chunk = collect(disk, from)?;
+        let chunk = collect(disk, far, from)?;
         if !chunk.objects.is_empty() {
             super::owning::ensure(disk, far)?;
             send_pack(disk, far, &chunk.objects, Some(chunk.next))?;
@@ -72,7 +72,7 @@ fn note_end(disk: &Disk, end: Spot, batch: Batch) -> Result<(), Error> {
 }
 
 /// What comes behind a place in the packs and is not in the tier.
-fn collect(disk: &Disk, from: Spot) -> Result<Chunk, Error> {
+fn collect(disk: &Disk, far: &Far, from: Spot) -> Result<Chunk, Error> {
     let packs = disk.index().packs();
     let mut chunk = Chunk { objects: Vec::new(), next: from, is_last: false };
     let (mut bytes, mut seen) = (0, HashSet::new());
@@ -85,7 +85,7 @@ fn collect(disk: &Disk, from: Spot) -> Result<Chunk, Error> {
             let some: Vec<_> = records.by_ref().take(LOOKED_UP).collect();
             let keys: Vec<Handle> = some.iter().map(|record| record.key).collect();
             for (record, row) in some.iter().zip(disk.index().all_tiered(&keys)?) {
-                if row.is_none() && seen.insert(record.key) {
+                if (row.is_none() || far.is_lost(record.key)) && seen.insert(record.key) {
                     bytes += record.bytes.len();
                     chunk.objects.push((record.key, Object::copy_of(record.bytes)));
                 }
@@ -114,13 +114,20 @@ pub(super) fn send_pack(
     let contents = form::table_len(&bytes).and_then(|len| form::contents(&pack, bytes.get(..len as usize)?));
     let contents = contents.ok_or_else(|| Halt::Later("a pack is not what it was made to be".to_owned()))?;
     let len = bytes.len() as u64;
+    if objects.iter().any(|(key, _)| far.is_lost(*key)) {
+        far.depot.remove(&pack_name(&pack))?;
+    }
     far.depot.put(&pack_name(&pack), &Object::from_vec(bytes))?;
-    let row = |(key, offset)| (key, Some(Tiered { place: Place::Packed { pack, offset }, is_whole: false }));
+    super::owning::ensure(disk, far)?;
+    let row = |(key, offset)| {
+        (key, Some(Tiered { place: Place::Packed { pack, offset }, is_whole: false, is_seen: true }))
+    };
     let batch = Batch { tiered: contents.into_iter().map(row).collect(), ..Batch::default() };
     match end {
         Some(end) => note_end(disk, end, batch)?,
         None => disk.committer().commit(batch).map(drop)?,
     }
+    objects.iter().for_each(|(key, _)| far.is_there(*key));
     far.counts.sent.fetch_add(objects.len() as u64, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(len, Ordering::Relaxed);
     Ok(())
@@ -149,6 +156,8 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
                 }
             }
         } else if let Some((_, key)) = next {
+            // Who puts it again from now on has it sent again.
+            far.progress.lock().begins(&key);
             send_large(disk, far, key)?;
             far.progress.lock().pop();
         } else {
@@ -181,7 +190,8 @@ fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
 /// is told.
 pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt> {
     debug_assert!(is_large(key), "small ones go in packs");
-    if disk.index().tiered(key)?.is_some() {
+    let is_lost = far.is_lost(key);
+    if disk.index().tiered(key)?.is_some() && !is_lost {
         return Ok(());
     }
     let object = match disk.read(key) {
@@ -190,13 +200,21 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
         Err(error) => return Err(error.into()),
     };
     super::owning::ensure(disk, far)?;
+    if is_lost {
+        // What is there says that it is what is to be sent, and is not.
+        far.depot.remove(&object_name(key))?;
+        far.depot.remove(&outboard_name(key))?;
+    }
     if is_partial(key) {
         let Some(outboard) = outboard_of(key, &object) else { return Ok(()) };
         far.depot.put(&outboard_name(key), &Object::from_vec(outboard))?;
     }
     far.depot.put(&object_name(key), &object)?;
-    let tiered = vec![(key, Some(Tiered { place: Place::Lone, is_whole: false }))];
+    // It may have taken long.
+    super::owning::ensure(disk, far)?;
+    let tiered = vec![(key, Some(Tiered { place: Place::Lone, is_whole: false, is_seen: true }))];
     disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+    far.is_there(key);
     far.counts.sent.fetch_add(1, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(object_len(key), Ordering::Relaxed);
     Ok(())

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod depots;
+mod taken;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -334,6 +335,8 @@ fn results_that_labels_name_are_sent_and_others_that_are_large_are_not() {
     let folder = tempdir().unwrap();
     let depot = Arc::new(TestDepot::default());
     let store = open_with(folder.path(), &depot);
+    // What was there before it began was looked for.
+    store.tier_until(false, PATIENCE).unwrap();
     let (named, other) = (store.keep_blob(&bytes(1, 80_000)), store.keep_blob(&bytes(2, 80_000)));
     store.persist(other).unwrap();
     store.set_label("named", named).unwrap();

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tiers that change hands, are damaged, or lack what can be made again: each of these has lost
+//! something that was acknowledged.
+
+use super::*;
+use crate::Dropping;
+use crate::recipes::tests as recipes;
+
+/// Everything that is put from now on has other bytes in the depot.
+fn damage(depot: &TestDepot, begin: &str) {
+    let mut names = depot.names.lock();
+    let found = names.iter_mut().filter(|(name, _)| name.starts_with(begin) && !name.ends_with("outboard"));
+    found.for_each(|(_, bytes)| *bytes.last_mut().unwrap() ^= 1);
+}
+
+#[test]
+fn labels_say_each_time_how_to_make_what_was_dropped() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let home = folder.path().join("a");
+    let store = recipes::open(&home);
+    let argument = store.put_blob(&bytes(1, 100)).unwrap();
+    let application = recipes::application(&store, &[argument]);
+    let result = recipes::apply(&store, application, 60_000);
+    let entries: TreeBuilder = [result].into_iter().collect();
+    let tree = store.keep_tree(entries.view());
+    store.set_label("name", tree).unwrap();
+    store.flush_relations().unwrap();
+    drop(store);
+    recipes::age(&home);
+    let store = recipes::open(&home);
+    recipes::collect(&store, Some(Dropping { bytes_min: 0, nanos_per_kib: u64::MAX }));
+    assert!(store.get_here(result).unwrap().is_none() && store.recipe(result).unwrap().is_some());
+    store.attach_tier(Arc::clone(&depot) as _, SOON).unwrap();
+    store.tier_until(true, PATIENCE).unwrap();
+    for label in ["second", "third", "fourth"] {
+        store.set_label(label, argument).unwrap();
+        store.tier_until(true, PATIENCE).unwrap();
+    }
+    assert_eq!(store.tier_status().unwrap().unwrap().gaps, 0);
+    drop(store);
+    let store = open_with(&folder.path().join("b"), &depot);
+    store.take_tier().unwrap();
+    let recipe = store.recipe(result).unwrap().unwrap();
+    assert_eq!(recipe.application, application);
+    assert!(store.get(application).unwrap().is_some() && store.get(argument).unwrap().is_some());
+    drop(store);
+    // And a collection keeps it, which has looked at no tree there.
+    recipes::age(&folder.path().join("b"));
+    let store = open_with(&folder.path().join("b"), &depot);
+    recipes::collect(&store, None);
+    assert!(store.recipe(result).unwrap().is_some());
+}
+
+#[test]
+fn what_is_damaged_there_is_sent_again_when_it_is_put_again() {
+    for len in [300, 70_000, 3 << 20] {
+        let folder = tempdir().unwrap();
+        let depot = Arc::new(TestDepot::default());
+        let store = open_with(&folder.path().join("a"), &depot);
+        let blob = store.put_blob(&bytes(1, len)).unwrap();
+        store.tier_until(false, PATIENCE).unwrap();
+        drop(store);
+        damage(&depot, if len < 65_536 { "packs/" } else { "objects/" });
+        let store = open_with(&folder.path().join("b"), &depot);
+        store.take_tier().unwrap();
+        assert!(matches!(store.get(blob).unwrap_err(), Error::Far { .. }));
+        store.put_blob(&bytes(1, len)).unwrap();
+        store.tier_until(false, PATIENCE).unwrap();
+        drop(store);
+        let store = open_with(&folder.path().join("c"), &depot);
+        store.take_tier().unwrap();
+        assert_eq!(store.get(blob).unwrap().unwrap().bytes(), bytes(1, len), "{len}");
+    }
+}
+
+#[test]
+fn what_a_tier_is_only_said_to_have_stays_on_the_disk() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.path().join("a"), &depot);
+    let blobs = [1, 2].map(|number| store.put_blob(&bytes(number, 100_000)).unwrap());
+    store.tier_until(false, PATIENCE).unwrap();
+    drop(store);
+    damage(&depot, "objects/");
+    let store = open(&folder.path().join("b"));
+    store.attach_tier(Arc::clone(&depot) as _, TierOptions { disk_max: Some(0), ..SOON }).unwrap();
+    store.take_tier().unwrap();
+    store.put_blob(&bytes(1, 100_000)).unwrap();
+    let own = store.put_blob(&bytes(3, 100_000)).unwrap();
+    store.tier_until(false, PATIENCE).unwrap();
+    let end = Instant::now() + PATIENCE;
+    // What it has sent itself goes.
+    while store.get_here(own).unwrap().is_some() {
+        assert!(Instant::now() < end);
+        store.let_go(own);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(store.get_here(blobs[0]).unwrap().unwrap().bytes(), bytes(1, 100_000));
+}
+
+#[test]
+fn who_has_not_ended_taking_a_tier_that_was_its_own_writes_nothing_there() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let first = open_with(&folder.path().join("a"), &depot);
+    name(&first, "old", 1, &[100]);
+    first.tier_until(true, PATIENCE).unwrap();
+    drop(first);
+    let second = open_with(&folder.path().join("b"), &depot);
+    second.take_tier().unwrap();
+    let (new, _) = name(&second, "new", 2, &[100]);
+    second.tier_until(true, PATIENCE).unwrap();
+    drop(second);
+    let first = open_with(&folder.path().join("a"), &depot);
+    depot.fail_after(2);
+    first.take_tier().unwrap_err();
+    depot.heal();
+    for number in 3..6 {
+        name(&first, "other", number, &[100]);
+        assert!(first.tier_until(true, PATIENCE).is_err(), "it does not know what is there");
+    }
+    drop(first);
+    let third = open_with(&folder.path().join("c"), &depot);
+    third.take_tier().unwrap();
+    assert_eq!(third.label("new").unwrap(), Some(new));
+    assert_eq!(third.label("other").unwrap(), None);
+}
+
+#[test]
+fn who_takes_a_tier_again_has_its_labels_and_loses_none_of_its_own() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let first = open_with(&folder.path().join("a"), &depot);
+    let (before, _) = name(&first, "name", 1, &[100]);
+    first.tier_until(true, PATIENCE).unwrap();
+    drop(first);
+    let second = open_with(&folder.path().join("b"), &depot);
+    second.take_tier().unwrap();
+    let (after, _) = name(&second, "name", 2, &[100]);
+    second.tier_until(true, PATIENCE).unwrap();
+    drop(second);
+    let first = open_with(&folder.path().join("a"), &depot);
+    let taken = first.take_tier().unwrap();
+    assert_eq!((taken.labels, taken.replaced), (1, 1));
+    assert_eq!(first.label("name").unwrap(), Some(after));
+    assert_eq!(first.label("before-take/name").unwrap(), Some(before));
+    first.tier_until(true, PATIENCE).unwrap();
+}
