@@ -109,7 +109,7 @@ fn without_a_receipt_an_evaluation_costs_the_same_and_its_tenant_has_it_on_its_a
     let uncounted: Value = serde_json::from_str(&uncounted).unwrap();
     assert!(uncounted["cost"]["cpu_us"].as_f64().unwrap() > 0.0, "{uncounted}");
     // A tenant's evaluations are summed up, and nobody else's.
-    let key = node.ok(&["key", "create", "--scope", "invoke", "--tenant", "payer"]);
+    let key = node.ok(&["key", "create", "--scope", "deploy", "--tenant", "payer"]);
     let goal = node.ok(&["eval", &with_fuel("2u8", "6u8"), "-o", "json"]);
     let goal: Value = serde_json::from_str(&goal).unwrap();
     let body = format!("{{\"handle\": {}}}", goal["result"]);

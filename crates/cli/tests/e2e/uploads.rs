@@ -319,7 +319,8 @@ fn a_function_that_does_not_read_keeps_its_client_waiting_and_the_node_small() {
         let (status, body) = answer(&mut stream);
         assert!(status == 200 && body.contains(&LENGTH.to_string()), "{function}: {body}");
         let grown = peak_kib(&node).saturating_sub(before);
-        assert!(grown < 8 << 10, "{function}: the node grew by {grown} KiB");
+        // A few huge pages, which come with the first work; and no part of what was sent.
+        assert!(grown < 24 << 10, "{function}: the node grew by {grown} KiB");
     }
     assert_eq!(node.terminate(), 0);
 }
