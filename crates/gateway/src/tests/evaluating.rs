@@ -29,6 +29,7 @@ async fn a_result_says_what_it_is_and_what_it_cost() {
     let expected = json!({
         "result": "lit-68656c6c6f", "kind": "blob", "size": 5, "applied": 3, "memo_hit": false,
         "wall_ns": 1234, "value_hex": "68656c6c6f",
+        "cost": {"inputs_bytes": 10, "reserved_bytes": 20, "fuel": 30, "cpu_us": 4.0},
     });
     assert_eq!(answer.json(), expected);
 
