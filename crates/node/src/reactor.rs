@@ -31,7 +31,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// An instance has said something.
+    /// An instance has said something, or was given something to do.
     fn event(self: &Arc<Self>, handle: &Handle) {
         // First, for it costs least: most events are of no chain.
         if !self.traffic.is_one_chain() || !self.vigil.lock().event(Moment::now(), &self.traffic) {
@@ -104,5 +104,12 @@ impl Reactor for EventLoop {
             tokio::task::yield_now().await;
             ready.act();
         });
+    }
+
+    fn began(&self) {
+        // Where lines are open, the chain that begins may have no other event until it ends.
+        if let Some(watch) = &self.watch {
+            watch.event(&self.handle);
+        }
     }
 }

@@ -223,8 +223,13 @@ impl Line {
         _ = self.cancel.set(cancel);
     }
 
+    /// Changes with each message on it, by the word of both sides.
+    pub fn pulse(&self) -> u64 {
+        self.memory.pulse()
+    }
+
     /// Grows with each request on it, by the word of who asks.
-    pub fn asked(&self) -> u64 {
+    pub(crate) fn asked(&self) -> u64 {
         self.memory.asked()
     }
 

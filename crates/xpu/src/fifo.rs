@@ -217,6 +217,12 @@ pub(crate) fn written(memory: &SharedMemory) -> u64 {
     memory.word64(TAIL_AT).load(Ordering::Acquire)
 }
 
+/// Grows with all that is written and read, by the word of both sides.
+pub(crate) fn pulse(memory: &SharedMemory) -> u64 {
+    let position = |at| memory.word64(at).load(Ordering::Relaxed);
+    position(TAIL_AT).wrapping_add(position(HEAD_AT))
+}
+
 /// Whether something was written that was not read, by the word of both sides.
 pub(crate) fn has_more(memory: &SharedMemory) -> bool {
     let position = |at| memory.word64(at).load(Ordering::Acquire);

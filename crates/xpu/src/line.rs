@@ -96,6 +96,11 @@ impl Line {
         fifo::written(&self.requests)
     }
 
+    /// Changes with each message that is written or taken, of requests and of answers.
+    pub fn pulse(&self) -> u64 {
+        fifo::pulse(&self.requests).wrapping_add(fifo::pulse(&self.answers))
+    }
+
     /// Whether a request waits to be taken.
     pub fn has_more(&self) -> bool {
         fifo::has_more(&self.requests)
@@ -133,6 +138,27 @@ mod tests {
         line.end();
         line.end();
         assert!(rings(&ends.caller));
+    }
+
+    #[test]
+    fn each_message_is_seen_when_it_is_written_and_when_it_is_taken() {
+        let (line, ends) = Line::create(4096).unwrap();
+        let mut asks = Writer::open(&ends.requests).unwrap();
+        let mut takes = Reader::open(&ends.requests).unwrap();
+        let mut answers = Writer::open(&ends.answers).unwrap();
+        let mut hears = Reader::open(&ends.answers).unwrap();
+        let (mut seen, mut message) = (vec![line.pulse()], Vec::new());
+        for _ in 0..2000 {
+            asks.send(b"ask", soon()).unwrap();
+            seen.push(line.pulse());
+            takes.receive(&mut message, soon()).unwrap();
+            seen.push(line.pulse());
+            answers.send(b"answer", soon()).unwrap();
+            seen.push(line.pulse());
+            hears.receive(&mut message, soon()).unwrap();
+            seen.push(line.pulse());
+        }
+        assert!(seen.is_sorted_by(|one, next| one < next));
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! ([`Traffic::is_one_chain`]), and events follow each other quickly, the loop
 //! stays awake for [`PATIENCE_NS`] after each.
 //!
-//! The same goes for calls on lines, of which it only sees that there are some. It is on no
-//! such call's way; but on the processor on which it stays awake no instance is woken
+//! The same goes for calls on lines, of which it only sees that messages are written and taken.
+//! It is on no such call's way; but on the processor on which it stays awake no instance is woken
 //! then, which takes five times as long as to switch to it on that of who wakes it
 //! (decision 0051).
 //!
@@ -23,11 +23,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use sandbox::Line;
 
-/// It looks for so long after an event.
-const PATIENCE_NS: u64 = 200_000;
+/// It looks for so long after an event. Handlers that compute for as long as this between two
+/// messages do not feel what waking takes.
+const PATIENCE_NS: u64 = 1_000_000;
 /// An event that comes so soon after another one lets expect the next one soon: it
 /// came without looking, which takes longer.
-const QUICK_NS: u64 = 2 * PATIENCE_NS;
+const QUICK_NS: u64 = 400_000;
 /// Between two looks without an event the thread runs all the time, unless the
 /// processor is taken away from it for as long as this. Instances of the chain
 /// itself are put there for a moment now and then, and are gone sooner.
@@ -80,12 +81,12 @@ impl Traffic {
         self.lines_count.store(lines.len(), Ordering::Relaxed);
     }
 
-    /// Changes with each call on a line.
+    /// Changes with each message on a line.
     fn pulse(&self) -> u64 {
         if !(1..=LINES_MAX).contains(&self.lines_count.load(Ordering::Relaxed)) {
             return 0;
         }
-        self.lines.lock().iter().fold(0, |sum, line| sum.wrapping_add(line.asked()))
+        self.lines.lock().iter().fold(0, |sum, line| sum.wrapping_add(line.pulse()))
     }
 
     /// Whether all that is under way are calls that one request has led to, and
@@ -117,14 +118,14 @@ pub(super) struct Vigil {
     is_awake: bool,
     /// When an instance last said something.
     event_ns: u64,
-    /// What lines had been asked then.
+    /// What lines had carried then.
     pulse: u64,
     looked: Moment,
     not_before_ns: u64,
 }
 
 impl Vigil {
-    /// An instance has said something. Whether the loop is to begin to look.
+    /// An instance has said something, or was given something to do. Whether the loop is to begin to look.
     pub(super) fn event(&mut self, now: Moment, traffic: &Traffic) -> bool {
         let pulse = traffic.pulse();
         let is_quick = now.ns - self.event_ns < QUICK_NS || pulse != self.pulse;
@@ -177,12 +178,11 @@ mod tests {
         assert!(!vigil.event(at(0), &traffic), "nothing is known of the next one");
         assert!(vigil.event(at(80), &traffic));
         assert!(!vigil.event(at(150), &traffic), "it is awake already");
-        assert!(vigil.goes_on(at(340), &traffic));
-        assert!(!vigil.goes_on(at(360), &traffic), "200 µs after the last event it sleeps");
-        assert!(vigil.event(at(500), &traffic), "that had to be woken, and came soon all the same");
-        assert!(!vigil.goes_on(at(701), &traffic));
-        assert!(!vigil.event(at(901), &traffic), "that took too long");
-        assert!(vigil.event(at(1000), &traffic));
+        assert!(vigil.goes_on(at(1140), &traffic));
+        assert!(!vigil.goes_on(at(1160), &traffic), "1 ms after the last event it sleeps");
+        assert!(!vigil.event(at(1170), &traffic), "that had to be woken, and took too long");
+        assert!(vigil.event(at(1500), &traffic), "that had to be woken too, and came soon all the same");
+        assert!(!vigil.goes_on(at(2501), &traffic));
     }
 
     #[test]

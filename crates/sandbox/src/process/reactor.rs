@@ -39,4 +39,7 @@ pub trait Reactor: Send + Sync + fmt::Debug {
 
     /// Calls `ready` once, when all that is ready now has been acted on.
     fn after_this_turn(&self, ready: Box<dyn Ready>);
+
+    /// An instance that had nothing to do was given something.
+    fn began(&self) {}
 }

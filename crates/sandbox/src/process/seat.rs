@@ -160,6 +160,9 @@ impl Seat {
             _ => {
                 instance.flush();
                 self.send_rest(held);
+                if let Some(reactor) = &self.reactor {
+                    reactor.began();
+                }
             }
         }
         Ok(())
