@@ -7,11 +7,10 @@
 //! closure was found complete is flagged in the memory tier, where the next
 //! walk stops.
 //!
-//! A *brief* walk, for relations, reads nothing that lies behind a ref, thunk or
-//! encode and is on the disk only: nobody has asked for it, and it may be all of a
-//! large structure of which a computation has touched one path. It is enough there
-//! that it is on the disk: what it names was written before it ([`Settling`]). No flag
-//! is given for that.
+//! A *brief* walk, for relations, looks at nothing that lies behind a ref, thunk or
+//! encode and came from the disk, or is there only: it may be all of a large structure
+//! of which a computation has touched one path. It is enough there that it is on the
+//! disk: what it names was written before it ([`Settling`]). No flag is given for that.
 
 mod settling;
 
@@ -21,7 +20,7 @@ use objects::Handle;
 
 use crate::disk::Disk;
 use crate::files::object_len;
-use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory};
+use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, READ};
 use crate::{Error, Object, Record};
 pub(crate) use settling::Settling;
 
@@ -159,6 +158,13 @@ impl<'a> Closure<'a> {
         let (object, is_durable) = match self.memory.peek(key) {
             Some((_, state)) if state & CLOSURE_DURABLE != 0 && !self.is_strict => {
                 return Ok(Entered::Leaf(Found::ALL));
+            }
+            // As if it were on the disk only: it was, until it was asked for, and what of it was
+            // not asked for is none of a relation's business.
+            Some((_, state)) if is_behind && state & READ != 0 && key.names_tree() => {
+                let found = Found { is_complete: true, is_sure: false };
+                self.seen(is_behind).insert(key, found);
+                return Ok(Entered::Leaf(found));
             }
             Some((object, state)) => (object, state & DURABLE != 0),
             // A blob on disk has nothing behind it: no need to read it.

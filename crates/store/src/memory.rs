@@ -62,6 +62,9 @@ pub(crate) const TOUCHED: u8 = 32;
 /// is on disk: it may leave memory, and nothing that only memory has is behind it.
 pub(crate) const SETTLED: u8 = 64;
 
+/// It was read from the disk, where what it names had come before it.
+pub(crate) const READ: u8 = 128;
+
 /// One per store.
 pub(crate) struct Memory {
     shards: Box<[Shard]>,
@@ -399,7 +402,7 @@ impl Memory {
     pub(crate) fn expel(&self, key: Handle) {
         let hash = self.seed.of_hashed(&key);
         if let Some(entry) = self.shard(hash).state.lock().table.find_mut(hash, &key) {
-            entry.state &= !(DURABLE | CLOSURE_DURABLE | SETTLED);
+            entry.state &= !(DURABLE | CLOSURE_DURABLE | SETTLED | READ);
             if entry.state & TOUCHED == 0 {
                 entry.state &= !REFERENCED;
             }

@@ -17,7 +17,7 @@ use crate::closure::Closure;
 use crate::disk::Disk;
 use crate::files::{Files, Kind, is_large, object_len};
 use crate::labels::{MemoryLabels, check_name};
-use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, STORED};
+use crate::memory::{CLOSURE_DURABLE, DURABLE, Memory, PASSING, READ, STORED};
 use crate::outboard::is_partial;
 use crate::tier::Sending;
 use crate::{BlobWriter, Error, LentMemory, Object, Relations};
@@ -364,7 +364,7 @@ impl Store {
         let disk = self.disk().filter(|_| self.memory.lacking_bytes(object_len(key)) == 0)?;
         let _stays = disk.try_stay()?;
         let object = disk.read_cached(key)?;
-        self.memory.insert_with(key, DURABLE, || object.clone());
+        self.memory.insert_with(key, DURABLE | READ, || object.clone());
         Some(object)
     }
 
@@ -380,7 +380,7 @@ impl Store {
     fn read(&self, disk: &Disk, key: Handle) -> Result<Option<Object>, Error> {
         let object = disk.read(key)?;
         if let Some(object) = &object {
-            self.memory.insert_with(key, DURABLE, || object.clone());
+            self.memory.insert_with(key, DURABLE | READ, || object.clone());
         }
         Ok(object)
     }

@@ -5,7 +5,8 @@
 use objects::{Handle, TreeBuilder};
 use tempfile::{TempDir, tempdir};
 
-use crate::memory::{CLOSURE_DURABLE, DURABLE};
+use super::Closure;
+use crate::memory::{CLOSURE_DURABLE, DURABLE, READ};
 use crate::{Options, Store};
 
 struct Fixture {
@@ -179,4 +180,27 @@ fn a_relation_is_written_without_reading_what_its_computation_did_not_touch() {
     fixture.reopen();
     let known = fixture.store().relations().get(call.application().unwrap());
     assert_eq!(known.map(|record| record.result), Some(result));
+}
+
+/// A relation that names a large node by a ref costs the same however many entries the node has.
+#[test]
+fn what_came_from_the_disk_is_not_looked_through_for_a_relation() {
+    let mut fixture = Fixture::new();
+    let children: Vec<_> = (0..64).map(|number| fixture.store().put_blob(&bytes(number)).unwrap()).collect();
+    let refs: Vec<_> = children.iter().map(|child| child.lowered().unwrap()).collect();
+    let node = fixture.store().put_tree(tree(&refs).view()).unwrap();
+    let passed = |fixture: &Fixture| {
+        let store = fixture.store();
+        let mut closure = Closure::brief(&store.memory, store.disk().unwrap());
+        assert!(closure.walk(node.lowered().unwrap()).unwrap());
+        closure.passed.len()
+    };
+    assert_eq!(passed(&fixture), 65, "what was put is looked through: it may name what only memory has");
+    fixture.reopen();
+    assert_eq!(passed(&fixture), 1, "on the disk only");
+    fixture.store().get(node).unwrap().unwrap();
+    assert!(fixture.state(node) & READ != 0);
+    assert_eq!(passed(&fixture), 1, "and read from there");
+    fixture.store().memory.expel(node);
+    assert_eq!(fixture.state(node) & READ, 0, "it is nothing of the disk's any more");
 }
