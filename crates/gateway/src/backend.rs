@@ -103,6 +103,15 @@ pub trait Signing: Send + Sync {
     fn sign(&self, statement: &Statement) -> [u8; SIGNATURE_LEN];
 }
 
+/// What a collection did, on the disk and in the durable tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectedHere {
+    /// On the disk.
+    pub disk: Collected,
+    /// In the tier, or why nothing was done there, for people; `None`: there is none.
+    pub tier: Option<Result<store::TierCollected, String>>,
+}
+
 /// Collections of a node, whoever began them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Collections {
@@ -364,7 +373,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`store::Error::Collecting`] if one is under way; if the disk fails.
-    fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error>;
+    fn collect(&self, wish: CollectRequest) -> Result<CollectedHere, store::Error>;
 
     /// What is known of collections.
     fn collections(&self) -> Collections {
@@ -478,6 +487,19 @@ pub trait Backend: Send + Sync + 'static {
     /// If the disk fails.
     fn tier(&self) -> Result<Option<store::TierStatus>, store::Error> {
         Ok(None)
+    }
+
+    /// Takes away in the durable tier what nobody needs, or only tells; what was put within `kept`, or as the
+    /// node was told, stays. See [`store::Store::collect_tier`].
+    ///
+    /// # Errors
+    /// As there.
+    fn collect_tier(
+        &self,
+        _kept: Option<Duration>,
+        _is_trial: bool,
+    ) -> Result<store::TierCollected, store::Error> {
+        Err(store::Error::NoTier)
     }
 
     /// Takes the durable tier over, whoever owns it; see [`store::Store::take_tier`].

@@ -143,6 +143,7 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
         "/v1/check",
         "/v1/backup",
         "/v1/restore",
+        "/v1/tier/collect",
         "/v1/tier/take",
     ]) {
         Some(Scope::Admin)
@@ -288,6 +289,7 @@ mod tests {
             ("/v1/backup", Scope::Admin),
             ("/v1/restore", Scope::Admin),
             ("/v1/tier/take", Scope::Admin),
+            ("/v1/tier/collect", Scope::Admin),
             ("/v1/tier", Scope::Deploy),
             ("/v1/secrets/{name}", Scope::Admin),
             ("/v1/keys", Scope::Admin),

@@ -51,9 +51,9 @@ mod workflows;
 
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
-    Backend, Beginning, Begun, CollectRequest, Collections, Derivation, EXPLAIN_STEPS_MAX, EvaluateRequest,
-    Evaluated, Evaluation, Explanation, Gauge, LastCollection, Noted, NotedStep, Pieces, Place, Priority,
-    Progress, Recording, Signing,
+    Backend, Beginning, Begun, CollectRequest, CollectedHere, Collections, Derivation, EXPLAIN_STEPS_MAX,
+    EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, LastCollection, Noted, NotedStep, Pieces,
+    Place, Priority, Progress, Recording, Signing,
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;

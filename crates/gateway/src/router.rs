@@ -212,6 +212,7 @@ fn storage() -> Vec<Endpoint> {
         Endpoint::new(Post, "/v1/restore", Long, upkeep::restore),
         Endpoint::new(Get, "/v1/tier", Quick, tier::status),
         Endpoint::new(Post, "/v1/tier/flush", Long, tier::flush),
+        Endpoint::new(Post, "/v1/tier/collect", Long, tier::collect),
         Endpoint::new(Post, "/v1/tier/take", Long, tier::take),
     ]
 }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use evaluator::{Charge, Request, Stop, Tally, Terms};
 use gateway::{
-    Backend, Beginning, Begun, CollectRequest, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation,
-    Explanation, Functions, Gauge, Keys, Noted, Place, Priority, Progress,
+    Backend, Beginning, Begun, CollectRequest, CollectedHere, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated,
+    Evaluation, Explanation, Functions, Gauge, Keys, Noted, Place, Priority, Progress,
 };
 use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
 use queue::Queue;
 use sandbox::wasm::{Class, Compilation, Origin};
-use store::{BlobWriter, Collected, Object, Record, Remembered, Rule};
+use store::{BlobWriter, Object, Record, Remembered, Rule, TierCollected};
 use tokio::sync::oneshot;
 
 use crate::ledger::Ledger;
@@ -74,7 +74,7 @@ impl Backend for NodeBackend {
         self.0.store.renew(handle)
     }
 
-    fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+    fn collect(&self, wish: CollectRequest) -> Result<CollectedHere, store::Error> {
         self.0.collecting.collect(wish)
     }
 
@@ -217,6 +217,10 @@ impl Backend for NodeBackend {
 
     fn tier(&self) -> Result<Option<store::TierStatus>, store::Error> {
         self.0.store.tier_status()
+    }
+
+    fn collect_tier(&self, kept: Option<Duration>, is_trial: bool) -> Result<TierCollected, store::Error> {
+        self.0.collecting.collect_tier(kept, is_trial)
     }
 
     fn take_tier(&self) -> Result<store::Taken, store::Error> {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gateway::{CollectRequest, Collections, LastCollection};
+use gateway::{CollectRequest, CollectedHere, Collections, LastCollection};
+use objects::Handle;
 use parking_lot::{Condvar, Mutex};
 use serde::Deserialize;
-use store::{Collected, Collection, Dropping, Store};
+use store::{Collected, Collection, Dropping, Store, TierCollected, TierCollection};
 
 use crate::requests::Requests;
 
@@ -72,6 +73,8 @@ pub(crate) struct Collecting {
     store: Arc<Store>,
     requests: Arc<Requests>,
     schedule: Schedule,
+    /// What the durable tier keeps that nobody names.
+    tier_kept: Duration,
     is_closed: Mutex<bool>,
     closed: Condvar,
     told: Mutex<Told>,
@@ -87,11 +90,18 @@ struct Told {
 }
 
 impl Collecting {
-    pub(crate) fn new(store: Arc<Store>, requests: Arc<Requests>, schedule: Schedule) -> Self {
+    /// `tier_kept`: what nobody names stays in the durable tier for so long.
+    pub(crate) fn new(
+        store: Arc<Store>,
+        requests: Arc<Requests>,
+        schedule: Schedule,
+        tier_kept: Duration,
+    ) -> Self {
         Self {
             store,
             requests,
             schedule,
+            tier_kept,
             is_closed: Mutex::new(false),
             closed: Condvar::new(),
             told: Mutex::default(),
@@ -99,12 +109,12 @@ impl Collecting {
     }
 
     /// Takes away what nobody needs and nobody put for the time that is said, here or by the schedule.
-    pub(crate) fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+    pub(crate) fn collect(&self, wish: CollectRequest) -> Result<CollectedHere, store::Error> {
         self.noted(wish, false)
     }
 
     /// The same, told to whoever asks; it `is_own` if nobody has asked for it.
-    fn noted(&self, wish: CollectRequest, is_own: bool) -> Result<Collected, store::Error> {
+    fn noted(&self, wish: CollectRequest, is_own: bool) -> Result<CollectedHere, store::Error> {
         let begun = Instant::now();
         let is_first = {
             let mut told = self.told.lock();
@@ -117,7 +127,7 @@ impl Collecting {
             let mut told = self.told.lock();
             told.under_way = None;
             if !wish.is_trial {
-                let end = end.as_ref().copied().map_err(ToString::to_string);
+                let end = end.as_ref().map(|here| here.disk).map_err(ToString::to_string);
                 let took = begun.elapsed();
                 let last = LastCollection { ago: Duration::ZERO, took, is_own, end };
                 told.last = Some((Instant::now(), last));
@@ -141,20 +151,25 @@ impl Collecting {
 
     /// Has the one that is under way end, if there is one.
     pub(crate) fn stop(&self) -> bool {
-        let is_any = self.told.lock().under_way.is_some();
+        let is_any = self.told.lock().under_way.is_some() || self.is_at_the_tier();
         if is_any {
             self.store.stop_collecting();
         }
         is_any
     }
 
-    fn collect_now(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+    /// Also one that is of the tier only.
+    fn is_at_the_tier(&self) -> bool {
+        let status = self.store.tier_status().ok().flatten();
+        status.is_some_and(|status| status.collection.is_some())
+    }
+
+    fn collect_now(&self, wish: CollectRequest) -> Result<CollectedHere, store::Error> {
         let kept = wish.kept.unwrap_or_else(|| Duration::from_secs(self.schedule.kept_s));
         let dropping = self.schedule.dropping(&wish);
         let collection = Collection { kept, is_trial: wish.is_trial, dropping };
         let begun = Instant::now();
-        let under_way = || self.requests.under_way().iter().map(|request| request.goal()).collect();
-        let collected = self.store.collect(collection, &under_way)?;
+        let collected = self.store.collect(collection, &|| self.under_way())?;
         if !collection.is_trial {
             let Collected { objects, bytes, freed_bytes, kept_objects, dropped, dropped_bytes, .. } =
                 collected;
@@ -168,6 +183,42 @@ impl Collecting {
                 dropped_bytes,
                 ms,
                 "collected what nobody needs"
+            );
+        }
+        // What went from the disk may go there too, when it is old enough.
+        let tier = self.store.has_tier().then(|| self.collect_tier(None, wish.is_trial));
+        if let Some(Err(error)) = &tier {
+            tracing::warn!(%error, "nothing was collected in the durable tier; it is tried again");
+        }
+        let tier = tier.map(|told| told.map_err(|error| error.to_string()));
+        Ok(CollectedHere { disk: collected, tier })
+    }
+
+    fn under_way(&self) -> Vec<Handle> {
+        self.requests.under_way().iter().map(|request| request.goal()).collect()
+    }
+
+    /// Takes away in the durable tier what nobody needs.
+    pub(crate) fn collect_tier(
+        &self,
+        kept: Option<Duration>,
+        is_trial: bool,
+    ) -> Result<TierCollected, store::Error> {
+        let collection = TierCollection { kept: kept.unwrap_or(self.tier_kept), is_trial };
+        let begun = Instant::now();
+        let collected = self.store.collect_tier(collection, &|| self.under_way())?;
+        if !is_trial {
+            let TierCollected { objects, bytes, packs, moved_bytes, found, damaged, .. } = collected;
+            let ms = begun.elapsed().as_millis() as u64;
+            tracing::info!(
+                objects,
+                bytes,
+                packs,
+                moved_bytes,
+                found,
+                damaged,
+                ms,
+                "collected what nobody needs in the durable tier"
             );
         }
         Ok(collected)

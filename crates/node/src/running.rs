@@ -150,7 +150,12 @@ impl Node {
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let schedule = options.collection.unwrap_or_default();
-        let collecting = Arc::new(Collecting::new(Arc::clone(&store), Arc::clone(&requests), schedule));
+        let collecting = Arc::new(Collecting::new(
+            Arc::clone(&store),
+            Arc::clone(&requests),
+            schedule,
+            options.tier.as_ref().map(crate::tier::Tier::kept).unwrap_or_default(),
+        ));
         let threads = Mutex::new(Vec::new());
         let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
         processes.welcome(&visitors);

@@ -13,7 +13,7 @@ use ::io::{BucketFolder, Buckets, UploadOptions, Uploads};
 use axum::body::Bytes;
 use gateway::Gauge;
 use serde::Deserialize;
-use store::{Depot, DepotError, Object, Store, TierOptions};
+use store::{Collection, Depot, DepotError, Object, Store, TierOptions};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
@@ -47,6 +47,9 @@ pub struct Tier {
     pub patience_s: u64,
     /// What the tier has leaves the disk while that has more bytes of objects than this; `None`: nothing does.
     pub disk_max: Option<u64>,
+    /// What nobody names stays there for so many seconds after it was put; 3,600 at least.
+    #[serde(default = "kept_s")]
+    pub kept_s: u64,
     /// What an answer takes, in milliseconds, before any was seen.
     #[serde(default = "latency_ms")]
     pub latency_ms: u64,
@@ -61,6 +64,10 @@ fn linger_ms() -> u64 {
 
 fn patience_s() -> u64 {
     60
+}
+
+fn kept_s() -> u64 {
+    24 * 3600
 }
 
 fn latency_ms() -> u64 {
@@ -80,12 +87,20 @@ impl Tier {
         if !(1..=3600).contains(&self.patience_s) {
             return Err(format!("patience_s is {}, and 1 at least and 3600 at most", self.patience_s));
         }
+        let least = Collection::KEPT_MIN.as_secs();
+        if self.kept_s < least {
+            return Err(format!("kept_s is {}, and at least {least}: uploads take a while", self.kept_s));
+        }
         if !(1..=60_000).contains(&self.latency_ms) || self.bytes_per_second == 0 {
             return Err(
                 "latency_ms is 1 at least and 60000 at most, and bytes_per_second 1 at least".to_owned()
             );
         }
         Ok(())
+    }
+
+    pub(crate) fn kept(&self) -> Duration {
+        Duration::from_secs(self.kept_s)
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -133,6 +148,17 @@ impl Node {
                 status.evicted,
             ),
             counter("tier_evicted_bytes", "Their bytes.", status.evicted_bytes),
+            counter(
+                "tier_collected",
+                "Objects that nobody needed, taken from the durable tier.",
+                status.collected,
+            ),
+            counter("tier_collected_bytes", "Their bytes.", status.collected_bytes),
+            counter(
+                "tier_moved_bytes",
+                "Bytes that were written anew there, since little else of their packs was needed.",
+                status.moved_bytes,
+            ),
             counter("tier_failures", "Failed tries to send.", status.failures),
         ]
     }

@@ -221,7 +221,7 @@ impl Disk {
 
     /// Whether the object is there, or in the tier, or was dropped and can be made again.
     pub(crate) fn has(&self, key: Handle) -> Result<bool, Error> {
-        Ok(self.contains(key)? || self.index.tiered(key)?.is_some() || self.index.recipe(key)?.is_some())
+        Ok(self.contains(key)? || self.tiered(key)?.is_some() || self.index.recipe(key)?.is_some())
     }
 
     /// The object, verified: large ones once per process, small ones always.
@@ -245,7 +245,16 @@ impl Disk {
             self.committer.commit(Batch { dead: vec![(key, spot)], ..Batch::default() })?;
             return Err(Error::Corrupt { handle: key, path });
         }
-        self.read_large(key)
+        let read = self.read_opened(key, || {});
+        if matches!(read, Ok(Some(_))) {
+            self.note_used(key);
+        }
+        read
+    }
+
+    /// [`Disk::read`] of a large object for who only sends it to the tier: that is no use of it.
+    pub(crate) fn read_to_send(&self, key: Handle) -> Result<Option<Object>, Error> {
+        if self.contains(key)? { self.read_opened(key, || {}) } else { Ok(None) }
     }
 
     /// [`Disk::read`] for who must not wait for a disk: a small object that the kernel has
@@ -269,10 +278,6 @@ impl Disk {
         look(&self.index, &self.files, key)
     }
 
-    fn read_large(&self, key: Handle) -> Result<Option<Object>, Error> {
-        self.read_opened(key, || {})
-    }
-
     /// `opened` is called when the file is open and nothing was said of it yet.
     fn read_opened(&self, key: Handle, opened: impl Fn()) -> Result<Option<Object>, Error> {
         loop {
@@ -280,7 +285,6 @@ impl Disk {
             // file, which was put in the place of this one when that was found damaged.
             let is_verified = self.verified.lock().contains(&key);
             let Some((object, file)) = self.files.read(key)? else { return Ok(None) };
-            self.note_used(key);
             opened();
             if object.len() as u64 == object_len(key) && is_verified {
                 return Ok(Some(object));

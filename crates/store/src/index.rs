@@ -38,7 +38,7 @@ pub(crate) use file::Hurry;
 use file::IndexFile;
 pub(crate) use rows::RelationRow;
 use spots::{Recent, SPOTS};
-pub(crate) use tiered::{PACK_NAME_LEN, Place, Tiered};
+pub(crate) use tiered::{PACK_NAME_LEN, Place, Tiered, seconds, seconds_now};
 
 const LABELS: TableDefinition<'_, &str, &[u8; LABEL_ROW_LEN]> = TableDefinition::new("labels");
 const RELATIONS: TableDefinition<'_, &[u8; 32], &[u8; RELATION_ROW_LEN]> = TableDefinition::new("relations");

@@ -63,7 +63,10 @@ pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};
 #[cfg(any(test, feature = "contract"))]
 pub use tier::check_depot;
-pub use tier::{Depot, DepotError, FolderDepot, LISTED_MAX, Taken, Ticket, TierOptions, TierStatus};
+pub use tier::{
+    Depot, DepotError, FolderDepot, LISTED_MAX, Taken, Ticket, TierCollected, TierCollection, TierOptions,
+    TierProgress, TierStatus,
+};
 pub use upgrade::{Upgraded, upgrade};
 
 #[cfg(test)]

@@ -458,7 +458,11 @@ impl Store {
             disk.note_put(closure.visited());
         }
         if !disk.contains(key)? {
-            return Ok(self.memory.state(key).is_some() || disk.far_place(key)?.is_some());
+            if let Some((far, row)) = disk.far_place(key)? {
+                far.rely(disk, key, &row)?;
+                return Ok(true);
+            }
+            return Ok(self.memory.state(key).is_some());
         }
         disk.promise(std::iter::once(key))?;
         disk.note_put(std::iter::once(key));

@@ -10,6 +10,7 @@
 //! newest labels in the tier name nothing that is not there; nothing that comes from the tier is
 //! believed.
 
+mod collecting;
 #[cfg(any(test, feature = "contract"))]
 mod contract;
 mod depot;
@@ -18,14 +19,19 @@ mod far;
 mod form;
 mod owning;
 mod publishing;
+mod reach;
 mod reading;
+mod rows;
 mod sending;
+mod sentence;
+mod sweeping;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+pub use collecting::{TierCollected, TierCollection, TierProgress};
 #[cfg(any(test, feature = "contract"))]
 pub use contract::check_depot;
 pub use depot::{Depot, DepotError, FolderDepot, LISTED_MAX};
@@ -51,6 +57,9 @@ pub struct TierOptions {
     pub bytes_per_second: u64,
     /// What the tier has leaves the disk while that has more bytes than this.
     pub disk_max: Option<u64>,
+    /// Who takes a tier waits for so long for the home before it to end taking things away there: what it had
+    /// begun to remove is removed by then.
+    pub collector_patience: Duration,
 }
 
 impl Default for TierOptions {
@@ -61,6 +70,7 @@ impl Default for TierOptions {
             latency: Duration::from_millis(50),
             bytes_per_second: 50 << 20,
             disk_max: None,
+            collector_patience: Duration::from_secs(180),
         }
     }
 }
@@ -79,6 +89,9 @@ pub(crate) struct Counts {
     gaps: AtomicU64,
     evicted: AtomicU64,
     evicted_bytes: AtomicU64,
+    collected: AtomicU64,
+    collected_bytes: AtomicU64,
+    moved_bytes: AtomicU64,
 }
 
 /// How the tier fares.
@@ -118,6 +131,14 @@ pub struct TierStatus {
     pub evicted: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
+    /// Objects that were taken away there since nobody needs them.
+    pub collected: u64,
+    /// Their bytes.
+    pub collected_bytes: u64,
+    /// Bytes that were written anew, since little else of their packs was needed.
+    pub moved_bytes: u64,
+    /// How far a collection there is, if one is under way.
+    pub collection: Option<TierProgress>,
     /// What goes wrong now, for people.
     pub trouble: Option<String>,
     /// Nothing is sent before somebody does something about it.
@@ -249,6 +270,10 @@ impl Store {
             failures: count(&counts.failures),
             evicted: count(&counts.evicted),
             evicted_bytes: count(&counts.evicted_bytes),
+            collected: count(&counts.collected),
+            collected_bytes: count(&counts.collected_bytes),
+            moved_bytes: count(&counts.moved_bytes),
+            collection: *far.collection.lock(),
             is_refused: trouble.as_ref().is_some_and(|(_, is_refused)| *is_refused),
             trouble: trouble.map(|(why, _)| why),
             latency_nanos: speed.latency_nanos as u64,

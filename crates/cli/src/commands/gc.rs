@@ -152,6 +152,9 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         let (all, one) = (time("dropped_nanos"), time("dropped_nanos_max"));
         lines.push(format!("{what}: {dropped}; to make all of them again takes {all}, one at most {one}"));
     }
+    if told["tier"].is_object() {
+        lines.extend(super::tier::collected(&told["tier"]));
+    }
     output.line(&lines.join("\n"))
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use hyper::Request;
 use hyper::body::Bytes;
-use serde_json::Value;
+use hyper::header::CONTENT_TYPE;
+use serde_json::{Value, json};
 
 use crate::client::whole;
 use crate::node_api::Node;
@@ -19,7 +20,8 @@ use crate::quantity::{grouped, human_bytes, human_time, parse_duration};
 #[command(
     after_help = "Examples:\n  sinew tier              tells what is there, what waits, and what goes wrong\n  \
     sinew tier --flush      waits until all that was put and labelled is there\n  \
-    sinew tier --take       has this node go on with a tier that another home owned\n\n\
+    sinew tier --take       has this node go on with a tier that another home owned\n  \
+    sinew tier --collect --dry-run      tells what would go there since nobody needs it; without --dry-run it goes\n\n\
     A node has one if its file names it: [tier], url = \"s3://BUCKET/PREFIX\", with the bucket below [s3.BUCKET],\n\
     write = true. One home sends to it. A new home that takes it has its labels at once; bytes come when they\n\
     are read. The home that owned it before sends nothing any more."
@@ -31,6 +33,15 @@ pub(crate) struct Arguments {
     /// Wait for so long at most; as the node's file says unless given
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "flush")]
     patience: Option<Duration>,
+    /// Take away there what no label names, what this home has not, and what is old enough; `sinew gc` does so too
+    #[arg(long, conflicts_with_all = ["flush", "take"])]
+    collect: bool,
+    /// Keep there what was put within this time, named or not: 1h at least; as the node's file says unless given
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "collect")]
+    keep: Option<Duration>,
+    /// Only tell what would go
+    #[arg(long, requires = "collect")]
+    dry_run: bool,
     /// Take the tier over from the home that owns it, and learn what is there
     #[arg(long, conflicts_with = "flush")]
     take: bool,
@@ -39,6 +50,9 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
     if arguments.take {
         return take(node, output).await;
+    }
+    if arguments.collect {
+        return collect(arguments, node, output).await;
     }
     let told = if arguments.flush {
         let mut progress = Progress::time(output, "waiting for the durable tier");
@@ -49,6 +63,37 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         node.json(Request::get("/v1/tier"), whole(Bytes::new())).await?
     };
     if output.is_json() { output.json(&told) } else { output.line(&lines(&told).join("\n")) }
+}
+
+async fn collect(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
+    let mut progress = Progress::time(output, "looking in the durable tier for what nobody needs");
+    let body = json!({"kept_s": arguments.keep.map(|keep| keep.as_secs()), "dry_run": arguments.dry_run});
+    let request = Request::post("/v1/tier/collect").header(CONTENT_TYPE, "application/json");
+    let told = node.json(request, whole(body.to_string())).await;
+    progress.end();
+    let told = told?;
+    if output.is_json() { output.json(&told) } else { output.line(&collected(&told).join("\n")) }
+}
+
+/// What went in the tier, in words.
+pub(crate) fn collected(told: &Value) -> Vec<String> {
+    if let Some(why) = told["error"].as_str() {
+        return vec![format!("nothing went in the durable tier: {why}")];
+    }
+    let number = |field: &str| told[field].as_u64().unwrap_or_default();
+    let (objects, bytes) = (grouped(number("objects")), human_bytes(number("bytes")));
+    let went = if told["dry_run"] == true { "would go" } else { "went" };
+    let kept = grouped(number("kept_objects") + number("idle_objects"));
+    let mut lines = vec![format!("in the durable tier {went}: {objects} objects, {bytes}; {kept} stay")];
+    if number("packs") > 0 {
+        let (packs, moved) = (grouped(number("packs")), human_bytes(number("moved_bytes")));
+        lines.push(format!("of {packs} packs there that go, {moved} are needed and written anew"));
+    }
+    if number("damaged_packs") > 0 {
+        let damaged = grouped(number("damaged_packs"));
+        lines.push(format!("damaged: {damaged} packs there, which stay as they are"));
+    }
+    lines
 }
 
 async fn take(node: &mut Node, output: &Output) -> anyhow::Result<()> {
@@ -105,6 +150,15 @@ fn lines(told: &Value) -> Vec<String> {
         "an answer takes {latency}, and {} come in a second",
         human_bytes(number("bytes_per_second"))
     ));
+    if let Some(collection) = told["collection"].as_object() {
+        let of = |field: &str| grouped(collection[field].as_u64().unwrap_or_default());
+        lines.push(match collection["sweeping"].as_bool() {
+            Some(true) => {
+                format!("a collection takes away there what nobody needs: {} of {}", of("done"), of("all"))
+            }
+            _ => "a collection looks there for what nobody needs".to_owned(),
+        });
+    }
     if number("gaps") > 0 {
         lines.push(format!(
             "{} objects that labels name are nowhere: `sinew fsck` names them",

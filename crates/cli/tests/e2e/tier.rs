@@ -84,6 +84,16 @@ fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     assert_eq!(status(&second)["brought"], 1, "the large one never came as a whole");
     assert_eq!(second.run(&["cat", &large]).stdout, large_bytes);
     second.ok(&["tier", "--flush"]);
+    // Nothing is old enough to go from there.
+    let told = second.ok(&["tier", "--collect", "--dry-run"]);
+    assert!(
+        told.starts_with("in the durable tier would go: 0 objects, 0 B; ") && told.ends_with(" stay"),
+        "{told}"
+    );
+    assert!(
+        second.ok(&["gc"]).contains("in the durable tier went: 0 objects"),
+        "the disk's collection tells of both"
+    );
 
     // The one before sends nothing any more.
     let first = node(first_home.path(), &relay, "");

@@ -17,6 +17,7 @@ use crate::body::{self, blocking};
 use crate::invocation::millis;
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::routes::tier;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +35,8 @@ pub(crate) struct Told {
     dry_run: bool,
     #[serde(flatten)]
     collected: Counts,
+    /// What went in the durable tier, or why nothing did.
+    tier: Option<Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,7 +74,11 @@ pub(crate) async fn collect(
     };
     let collected = blocking(move || shared.backend.collect(request)).await?;
     let collected = collected.map_err(|error| Problem::store(&error))?;
-    Ok(Json(Told { dry_run, collected: counts(&collected) }))
+    let tier = collected.tier.map(|told| match told {
+        Ok(collected) => tier::told_collected(&collected, dry_run),
+        Err(why) => json!({"error": why}),
+    });
+    Ok(Json(Told { dry_run, collected: counts(&collected.disk), tier }))
 }
 
 fn counts(collected: &Collected) -> Counts {

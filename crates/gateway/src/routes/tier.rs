@@ -12,7 +12,7 @@ use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Taken, TierStatus};
+use store::{Collection, Taken, TierCollected, TierStatus};
 use tokio::sync::Semaphore;
 
 use crate::body::{blocking, json};
@@ -102,6 +102,45 @@ pub(crate) async fn flush(
     status(State(shared)).await
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Collect {
+    kept_s: Option<u64>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+pub(crate) async fn collect(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let Collect { kept_s, dry_run } = json(&shared, &headers, body).await?;
+    let least = Collection::KEPT_MIN.as_secs();
+    if let Some(kept_s) = kept_s.filter(|kept_s| *kept_s < least) {
+        let detail = format!("kept_s is {kept_s}, and at least {least}: uploads take a while");
+        return Err(Problem::bad_request("bad-collection", detail));
+    }
+    let kept = kept_s.map(Duration::from_secs);
+    let collected = blocking(move || shared.backend.collect_tier(kept, dry_run)).await?;
+    Ok(Json(told_collected(&collected.map_err(|error| Problem::store(&error))?, dry_run)))
+}
+
+/// What a collection did in the tier, as others are told.
+pub(crate) fn told_collected(collected: &TierCollected, dry_run: bool) -> Value {
+    json!({
+        "dry_run": dry_run,
+        "objects": collected.objects,
+        "bytes": collected.bytes,
+        "kept_objects": collected.kept_objects,
+        "idle_objects": collected.idle_objects,
+        "packs": collected.packs,
+        "moved_bytes": collected.moved_bytes,
+        "found": collected.found,
+        "damaged_packs": collected.damaged,
+    })
+}
+
 pub(crate) async fn take(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
     let taken = blocking(move || shared.backend.take_tier()).await?;
     let Taken { labels, replaced, objects, damaged } = taken.map_err(|error| Problem::store(&error))?;
@@ -132,6 +171,12 @@ fn told_status(status: &TierStatus) -> Value {
         "failures": status.failures,
         "evicted": status.evicted,
         "evicted_bytes": status.evicted_bytes,
+        "collected": status.collected,
+        "collected_bytes": status.collected_bytes,
+        "moved_bytes": status.moved_bytes,
+        "collection": status.collection.map(|progress| {
+            json!({"sweeping": progress.is_sweeping, "done": progress.done, "all": progress.all})
+        }),
         "trouble": status.trouble,
         "refused": status.is_refused,
         "latency_nanos": status.latency_nanos,

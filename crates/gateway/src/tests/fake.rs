@@ -206,12 +206,24 @@ impl Backend for Fake {
         self.store.renew(handle)
     }
 
-    fn collect(&self, wish: CollectRequest) -> Result<Collected, store::Error> {
+    fn collect(&self, wish: CollectRequest) -> Result<CollectedHere, store::Error> {
         self.collections.lock().unwrap().push(wish);
         match wish.is_trial {
             true => Err(store::Error::Collecting),
-            false => Ok(Collected { objects: 3, bytes: 500, ..Collected::default() }),
+            false => Ok(CollectedHere {
+                disk: Collected { objects: 3, bytes: 500, ..Collected::default() },
+                tier: Some(Err("it does not answer".to_owned())),
+            }),
         }
+    }
+
+    fn collect_tier(
+        &self,
+        kept: Option<Duration>,
+        _is_trial: bool,
+    ) -> Result<store::TierCollected, store::Error> {
+        let moved_bytes = kept.unwrap_or_default().as_secs();
+        Ok(store::TierCollected { objects: 7, moved_bytes, ..store::TierCollected::default() })
     }
 
     fn make_again(&self, handle: Handle) -> Result<Option<Begun>, store::Error> {

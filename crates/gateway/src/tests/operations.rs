@@ -87,6 +87,7 @@ async fn a_collection_keeps_what_it_is_told_and_an_hour_at_least() {
     let dry = "{\"kept_s\": 3600, \"dry_run\": true, \"drop_derived\": true, \"drop_bytes_min\": 8192, \"drop_nanos_per_kib\": 7}";
     let told = collect("{}").await.json();
     assert_eq!((&told["objects"], &told["bytes"], &told["dry_run"]), (&3.into(), &500.into(), &false.into()));
+    assert_eq!(told["tier"], json!({"error": "it does not answer"}), "the disk's is told all the same");
     assert_eq!(collect(dry).await.problem(409), "collecting");
     for wish in ["{\"kept_s\": 3599}", "{\"kept_s\": -1}", "{\"keep\": 7200}", ""] {
         collect(wish).await.problem(400);
@@ -100,6 +101,23 @@ async fn a_collection_keeps_what_it_is_told_and_an_hour_at_least() {
         drop_nanos_per_kib: Some(7),
     };
     assert_eq!(asked, [CollectRequest::default(), dry]);
+}
+
+#[tokio::test]
+async fn a_collection_of_the_durable_tier_keeps_an_hour_at_least_and_tells_what_went() {
+    let house = House::new();
+    let collect = async |wish: &str| {
+        let request = Request::post("/v1/tier/collect").header("content-type", "application/json");
+        house.send(request.body(Body::from(wish.to_owned())).unwrap()).await
+    };
+    for wish in ["{\"kept_s\": 3599}", "{\"kept_s\": -1}", "{\"keep\": 7200}", ""] {
+        collect(wish).await.problem(400);
+    }
+    let told = collect("{\"kept_s\": 3600, \"dry_run\": true}").await.json();
+    assert_eq!(
+        (&told["objects"], &told["moved_bytes"], &told["dry_run"]),
+        (&7.into(), &3600.into(), &true.into())
+    );
 }
 
 #[tokio::test]

@@ -272,3 +272,29 @@ fn a_file_tells_at_once_what_the_kernel_has() {
     assert_eq!(index.object_cached(object(2).0), None);
     assert_eq!(parts_present(&index, 1), 1);
 }
+
+#[test]
+fn what_a_tier_has_since_nobody_knows_when_it_has_since_now() {
+    let folder = tempdir().unwrap();
+    let database = Builder::new().create(folder.path().join("index.redb")).unwrap();
+    let mut old = [0; tiered::UNDATED_LEN];
+    // By its own name, and this home has sent it.
+    old[0] = 0x41;
+    let (sound, damaged) = (Handle::blob(&[1; 70_000]), Handle::blob(&[2; 70_000]));
+    seal(sound.as_bytes(), &mut old);
+    let transaction = database.begin_write().unwrap();
+    let mut table = transaction.open_table(tiered::UNDATED).unwrap();
+    table.insert(sound.as_bytes(), &old).unwrap();
+    table.insert(damaged.as_bytes(), &old).unwrap();
+    drop(table);
+    transaction.commit().unwrap();
+    drop(database);
+    let before = seconds_now();
+    for _ in 0..2 {
+        let index = open(folder.path()).unwrap();
+        let row = index.tiered(sound).unwrap().unwrap();
+        assert!(row.since_s >= before && row.is_seen && !row.is_whole, "{row:?}");
+        assert_eq!((row.place, index.tiered_len().unwrap()), (Place::Lone, 1));
+        assert_eq!(index.tiered(damaged).unwrap(), None);
+    }
+}

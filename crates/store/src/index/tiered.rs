@@ -4,24 +4,30 @@
 //! A row is written after what it says is there. It is never believed: whatever is read
 //! from the tier is compared with its name.
 
+use std::time::SystemTime;
+
 use objects::Handle;
 use redb::{
-    Database, ReadTransaction, ReadableDatabase as _, ReadableTableMetadata as _, TableDefinition,
-    WriteTransaction,
+    Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
+    TableDefinition, WriteTransaction,
 };
 
 use super::{Batch, CHECK_LEN, Index, checked, commit_synced, seal};
 use crate::Error;
+use crate::packs::now;
 
 /// Objects that the tier has.
-const TIERED: TableDefinition<'_, &[u8; 32], &[u8; ROW_LEN]> = TableDefinition::new("tiered");
+const TIERED: TableDefinition<'_, &[u8; 32], &[u8; ROW_LEN]> = TableDefinition::new("tier_objects");
+/// The same of homes that did not know since when.
+pub(super) const UNDATED: TableDefinition<'_, &[u8; 32], &[u8; UNDATED_LEN]> = TableDefinition::new("tiered");
 /// What the home knows of its tier, by name.
 const TIER: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("tier");
 
 /// Bytes of the name of a pack in the tier.
 pub(crate) const PACK_NAME_LEN: usize = 16;
-/// What it is, its pack's name, where it begins there, checksum.
-const ROW_LEN: usize = 1 + PACK_NAME_LEN + 4 + CHECK_LEN;
+/// What it is, its pack's name, where it begins there, since when, checksum.
+const ROW_LEN: usize = UNDATED_LEN + 4;
+pub(super) const UNDATED_LEN: usize = 1 + PACK_NAME_LEN + 4 + CHECK_LEN;
 const LONE: u8 = 1;
 const PACKED: u8 = 2;
 /// All that the tree names is in the tier too.
@@ -38,6 +44,16 @@ pub(crate) enum Place {
     Packed { pack: [u8; PACK_NAME_LEN], offset: u32 },
 }
 
+impl Place {
+    /// Its pack, if it is in one.
+    pub(crate) fn pack(self) -> Option<[u8; PACK_NAME_LEN]> {
+        match self {
+            Self::Lone => None,
+            Self::Packed { pack, .. } => Some(pack),
+        }
+    }
+}
+
 /// What the index knows of an object in the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tiered {
@@ -46,6 +62,8 @@ pub(crate) struct Tiered {
     pub(crate) is_whole: bool,
     /// This home has sent it, or has read all of it there. Others are only said to be there.
     pub(crate) is_seen: bool,
+    /// When it was sent, or put again, or relied on: seconds since 1970.
+    pub(crate) since_s: u32,
 }
 
 impl Index {
@@ -68,6 +86,35 @@ impl Index {
             };
             keys.iter().map(row).collect()
         })
+    }
+
+    /// Hands out all rows that are sound, so many at a time, with no transaction open meanwhile.
+    pub(crate) fn visit_tiered(
+        &self,
+        most: usize,
+        mut found: impl FnMut(&[(Handle, Tiered)]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut from = Some([0; 32]);
+        while let Some(begin) = from {
+            let (rows, next) = self.read(|transaction| {
+                let table = transaction.open_table(TIERED)?;
+                let (mut rows, mut next) = (Vec::new(), None);
+                for row in table.range::<&[u8; 32]>(&begin..)?.take(most + 1) {
+                    let (key, row) = row?;
+                    if rows.len() == most {
+                        next = Some(*key.value());
+                        break;
+                    }
+                    let told = Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value()));
+                    rows.extend(told);
+                }
+                Ok((rows, next))
+            })?;
+            found(&rows)?;
+            // Rows that are damaged leave room for others: the last key that was looked at counts.
+            from = next;
+        }
+        Ok(())
     }
 
     /// How many objects the tier has.
@@ -93,11 +140,40 @@ pub(super) fn make_tables(database: &Database) -> Result<(), redb::Error> {
     };
     if !is_there(&database.begin_read()?)? {
         let transaction = database.begin_write()?;
-        transaction.open_table(TIERED)?;
         transaction.open_table(TIER)?;
+        date(&transaction)?;
         commit_synced(transaction)?;
     }
     Ok(())
+}
+
+/// What the tier has had since nobody knows when, it has had since now.
+fn date(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    let mut tiered = transaction.open_table(TIERED)?;
+    let undated = transaction.open_table(UNDATED)?;
+    for old in undated.iter()? {
+        let (key, old) = old?;
+        let content = checked(key.value(), old.value());
+        if let (Ok(handle), Some(content)) = (Handle::from_bytes(*key.value()), content)
+            && let Some(told) = parse_content(&[content, &seconds_now().to_le_bytes()].concat())
+        {
+            tiered.insert(key.value(), &row(handle, &told))?;
+        }
+    }
+    drop(undated);
+    transaction.delete_table(UNDATED)?;
+    Ok(())
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds_now() -> u32 {
+    seconds(now())
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(time: SystemTime) -> u32 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// Writes what batches say of it.
@@ -129,6 +205,7 @@ fn row(key: Handle, told: &Tiered) -> [u8; ROW_LEN] {
             PACKED
         }
     };
+    row[1 + PACK_NAME_LEN + 4..][..4].copy_from_slice(&told.since_s.to_le_bytes());
     row[0] |= if told.is_whole { WHOLE } else { 0 };
     row[0] |= if told.is_seen { SEEN } else { 0 };
     seal(key.as_bytes(), &mut row);
@@ -136,7 +213,12 @@ fn row(key: Handle, told: &Tiered) -> [u8; ROW_LEN] {
 }
 
 fn parse(key: &[u8; 32], row: &[u8; ROW_LEN]) -> Option<Tiered> {
-    let (what, rest) = checked(key, row)?.split_first()?;
+    parse_content(checked(key, row)?)
+}
+
+fn parse_content(content: &[u8]) -> Option<Tiered> {
+    let (what, rest) = content.split_first()?;
+    let since_s = u32::from_le_bytes(*rest.get(PACK_NAME_LEN + 4..)?.first_chunk()?);
     let place = match what & !(WHOLE | SEEN) {
         LONE => Place::Lone,
         PACKED => {
@@ -145,5 +227,5 @@ fn parse(key: &[u8; 32], row: &[u8; ROW_LEN]) -> Option<Tiered> {
         }
         _ => return None,
     };
-    Some(Tiered { place, is_whole: what & WHOLE != 0, is_seen: what & SEEN != 0 })
+    Some(Tiered { place, is_whole: what & WHOLE != 0, is_seen: what & SEEN != 0, since_s })
 }

@@ -10,4 +10,5 @@ pub(crate) mod faulty;
 mod full_disk;
 mod model;
 mod spilled;
+mod tier_collected;
 mod tiered;

@@ -15,6 +15,7 @@ use super::far::{Far, Halt};
 use crate::Error;
 use crate::disk::Disk;
 use crate::files::object_len;
+use crate::index::Batch;
 use crate::memory::Memory;
 use crate::packs::now;
 
@@ -76,7 +77,13 @@ fn evict_some(
     let _alone = disk.alone();
     let keys: Vec<Handle> = some.iter().map(|(_, key)| *key).collect();
     // Rows are synced before anybody can read them.
-    for (key, row) in keys.iter().zip(disk.index().all_tiered(&keys)?) {
+    let written: HashMap<Handle, SystemTime> =
+        some.iter().filter_map(|(at, key)| Some((*key, (*at)?))).collect();
+    // What was put a short while ago stays there as long as it would have stayed here.
+    far.change_rows(disk, &keys, Batch::default(), |key, row| {
+        row.map(|row| written.get(&key).map_or(row, |at| row.relied_on(*at)))
+    })?;
+    for (key, row) in keys.iter().zip(disk.all_tiered(&keys)?) {
         if disk.bytes() <= disk_max {
             break;
         }

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use objects::Handle;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::depot::Depot;
 use super::evicting::Used;
-use super::{Counts, TierOptions};
+use super::sentence::Sentence;
+use super::{Counts, TierOptions, TierProgress};
 use crate::Error;
 use crate::files::is_large;
 use crate::packs::Spot;
@@ -125,6 +126,21 @@ pub(crate) struct Far {
     speed: Mutex<Speed>,
     pub(super) counts: Counts,
     pub(super) used: Used,
+    /// Held by who changes rows.
+    pub(super) rows: Mutex<()>,
+    /// Names of what somebody writes or removes just now.
+    claimed: Mutex<HashSet<String>>,
+    freed: Condvar,
+    /// Held by who writes labels, and by who decides what goes.
+    pub(super) publishing: Mutex<()>,
+    /// Held by who collects, and by who takes the tier.
+    pub(super) collecting: Mutex<()>,
+    /// What is going.
+    sentence: RwLock<Option<Arc<Sentence>>>,
+    /// What somebody relies on since a collection began, if one has.
+    pub(super) relied: Mutex<Option<Vec<Handle>>>,
+    /// How far a collection is.
+    pub(super) collection: Mutex<Option<TierProgress>>,
     /// Held by who changes whose tier it is.
     pub(super) taking: Mutex<()>,
 }
@@ -163,6 +179,14 @@ impl Far {
             speed: Mutex::new(speed),
             counts: Counts::default(),
             used: Used::default(),
+            rows: Mutex::default(),
+            claimed: Mutex::default(),
+            freed: Condvar::new(),
+            publishing: Mutex::default(),
+            collecting: Mutex::default(),
+            sentence: RwLock::default(),
+            relied: Mutex::default(),
+            collection: Mutex::default(),
             taking: Mutex::default(),
         }
     }
@@ -348,6 +372,34 @@ impl Far {
         Some(Boarded { far: self, key })
     }
 
+    /// Whoever writes or removes what has a name is alone with it until the guard is dropped.
+    pub(super) fn claim(&self, name: String) -> Claimed<'_> {
+        let mut claimed = self.claimed.lock();
+        while !claimed.insert(name.clone()) {
+            self.freed.wait(&mut claimed);
+        }
+        Claimed { far: self, name }
+    }
+
+    /// [`Far::claim`], unless somebody else is at it.
+    pub(super) fn try_claim(&self, name: String) -> Option<Claimed<'_>> {
+        self.claimed.lock().insert(name.clone()).then(|| Claimed { far: self, name })
+    }
+
+    /// What is going, if anything is.
+    pub(crate) fn sentence(&self) -> Option<Arc<Sentence>> {
+        self.sentence.read().clone()
+    }
+
+    pub(super) fn pass(&self, sentence: Option<Arc<Sentence>>) {
+        *self.sentence.write() = sentence;
+    }
+
+    /// What was relied on since this was last asked.
+    pub(super) fn take_relied(&self) -> Vec<Handle> {
+        self.relied.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// A read of so many bytes took so long.
     pub(super) fn note_read(&self, bytes: u64, took: Duration) {
         const SHARE: f64 = 0.2;
@@ -430,5 +482,18 @@ impl Drop for Boarded<'_> {
             *flight.is_over.lock() = true;
             flight.over.notify_all();
         }
+    }
+}
+
+/// Is alone with what has a name.
+pub(super) struct Claimed<'a> {
+    far: &'a Far,
+    name: String,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.far.claimed.lock().remove(&self.name);
+        self.far.freed.notify_all();
     }
 }

@@ -7,6 +7,7 @@
 //! objects/ab/HANDLE          objects from 64 KiB
 //! objects/ab/HANDLE.outboard of those from 1 MiB: hashes over parts
 //! labels/NUMBER              all labels; the greatest number is the newest
+//! collecting/HOME            is there while that home takes things away
 //! ```
 //!
 //! A pack is a header (`sinew-tier-pack 1`, how many objects), their handles, and their
@@ -28,6 +29,8 @@ const FORMAT_LINE: &str = "sinew-tier 1";
 /// More of it is not read.
 pub(super) const FORMAT_BYTES_MAX: u64 = 4096;
 
+/// Of each home that may be removing things.
+pub(super) const COLLECTING: &str = "collecting/";
 pub(super) const PACKS: &str = "packs/";
 pub(super) const OBJECTS: &str = "objects/";
 pub(super) const LABELS: &str = "labels/";
@@ -38,6 +41,8 @@ pub(super) const HEADER_LEN: u64 = 32;
 /// A pack takes no further object beyond so many bytes, or objects.
 pub(super) const PACK_BYTES: usize = 4 << 20;
 pub(super) const PACK_OBJECTS: usize = 16 << 10;
+/// No pack is longer, with what came with the object that filled it.
+pub(super) const PACK_BYTES_MAX: u64 = 32 << 20;
 
 const LABELS_MAGIC: &[u8] = b"sinew-tier-labels 1\n";
 const CHECK_LEN: usize = 16;
@@ -108,6 +113,15 @@ pub(super) fn outboard_name(key: Handle) -> String {
 pub(super) fn named(name: &str) -> Option<Handle> {
     let key: Handle = name.strip_prefix(OBJECTS)?.get(3..)?.parse().ok()?;
     (key == key.plain_tree() && is_large(key) && object_name(key) == name).then_some(key)
+}
+
+pub(super) fn collecting_name(home: &[u8; 16]) -> String {
+    format!("{COLLECTING}{}", hex(home))
+}
+
+/// Whose outboard has this name.
+pub(super) fn named_outboard(name: &str) -> Option<Handle> {
+    named(name.strip_suffix(OUTBOARD)?)
 }
 
 pub(super) fn pack_name(pack: &[u8; PACK_NAME_LEN]) -> String {

@@ -9,13 +9,15 @@ use objects::Handle;
 
 use super::far::{Far, Halt};
 use super::form::{
-    self, FORMAT, FORMAT_BYTES_MAX, Format, HEADER_LEN, LABELS, Names, OBJECTS, Owner, PACKS, format_text,
-    labels_number, parse_format,
+    self, COLLECTING, FORMAT, FORMAT_BYTES_MAX, Format, HEADER_LEN, LABELS, Names, OBJECTS, Owner,
+    PACK_BYTES_MAX, PACKS, collecting_name, format_text, labels_number, parse_format,
 };
 use super::publishing::PUBLISHED;
+use super::rows::ROWS;
+use super::sentence::PackName;
 use super::{Taken, depot::Depot};
 use crate::disk::Disk;
-use crate::index::{Batch, PACK_NAME_LEN, Place, Tiered};
+use crate::index::{Batch, Place, Tiered, seconds_now};
 use crate::{Error, Object, Store};
 
 /// Which tier the home's rows are of, and who the home is.
@@ -27,12 +29,12 @@ const TAKING: &str = "taking";
 const OWNED: Duration = Duration::from_secs(10);
 /// Begins the names of labels whose own names mean something else in a tier that was taken.
 const BEFORE: &str = "before-take/";
-/// Rows that are written together.
-const ROWS: usize = 16 << 10;
 /// Of a pack, at first.
 const TABLE_BYTES: u64 = 16 << 10;
+/// How often it is looked whether somebody is still taking things away.
+const POLLED: Duration = Duration::from_millis(250);
 /// All labels of the largest home, and recipes.
-const LABELS_BYTES_MAX: u64 = 512 << 20;
+pub(super) const LABELS_BYTES_MAX: u64 = 512 << 20;
 
 /// Makes certain that the tier is this home's, and makes one where there is none.
 pub(super) fn ensure(disk: &Disk, far: &Far) -> Result<(), Halt> {
@@ -104,6 +106,11 @@ fn noted(disk: &Disk) -> Result<Option<Owner>, Error> {
     Ok(id(TIER)?.zip(id(HOME)?).map(|(tier, home)| Owner { tier, home }))
 }
 
+/// Who this home is, if it has ever had a tier.
+pub(super) fn noted_home(disk: &Disk) -> Result<Option<[u8; 16]>, Error> {
+    Ok(noted(disk)?.map(|owner| owner.home))
+}
+
 /// Who this home is; it is one from now on.
 fn home(disk: &Disk) -> Result<[u8; 16], Error> {
     let known = disk.index().tier_note(HOME)?.and_then(|id| id.try_into().ok());
@@ -138,6 +145,9 @@ impl Store {
     pub fn take_tier(&self) -> Result<Taken, Error> {
         let (Some(disk), Some(far)) = (self.disk(), self.far()) else { return Err(Error::NoTier) };
         let refuse = |why: String| Error::Tier { tier: far.depot.name(), why };
+        let _still = far.collecting.try_lock().ok_or_else(|| {
+            refuse("this node takes away there what nobody needs: wait for it, or have it end by `sinew gc --stop`".to_owned())
+        })?;
         let _one = far.taking.lock();
         far.progress.lock().owned = None;
         let text = far.ask(|depot| depot.get(FORMAT, 0..FORMAT_BYTES_MAX))?;
@@ -164,6 +174,7 @@ impl Store {
         // Until it is known what is there, this home is not the owner that it knows, also if it was once.
         take_up(disk, true)?;
         far.ask(|depot| depot.put(FORMAT, &Object::copy_of(format_text(&owner).as_bytes())))?;
+        far.wait_for_collector(&owner)?;
         let mut taken = Taken::default();
         far.adopt_packs(disk, &mut taken)?;
         far.adopt_large(disk, &mut taken)?;
@@ -215,12 +226,32 @@ impl Store {
 
 impl Far {
     /// What the depot says.
-    fn ask<T>(&self, ask: impl FnOnce(&dyn Depot) -> Result<T, super::DepotError>) -> Result<T, Error> {
+    pub(super) fn ask<T>(
+        &self,
+        ask: impl FnOnce(&dyn Depot) -> Result<T, super::DepotError>,
+    ) -> Result<T, Error> {
         ask(&*self.depot).map_err(|error| Error::Tier { tier: self.depot.name(), why: error.to_string() })
     }
 
+    /// Whoever owned it until now may be taking things away: what is there is known when it has ended.
+    fn wait_for_collector(&self, owner: &Owner) -> Result<(), Error> {
+        let until = Instant::now() + self.options.collector_patience;
+        loop {
+            let mut names = self.all(COLLECTING)?;
+            // One of its own was killed.
+            names.retain(|name| *name != collecting_name(&owner.home));
+            if names.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return names.iter().try_for_each(|name| self.ask(|depot| depot.remove(name)));
+            }
+            std::thread::sleep(POLLED);
+        }
+    }
+
     /// All names that begin so.
-    fn all(&self, begin: &str) -> Result<Vec<String>, Error> {
+    pub(super) fn all(&self, begin: &str) -> Result<Vec<String>, Error> {
         let mut all = Vec::new();
         self.visit(begin, |names| {
             all.extend_from_slice(names);
@@ -229,7 +260,11 @@ impl Far {
         Ok(all)
     }
 
-    fn visit(&self, begin: &str, mut found: impl FnMut(&[String]) -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn visit(
+        &self,
+        begin: &str,
+        mut found: impl FnMut(&[String]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut after = String::new();
         loop {
             let names = self.ask(|depot| depot.list(begin, &after))?;
@@ -245,7 +280,7 @@ impl Far {
                 match self.table(&pack)? {
                     Some(contents) => {
                         let row = |(key, offset)| (key, Place::Packed { pack, offset });
-                        adopt(disk, contents.into_iter().map(row), taken)?;
+                        self.adopt(disk, contents.into_iter().map(row), taken)?;
                     }
                     None => taken.damaged += 1,
                 }
@@ -257,12 +292,12 @@ impl Far {
     fn adopt_large(&self, disk: &Disk, taken: &mut Taken) -> Result<(), Error> {
         self.visit(OBJECTS, |names| {
             let keys: Vec<Handle> = names.iter().filter_map(|name| form::named(name)).collect();
-            adopt(disk, keys.into_iter().map(|key| (key, Place::Lone)), taken)
+            self.adopt(disk, keys.into_iter().map(|key| (key, Place::Lone)), taken)
         })
     }
 
     /// What a pack has. `None`: its beginning is damaged.
-    fn table(&self, pack: &[u8; PACK_NAME_LEN]) -> Result<Option<Vec<(Handle, u32)>>, Error> {
+    pub(super) fn table(&self, pack: &PackName) -> Result<Option<Vec<(Handle, u32)>>, Error> {
         let name = form::pack_name(pack);
         let begin = self.ask(|depot| depot.get(&name, 0..TABLE_BYTES))?.unwrap_or_default();
         let Some(len) = begin.get(..HEADER_LEN as usize).and_then(form::table_len) else { return Ok(None) };
@@ -272,20 +307,31 @@ impl Far {
         };
         Ok(form::contents(pack, &table))
     }
-}
 
-/// Writes rows of what has none.
-fn adopt(disk: &Disk, found: impl Iterator<Item = (Handle, Place)>, taken: &mut Taken) -> Result<(), Error> {
-    let found: Vec<_> = found.collect();
-    for some in found.chunks(ROWS) {
-        let keys: Vec<Handle> = some.iter().map(|(key, _)| *key).collect();
-        let rows = disk.index().all_tiered(&keys)?;
-        let new = some.iter().zip(rows).filter(|(_, row)| row.is_none());
-        let tiered: Vec<_> = new
-            .map(|((key, place), _)| (*key, Some(Tiered { place: *place, is_whole: false, is_seen: false })))
-            .collect();
-        taken.objects += tiered.len() as u64;
-        disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+    /// All bytes of a pack, whatever they are.
+    pub(super) fn pack_bytes(&self, pack: &PackName) -> Result<Vec<u8>, Error> {
+        let bytes = self.ask(|depot| depot.get(&form::pack_name(pack), 0..PACK_BYTES_MAX))?;
+        Ok(bytes.unwrap_or_default())
     }
-    Ok(())
+
+    /// Writes rows of what has none.
+    pub(super) fn adopt(
+        &self,
+        disk: &Disk,
+        found: impl Iterator<Item = (Handle, Place)>,
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
+        let found: Vec<_> = found.collect();
+        let since_s = seconds_now();
+        for some in found.chunks(ROWS) {
+            let keys: Vec<Handle> = some.iter().map(|(key, _)| *key).collect();
+            let mut places = some.iter().map(|(_, place)| *place);
+            self.change_rows(disk, &keys, Batch::default(), |_, row| {
+                let place = places.next()?;
+                taken.objects += u64::from(row.is_none());
+                row.or(Some(Tiered { place, is_whole: false, is_seen: false, since_s }))
+            })?;
+        }
+        Ok(())
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use objects::Handle;
 
 use super::far::{Far, Halt};
-use super::form::{self, LABELS, Names, PACK_BYTES, PACK_OBJECTS, RECIPES_MAX, labels_name, labels_number};
+use super::form::{LABELS, Names, PACK_BYTES, PACK_OBJECTS, RECIPES_MAX, labels_name, labels_number};
 use super::sending::{send_large, send_pack};
 use crate::disk::Disk;
 use crate::files::is_large;
@@ -20,6 +20,8 @@ pub(super) const PUBLISHED: &str = "labels";
 /// Writes the labels, if others than those of last time are there.
 pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let Some(wanted) = far.labels_wanted() else { return Ok(()) };
+    // What it has found to be there does not go meanwhile.
+    let _one = far.publishing.lock();
     let labels = disk.index().labels()?;
     if labels.is_empty() && disk.index().tier_note(PUBLISHED)?.is_none() {
         // It has never had any: whose tier it is need not be asked.
@@ -47,19 +49,25 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
         far.progress.lock().owned = None;
         super::owning::ensure(disk, far)?;
         let number = next_number(far, published.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))?;
+        // First here: if this ends now, what was written under this number is not taken for what it was before.
+        note(disk, number.to_le_bytes().to_vec())?;
         far.depot.put(&labels_name(number), &Object::from_vec(bytes))?;
         // Whoever has taken it meanwhile writes newer ones.
         far.progress.lock().owned = None;
         super::owning::ensure(disk, far)?;
-        let note = [&number.to_le_bytes()[..], hash.as_bytes()].concat();
-        let tier_notes = vec![(PUBLISHED, note)];
-        disk.committer().commit(Batch { tier_notes, ..Batch::default() })?;
+        note(disk, [&number.to_le_bytes()[..], hash.as_bytes()].concat())?;
         forget_older(far, number);
     }
     super::owning::ensure(disk, far)?;
     far.counts.gaps.store(gaps, std::sync::atomic::Ordering::Relaxed);
     far.published(wanted);
     Ok(())
+}
+
+/// What is known of the newest labels there.
+pub(super) fn note(disk: &Disk, note: Vec<u8>) -> Result<(), Error> {
+    let tier_notes = vec![(PUBLISHED, note)];
+    disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
 }
 
 /// A number that nobody has used: what was written under one and not heard of stays what it is.
@@ -177,7 +185,7 @@ impl<'a> Walk<'a> {
         if self.far.progress.lock().is_closing {
             return Err(Halt::Later("the node stops".to_owned()));
         }
-        let row = self.disk.index().tiered(key)?;
+        let row = self.disk.tiered(key)?;
         if row.is_some_and(|row| row.is_whole || !key.names_tree()) {
             return Ok(None);
         }
@@ -220,7 +228,7 @@ impl<'a> Walk<'a> {
     fn collect(&mut self, key: Handle, object: Object) -> Result<bool, Halt> {
         if is_large(key) {
             send_large(self.disk, self.far, key)?;
-            return Ok(self.disk.index().tiered(key)?.is_some());
+            return Ok(self.disk.tiered(key)?.is_some());
         }
         self.unsent_bytes += object.len();
         self.unsent.push((key, object));
@@ -233,7 +241,7 @@ impl<'a> Walk<'a> {
     fn flush(&mut self) -> Result<(), Halt> {
         // Who sends the packs may have sent some of them meanwhile.
         let keys: Vec<Handle> = self.unsent.iter().map(|(key, _)| *key).collect();
-        let rows = self.disk.index().all_tiered(&keys)?;
+        let rows = self.disk.all_tiered(&keys)?;
         let unsent = std::mem::take(&mut self.unsent).into_iter().zip(rows);
         let unsent: Vec<_> = unsent.filter(|(_, row)| row.is_none()).map(|(object, _)| object).collect();
         self.unsent_bytes = 0;
@@ -247,16 +255,7 @@ impl<'a> Walk<'a> {
     /// Sends what is left, and notes which trees are there with all that they name.
     fn finish(&mut self) -> Result<(), Halt> {
         self.flush()?;
-        for keys in self.whole.chunks(form::PACK_OBJECTS) {
-            let rows = self.disk.index().all_tiered(keys)?;
-            let whole = |(key, row): (&Handle, Option<Tiered>)| {
-                row.filter(|row| !row.is_whole).map(|row| (*key, Some(Tiered { is_whole: true, ..row })))
-            };
-            let tiered: Vec<_> = keys.iter().zip(rows).filter_map(whole).collect();
-            if !tiered.is_empty() {
-                self.disk.committer().commit(Batch { tiered, ..Batch::default() })?;
-            }
-        }
-        Ok(())
+        let whole = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: true, ..row });
+        Ok(self.far.change_rows(self.disk, &self.whole, Batch::default(), whole)?)
     }
 }

@@ -76,7 +76,7 @@ impl Store {
         let object = if is_large(key) {
             self.bring_large(disk, far, key, tiered)?
         } else {
-            let object = Object::from_vec(far.whole(key, tiered)?);
+            let object = Object::from_vec(disk.far_whole(far, key, tiered)?);
             let _stays = disk.stay();
             // Where the disk is full it is only in memory, and comes another time again.
             let is_kept = disk.write(&[(key, object.clone())], Vec::new()).is_ok();
@@ -107,8 +107,8 @@ impl Store {
         let object = disk.adopt(temp, key, outboard)?;
         let object = object.ok_or_else(|| far.failed(key, "it was taken away again at once".to_owned()))?;
         if !tiered.is_seen {
-            let tiered = vec![(key, Some(Tiered { is_seen: true, ..tiered }))];
-            disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+            let seen = |_, row: Option<Tiered>| row.map(|row| Tiered { is_seen: true, ..row });
+            far.change_rows(disk, &[key], Batch::default(), seen)?;
         }
         self.memory.insert_with(key, DURABLE, || object.clone());
         Ok(object)
@@ -126,7 +126,7 @@ impl Disk {
     /// The tier, and where it has the object.
     pub(crate) fn far_place(&self, key: Handle) -> Result<Option<(&Arc<Far>, Tiered)>, Error> {
         let Some(far) = self.far() else { return Ok(None) };
-        Ok(self.index().tiered(key)?.map(|tiered| (far, tiered)))
+        Ok(self.tiered(key)?.map(|tiered| (far, tiered)))
     }
 
     /// The object from the tier, kept nowhere: for who may not write.
@@ -136,7 +136,22 @@ impl Disk {
             let why = "it is too long to be held in memory: read it, which has it brought to the disk";
             return Err(far.failed(key, why.to_owned()));
         }
-        Ok(Some(Object::from_vec(far.whole(key, tiered)?)))
+        Ok(Some(Object::from_vec(self.far_whole(far, key, tiered)?)))
+    }
+
+    /// All of an object, in memory, wherever it is moved to in the tier meanwhile.
+    pub(super) fn far_whole(&self, far: &Far, key: Handle, mut tiered: Tiered) -> Result<Vec<u8>, Error> {
+        loop {
+            let read = far.whole(key, tiered);
+            let row = if read.is_err() { self.tiered(key)? } else { None };
+            match row.filter(|row| row.place != tiered.place) {
+                Some(row) => {
+                    far.is_there(key);
+                    tiered = row;
+                }
+                None => return read,
+            }
+        }
     }
 }
 

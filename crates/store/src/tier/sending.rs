@@ -5,19 +5,20 @@
 //! they were sent is one number; a large one that has no row of the tier was not sent. A row, and
 //! that number, are written after the tier has what they say.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use objects::Handle;
 
 use super::far::{Far, Halt, Lane};
 use super::form::{self, PACK_BYTES, PACK_OBJECTS, object_name, outboard_name, pack_name};
+use super::rows::ROWS;
 use crate::disk::Disk;
 use crate::files::{is_large, object_len};
-use crate::index::{Batch, Place, Tiered};
+use crate::index::{Batch, Place, Tiered, seconds_now};
 use crate::memory::Memory;
 use crate::outboard::{Grower, is_hash_of, is_partial, upper_levels};
-use crate::packs::{Sound, Spot, UNIT};
+use crate::packs::{Sound, Spot, UNIT, now};
 use crate::{Error, Object};
 
 /// Up to where packs were sent.
@@ -28,6 +29,8 @@ const LOOKED_UP: usize = 256;
 /// What is sent together, and where the next begins.
 struct Chunk {
     objects: Vec<(Handle, Object)>,
+    /// They are there for long, and somebody has put them again.
+    renewed: Vec<Handle>,
     next: Spot,
     is_last: bool,
 }
@@ -38,11 +41,12 @@ pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let mut from = sent_to(disk)?;
     loop {
         let chunk = collect(disk, far, from)?;
+        renew(disk, far, &chunk.renewed)?;
         if !chunk.objects.is_empty() {
             super::owning::ensure(disk, far)?;
             send_pack(disk, far, &chunk.objects, Some(chunk.next))?;
         } else if chunk.next != from {
-            note_end(disk, chunk.next, Batch::default())?;
+            disk.committer().commit(end_batch(chunk.next))?;
         }
         from = chunk.next;
         if chunk.is_last {
@@ -66,15 +70,21 @@ pub(super) fn sent_to(disk: &Disk) -> Result<Spot, Error> {
     Ok(Spot::from_u64(end.unwrap_or_default()))
 }
 
-fn note_end(disk: &Disk, end: Spot, batch: Batch) -> Result<(), Error> {
+fn end_batch(end: Spot) -> Batch {
     let tier_notes = vec![(END, end.to_u64().to_le_bytes().to_vec())];
-    disk.committer().commit(Batch { tier_notes, ..batch }).map(drop)
+    Batch { tier_notes, ..Batch::default() }
+}
+
+/// Somebody has put these again, which are there for long: they stay there as what was put now.
+fn renew(disk: &Disk, far: &Far, keys: &[Handle]) -> Result<(), Error> {
+    let now = now();
+    far.change_rows(disk, keys, Batch::default(), |_, row| row.map(|row| row.relied_on(now)))
 }
 
 /// What comes behind a place in the packs and is not in the tier.
 fn collect(disk: &Disk, far: &Far, from: Spot) -> Result<Chunk, Error> {
     let packs = disk.index().packs();
-    let mut chunk = Chunk { objects: Vec::new(), next: from, is_last: false };
+    let mut chunk = Chunk { objects: Vec::new(), renewed: Vec::new(), next: from, is_last: false };
     let (mut bytes, mut seen) = (0, HashSet::new());
     for number in packs.numbers().into_iter().filter(|number| *number >= from.pack) {
         let begin = if number == from.pack { u64::from(from.unit) * UNIT } else { 0 };
@@ -84,7 +94,8 @@ fn collect(disk: &Disk, far: &Far, from: Spot) -> Result<Chunk, Error> {
         loop {
             let some: Vec<_> = records.by_ref().take(LOOKED_UP).collect();
             let keys: Vec<Handle> = some.iter().map(|record| record.key).collect();
-            for (record, row) in some.iter().zip(disk.index().all_tiered(&keys)?) {
+            for (record, row) in some.iter().zip(disk.all_tiered(&keys)?) {
+                chunk.renewed.extend(row.filter(Tiered::is_stale).map(|_| record.key));
                 if (row.is_none() || far.is_lost(record.key)) && seen.insert(record.key) {
                     bytes += record.bytes.len();
                     chunk.objects.push((record.key, Object::copy_of(record.bytes)));
@@ -94,7 +105,8 @@ fn collect(disk: &Disk, far: &Far, from: Spot) -> Result<Chunk, Error> {
             if some.len() < LOOKED_UP {
                 break;
             }
-            if bytes >= PACK_BYTES || chunk.objects.len() + LOOKED_UP > PACK_OBJECTS {
+            let is_much = chunk.renewed.len() >= ROWS || chunk.objects.len() + LOOKED_UP > PACK_OBJECTS;
+            if bytes >= PACK_BYTES || is_much {
                 return Ok(chunk);
             }
         }
@@ -114,19 +126,19 @@ pub(super) fn send_pack(
     let contents = form::table_len(&bytes).and_then(|len| form::contents(&pack, bytes.get(..len as usize)?));
     let contents = contents.ok_or_else(|| Halt::Later("a pack is not what it was made to be".to_owned()))?;
     let len = bytes.len() as u64;
-    if objects.iter().any(|(key, _)| far.is_lost(*key)) {
-        far.depot.remove(&pack_name(&pack))?;
+    let _claimed = far.claim(pack_name(&pack));
+    if let Some(sentence) = far.sentence() {
+        sentence.spare_pack(&pack);
     }
     far.depot.put(&pack_name(&pack), &Object::from_vec(bytes))?;
     super::owning::ensure(disk, far)?;
-    let row = |(key, offset)| {
-        (key, Some(Tiered { place: Place::Packed { pack, offset }, is_whole: false, is_seen: true }))
-    };
-    let batch = Batch { tiered: contents.into_iter().map(row).collect(), ..Batch::default() };
-    match end {
-        Some(end) => note_end(disk, end, batch)?,
-        None => disk.committer().commit(batch).map(drop)?,
-    }
+    let since_s = seconds_now();
+    let offsets: HashMap<Handle, u32> = contents.iter().copied().collect();
+    let keys: Vec<Handle> = contents.into_iter().map(|(key, _)| key).collect();
+    far.change_rows(disk, &keys, end.map(end_batch).unwrap_or_default(), |key, _| {
+        let place = Place::Packed { pack, offset: *offsets.get(&key)? };
+        Some(Tiered { place, is_whole: false, is_seen: true, since_s })
+    })?;
     objects.iter().for_each(|(key, _)| far.is_there(*key));
     far.counts.sent.fetch_add(objects.len() as u64, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(len, Ordering::Relaxed);
@@ -169,12 +181,21 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
 
 /// Sends all that no row of the tier names, but for what nobody put.
 fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
-    let mut keys = Vec::new();
-    disk.files().visit(|key, _| keys.push(key))?;
-    for some in keys.chunks(LOOKED_UP) {
-        let unpromised = disk.unpromised(some)?;
-        let rows = disk.index().all_tiered(some)?;
-        for (key, row) in some.iter().zip(rows) {
+    let mut files = Vec::new();
+    disk.files().visit(|key, path| {
+        files.push((key, std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()));
+    })?;
+    for some in files.chunks(LOOKED_UP) {
+        let (keys, written): (Vec<_>, Vec<_>) = some.iter().copied().unzip();
+        let unpromised = disk.unpromised(&keys)?;
+        let rows = disk.all_tiered(&keys)?;
+        // Some may have been put again since they were sent.
+        let mut written = written.into_iter();
+        far.change_rows(disk, &keys, Batch::default(), |_, row| {
+            let at = written.next().flatten();
+            row.map(|row| at.filter(|_| row.is_stale()).map_or(row, |at| row.relied_on(at)))
+        })?;
+        for (key, row) in keys.iter().zip(rows) {
             if row.is_none() && !unpromised.contains(key) {
                 send_large(disk, far, *key)?;
             }
@@ -190,17 +211,26 @@ fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
 /// is told.
 pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt> {
     debug_assert!(is_large(key), "small ones go in packs");
+    let _claimed = far.claim(object_name(key));
     let is_lost = far.is_lost(key);
-    if disk.index().tiered(key)?.is_some() && !is_lost {
+    if let Some(row) = disk.tiered(key)?.filter(|_| !is_lost) {
+        if row.is_stale() {
+            renew(disk, far, &[key])?;
+        }
         return Ok(());
     }
-    let object = match disk.read(key) {
+    let object = match disk.read_to_send(key) {
         Ok(Some(object)) => object,
         Ok(None) | Err(Error::Corrupt { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     super::owning::ensure(disk, far)?;
+    if let Some(sentence) = far.sentence() {
+        sentence.spare(key);
+    }
     if is_lost {
+        // If this ends in between, nothing says that it is there.
+        far.change_rows(disk, &[key], Batch::default(), |_, _| None)?;
         // What is there says that it is what is to be sent, and is not.
         far.depot.remove(&object_name(key))?;
         far.depot.remove(&outboard_name(key))?;
@@ -212,8 +242,8 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
     far.depot.put(&object_name(key), &object)?;
     // It may have taken long.
     super::owning::ensure(disk, far)?;
-    let tiered = vec![(key, Some(Tiered { place: Place::Lone, is_whole: false, is_seen: true }))];
-    disk.committer().commit(Batch { tiered, ..Batch::default() })?;
+    let tiered = Tiered { place: Place::Lone, is_whole: false, is_seen: true, since_s: seconds_now() };
+    far.change_rows(disk, &[key], Batch::default(), |_, _| Some(tiered))?;
     far.is_there(key);
     far.counts.sent.fetch_add(1, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(object_len(key), Ordering::Relaxed);

@@ -11,6 +11,12 @@ use parking_lot::Mutex;
 use crate::Object;
 use crate::tier::{Depot, DepotError, LISTED_MAX};
 
+/// What happens in the middle of a call, and of which.
+struct Hook {
+    call: u64,
+    act: Box<dyn FnOnce() + Send>,
+}
+
 /// What was put, and how it fares.
 #[derive(Default)]
 pub(super) struct TestDepot {
@@ -28,6 +34,7 @@ pub(super) struct TestDepot {
     pub(super) stalls_ms: AtomicU64,
     pub(super) calls: AtomicU64,
     pub(super) bytes_out: AtomicU64,
+    hook: Mutex<Option<Hook>>,
 }
 
 impl TestDepot {
@@ -40,8 +47,22 @@ impl TestDepot {
         self.is_limited.store(false, Ordering::SeqCst);
     }
 
+    /// In the middle of the call with this number from now on, this happens.
+    pub(super) fn hook(&self, call: u64, act: impl FnOnce() + Send + 'static) {
+        let call = self.calls.load(Ordering::SeqCst) + call;
+        *self.hook.lock() = Some(Hook { call, act: Box::new(act) });
+    }
+
+    pub(super) fn unhook(&self) {
+        *self.hook.lock() = None;
+    }
+
     fn call(&self) -> Result<(), DepotError> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        let hook = self.hook.lock().take_if(|hook| hook.call == call);
+        if let Some(hook) = hook {
+            (hook.act)();
+        }
         let stalls_ms = self.stalls_ms.load(Ordering::SeqCst);
         if stalls_ms > 0 {
             std::thread::sleep(Duration::from_millis(stalls_ms));
