@@ -15,11 +15,12 @@
  * other side has. Nothing that is sent there waits.
  */
 #define _GNU_SOURCE
-#include "template.h"
+#include "line.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,8 +46,14 @@
 #define BY_BELL 2
 /* How often a bell is tried for which there is no memory. */
 #define RING_TRIES 3
-/* How often an end looks again before it sleeps: a wake takes longer. */
-#define LOOKS 64
+/* How often an end looks again in any case before it sleeps. */
+#define LOOKS 24
+/* While messages follow each other it looks for so long: to wake a processor that
+ * is idle takes as long. After looks in vain it sleeps at once, the next time, twice
+ * and so on. */
+#define VIGIL_NS 50000
+#define LOOKS_BETWEEN_CLOCKS 24
+#define VAIN_MAX 6
 
 struct ring {
     unsigned char *memory;
@@ -60,6 +67,8 @@ struct line {
     int bell;
     /* Requests that were taken here: what others say of them is not believed. */
     uint32_t served;
+    /* How often it has looked in vain before it slept, and how often it still sleeps at once. */
+    unsigned int vain, sleeps;
 };
 
 static struct line lines[LINES_MAX];
@@ -152,6 +161,7 @@ int line_open(int in, int out, int bell) {
         if (error == 0) {
             lines[at].bell = bell;
             lines[at].served = 0;
+            lines[at].vain = lines[at].sleeps = 0;
             return at;
         }
         unmap(&lines[at].in);
@@ -236,24 +246,77 @@ int64_t line_look(int index, void *into, size_t size) {
     return taken;
 }
 
+static uint64_t clock_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Where there is one processor, the other side does nothing while this one looks. */
+static int has_processors(void) {
+    static _Atomic int known = 0;
+    int count = atomic_load_explicit(&known, memory_order_relaxed);
+    cpu_set_t allowed;
+
+    if (count == 0) {
+        count = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+        atomic_store_explicit(&known, count, memory_order_relaxed);
+    }
+    return count > 1;
+}
+
+/* Looks a few times for a message. */
+static int64_t look(struct line *line, void *into, size_t size, int times) {
+    int64_t taken;
+
+    while ((taken = take(&line->in, into, size, line->bell)) == -EAGAIN && times-- > 0) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    return taken;
+}
+
+/* Looks for a message, for longer where that was of use before. */
+static int64_t watch(struct line *line, void *into, size_t size) {
+    int64_t taken = look(line, into, size, LOOKS);
+    uint64_t until;
+
+    if (taken != -EAGAIN || !has_processors())
+        return taken;
+    if (line->sleeps > 0) {
+        line->sleeps--;
+        return taken;
+    }
+    until = clock_ns() + VIGIL_NS;
+    do {
+        taken = look(line, into, size, LOOKS_BETWEEN_CLOCKS);
+        if (taken != -EAGAIN) {
+            line->vain = 0;
+            return taken;
+        }
+        /* The other side may wait for this processor. */
+        sched_yield();
+    } while (clock_ns() < until);
+    line->vain += line->vain < VAIN_MAX;
+    line->sleeps = 1u << line->vain;
+    return taken;
+}
+
 int64_t line_next(int index, void *into, size_t size, int64_t timeout_us) {
-    struct ring *ring = &lines[index].in;
-    int bell = lines[index].bell;
+    struct line *line = &lines[index];
+    struct ring *ring = &line->in;
+    int bell = line->bell;
     _Atomic uint32_t *sleeps = word32(ring, READER_SLEEPS_AT);
     struct timespec timeout = {timeout_us / 1000000, timeout_us % 1000000 * 1000};
 
-    for (int look = 0;; look++) {
-        int64_t taken = take(ring, into, size, bell);
+    for (;;) {
+        int64_t taken = watch(line, into, size);
         long slept;
 
         if (taken != -EAGAIN)
             return taken;
-        if (look < LOOKS) {
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-            continue;
-        }
         atomic_store(sleeps, BY_FUTEX);
         atomic_thread_fence(memory_order_seq_cst);
         taken = take(ring, into, size, bell);

@@ -21,6 +21,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "line.h"
+
 #define EXPORTED __attribute__((visibility("default")))
 
 /* The descriptor of an instance's channel. */
@@ -31,8 +33,6 @@
 #define ORDER_FDS_MAX 32
 /* Kernel limits that one order sets. */
 #define LIMITS_MAX 16
-/* Lines of an instance: sixteen that are asked, and one that is served. */
-#define LINES_MAX 17
 /* Bytes of the text that says why something failed. */
 #define REASON_BYTES_MAX 256
 /* The status with which a child ends that could not confine itself. */
@@ -107,30 +107,5 @@ EXPORTED void template_forked(int pid);
 
 /* After the fork, in the child. */
 EXPORTED void template_confine(const int *keep, size_t keep_count);
-
-/* Lines between instances (line.c). A line is known by a number from line_open(),
- * which takes the descriptors over. What fails returns a negative errno:
- * EPIPE where the other end is closed, EPROTO where it broke the rules. */
-EXPORTED int line_open(int in, int out, int bell);
-/* Nothing more is sent; the number may be another line's from now on. */
-EXPORTED void line_close(int line);
-/* Whether either direction is closed: nothing more can be asked. */
-EXPORTED int line_is_closed(int line);
-EXPORTED int line_send(int line, const void *message, size_t length);
-/* Waits for the next message, for so long or (below 0) for ever; EINTR after a
- * signal, ETIMEDOUT. */
-EXPORTED int64_t line_next(int line, void *into, size_t size, int64_t timeout_us);
-/* The next message, if there is one; EAGAIN: the bell will ring when there is. */
-EXPORTED int64_t line_look(int line, void *into, size_t size);
-/* Sends a message and waits for the next one; ESHUTDOWN if it was not sent. */
-EXPORTED int64_t line_ask(int line, const void *message, size_t length, void *into, size_t size);
-/* Whether the other end has taken all that was sent. */
-EXPORTED int line_is_taken(int line);
-/* A request was taken, and is served from now on. */
-EXPORTED void line_serves(int line);
-/* The next request; from then on it is served. */
-EXPORTED int64_t line_take(int line, void *into, size_t size, int64_t timeout_us);
-/* Sends the answer of the request that is served. */
-EXPORTED int line_answer(int line, const void *message, size_t length);
 
 #endif

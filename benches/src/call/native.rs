@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A call between two functions in native code, which echo, against what two
 //! threads need that hand each other a message through a ring in shared memory
-//! and back, and sleep by a futex in between.
+//! and back, and sleep by a futex in between. The functions are compiled with what
+//! `sinew sdk c` writes; the same as servers of HTTP, behind their adapters, are
+//! measured besides.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,21 +15,43 @@ use super::{MESSAGE, Subject, TURNS, post, round_trip};
 use crate::figures::{Report, median};
 use crate::warm::servers::PEERS;
 
-/// The function that measures, and the one that it calls.
-const ASKER: &str = "asker";
-const ECHO: &str = "echo";
+/// A program, the function of it that measures, and the one that this calls.
+struct Pair {
+    program: &'static str,
+    mode: &'static str,
+    asker: &'static str,
+    echo: &'static str,
+}
+
+const NATIVE: Pair =
+    Pair { program: "native_echo", mode: "native", asker: "native-asker", echo: "native-echo" };
+const BY_HTTP: Pair = Pair { program: "echo", mode: "http", asker: "asker", echo: "echo" };
+/// Of what native functions are compiled with.
+const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../guests/native");
 const ROUNDS: usize = 300;
 const RING_BYTES: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Builds the program of both functions, and says what they are.
-#[expect(clippy::disallowed_methods, reason = "a C compiler")]
+/// Builds the programs of all functions, and says what they are.
 pub(super) fn functions(root: &Path) -> anyhow::Result<String> {
-    let (source, program) = (format!("{PEERS}/call/echo.c"), root.join(ECHO));
-    let built = Command::new("cc").args(["-static", "-O2", "-o"]).arg(&program).arg(&source).status()?;
+    build(root, &BY_HTTP, &[])?;
+    build(root, &NATIVE, &["-I", LIBRARY, &format!("{LIBRARY}/sinew.c"), "-pthread"])?;
+    let one = |pair: &Pair, name: &str| {
+        let Pair { program, mode, .. } = pair;
+        format!("[functions.{name}]\nruntime = \"executable\"\nmode = \"{mode}\"\nhandler = \"{program}\"\n")
+    };
+    let both = |pair: &Pair| one(pair, pair.asker) + &one(pair, pair.echo);
+    Ok(both(&NATIVE) + &both(&BY_HTTP))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a C compiler")]
+fn build(root: &Path, pair: &Pair, more: &[&str]) -> anyhow::Result<()> {
+    let source = format!("{PEERS}/call/{}.c", pair.program);
+    let program = root.join(pair.program);
+    let built =
+        Command::new("cc").args(["-static", "-O2", "-o"]).arg(&program).arg(&source).args(more).status()?;
     ensure!(built.success(), "cc cannot build the static program; apt-get install gcc libc6-dev");
-    let one = |name| format!("[functions.{name}]\nruntime = \"executable\"\nhandler = \"{ECHO}\"\n");
-    Ok(one(ASKER) + &one(ECHO))
+    Ok(())
 }
 
 /// Microseconds that a call and its answer take, of one turn.
@@ -64,17 +88,22 @@ fn by_ring() -> anyhow::Result<f64> {
 
 /// The node has the functions already.
 pub(super) fn measure(report: &mut Report, node: std::net::SocketAddr) -> anyhow::Result<()> {
-    let ours = Subject::new(node, format!("/function/{ASKER}"));
-    hop(&ours)?;
-    let (mut hops, mut rings) = (Vec::new(), Vec::new());
+    let asker = |pair: &Pair| Subject::new(node, format!("/function/{}", pair.asker));
+    let (native, by_http) = (asker(&NATIVE), asker(&BY_HTTP));
+    hop(&native)?;
+    hop(&by_http)?;
+    let (mut hops, mut rings, mut http) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        hops.push(hop(&ours)?);
+        hops.push(hop(&native)?);
         rings.push(by_ring()?);
+        http.push(hop(&by_http)?);
     }
     let over = median(hops.iter().zip(&rings).map(|(hop, ring)| hop / ring).collect());
-    let what = "two executables that echo 64 bytes, each by its adapter";
+    let what = "two native functions that echo 64 bytes";
     report.add("native_hop_us", median(hops), "µs", what, TURNS);
     report.add("bare_ring_us", median(rings), "µs", "64 bytes and back, ring and futex", TURNS);
     report.add("native_hop_over_bare_ring", over, "x", "the same turn's ring and futex", TURNS);
+    let what = "two servers of HTTP that echo 64 bytes, each behind its adapter";
+    report.add("executable_hop_us", median(http), "µs", what, TURNS);
     Ok(())
 }

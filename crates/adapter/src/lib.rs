@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What stands between the node and an executable, in the executable's own
 //! container: frames on one side (`wire.rs`), HTTP/1.1 or standard streams on
-//! the other (`http.rs`, `standard.rs`).
+//! the other (`http.rs`, `standard.rs`). A program that speaks frames itself
+//! takes its place (`native.rs`).
 //!
 //! It is to an executable what `guests/*/function.*` is to a handler: part of
 //! the function, with the function's rights, so that nothing that it says is
@@ -13,6 +14,7 @@ mod callees;
 pub mod frame;
 mod head;
 mod http;
+mod native;
 mod program;
 mod standard;
 mod wire;
@@ -31,6 +33,8 @@ pub(crate) enum Mode {
     Http,
     /// It is run once for each request: body in, answer out.
     Standard,
+    /// It runs all the time, and speaks the channel itself.
+    Native,
 }
 
 /// What is run, and how.
@@ -83,6 +87,7 @@ impl Settings {
             match name {
                 "handler" => settings.program = settings.directory.join(value),
                 "mode" if value == "stdin" => settings.mode = Mode::Standard,
+                "mode" if value == "native" => settings.mode = Mode::Native,
                 _ => {
                     if let Some(variable) = name.strip_prefix("env.") {
                         settings.environment.push((variable.to_owned(), value.to_owned()));
@@ -107,6 +112,9 @@ pub fn run(channel: UnixStream) -> io::Result<()> {
         None => return Ok(()),
     };
     let settings = Settings::decode(&source).ok_or(io::ErrorKind::InvalidData)?;
+    if settings.mode == Mode::Native {
+        return native::become_program(channel, &settings);
+    }
     serve_program(channel, Program::new(settings)?)
 }
 

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -83,17 +83,10 @@ impl Program {
 
     /// Looks whether it can be run, and has a server run.
     pub(crate) fn load(&mut self, channel: &mut Channel) -> Result<(), Failed> {
-        let path = &self.settings.program;
-        let shown = path.strip_prefix(&self.settings.directory).unwrap_or(path).display();
-        let refused = |what: String| Failed::Program { what, trace: String::new() };
-        let metadata = fs::metadata(path)
-            .map_err(|_| refused(format!("the function has no file {shown}, which is its handler")))?;
-        if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
-            return Err(refused(format!("{shown} is no executable file: chmod +x {shown}")));
-        }
+        look_at(&self.settings)?;
         match self.settings.mode {
             Mode::Http => self.serving(channel),
-            Mode::Standard => Ok(()),
+            Mode::Standard | Mode::Native => Ok(()),
         }
     }
 
@@ -108,7 +101,8 @@ impl Program {
         self.callees.begin();
         let answer = match self.settings.mode {
             Mode::Standard => standard::run(self, &request, body, channel),
-            Mode::Http => {
+            // Of a native one there is no adapter.
+            Mode::Http | Mode::Native => {
                 self.serving(channel)?;
                 http::exchange(self, &request, body, channel)
             }
@@ -186,19 +180,9 @@ impl Program {
     }
 
     /// The program, with its environment and what it prints on standard error passed on.
-    #[expect(clippy::disallowed_methods, reason = "this is where an executable is started, in its container")]
     pub(crate) fn command(&self) -> io::Result<Command> {
-        let mut command = Command::new(&self.settings.program);
-        command.env_clear().current_dir(&self.settings.directory).process_group(0);
-        for (name, value) in [
-            ("PATH", "/usr/local/bin:/usr/bin:/bin"),
-            ("HOME", "/tmp"),
-            ("TMPDIR", "/tmp"),
-            ("LANG", "C.UTF-8"),
-        ] {
-            command.env(name, value);
-        }
-        command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
+        let mut command = command(&self.settings);
+        command.process_group(0);
         command.env("SINEW_URL", self.callees.url()?);
         command.stderr(self.logs.writer()?);
         Ok(command)
@@ -268,16 +252,7 @@ impl Program {
     }
 
     pub(crate) fn unstartable(&self, error: &io::Error) -> Failed {
-        let path = self.settings.program.display();
-        let what = match error.raw_os_error() {
-            Some(8) => {
-                format!("{path} is no program for this machine, and no script with #! in its first line")
-            }
-            // The file is there: what is not is what would run it.
-            Some(2) => format!("{path} cannot be started: its interpreter or loader is not in the container"),
-            _ => format!("{path} cannot be started: {error}"),
-        };
-        Failed::Program { what, trace: String::new() }
+        unstartable(&self.settings.program, error)
     }
 
     /// A failure, with the end of what was printed.
@@ -293,6 +268,47 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether there is a program that can be run.
+pub(crate) fn look_at(settings: &Settings) -> Result<(), Failed> {
+    let path = &settings.program;
+    let shown = path.strip_prefix(&settings.directory).unwrap_or(path).display();
+    let refused = |what: String| Failed::Program { what, trace: String::new() };
+    let metadata = fs::metadata(path)
+        .map_err(|_| refused(format!("the function has no file {shown}, which is its handler")))?;
+    if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+        return Err(refused(format!("{shown} is no executable file: chmod +x {shown}")));
+    }
+    Ok(())
+}
+
+/// The program, with its environment.
+#[expect(clippy::disallowed_methods, reason = "this is where an executable is started, in its container")]
+pub(crate) fn command(settings: &Settings) -> Command {
+    let mut command = Command::new(&settings.program);
+    command.env_clear().current_dir(&settings.directory);
+    for (name, value) in
+        [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp"), ("TMPDIR", "/tmp"), ("LANG", "C.UTF-8")]
+    {
+        command.env(name, value);
+    }
+    command.envs(settings.environment.iter().map(|(name, value)| (name, value)));
+    command
+}
+
+/// Why a program that is there cannot be started.
+pub(crate) fn unstartable(program: &Path, error: &io::Error) -> Failed {
+    let path = program.display();
+    let what = match error.raw_os_error() {
+        Some(8) => {
+            format!("{path} is no program for this machine, and no script with #! in its first line")
+        }
+        // The file is there: what is not is what would run it.
+        Some(2) => format!("{path} cannot be started: its interpreter or loader is not in the container"),
+        _ => format!("{path} cannot be started: {error}"),
+    };
+    Failed::Program { what, trace: String::new() }
 }
 
 /// How a program has ended, for people.

@@ -99,6 +99,11 @@ impl Channel {
         usize::try_from(self.result_max).unwrap_or(usize::MAX)
     }
 
+    /// Bytes that a result may have, and what a call may print.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        (self.result_max, self.log_max)
+    }
+
     /// Waits for a frame: kind, turn, payload.
     fn frame(&mut self) -> io::Result<(u8, [u8; 4], Vec<u8>)> {
         let mut header = [0; 9];

@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Up(commands::up::Arguments),
     /// Write a new function into a directory
     New(commands::new::Arguments),
+    /// Write what native functions are compiled with
+    Sdk(commands::sdk::Arguments),
     /// Run the functions of sinew.toml here, and reload them as their files change
     Dev(commands::dev::Arguments),
     /// Build, upload and switch the functions of sinew.toml

@@ -67,6 +67,7 @@ fn dispatch(global: &Global, command: Command, output: &Output) -> anyhow::Resul
         Command::Dev(arguments) => return commands::dev::run(&arguments, global, output),
         Command::Doctor(arguments) => return commands::doctor::run(&arguments, output),
         Command::New(arguments) => return commands::new::run(&arguments, output),
+        Command::Sdk(arguments) => return commands::sdk::run(&arguments, output),
         Command::Upgrade(arguments) => return commands::upgrade::run(&arguments, output),
         Command::Oci(arguments) => return commands::oci::run(&arguments, output),
         Command::SandboxInit => return commands::sandbox_init::run(),
@@ -132,6 +133,7 @@ async fn client_command(command: Command, node: &mut Node, output: &Output) -> a
         | Command::Dev(_)
         | Command::Doctor(_)
         | Command::New(_)
+        | Command::Sdk(_)
         | Command::Upgrade(_)
         | Command::Oci(_)
         | Command::SandboxInit

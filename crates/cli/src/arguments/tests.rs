@@ -53,6 +53,7 @@ fn every_command_of_the_reference_parses() {
         "bench -n 100 --rounds 2",
         "version -o json",
         "completion bash",
+        "sdk c --to vendor",
         "up --workers 1024 --memory 256MiB",
         "--node http://localhost:1 -vv --no-color version",
     ] {
@@ -70,6 +71,7 @@ fn every_command_of_the_reference_parses() {
         "eval 1u8 --as x",
         "bench -n 1",
         "completion tcsh7",
+        "sdk",
         "up --workers 0",
         "up --workers 1025",
         "up --memory 255MiB",

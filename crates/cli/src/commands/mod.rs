@@ -34,6 +34,7 @@ pub(crate) mod restore;
 pub(crate) mod rollback;
 pub(crate) mod run;
 pub(crate) mod sandbox_init;
+pub(crate) mod sdk;
 pub(crate) mod secret;
 pub(crate) mod tier;
 pub(crate) mod up;

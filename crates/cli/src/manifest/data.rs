@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::function::{Function, Runtime};
+use super::function::{Function, Mode, Runtime};
 
 /// Names and values, sorted by the names' bytes.
 pub(crate) type Pairs = BTreeMap<String, String>;
@@ -36,8 +36,10 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     if let Some(handler) = handler.filter(|&handler| handler != default_handler) {
         pairs.insert("handler".to_owned(), handler.to_owned());
     }
-    if function.is_run_each_time {
-        pairs.insert("mode".to_owned(), "stdin".to_owned());
+    match function.mode {
+        Mode::Http => {}
+        Mode::Standard => _ = pairs.insert("mode".to_owned(), "stdin".to_owned()),
+        Mode::Native => _ = pairs.insert("mode".to_owned(), "native".to_owned()),
     }
     if function.streams_body {
         pairs.insert("body".to_owned(), "stream".to_owned());

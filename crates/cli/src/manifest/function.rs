@@ -39,11 +39,22 @@ pub(crate) enum Runtime {
     Node,
     /// An executable that is made of classes.
     Java,
-    /// A program that serves HTTP, or reads its standard input.
+    /// A program that serves HTTP, reads its standard input, or speaks the channel itself.
     Executable,
     Wasm,
     /// Calls of other functions, which are declared.
     Workflow,
+}
+
+/// How an executable is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It serves HTTP.
+    Http,
+    /// It is run once for each request, and reads its standard input.
+    Standard,
+    /// It is linked with what `sinew sdk c` writes.
+    Native,
 }
 
 impl Runtime {
@@ -124,8 +135,8 @@ pub(crate) struct Function {
     /// A directory, or a file; relative to the manifest.
     pub(crate) source: String,
     pub(crate) handler: Option<String>,
-    /// An executable is run once for each request, and reads its standard input.
-    pub(crate) is_run_each_time: bool,
+    /// How an executable is asked.
+    pub(crate) mode: Mode,
     /// Bodies of requests are passed to it while they come.
     pub(crate) streams_body: bool,
     pub(crate) memory_bytes: u64,
@@ -175,7 +186,7 @@ impl Function {
             runtime: Runtime::Python,
             source: ".".to_owned(),
             handler: None,
-            is_run_each_time: false,
+            mode: Mode::Http,
             streams_body: false,
             memory_bytes: MEMORY_DEFAULT_BYTES,
             cpu_percent: None,
@@ -260,11 +271,11 @@ pub(super) fn read(
         let hint = "leave out `pure`, `idempotent` and `body`; @function(pure=True) makes a step pure";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
-    if function.streams_body && (function.pure || function.idempotent || function.is_run_each_time) {
+    if function.streams_body && (function.pure || function.idempotent || function.mode != Mode::Http) {
         let message = format!(
             "the body of {name} is passed on while it comes, so that it is there once and never whole"
         );
-        let hint = "leave out `pure`, `idempotent` and mode = \"stdin\", or body = \"stream\"";
+        let hint = "leave out `pure`, `idempotent` and `mode`, or body = \"stream\"";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
     if function.pure && function.routes.iter().any(|route| route.contains('{')) {
@@ -288,7 +299,7 @@ fn field(
         "runtime" => function.runtime = runtime(value, reader)?,
         "source" => function.source = path(value, reader)?,
         "handler" => function.handler = Some(handler(value, reader)?),
-        "mode" => function.is_run_each_time = mode(value, reader)?,
+        "mode" => function.mode = mode(value, reader)?,
         "body" => function.streams_body = body(value, reader)?,
         "memory" => function.memory_bytes = reader.size(value, 1 << 20..=MEMORY_BYTES_MAX)?,
         "cpu" => function.cpu_percent = Some(reader.processors_percent(value, PERCENT_MAX)?),
@@ -413,13 +424,14 @@ fn body(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
     }
 }
 
-fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
+fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Mode> {
     let text = reader.text(value)?;
     match text.as_str() {
-        "http" => Some(false),
-        "stdin" => Some(true),
+        "http" => Some(Mode::Http),
+        "stdin" => Some(Mode::Standard),
+        "native" => Some(Mode::Native),
         _ => {
-            reader.unknown(&text, value.span(), "mode", &["http", "stdin"]);
+            reader.unknown(&text, value.span(), "mode", &["http", "stdin", "native"]);
             None
         }
     }

@@ -2,6 +2,8 @@
 //! Calls of functions by functions on lines, without the node on their way: the same
 //! answers, failures and records as by the node.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -12,12 +14,22 @@ use super::{Node, home, http_with};
 /// What functions are written in: the first one, the second one, and all others.
 type Languages = [&'static str; 3];
 
-const ALIKE: [Languages; 2] = [["python"; 3], ["node"; 3]];
-const MIXED: [Languages; 2] = [["python", "node", "python"], ["node", "python", "node"]];
+const ALIKE: [Languages; 3] = [["python"; 3], ["node"; 3], ["native"; 3]];
+const MIXED: [Languages; 5] = [
+    ["python", "node", "python"],
+    ["node", "python", "node"],
+    ["native", "python", "native"],
+    ["python", "native", "node"],
+    ["node", "native", "python"],
+];
 
 fn manifest([first, second, others]: Languages) -> String {
-    let one = |name: &str, runtime: &str, more: &str| {
-        format!("[functions.{name}]\nruntime = \"{runtime}\"\nhandler = \"chain.handler\"\n{more}\n")
+    let one = |name: &str, language: &str, more: &str| {
+        let (runtime, handler) = match language {
+            "native" => ("executable\"\nmode = \"native", "chain"),
+            _ => (language, "chain.handler"),
+        };
+        format!("[functions.{name}]\nruntime = \"{runtime}\"\nhandler = \"{handler}\"\n{more}\n")
     };
     one("first", first, "timeout = \"60s\"")
         + &one("second", second, "timeout = \"60s\"\nconcurrency = 1")
@@ -121,7 +133,22 @@ fn deployed(node: &Node, languages: Languages, version: u32) {
         let source = source.replace("VERSION = 1", &format!("VERSION = {version}"));
         std::fs::write(folder.join(file), source).unwrap();
     }
+    if languages.contains(&"native") {
+        compile(node, &folder, version);
+    }
     node.ok(&["deploy", folder.to_str().unwrap()]);
+}
+
+/// The same in C, with what `sinew sdk` writes.
+fn compile(node: &Node, folder: &Path, version: u32) {
+    let source = include_str!("chain.c").replace("VERSION 1", &format!("VERSION {version}"));
+    std::fs::write(folder.join("chain.c"), source).unwrap();
+    node.ok(&["sdk", "c", "--to", folder.to_str().unwrap()]);
+    let flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", "chain", "chain.c", "-pthread"];
+    // What is undefined ends the program.
+    let traps = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
+    let compiled = Command::new("cc").args(flags).args(traps).current_dir(folder).status();
+    assert!(compiled.unwrap().success());
 }
 
 /// Does it on a node for each of these, with functions in them.
@@ -225,7 +252,13 @@ fn what_does_not_go_by_line_is_told_as_by_the_node() {
 
 #[test]
 fn what_does_not_go_by_line_is_told_to_functions_in_other_languages() {
-    in_each(&[["python", "node", "node"], ["node", "python", "python"]], what_does_not_go_by_line);
+    let languages = [
+        ["python", "node", "node"],
+        ["node", "python", "python"],
+        ["python", "native", "native"],
+        ["native", "node", "node"],
+    ];
+    in_each(&languages, what_does_not_go_by_line);
 }
 
 fn what_does_not_go_by_line(node: &Node, _: Languages) {
@@ -305,7 +338,7 @@ fn calls_at_once_of_which_one_finds_the_line_are_all_answered() {
 
 #[test]
 fn what_nobody_catches_on_a_line_fails_its_request_and_what_is_left_behind_is_ended() {
-    in_each(&[["node"; 3], ["python"; 3], ["node", "python", "node"]], |node, languages| {
+    in_each(&[["node"; 3], ["python"; 3], ["node", "python", "node"], ["native"; 3]], |node, languages| {
         if languages[2] == "node" {
             let rejected = json!({"then": ["third", {"do": "none"}], "times": 30, "last": {"do": "reject"}});
             let told = node.call("first", &rejected);

@@ -14,14 +14,13 @@ use gateway::LineCall;
 use objects::{Handle, Limits};
 use parking_lot::Mutex;
 use sandbox::keep_alive::{self, Fleet, Function, Start};
+use sandbox::process::Image;
 use sandbox::{Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Spent};
 
 use super::{Processes, fault_of, reports};
 
 /// Lines of a node.
 const LINES_MAX: usize = 256;
-/// The runtimes whose adapters speak lines.
-const RUNTIMES: [&str; 2] = ["python", "node"];
 
 /// The lines that are open, or not over yet.
 #[derive(Default)]
@@ -138,7 +137,7 @@ impl Processes {
     /// A line to the function of an offer, if an instance of it has nothing to do.
     fn open_line(self: &Arc<Self>, offer: gateway::LineOffer) -> Option<Arc<Line>> {
         let served = Arc::clone(offer.served());
-        if !RUNTIMES.contains(&served.runtime.as_str()) {
+        if !self.speaks_lines(served.procedure) {
             return None;
         }
         let (procedure, limits) = (served.procedure, Limits::from_handle(*served.prefix.first()?).ok()?);
@@ -188,6 +187,16 @@ impl Processes {
             }
         }));
         line.is_open().then_some(line)
+    }
+
+    /// Whether a function serves on lines: one with an instance whose adapter speaks them, or
+    /// that does so itself.
+    fn speaks_lines(&self, procedure: Handle) -> bool {
+        if !procedure.is_object() || !procedure.names_tree() {
+            return false;
+        }
+        let Ok(Some(tree)) = self.store.get(procedure) else { return false };
+        Image::read(&self.store, tree.as_tree()).is_ok_and(|image| image.speaks_lines())
     }
 
     fn line_is_over(&self, id: u32) {

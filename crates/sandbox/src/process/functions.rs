@@ -339,6 +339,9 @@ impl Functions {
             instance.limit_calls(timeout);
         }
         let calls_at_once = recipe.calls_at_once();
+        if recipe.speaks_lines(options.language) {
+            instance.speaks_lines();
+        }
         instance.keep(recipe.layers);
         if let Some(image) = &recipe.image {
             let allowed = &image.settings.allow_hosts;

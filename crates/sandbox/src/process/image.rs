@@ -29,6 +29,8 @@ const MODULE_LEN_MAX: usize = 128;
 const DISK_RATE_MIN: u64 = 64 << 10;
 /// The value of `body` where bodies are passed on while they come.
 const STREAM: &str = "stream";
+/// The mode of an executable that speaks the channel itself.
+const NATIVE: &str = "native";
 /// The values of `values`: they are mapped, or sent.
 const MAP: &str = "map";
 const SEND: &str = "send";
@@ -73,7 +75,7 @@ pub struct Settings {
     pub function: String,
     /// `module.name`, or the path of an executable; `None`: the runtime's usual one.
     pub handler: Option<String>,
-    /// How an executable is asked, `http` or `stdin`; `None` for all others.
+    /// How an executable is asked, `http`, `stdin` or `native`; `None` for all others.
     pub mode: Option<String>,
     /// What it is in a workflow, if it is in one.
     pub part: Option<Part>,
@@ -135,6 +137,12 @@ pub fn runtime_of(procedure: Handle) -> Option<String> {
 }
 
 impl Image {
+    /// Whether it calls, and is called by, others on lines: its adapter speaks them, or it does
+    /// so itself.
+    pub fn speaks_lines(&self) -> bool {
+        self.runtime != Language::Executable.runtime() || self.settings.mode.as_deref() == Some(NATIVE)
+    }
+
     /// Reads an image, the entries of a procedure's tree.
     ///
     /// # Errors
@@ -170,9 +178,9 @@ impl Image {
                 "workflows are written in Python, and this is a function for {runtime}"
             )));
         }
-        if settings.streams_body && settings.mode.is_some() {
+        if settings.streams_body && settings.mode.as_deref().is_some_and(|mode| mode != "http") {
             return Err(bad(
-                "what reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
+                "what is native or reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
             ));
         }
         if !settings.imports.is_empty() && runtime == Language::Executable.runtime() {
@@ -311,7 +319,7 @@ impl Settings {
                 "function" if (1..=NAME_LEN_MAX).contains(&text.len()) => {
                     text.clone_into(&mut settings.function)
                 }
-                "mode" if matches!(text, "http" | "stdin") => settings.mode = Some(text.to_owned()),
+                "mode" if matches!(text, "http" | "stdin" | NATIVE) => settings.mode = Some(text.to_owned()),
                 "handler" => settings.handler = Some(checked_handler(text)?),
                 "timeout-ms" => settings.timeout = Duration::from_millis(number(name, text, 1, 86_400_000)?),
                 "cpu-percent" => {

@@ -97,6 +97,11 @@ impl Recipe {
         self.image.as_ref().map_or(1, |image| image.settings.calls_at_once)
     }
 
+    /// Whether it calls others, and is called, on lines.
+    pub(super) fn speaks_lines(&self, language: Language) -> bool {
+        self.image.as_ref().map_or(language != Language::Executable, Image::speaks_lines)
+    }
+
     /// Looks a procedure up; its layers are written out if they are not there.
     pub(super) fn of(
         procedure: Handle,

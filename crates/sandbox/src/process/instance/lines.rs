@@ -14,7 +14,6 @@ use super::{AskId, Asked, Broken, Instance, Reported, Turn, UnderWay};
 use crate::Spent;
 use crate::line::{Line, LineAsk, LineReport};
 use crate::nested::{NestedAnswer, NestedCall};
-use crate::process::language::Language;
 
 /// After so many answers by the node there may be a line.
 const ANSWERS_MIN: u32 = 3;
@@ -37,6 +36,8 @@ const FORGOTTEN: NestedAnswer<'_> = NestedAnswer {
 /// The lines to functions that an instance calls.
 #[derive(Default)]
 pub(super) struct Lines {
+    /// Whether the instance speaks them.
+    are_spoken: bool,
     /// Those that are over are kept for as long as somebody may ask for their ends.
     opened: Vec<Arc<Line>>,
     answers: HashMap<String, Answers>,
@@ -108,9 +109,14 @@ impl Instance {
         Ok(())
     }
 
+    /// There may be lines to functions that it calls.
+    pub(crate) fn speaks_lines(&mut self) {
+        self.lines.are_spoken = true;
+    }
+
     /// Whether there is to be a line to a function that has answered once more.
     pub(crate) fn wants_line(&mut self, function: &str) -> bool {
-        if self.terms.language == Language::Executable {
+        if !self.lines.are_spoken {
             return false;
         }
         self.lines.forget(|line| line.is_over() && line.asked() == 0 && line.terms().function == function);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A native function that the tests ask: it does what its body says, or answers with
+ * it. It uses of the library what sinew.h has.
+ */
+#include "sinew.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_MAX 4096
+#define TOO_LONG (4u << 20)
+
+/* Calls `g` so often with the same body; the answers, a comma between two. */
+static int call(sinew_request *request, int times) {
+    char told[ANSWER_MAX + 1] = "";
+    size_t length = 0;
+
+    for (int time = 0; time < times; time++) {
+        sinew_reply reply;
+        int error = sinew_call("g", "text/plain", "body", 4, &reply);
+
+        if (error < 0)
+            return sinew_fail(request, "CallError", strerror(-error));
+        if (length + reply.length + 2 < ANSWER_MAX)
+            length += (size_t)sprintf(told + length, "%s%.*s", time == 0 ? "" : ",", (int)reply.length, (const char *)reply.body);
+        sinew_reply_free(&reply);
+    }
+    return sinew_answer(request, 200, "text/plain", told, length);
+}
+
+static void *call_in_thread(void *told) {
+    sinew_reply reply;
+    int *status = told;
+
+    *status = sinew_call("g", NULL, NULL, 0, &reply);
+    if (*status == 0)
+        *status = reply.status;
+    sinew_reply_free(&reply);
+    return NULL;
+}
+
+/* Two threads call at the same time. */
+static int call_at_once(sinew_request *request) {
+    pthread_t threads[2];
+    int statuses[2];
+    char told[64];
+
+    for (int at = 0; at < 2; at++)
+        pthread_create(&threads[at], NULL, call_in_thread, &statuses[at]);
+    for (int at = 0; at < 2; at++)
+        pthread_join(threads[at], NULL);
+    return sinew_answer(request, 200, NULL, told, (size_t)sprintf(told, "%d %d", statuses[0], statuses[1]));
+}
+
+static int tell_head(sinew_request *request) {
+    const char *header = sinew_header(request, "x-name");
+    char told[ANSWER_MAX];
+    int length = snprintf(told, sizeof told, "%s %s %s %s %llu %s", request->method, request->path, request->query,
+                          request->request_id, (unsigned long long)request->version, header == NULL ? "-" : header);
+
+    if (sinew_answer_header(request, "x-told", "\"quoted\"") != 0
+        || sinew_answer_header(request, "Connection", "close") != -EINVAL
+        || sinew_answer_header(request, "x", "a\nb") != -EINVAL)
+        return sinew_fail(request, "Error", "headers");
+    return sinew_answer(request, 201, "text/plain", told, (size_t)length);
+}
+
+/* Each is refused, and the next answer is one all the same. */
+static int answer_wrongly(sinew_request *request) {
+    char *much = calloc(1, TOO_LONG);
+    int is_refused = much != NULL && sinew_answer(request, 200, NULL, much, TOO_LONG) == -EMSGSIZE
+                     && sinew_answer(request, 100, NULL, "", 0) == -EINVAL
+                     && sinew_answer(request, 200, "a\nb", "", 0) == -EINVAL
+                     && sinew_call("", NULL, "", 0, &(sinew_reply){0}) == -EINVAL
+                     && sinew_call("g", NULL, "", SINEW_CALL_BODY_MAX + 1, &(sinew_reply){0}) == -EMSGSIZE;
+
+    free(much);
+    if (!is_refused || sinew_answer(request, 200, NULL, "refused", 7) != 0)
+        return sinew_fail(request, "Error", "it was taken");
+    return sinew_answer(request, 200, NULL, "", 0) == -EALREADY ? 0 : sinew_fail(request, "Error", "twice");
+}
+
+static int handle(sinew_request *request, void *context) {
+    const char *body = request->body;
+
+    (void)context;
+    if (strncmp(body, "call ", 5) == 0)
+        return call(request, atoi(body + 5));
+    if (strcmp(body, "at once") == 0)
+        return call_at_once(request);
+    if (strcmp(body, "head") == 0)
+        return tell_head(request);
+    if (strcmp(body, "wrong") == 0)
+        return answer_wrongly(request);
+    if (strcmp(body, "none") == 0)
+        return 0;
+    if (strcmp(body, "fail") == 0)
+        return sinew_fail(request, "ValueError", "not today");
+    if (strcmp(body, "return") == 0)
+        return 7;
+    if (strcmp(body, "print") == 0)
+        printf("printed\n");
+    if (strcmp(body, "abort") == 0) {
+        printf("last words\n");
+        fflush(stdout);
+        abort();
+    }
+    return sinew_answer(request, 200, NULL, request->body, request->length);
+}
+
+int main(void) {
+    return sinew_serve(handle, NULL) < 0 ? 3 : 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Functions in native code: a program that is deployed with runtime = "executable"
+ * and mode = "native" calls sinew_serve(), and is a function. No HTTP and no other
+ * process stands between it and the node, and functions that call each other often
+ * do so through shared memory, without the node.
+ *
+ *     static int handle(sinew_request *request, void *context) {
+ *         return sinew_answer(request, 200, "text/plain", "hello", 5);
+ *     }
+ *
+ *     int main(void) {
+ *         return sinew_serve(handle, NULL);
+ *     }
+ *
+ * Written by `sinew sdk c`; compile it with the program: cc main.c sinew.c -pthread
+ * It needs Linux, C11 and POSIX threads, and no library. All names begin with sinew_.
+ *
+ * Errors are negative numbers of errno. Texts are UTF-8 and end with a NUL; none is
+ * ever NULL. Nothing that is given to these functions is kept: it can be changed or
+ * freed as soon as they return.
+ */
+#ifndef SINEW_H
+#define SINEW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Calls of other functions that may be under way at a time, and bytes of all their bodies. */
+#define SINEW_CALLS_MAX 64
+#define SINEW_CALLS_BYTES_MAX (32u << 20)
+/* Bytes of the body of a call, of the name that is called, and of a content type. */
+#define SINEW_CALL_BODY_MAX (16u << 20)
+#define SINEW_NAME_MAX 128
+#define SINEW_TYPE_MAX 256
+/* Bytes of the status, the content type and the headers of an answer, as JSON. */
+#define SINEW_ANSWER_HEAD_MAX (64u << 10)
+
+/* A request. It, and all that it leads to, is the library's, and is there until the
+ * handler returns. */
+typedef struct sinew_request {
+    /* The body, and how long it is. */
+    const void *body;
+    size_t length;
+    /* What the body is said to be; empty if nothing is said. */
+    const char *content_type;
+    const char *method, *path, *query;
+    /* The same for all that one request of a client leads to. */
+    const char *request_id;
+    /* This function, the version of it, and the function that calls; empty if none does. */
+    const char *function;
+    uint64_t version;
+    const char *caller;
+    /* When nobody waits for the answer any more, in ms since 1970; 0 for a pure function. */
+    uint64_t deadline_ms;
+} sinew_request;
+
+/* What another function answered. */
+typedef struct sinew_reply {
+    /* As of HTTP. That the function failed, or that there is none, is a status of 400
+     * or more, and the body a problem in JSON (application/problem+json). */
+    int status;
+    const char *content_type;
+    const void *body;
+    size_t length;
+    /* The library's: what the others point to. */
+    void *memory;
+} sinew_reply;
+
+/* Handles a request; it is called by the thread that serves, for one request at a
+ * time. 0: what was answered is the answer, or an empty one with status 204. Anything
+ * else: the call has failed, for the reason that sinew_fail() was told. */
+typedef int (*sinew_handler)(sinew_request *request, void *context);
+
+/* Serves requests with a handler, which gets the context. Does not return while there
+ * is a node, and the process ends with the node's leaving. Otherwise -ENOTCONN if no
+ * node started the program, -EPROTONOSUPPORT if it is one with another library, or
+ * what the kernel refused; why is on standard error as well. From here on the
+ * program's standard output and error go to the logs of the request that is handled.
+ * What of them is buffered is flushed before each answer. */
+int sinew_serve(sinew_handler handler, void *context);
+
+/* The value of a header of the request, by its name in lower case; NULL if it has
+ * none. It is there until the handler returns. For the thread that serves. */
+const char *sinew_header(sinew_request *request, const char *name);
+
+/* One more header of the answer, before that is given. -EINVAL for one that is none,
+ * or whose name ends, as `connection` does, at the node; -EMSGSIZE if there are too
+ * many; -EALREADY after the answer. For the thread that serves, or for one that it
+ * waits for, as all that has to do with an answer. */
+int sinew_answer_header(sinew_request *request, const char *name, const char *value);
+
+/* Answers with a status of 200 to 599 and a body. The content type may be NULL: there is none.
+ * -EALREADY if it was answered; -EINVAL for a status or type that is none; -EMSGSIZE
+ * if it is longer than the node takes; -ENOMEM. */
+int sinew_answer(sinew_request *request, int status, const char *content_type, const void *body, size_t length);
+
+/* Says why the call fails; returns -1, for the handler to return. The kind is what
+ * others call an exception. Each text is cut at 4096 bytes. */
+int sinew_fail(sinew_request *request, const char *kind, const char *message);
+
+/* Calls another function, NAME, NAME:ALIAS or NAME:VERSION, while a request is handled,
+ * and waits for its answer. Any thread may, and several at a time. The content type may be NULL.
+ * 0: there is a reply, which sinew_reply_free() is to be told of. Otherwise there is none, and nothing
+ * to free: -EINVAL for a name or type that is too long or none; -EMSGSIZE for a body that is too long;
+ * -EAGAIN if too much is under way; -ENOTCONN if no request is handled;
+ * -ECANCELED if the request ended meanwhile; -ENOMEM. */
+int sinew_call(const char *name, const char *content_type, const void *body, size_t length, sinew_reply *reply);
+
+/* Frees what a reply points to. */
+void sinew_reply_free(sinew_reply *reply);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
