@@ -31,7 +31,7 @@ struct exchange {
     char type[SINEW_TYPE_MAX + 1];
     char traceparent[TRACEPARENT_BYTES + 1];
     /* The answer: head and body. */
-    int is_answered, status;
+    int is_answered, status, is_too_long;
     size_t body_length;
     struct bytes headers_told, result;
     char failure_kind[TEXT_BYTES_MAX + 1], failure[TEXT_BYTES_MAX + 1];
@@ -134,7 +134,7 @@ static void begin_exchange(const void *body, size_t length) {
     exchange.request = (sinew_request){.body = body, .length = length, .content_type = "", .method = "POST", .path = "/",
                                        .query = "", .request_id = "", .function = "", .caller = ""};
     exchange.headers_count = 0;
-    exchange.is_on_line = exchange.is_answered = 0;
+    exchange.is_on_line = exchange.is_answered = exchange.is_too_long = 0;
     exchange.headers_told.length = exchange.result.length = 0;
     exchange.failure_kind[0] = exchange.failure[0] = 0;
     exchange.traceparent[0] = 0;
@@ -221,15 +221,6 @@ static int write_request_head(struct bytes *into) {
     return error ? error : bytes_add_text(into, "]]}");
 }
 
-/* Whether this can be the value of a header. */
-static int is_header_value(const char *value) {
-    for (; *value != 0; value++) {
-        if ((unsigned char)*value < 0x20 && *value != '\t')
-            return 0;
-    }
-    return 1;
-}
-
 static int is_header_name(const char *name) {
     size_t length = strlen(name);
 
@@ -249,7 +240,7 @@ int sinew_answer_header(sinew_request *request, const char *name, const char *va
     (void)request;
     if (exchange.is_answered)
         return -EALREADY;
-    if (!is_header_name(name) || strcasecmp(name, "content-type") == 0 || !is_header_value(value))
+    if (!is_header_name(name) || strcasecmp(name, "content-type") == 0 || !is_header_value(value, strlen(value)))
         return -EINVAL;
     error = bytes_add_text(told, ",[");
     error = error ? error : bytes_add_string(told, name);
@@ -310,13 +301,15 @@ int sinew_answer(sinew_request *request, int status, const char *content_type, c
     (void)request;
     if (exchange.is_answered)
         return -EALREADY;
-    if (status < 200 || status > 599 || strlen(type) > SINEW_TYPE_MAX || !is_header_value(type))
+    if (status < 200 || status > 599 || strlen(type) > SINEW_TYPE_MAX || !is_header_value(type, strlen(type)))
         return -EINVAL;
     result->length = 0;
     if (begin_result(result, status, type) < 0)
         return -ENOMEM;
-    if (length > channel.result_max || result->length + length > channel.result_max)
+    if (length > channel.result_max || result->length + length > channel.result_max) {
+        exchange.is_too_long = 1;
         return -EMSGSIZE;
+    }
     if (bytes_add(result, body, length) < 0)
         return -ENOMEM;
     exchange.status = status;

@@ -58,6 +58,8 @@ static struct {
     struct call_line *lines[CALL_LINES_MAX];
     /* The call that runs, and for whom. */
     uint32_t turn;
+    /* Counts those: on a line all have one turn. */
+    uint64_t number;
     struct identity identity;
     /* It came over a line, and the node is to be told of it before anything is asked there. */
     int is_untold;
@@ -197,6 +199,7 @@ static struct frame *next_order(void) {
 static void begin_calls(uint32_t turn, const struct identity *identity, int is_on_line) {
     pthread_mutex_lock(&calls.lock);
     calls.turn = turn;
+    calls.number++;
     calls.identity = *identity;
     calls.is_untold = is_on_line;
     calls.on_lines_ns = calls.waited_ns = 0;
@@ -312,7 +315,7 @@ static int read_answer_head(const unsigned char *head, size_t length, int *statu
         }
     }
     free(texts);
-    if (json.is_bad || json_peek(&json) != -1 || told < 200 || told > 599)
+    if (json.is_bad || json_peek(&json) != -1 || told < 200 || told > 599 || !is_header_value(type, strlen(type)))
         return -EPROTO;
     *status = (int)told;
     if (length <= sizeof known.head) {
@@ -382,23 +385,28 @@ static int ask_on_line(struct call_line *line, size_t length, sinew_reply *reply
     return -EPROTO;
 }
 
+/* Whether the request of this number is the one that is served; with the lock. */
+static int is_for(uint64_t number) {
+    return calls.turn != OUTSIDE && calls.number == number;
+}
+
 /* Calls by the node, which knows how it ended if it was begun on the line of a number. */
-static int ask_node(uint32_t turn, const char *name, const char *type, const void *body, size_t length,
+static int ask_node(uint64_t number, const char *name, const char *type, const void *body, size_t length,
                     const uint32_t *again, sinew_reply *reply) {
     uint16_t name_length = (uint16_t)strlen(name), type_length = (uint16_t)strlen(type);
     struct waiter own = {0}, **link;
     int error = -ECANCELED;
 
     pthread_mutex_lock(&calls.lock);
-    if (calls.turn != turn) {
+    if (!is_for(number)) {
         pthread_mutex_unlock(&calls.lock);
         return -ECANCELED;
     }
     own.id = ++calls.last_id;
     own.next = calls.waiters;
     calls.waiters = &own;
-    tell_request(turn);
-    send_frame(again != NULL ? ASK_AGAIN : ASK, turn,
+    tell_request(calls.turn);
+    send_frame(again != NULL ? ASK_AGAIN : ASK, calls.turn,
                (struct iovec[]){part(again, again != NULL ? 4 : 0), part(&own.id, 4), part(&name_length, 2),
                                 part(name, name_length), part(&type_length, 2), part(type, type_length),
                                 part(body, length)},
@@ -442,7 +450,7 @@ static void release_call_line(struct call_line *line, int is_over) {
 
 /* Calls on the line to a function, if there is one; 0 with a reply, -EAGAIN if the node is to
  * be asked: again, if a number is given. */
-static int try_line(const char *name, const char *type, const void *body, size_t length, uint32_t turn,
+static int try_line(const char *name, const char *type, const void *body, size_t length, uint64_t number,
                     uint32_t *again, sinew_reply *reply) {
     struct call_line *line = NULL;
     uint64_t begun, took;
@@ -450,7 +458,7 @@ static int try_line(const char *name, const char *type, const void *body, size_t
     size_t asked;
 
     pthread_mutex_lock(&calls.lock);
-    if (calls.turn == turn)
+    if (is_for(number))
         line = take_call_line(name, type, length);
     /* Of the request that it is for, which may be over before it is sent. */
     asked = line == NULL ? 0 : write_line_request(line, &calls.identity, type, body, length);
@@ -464,7 +472,7 @@ static int try_line(const char *name, const char *type, const void *body, size_t
     if (error == -EPROTO && is_begun)
         *again = line->number;
     release_call_line(line, error == -EPROTO);
-    if (calls.turn == turn) {
+    if (is_for(number)) {
         calls.on_lines_ns += took;
         calls.waited_ns += took;
     } else if (error == 0) {
@@ -476,11 +484,11 @@ static int try_line(const char *name, const char *type, const void *body, size_t
 }
 
 /* Whether one call more may be under way, for which request. */
-static int count_call(size_t length, uint32_t *turn) {
+static int count_call(size_t length, uint64_t *number) {
     int error = 0;
 
     pthread_mutex_lock(&calls.lock);
-    *turn = calls.turn;
+    *number = calls.number;
     if (calls.turn == OUTSIDE) {
         error = -ENOTCONN;
     } else if (calls.under_way >= SINEW_CALLS_MAX || calls.bytes + length > SINEW_CALLS_BYTES_MAX) {
@@ -495,24 +503,28 @@ static int count_call(size_t length, uint32_t *turn) {
 
 int sinew_call(const char *name, const char *content_type, const void *body, size_t length, sinew_reply *reply) {
     const char *type = content_type == NULL ? "" : content_type;
-    uint32_t turn, again = 0;
-    int error;
+    uint32_t again = 0;
+    uint64_t number;
+    int error, cancelling;
 
     *reply = (sinew_reply){.content_type = "", .body = ""};
-    if (name == NULL || *name == 0 || strlen(name) > SINEW_NAME_MAX || strlen(type) > SINEW_TYPE_MAX)
+    if (name == NULL || *name == 0 || strlen(name) > SINEW_NAME_MAX || strlen(type) > SINEW_TYPE_MAX
+        || !is_header_value(type, strlen(type)))
         return -EINVAL;
     if (length > SINEW_CALL_BODY_MAX)
         return -EMSGSIZE;
-    error = count_call(length, &turn);
+    error = count_call(length, &number);
     if (error < 0)
         return error;
-    error = try_line(name, type, body, length, turn, &again, reply);
+    /* A thread that reads for all must not end meanwhile. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+    error = try_line(name, type, body, length, number, &again, reply);
     if (error == -EAGAIN) {
         uint64_t begun = clock_ns();
 
-        error = ask_node(turn, name, type, body, length, again == 0 ? NULL : &again, reply);
+        error = ask_node(number, name, type, body, length, again == 0 ? NULL : &again, reply);
         pthread_mutex_lock(&calls.lock);
-        if (calls.turn == turn)
+        if (is_for(number))
             calls.waited_ns += clock_ns() - begun;
     } else {
         pthread_mutex_lock(&calls.lock);
@@ -520,6 +532,7 @@ int sinew_call(const char *name, const char *content_type, const void *body, siz
     calls.under_way--;
     calls.bytes -= length;
     pthread_mutex_unlock(&calls.lock);
+    pthread_setcancelstate(cancelling, NULL);
     return error;
 }
 

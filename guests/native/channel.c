@@ -244,15 +244,15 @@ static void send_printed(const unsigned char *bytes, size_t length) {
     send_frame(LOG, printed.turn, (struct iovec[]){part("\2", 1), part(note, length)}, 2);
 }
 
-/* Sends what is there; who has the lock may. */
-static void drain_printed(void) {
+/* Sends what is there; who has the lock may. Whether more can come: somebody can still write. */
+static int drain_printed(void) {
     for (;;) {
         ssize_t got = read(printed.pipe, printed.piece, sizeof printed.piece);
 
         if (got > 0)
             send_printed(printed.piece, (size_t)got);
         else if (got == 0 || errno != EINTR)
-            return;
+            return got < 0;
     }
 }
 
@@ -285,9 +285,11 @@ static int end_printing(void) {
 static void *pass_on_printed(void *unused) {
     struct pollfd printing = {.fd = printed.pipe, .events = POLLIN};
 
-    while (poll(&printing, 1, -1) >= 0 || errno == EINTR) {
+    int can_come = 1;
+
+    while (can_come && (poll(&printing, 1, -1) >= 0 || errno == EINTR)) {
         pthread_mutex_lock(&printed.lock);
-        drain_printed();
+        can_come = drain_printed();
         pthread_mutex_unlock(&printed.lock);
     }
     return unused;

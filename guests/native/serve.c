@@ -122,6 +122,11 @@ static int run_handler(void) {
     int returned = program.handle(&exchange.request, program.context);
     char text[64];
 
+    /* It was told, and did not look. */
+    if (!exchange.is_answered && exchange.is_too_long && exchange.failure_kind[0] == 0) {
+        snprintf(text, sizeof text, "the answer is longer than %llu bytes", (unsigned long long)channel.result_max);
+        return sinew_fail(&exchange.request, "NativeError", text);
+    }
     if (returned == 0 && !exchange.is_answered && sinew_answer(&exchange.request, 204, NULL, NULL, 0) < 0)
         returned = sinew_fail(&exchange.request, "NativeError", "there is no memory for an answer");
     if (returned != 0 && exchange.failure_kind[0] == 0) {
@@ -244,6 +249,8 @@ static int read_line_request(size_t length, unsigned char parent[8]) {
         if (message[at + each] > 0x7f)
             return -EPROTO;
     }
+    if (!is_header_value(message + at + id_length, type_length))
+        return -EPROTO;
     begin_exchange(message + at + id_length + type_length, length - at - id_length - type_length);
     message[length] = 0;
     exchange.is_on_line = 1;

@@ -14,6 +14,7 @@
  *     }
  *
  * Written by `sinew sdk c`; compile it with the program: cc main.c sinew.c -pthread
+ * or, for C++, cc -c sinew.c && c++ main.cpp sinew.o -pthread
  * It needs Linux, C11 and POSIX threads, and no library. All names begin with sinew_.
  *
  * Errors are negative numbers of errno. Texts are UTF-8 and end with a NUL; none is
@@ -81,7 +82,8 @@ typedef int (*sinew_handler)(sinew_request *request, void *context);
  * node started the program, -EPROTONOSUPPORT if it is one with another library, or
  * what the kernel refused; why is on standard error as well. From here on the
  * program's standard output and error go to the logs of the request that is handled.
- * What of them is buffered is flushed before each answer. */
+ * What C's stdout has buffered is flushed before each answer; other buffers, as those of
+ * Rust and C++, are the handler's to flush. */
 int sinew_serve(sinew_handler handler, void *context);
 
 /* The value of a header of the request, by its name in lower case; NULL if it has

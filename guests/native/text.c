@@ -46,6 +46,35 @@ static int bytes_add(struct bytes *bytes, const void *from, size_t length) {
     return 0;
 }
 
+/* How many bytes the character of UTF-8 here has; 0 if there is none. */
+static size_t character_length(const unsigned char *at, size_t left) {
+    size_t length = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : at[0] >= 0xe0 && at[0] < 0xf0 ? 3 : at[0] >= 0xf0 && at[0] < 0xf5 ? 4 : 0;
+
+    if (length == 0 || length > left)
+        return 0;
+    for (size_t each = 1; each < length; each++) {
+        if ((at[each] & 0xc0) != 0x80)
+            return 0;
+    }
+    /* Longer than need be, half of a pair, or beyond the last one. */
+    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90)
+        || (at[0] == 0xf4 && at[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+/* Whether this is UTF-8 and can be the value of a header. */
+static int is_header_value(const void *value, size_t length) {
+    const unsigned char *at = value;
+
+    for (size_t next = 0, one; next < length; next += one) {
+        one = character_length(at + next, length - next);
+        if (one == 0 || (at[next] < 0x20 && at[next] != '\t') || at[next] == 0x7f)
+            return 0;
+    }
+    return 1;
+}
+
 static int bytes_add_text(struct bytes *bytes, const char *text) {
     return bytes_add(bytes, text, strlen(text));
 }

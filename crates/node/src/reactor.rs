@@ -39,6 +39,7 @@ impl Watch {
         }
         let watch = Arc::clone(self);
         handle.spawn(async move {
+            watch.vigil.lock().begins(Moment::now());
             // Comes back after the loop has looked for events, without sleeping.
             tokio::task::yield_now().await;
             while watch.vigil.lock().goes_on(Moment::now(), &watch.traffic) {

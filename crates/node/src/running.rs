@@ -110,6 +110,12 @@ fn queue_of(options: &Options) -> Result<Embedded, Error> {
     })
 }
 
+fn collecting_of(options: &Options, store: &Arc<Store>, requests: &Arc<Requests>) -> Collecting {
+    let kept = options.tier.as_ref().map(crate::tier::Tier::kept).unwrap_or_default();
+    let schedule = options.collection.unwrap_or_default();
+    Collecting::new(Arc::clone(store), Arc::clone(requests), schedule, kept)
+}
+
 impl Node {
     /// Opens the store and starts the workers.
     ///
@@ -149,13 +155,7 @@ impl Node {
         let requests = Arc::new(Requests::new(Arc::clone(&scheduler)));
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
-        let schedule = options.collection.unwrap_or_default();
-        let collecting = Arc::new(Collecting::new(
-            Arc::clone(&store),
-            Arc::clone(&requests),
-            schedule,
-            options.tier.as_ref().map(crate::tier::Tier::kept).unwrap_or_default(),
-        ));
+        let collecting = Arc::new(collecting_of(options, &store, &requests));
         let threads = Mutex::new(Vec::new());
         let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
         processes.welcome(&visitors);

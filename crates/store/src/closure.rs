@@ -7,10 +7,12 @@
 //! closure was found complete is flagged in the memory tier, where the next
 //! walk stops.
 //!
-//! A *brief* walk, for relations, looks at nothing that lies behind a ref, thunk or
-//! encode and came from the disk, or is there only: it may be all of a large structure
-//! of which a computation has touched one path. It is enough there that it is on the
-//! disk: what it names was written before it ([`Settling`]). No flag is given for that.
+//! A *brief* walk, for relations, reads nothing that lies behind a ref, thunk or
+//! encode and is on the disk only: nobody has asked for it, and it may be all of a
+//! large structure of which a computation has touched one path. It is enough there
+//! that it is on the disk: what it names was written before it ([`Settling`]). Of what was
+//! read from there it looks at what memory has, and asks the index for nothing else. No flag
+//! is given for that.
 
 mod settling;
 
@@ -73,6 +75,8 @@ struct Frame {
     is_durable: bool,
     /// It lies behind a ref or a computation.
     is_behind: bool,
+    /// It came from the disk, so that only what memory has of it needs a look.
+    is_read: bool,
     next_entry: usize,
     found: Found,
 }
@@ -129,6 +133,10 @@ impl<'a> Closure<'a> {
             if let Some(entry) = frame.tree.as_tree().get(frame.next_entry) {
                 frame.next_entry += 1;
                 let is_behind = frame.is_behind;
+                if frame.is_read && self.is_far(entry) {
+                    frame.found.is_sure = false;
+                    continue;
+                }
                 match self.enter(entry, is_behind)? {
                     Entered::Leaf(found) => frame.found = frame.found.and(found),
                     Entered::Tree(child) => stack.push(child),
@@ -145,6 +153,11 @@ impl<'a> Closure<'a> {
         Ok(is_complete)
     }
 
+    /// Whether memory has nothing of it.
+    fn is_far(&self, handle: Handle) -> bool {
+        handle.literal_bytes().is_none() && self.memory.state(handle.plain_tree()).is_none()
+    }
+
     /// `is_behind`: so is the tree that names it.
     fn enter(&mut self, handle: Handle, is_behind: bool) -> Result<Entered, Error> {
         if handle.literal_bytes().is_some() {
@@ -155,18 +168,15 @@ impl<'a> Closure<'a> {
         if let Some(&found) = self.seen(is_behind).get(&key) {
             return Ok(Entered::Leaf(found));
         }
+        let mut is_read = false;
         let (object, is_durable) = match self.memory.peek(key) {
             Some((_, state)) if state & CLOSURE_DURABLE != 0 && !self.is_strict => {
                 return Ok(Entered::Leaf(Found::ALL));
             }
-            // As if it were on the disk only: it was, until it was asked for, and what of it was
-            // not asked for is none of a relation's business.
-            Some((_, state)) if is_behind && state & READ != 0 && key.names_tree() => {
-                let found = Found { is_complete: true, is_sure: false };
-                self.seen(is_behind).insert(key, found);
-                return Ok(Entered::Leaf(found));
+            Some((object, state)) => {
+                is_read = is_behind && state & READ != 0;
+                (object, state & DURABLE != 0)
             }
-            Some((object, state)) => (object, state & DURABLE != 0),
             // A blob on disk has nothing behind it: no need to read it.
             None if is_behind || !key.names_tree() => {
                 let found = Found { is_complete: self.has(key)?, is_sure: !key.names_tree() };
@@ -194,7 +204,7 @@ impl<'a> Closure<'a> {
             return Ok(Entered::Leaf(Found::ALL));
         }
         let found = Found::ALL;
-        Ok(Entered::Tree(Frame { key, tree: object, is_durable, is_behind, next_entry: 0, found }))
+        Ok(Entered::Tree(Frame { key, tree: object, is_durable, is_behind, is_read, next_entry: 0, found }))
     }
 
     fn seen(&mut self, is_behind: bool) -> &mut HashMap<Handle, Found> {

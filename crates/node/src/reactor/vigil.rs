@@ -128,7 +128,8 @@ impl Vigil {
     /// An instance has said something, or was given something to do. Whether the loop is to begin to look.
     pub(super) fn event(&mut self, now: Moment, traffic: &Traffic) -> bool {
         let pulse = traffic.pulse();
-        let is_quick = now.ns - self.event_ns < QUICK_NS || pulse != self.pulse;
+        // Another thread may have been here since this one looked at the clock.
+        let is_quick = now.ns.saturating_sub(self.event_ns) < QUICK_NS || pulse != self.pulse;
         (self.event_ns, self.pulse) = (now.ns, pulse);
         if self.is_awake || !is_quick || now.ns < self.not_before_ns || !traffic.is_one_chain() {
             return false;
@@ -138,10 +139,16 @@ impl Vigil {
         true
     }
 
+    /// The loop's own thread begins to look: whoever said that it is to may be another one, whose
+    /// time of its processor is another.
+    pub(super) fn begins(&mut self, now: Moment) {
+        self.looked = now;
+    }
+
     /// The loop has looked. Whether it is to look again.
     pub(super) fn goes_on(&mut self, now: Moment, traffic: &Traffic) -> bool {
-        let ran_ns = now.cpu_ns - self.looked.cpu_ns;
-        let is_taken = now.ns - self.looked.ns > ran_ns + TAKEN_NS;
+        let ran_ns = now.cpu_ns.saturating_sub(self.looked.cpu_ns);
+        let is_taken = now.ns.saturating_sub(self.looked.ns) > ran_ns + TAKEN_NS;
         if is_taken {
             self.not_before_ns = now.ns + RESPITE_NS;
         }
@@ -150,7 +157,8 @@ impl Vigil {
         if pulse != self.pulse {
             (self.event_ns, self.pulse) = (now.ns, pulse);
         }
-        self.is_awake = !is_taken && now.ns - self.event_ns < PATIENCE_NS && traffic.is_one_chain();
+        self.is_awake =
+            !is_taken && now.ns.saturating_sub(self.event_ns) < PATIENCE_NS && traffic.is_one_chain();
         self.is_awake
     }
 }

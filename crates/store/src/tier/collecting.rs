@@ -156,7 +156,8 @@ impl Collector<'_> {
         let bare = if self.is_trial { Bare::default() } else { self.find_bare(&mut taken)? };
         let mut reach = Reach::new(self.store, disk, far);
         let mut labels = self.mark_labels(&mut reach)?;
-        reach.mark_young(seconds(before))?;
+        let before_s = seconds(before);
+        reach.mark_young(before_s)?;
         let end = {
             // Where everything is that was written before.
             let _alone = disk.alone();
@@ -164,7 +165,7 @@ impl Collector<'_> {
         };
         reach.mark_home(self.under_way, end, false)?;
         reach.read_pending()?;
-        let survey = self.survey(&reach)?;
+        let survey = self.survey(&reach, before_s)?;
         let collected = TierCollected { found: taken.objects, damaged: taken.damaged, ..survey.told() };
         if self.is_trial || (survey.is_empty() && bare.packs.is_empty() && bare.outboards.is_empty()) {
             return Ok(collected);
@@ -174,7 +175,7 @@ impl Collector<'_> {
         far.ask(|depot| depot.put(&name, &Object::copy_of(b"")))?;
         // Who takes it from now on waits; who has taken it before is found out now.
         let swept = self.own().and_then(|()| {
-            let sentence = self.settle(reach, survey, &mut labels)?;
+            let sentence = self.settle(reach, survey, before_s, &mut labels)?;
             let swept = super::sweeping::sweep(disk, far, &sentence, &bare);
             // What is left is there as before.
             far.pass(None);
@@ -264,13 +265,14 @@ impl Collector<'_> {
     }
 
     /// Counts what is needed of each pack. Of what is not, nothing says any more that all it names is there.
-    fn survey(&self, reach: &Reach<'_>) -> Result<Survey, Error> {
+    fn survey(&self, reach: &Reach<'_>, before_s: u32) -> Result<Survey, Error> {
         let Self { disk, far, .. } = *self;
         let mut survey = Survey::default();
         disk.index().visit_tiered(ROWS, |rows| {
             let mut torn = Vec::new();
             for (key, row) in rows {
-                let is_live = reach.marks().has(*key, row.place);
+                // What was sent, or put again, since this began, was perhaps not met.
+                let is_live = row.since_s >= before_s || reach.marks().has(*key, row.place);
                 survey.add(*key, row, is_live);
                 torn.extend((!is_live && row.is_whole).then_some(*key));
             }
@@ -285,7 +287,13 @@ impl Collector<'_> {
     }
 
     /// From the end of this on, what is not needed is gone.
-    fn settle(&self, mut reach: Reach<'_>, survey: Survey, labels: &mut u64) -> Result<Arc<Sentence>, Error> {
+    fn settle(
+        &self,
+        mut reach: Reach<'_>,
+        survey: Survey,
+        before_s: u32,
+        labels: &mut u64,
+    ) -> Result<Arc<Sentence>, Error> {
         let Self { disk, far, .. } = *self;
         for _ in 0..ROUNDS {
             let publishing = loop {
@@ -301,7 +309,8 @@ impl Collector<'_> {
                 reach.mark_home(self.under_way, disk.index().packs().end(), true)?;
                 if reach.is_settled() {
                     let packs = survey.doomed();
-                    let sentence = Arc::new(Sentence::new(packs, survey.lone, reach.into_marks()));
+                    let sentence = Arc::new(Sentence::new(packs, survey.lone, reach.into_marks(), before_s));
+                    self.forget(&sentence)?;
                     far.pass(Some(Arc::clone(&sentence)));
                     return Ok(sentence);
                 }
@@ -313,6 +322,18 @@ impl Collector<'_> {
         }
         let why = "too much has become needed while it was looked for: nothing went, try again".to_owned();
         Err(Error::Tier { tier: far.depot.name(), why })
+    }
+}
+
+impl Collector<'_> {
+    /// What goes and has left the disk before is not durable any more, wherever memory still has it.
+    fn forget(&self, sentence: &Sentence) -> Result<(), Error> {
+        for key in sentence.lone() {
+            if !self.disk.files().contains(key)? {
+                self.store.memory.expel(key);
+            }
+        }
+        Ok(())
     }
 }
 

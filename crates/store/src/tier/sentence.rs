@@ -16,17 +16,28 @@ pub(crate) struct Sentence {
     packs: Mutex<HashSet<PackName>>,
     lone: Mutex<HashSet<Handle>>,
     marks: Marks,
+    /// Nothing goes that somebody has relied on since then, or that was sent: it may have come when
+    /// what is needed had been looked at.
+    before_s: u32,
 }
 
 impl Sentence {
     /// What is not marked of these goes.
-    pub(super) fn new(packs: HashSet<PackName>, mut lone: HashSet<Handle>, marks: Marks) -> Self {
+    pub(super) fn new(
+        packs: HashSet<PackName>,
+        mut lone: HashSet<Handle>,
+        marks: Marks,
+        before_s: u32,
+    ) -> Self {
         lone.retain(|key| !marks.has(*key, Place::Lone));
-        Self { packs: Mutex::new(packs), lone: Mutex::new(lone), marks }
+        Self { packs: Mutex::new(packs), lone: Mutex::new(lone), marks, before_s }
     }
 
     /// Whether the object goes from where its row says that it is.
     pub(crate) fn takes(&self, key: Handle, row: &Tiered) -> bool {
+        if row.since_s >= self.before_s {
+            return false;
+        }
         match row.place {
             Place::Lone => self.lone.lock().contains(&key),
             Place::Packed { pack, .. } => {

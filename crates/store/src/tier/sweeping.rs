@@ -37,7 +37,11 @@ pub(super) fn sweep(
     }
     for pack in &bare.packs {
         sweeper.goes_on()?;
-        let contents = far.table(pack)?.unwrap_or_default();
+        // It may have been sent since it was listed.
+        let Some(contents) = far.table(pack)? else {
+            sweeper.swept.damaged += 1;
+            continue;
+        };
         sweeper.remove_pack(pack, &contents.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
     }
     for key in lone {
@@ -113,8 +117,16 @@ impl Sweeper<'_> {
         if !self.sentence.has_lone(key) {
             return Ok(());
         }
-        let elsewhere = |_, row: Option<Tiered>| row.filter(|row| row.place != Place::Lone);
-        self.far.change_rows(self.disk, &[key], Batch::default(), elsewhere)?;
+        let mut is_needed = false;
+        self.far.change_rows(self.disk, &[key], Batch::default(), |_, row| {
+            let row = row.filter(|row| row.place != Place::Lone || !self.sentence.takes(key, row))?;
+            is_needed |= row.place == Place::Lone;
+            Some(row)
+        })?;
+        if is_needed {
+            self.sentence.spare(key);
+            return Ok(());
+        }
         self.far.ask(|depot| depot.remove(&object_name(key)))?;
         self.far.ask(|depot| depot.remove(&outboard_name(key)))?;
         self.sentence.spare(key);

@@ -75,6 +75,9 @@ static int answer_wrongly(sinew_request *request) {
     int is_refused = much != NULL && sinew_answer(request, 200, NULL, much, TOO_LONG) == -EMSGSIZE
                      && sinew_answer(request, 100, NULL, "", 0) == -EINVAL
                      && sinew_answer(request, 200, "a\nb", "", 0) == -EINVAL
+                     && sinew_answer(request, 200, "a\xff", "", 0) == -EINVAL
+                     && sinew_answer(request, 200, "a\xed\xa0\x80", "", 0) == -EINVAL
+                     && sinew_call("g", "\xc0\xaf", "", 0, &(sinew_reply){0}) == -EINVAL
                      && sinew_call("", NULL, "", 0, &(sinew_reply){0}) == -EINVAL
                      && sinew_call("g", NULL, "", SINEW_CALL_BODY_MAX + 1, &(sinew_reply){0}) == -EMSGSIZE;
 
@@ -98,6 +101,14 @@ static int handle(sinew_request *request, void *context) {
         return answer_wrongly(request);
     if (strcmp(body, "none") == 0)
         return 0;
+    if (strcmp(body, "long") == 0) {
+        char *much = calloc(1, TOO_LONG);
+
+        /* As who does not look whether it was taken. */
+        (void)sinew_answer(request, 200, NULL, much, TOO_LONG);
+        free(much);
+        return 0;
+    }
     if (strcmp(body, "fail") == 0)
         return sinew_fail(request, "ValueError", "not today");
     if (strcmp(body, "return") == 0)

@@ -115,7 +115,7 @@ fn what_fails_on_a_line_is_the_end_of_it() {
 
 #[test]
 fn callers_that_lie_are_left() {
-    let lies: [&dyn Fn(&mut End); 9] = [
+    let lies: [&dyn Fn(&mut End); 11] = [
         &|end| end.claim((64 << 10) + 1, 0),
         &|end| end.claim(3, 0),
         &|end| end.claim(8, 5),
@@ -125,6 +125,8 @@ fn callers_that_lie_are_left() {
         &|end| end.send(&request(1, 0, 3000, &[b'a'; 4000])),
         &|end| end.send(&request(1, 200, 0, b"short")),
         &|end| end.send(&request(1, 3, 0, "grü".as_bytes())),
+        &|end| end.send(&request(1, 9, 2, b"a-request\xc3\x28body")),
+        &|end| end.send(&request(1, 9, 3, b"a-requesta\0bbody")),
     ];
     let mut node = Node::new();
     for (number, lie) in lies.iter().enumerate() {

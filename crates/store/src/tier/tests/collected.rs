@@ -410,3 +410,38 @@ fn small_objects_are_sent_once_however_the_packs_here_are_written_anew() {
     let all: Vec<Handle> = [&sent[..], &[unsent[3], unsent[30]], &late].concat();
     assert_taken(&folder.path().join("b"), &depot, &all, "after the packs were written anew");
 }
+
+/// What was there before it is looked for what is needed, and is sent after that.
+#[test]
+fn what_is_sent_while_it_is_looked_stays() {
+    let mut sent = 0;
+    for call in 0..26 {
+        let folder = tempdir().unwrap();
+        let depot = Arc::new(TestDepot::default());
+        let home = folder.path().join("a");
+        let named = home_with(&home, &depot, 0..4);
+        let store = Arc::new(open_with(&home, &depot));
+        let kept = Collection::KEPT_MIN;
+        store.collect(Collection { kept, is_trial: false, dropping: None }, &Vec::new).unwrap();
+        let put: Vec<Handle> =
+            (1..4).map(|at| store.put_blob(&bytes(500 + at, LENGTHS[at as usize])).unwrap()).collect();
+        let (told, acknowledged) = std::sync::mpsc::channel();
+        let hooked = Arc::downgrade(&store);
+        depot.hook(call, move || {
+            let Some(store) = hooked.upgrade() else { return };
+            if store.tier_until(false, Duration::from_millis(300)).is_ok() {
+                told.send(()).unwrap();
+            }
+        });
+        let collected = store.collect_tier(crate::TierCollection { kept, is_trial: false }, &Vec::new);
+        depot.unhook();
+        drop(store);
+        let mut there = [0, 2].iter().flat_map(|number| named[number].clone()).collect::<Vec<_>>();
+        if acknowledged.try_recv().is_ok() {
+            sent += 1;
+            there.extend(&put);
+        }
+        assert_taken(&folder.path().join("b"), &depot, &there, &format!("{call}: {collected:?}"));
+    }
+    assert!(sent > 5, "only {sent} times");
+}
