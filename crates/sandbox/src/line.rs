@@ -32,9 +32,9 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 const AGE_MAX: Duration = Duration::from_secs(10);
 /// How long an instance may take to give a line back that was shut.
 const PARTING_MAX: Duration = Duration::from_secs(1);
-/// Requests that may be reported for each millisecond of a line, and besides. One takes half
-/// a microsecond at least.
-const REPORTED_PER_MS: u128 = 2000;
+/// Requests that may be reported for each millisecond of a line, and besides. One takes a
+/// microsecond at least.
+const REPORTED_PER_MS: u128 = 1000;
 const REPORTED_BESIDES: u128 = 1000;
 
 /// What both sides of a line are told.
