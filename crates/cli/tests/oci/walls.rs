@@ -64,15 +64,21 @@ impl World {
         fs::write(self.folder.path().join("config.json"), self.config.to_string()).unwrap();
         let output = File::create(self.folder.path().join("stdout")).unwrap();
         let bundle = self.folder.path().display().to_string();
-        self.operate(&["create", "--bundle", &bundle, "c"], output.into())
+        self.operate(&["create", "--bundle", &bundle, &self.name()], output.into())
+    }
+
+    /// The container's name, and by that its control group's, which the whole machine has.
+    fn name(&self) -> String {
+        let folder = self.folder.path().file_name().unwrap();
+        folder.to_string_lossy().replace('.', "c")
     }
 
     /// What the program prints, once it has ended.
     fn run(&self) -> String {
         self.create().unwrap();
-        self.operate(&["start", "c"], Stdio::null()).unwrap();
+        self.operate(&["start", &self.name()], Stdio::null()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
-        while self.operate(&["delete", "c"], Stdio::null()).is_err() {
+        while self.operate(&["delete", &self.name()], Stdio::null()).is_err() {
             assert!(Instant::now() < deadline, "the program does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -80,7 +86,7 @@ impl World {
     }
 
     fn end(&self) {
-        self.operate(&["delete", "--force", "c"], Stdio::null()).unwrap();
+        self.operate(&["delete", "--force", &self.name()], Stdio::null()).unwrap();
     }
 }
 
@@ -137,14 +143,15 @@ fn what_fails_leaves_nothing_behind() {
     let mut world = World::new("true");
     world.config["process"]["args"] = json!(["/no/such/program"]);
     world.create().unwrap();
-    let told = world.operate(&["start", "c"], Stdio::null()).unwrap_err();
+    let told = world.operate(&["start", &world.name()], Stdio::null()).unwrap_err();
     assert!(told.contains("/no/such/program: No such file"), "{told}");
-    assert!(world.operate(&["start", "c"], Stdio::null()).is_err(), "it is not created any more");
+    assert!(world.operate(&["start", &world.name()], Stdio::null()).is_err(), "it is not created any more");
     world.end();
     world.config["mounts"] = json!([{"destination": "/x", "type": "no-such-file-system"}]);
     let told = world.create().unwrap_err();
     assert!(told.contains("cannot mount /x"), "{told}");
-    assert!(world.operate(&["state", "c"], Stdio::null()).unwrap_err().contains("no container `c`"));
+    let told = world.operate(&["state", &world.name()], Stdio::null()).unwrap_err();
+    assert!(told.contains(&format!("no container `{}`", world.name())), "{told}");
     world.config["mounts"] = json!([]);
     world.config["hooks"] = json!({"createRuntime": [{"path": "/bin/true"}]});
     assert!(world.create().unwrap_err().contains("hooks cannot be honoured"));

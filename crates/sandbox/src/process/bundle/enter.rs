@@ -109,10 +109,9 @@ fn become_container(bundle: &Bundle, mut pipes: Pipes, control: &OwnedFd) -> io:
     if let Err(error) = furnish(bundle) {
         return error;
     }
-    if let Err(error) = linux::send_message(control, &[MADE], &[]) {
+    if let Err(error) = tell_made(control.as_fd()) {
         return error;
     }
-    linux::end_messages(control);
     let mut byte = [0];
     if let Err(error) = pipes.start.read_exact(&mut byte) {
         return error;
@@ -125,6 +124,12 @@ fn become_container(bundle: &Bundle, mut pipes: Pipes, control: &OwnedFd) -> io:
     let text: Vec<u8> = error.to_string().bytes().take(1024).collect();
     let _ = pipes.answer.write_all(&text);
     error
+}
+
+/// Says that the container is made. The connection stays open: whoever forked
+/// this process may have yet to tell its number on it.
+pub(super) fn tell_made(control: BorrowedFd<'_>) -> io::Result<()> {
+    linux::send_message(control, &[MADE], &[])
 }
 
 fn furnish(bundle: &Bundle) -> io::Result<()> {

@@ -71,7 +71,9 @@ pub fn create(bundle: &Bundle, folder: &Path) -> Result<Birth, Error> {
         .map_err(|error| Error::Prepare(error.to_string()))
         .and_then(|()| populate(bundle, folder, &group));
     if made.is_err() {
-        // What is left of a container that was not made is of no use to anybody.
+        // What is left of a container that was not made is of no use to anybody,
+        // least of all a process whose number was never told.
+        kill_all_in(&group);
         let _ = group.remove(END_PATIENCE);
     }
     made
@@ -237,13 +239,17 @@ pub fn remove(folder: &Path, process: Birth, control_group: &Path) -> Result<(),
     }
     let group = ChosenGroup::at(control_group).map_err(Error::kernel("find the control group"))?;
     // Without a namespace of processes others outlive the first.
+    kill_all_in(&group);
+    group.remove(END_PATIENCE).map_err(Error::kernel("remove a control group"))?;
+    fs::remove_dir_all(folder).map_err(Error::kernel("remove a container's folder"))
+}
+
+fn kill_all_in(group: &ChosenGroup) {
     for pid in group.processes() {
         if let Ok(pidfd) = linux::open_process(pid) {
             let _ = linux::kill_process(pidfd.as_fd());
         }
     }
-    group.remove(END_PATIENCE).map_err(Error::kernel("remove a control group"))?;
-    fs::remove_dir_all(folder).map_err(Error::kernel("remove a container's folder"))
 }
 
 /// Writes the number of the container's process, at once as a whole.
@@ -256,4 +262,32 @@ pub fn pid_file(path: &Path, process: Birth) -> Result<(), Error> {
     fs::write(&name, process.pid.to_string())
         .and_then(|()| fs::rename(&name, path))
         .map_err(Error::kernel("write the pid file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_may_be_made_before_its_number_is_told() {
+        let (control, theirs) = linux::message_pair().unwrap();
+        let container = theirs.try_clone().unwrap();
+        enter::tell_made(container.as_fd()).unwrap();
+        drop(container);
+        let mut number = vec![PROCESS];
+        number.extend(7u32.to_le_bytes());
+        linux::send_message(&theirs, &number, &[]).unwrap();
+        let mut process = None;
+        listen(&control, &Bundle::default(), 0, &mut process).unwrap();
+        assert_eq!(process, Some(7));
+    }
+
+    #[test]
+    fn processes_that_are_gone_before_it_is_made_are_an_error() {
+        let (control, theirs) = linux::message_pair().unwrap();
+        enter::tell_made(theirs.as_fd()).unwrap();
+        drop(theirs);
+        let heard = listen(&control, &Bundle::default(), 0, &mut None);
+        assert!(matches!(heard, Err(Error::Prepare(text)) if text.contains("its process ended")));
+    }
 }
