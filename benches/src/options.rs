@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a bench is asked for besides what all know: `--name`, or `--name=value`.
+//! What a bench is asked for besides its name and what all know: `--name`, or `--name=value`.
 
 use anyhow::{Context as _, bail};
 
@@ -11,6 +11,10 @@ impl Options {
     /// Those of a bench; another one is an error.
     pub(crate) fn of(arguments: &[String], known: &[&str]) -> anyhow::Result<Self> {
         let mut options = Vec::new();
+        // A value that stands apart would go unnoticed, and the bench do all of it.
+        if let Some(word) = arguments.iter().filter(|argument| !argument.starts_with('-')).nth(1) {
+            bail!("`{word}` belongs to nothing; a value follows its option directly: --name={word}");
+        }
         for argument in arguments.iter().filter_map(|argument| argument.strip_prefix("--")) {
             let (name, value) = argument.split_once('=').unwrap_or((argument, ""));
             if ["json", "without-peers"].contains(&name) {

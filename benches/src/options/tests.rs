@@ -19,5 +19,6 @@ fn options_have_values_or_none() {
 #[test]
 fn what_is_not_known_is_an_error() {
     assert!(options(&["--kind=int"]).unwrap_err().to_string().contains("--kinds, --rounds"));
+    assert!(options(&["transfer", "--rounds", "4"]).unwrap_err().to_string().contains("--name=4"));
     assert!(options(&["--rounds=many"]).unwrap().number("rounds", 1).is_err());
 }

@@ -351,6 +351,14 @@ pub trait Backend: Send + Sync + 'static {
     /// If the disk fails or the bytes are not what the handle says.
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error>;
 
+    /// Whether [`Backend::get`] would find the object, without reading it.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn has(&self, handle: Handle) -> Result<bool, store::Error> {
+        Ok(self.get(handle)?.is_some())
+    }
+
     /// These bytes of an object or ref, which lie within it, without reading more of a
     /// large one than needed. `None`: not here.
     ///

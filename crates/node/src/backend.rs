@@ -135,6 +135,10 @@ impl Backend for NodeBackend {
         Ok(here(found(store, handle, read)?))
     }
 
+    fn has(&self, handle: Handle) -> Result<bool, store::Error> {
+        self.0.store.contains(handle)
+    }
+
     fn get_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, store::Error> {
         let store = &self.0.store;
         let mut read = store.read_range_here(handle, range.clone());

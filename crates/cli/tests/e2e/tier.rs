@@ -38,6 +38,19 @@ fn failure(node: &Node, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+fn whether_it_is_there_is_known_without_it(node: &Node, relay: &Relay, large: &str, len: usize) {
+    let before = relay.sent.load(Ordering::SeqCst);
+    let head = http_with(&node.address, &format!("HEAD /v1/objects/{large}"), "", b"");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains(&format!("content-length: {len}")), "{head}");
+    let tag = format!("If-None-Match: \"{large}\"\r\n");
+    let known = http_with(&node.address, &format!("GET /v1/objects/{large}"), &tag, b"");
+    assert!(known.starts_with("HTTP/1.1 304"), "{known}");
+    let head = http_with(&node.address, &format!("HEAD /v1/objects/{large}"), "Range: bytes=5-9\r\n", b"");
+    assert!(head.starts_with("HTTP/1.1 206") && head.contains("content-length: 5\r\n"), "{head}");
+    let moved = relay.sent.load(Ordering::SeqCst) - before;
+    assert!(moved < 100_000, "{moved} bytes came");
+}
+
 #[test]
 fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     let Some(server) = Server::start() else { return };
@@ -67,6 +80,8 @@ fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     assert_eq!(second.ok(&["label", "small"]), small);
     assert!(second.ok(&["explain", &small]).contains("in the durable tier"));
     assert_eq!(second.run(&["cat", &small]).stdout, small_bytes);
+
+    whether_it_is_there_is_known_without_it(&second, &relay, &large, 40 << 20);
 
     // A part of what is large moves kilobytes.
     let before = relay.sent.load(Ordering::SeqCst);

@@ -81,11 +81,12 @@ pub(crate) async fn get(
             }
         }
     }
+    let is_head = method == Method::HEAD;
     if !handle.names_tree() {
-        return octets(&shared, handle, &headers, permit).await;
+        return octets(&shared, handle, &headers, is_head, permit).await;
     }
     let mut response = if accepts(&headers, OCTETS) {
-        octets(&shared, handle, &headers, permit).await?
+        octets(&shared, handle, &headers, is_head, permit).await?
     } else {
         listing(&shared, handle, page, &headers, permit).await?
     };
@@ -162,18 +163,26 @@ fn cacheable(etag: &str, headers: &HeaderMap) -> (HeaderMap, bool) {
     (answer, known.is_some_and(|tags| range::none_match_names(tags, etag)))
 }
 
+/// Without a body the object's bytes are not read: that it is there is enough.
 async fn octets(
     shared: &Arc<Shared>,
     handle: Handle,
     headers: &HeaderMap,
+    is_head: bool,
     permit: Permit,
 ) -> Result<Response, Problem> {
     let etag = format!("\"{handle}\"");
     let (mut answer, known) = cacheable(&etag, headers);
     let len = bytes_len(handle);
     let wanted = requested_range(headers, &etag, len);
-    let is_part = !known && wanted != Wanted::Whole;
-    let bytes = if is_part && lies_apart(shared, handle) { None } else { Some(whole(shared, handle).await?) };
+    let bytes = if is_head || known {
+        expect(shared, handle).await?;
+        Some(Bytes::new())
+    } else if wanted != Wanted::Whole && lies_apart(shared, handle) {
+        None
+    } else {
+        Some(whole(shared, handle).await?)
+    };
     if known {
         return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
     }
@@ -196,6 +205,7 @@ async fn octets(
     };
     answer.insert(CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
     let body = match bytes {
+        _ if is_head => Body::empty(),
         Some(bytes) => chunked(bytes, part, permit),
         None => pieces(shared, handle, part, permit).await?,
     };
@@ -209,6 +219,16 @@ fn bytes_len(handle: Handle) -> u64 {
 
 async fn whole(shared: &Arc<Shared>, handle: Handle) -> Result<Bytes, Problem> {
     load(shared, handle).await?.ok_or_else(|| Problem::object_not_found(handle))
+}
+
+/// That the object is here or in the tier, unread; or can be made again, which it is then.
+async fn expect(shared: &Arc<Shared>, handle: Handle) -> Result<(), Problem> {
+    let asked = shared.clone();
+    let is_there = blocking(move || asked.backend.has(handle)).await?;
+    match is_there.map_err(|error| Problem::store(&error))? {
+        true => Ok(()),
+        false => whole(shared, handle).await.map(drop),
+    }
 }
 
 /// Whether parts of the object are read from the disk one by one.
@@ -315,14 +335,15 @@ async fn listing(
     let entry_bytes = Handle::LEN as u64;
     let part = begin * entry_bytes..end * entry_bytes;
     let is_page = part.end - part.start <= CHUNK_BYTES && part.end - part.start < bytes_len(handle);
-    let bytes = if !known && is_page && lies_apart(shared, handle) {
+    if known {
+        expect(shared, handle).await?;
+        return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
+    }
+    let bytes = if is_page && lies_apart(shared, handle) {
         part_of(shared, handle, part).await?
     } else {
         whole(shared, handle).await?.slice(part.start as usize..part.end as usize)
     };
-    if known {
-        return Ok((StatusCode::NOT_MODIFIED, answer).into_response());
-    }
     answer.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let head = format!(
         "{{\"handle\":\"{handle}\",\"kind\":\"{}\",\"size\":{size},\"offset\":{begin},\"entries\":[",
