@@ -20,6 +20,9 @@ const HOME_VARIABLE: &str = "STORE_CRASH_TEST_HOME";
 const ROUND_VARIABLE: &str = "STORE_CRASH_TEST_ROUND";
 const KILLS: u64 = 20;
 const THREADS: u64 = 3;
+/// One in so many actions waits until its relation is on the disk: otherwise a child whose disk is
+/// quick would be killed before the first relations are written, which is a while after they are made.
+const FLUSHED: u64 = 7;
 
 fn open(home: &Path) -> Store {
     let home = Some(home.to_owned());
@@ -55,6 +58,9 @@ fn act(store: &Store, number: u64) -> Handle {
     let result = store.keep_blob(&bytes(number + (1 << 40)));
     let record = Record { result, rule: Rule::Apply, nanos: 1 << 20, fuel: number };
     store.relations().insert(tree.view().handle().application().unwrap(), record);
+    if number.is_multiple_of(FLUSHED) {
+        store.flush_relations().unwrap();
+    }
     blob
 }
 
@@ -116,8 +122,10 @@ fn check(store: &Store, number: u64) {
     if number.is_multiple_of(3) {
         assert_eq!(store.label(&format!("label-{number}")).unwrap(), Some(handle));
     }
-    // Relations may be lost, but one that is there has its result.
-    if let Some(record) = store.relations().get(handle.application().unwrap()) {
+    // Relations may be lost unless they were flushed, but one that is there has its result.
+    let record = store.relations().get(handle.application().unwrap());
+    assert!(record.is_some() || !number.is_multiple_of(FLUSHED), "the relation of {number}");
+    if let Some(record) = record {
         let result = store.get(record.result).unwrap();
         assert_eq!(result.as_deref(), Some(bytes(number + (1 << 40)).as_slice()));
     }
