@@ -141,23 +141,22 @@ impl Node {
         }
     }
 
-    /// Waits for the durable tier, if it is to have what was put; the labels too.
-    pub(crate) async fn wait_until(&mut self, labels: bool) -> anyhow::Result<()> {
+    /// Waits until the durable tier has this with all that it names, if it is to have what was put.
+    pub(crate) async fn wait_until(&mut self, root: Handle) -> anyhow::Result<()> {
         if self.until == Some(Level::Tier) {
-            self.flush_tier(labels, None).await?;
+            self.flush(&json!({"handles": [root.to_string()]})).await?;
         }
         Ok(())
     }
 
     /// Waits until the durable tier has everything, so many seconds at most; how it fares then.
-    pub(crate) async fn flush_tier(
-        &mut self,
-        labels: bool,
-        patience_s: Option<u64>,
-    ) -> anyhow::Result<Value> {
+    pub(crate) async fn flush_tier(&mut self, patience_s: Option<u64>) -> anyhow::Result<Value> {
+        self.flush(&json!({"labels": true, "patience_s": patience_s})).await
+    }
+
+    async fn flush(&mut self, wish: &Value) -> anyhow::Result<Value> {
         let request = Request::post("/v1/tier/flush").header(CONTENT_TYPE, JSON);
-        let body = json!({"labels": labels, "patience_s": patience_s}).to_string();
-        self.json(request, whole(body)).await
+        self.json(request, whole(wish.to_string())).await
     }
 
     /// Stores a body as a blob.
@@ -300,7 +299,12 @@ impl Node {
 
     /// Points a label at a handle.
     pub(crate) async fn set_label(&mut self, name: &str, handle: Handle) -> anyhow::Result<()> {
-        let path = self.until(&format!("/v1/labels/{}", checked_label(name)?));
+        // What it names is waited for with it.
+        let path = format!("/v1/labels/{}", checked_label(name)?);
+        let path = match self.until {
+            Some(Level::Tier) => format!("{path}?until=tier"),
+            _ => self.until(&path),
+        };
         let request = Request::put(path).header(CONTENT_TYPE, JSON);
         let body = json!({"handle": handle.to_string()}).to_string();
         self.json(request, whole(body)).await.map(|_| ())

@@ -480,12 +480,11 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// Waits until the durable tier has all that is on the disk, and with `labels` all labels; for so long, or as the
-    /// node was told.
+    /// Waits until the durable tier has what is awaited; for so long, or as the node was told.
     ///
     /// # Errors
     /// [`store::Error::NoTier`], [`store::Error::Unsent`].
-    fn tier_until(&self, _labels: bool, _patience: Option<Duration>) -> Result<(), store::Error> {
+    fn tier_until(&self, _awaited: store::Awaited, _patience: Option<Duration>) -> Result<(), store::Error> {
         Err(store::Error::NoTier)
     }
 

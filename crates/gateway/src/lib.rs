@@ -17,6 +17,7 @@
 mod admission;
 mod ahead;
 mod backend;
+mod behind;
 mod body;
 mod cloud_event;
 mod connections;

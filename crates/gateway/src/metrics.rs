@@ -21,6 +21,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::backend::Backend;
+use crate::behind::Behind;
 use crate::connections::Connections;
 use crate::counts::DURATION_BUCKETS_S;
 use crate::deferred::now_ms;
@@ -66,6 +67,7 @@ impl Metrics {
         options: &Options,
         tracer: Option<&Tracer>,
         tenants: &Arc<Tenants>,
+        behind: &Behind,
     ) -> Self {
         let mut registry = Registry::with_prefix("sinew");
         let requests = Family::default();
@@ -86,6 +88,7 @@ impl Metrics {
         registry.register("http_requests_in_flight", "Requests that wait for an answer", in_flight.clone());
         let connections = Connections::default();
         connections.register(&mut registry);
+        behind.register(&mut registry);
         if let Some(tracer) = tracer {
             tracer.register(&mut registry);
         }

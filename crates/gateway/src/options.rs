@@ -28,6 +28,8 @@ pub struct Options {
     pub json_max_bytes: u64,
     /// Memory for all bundles and JSON bodies that are being read, in bytes.
     pub buffered_max_bytes: u64,
+    /// Memory for what was acknowledged in memory and waits for the disk, in bytes.
+    pub behind_max_bytes: u64,
     /// Memory for what clients of HTTP/2 have sent of bodies and nobody has read yet, in bytes.
     pub ahead_max_bytes: u64,
     /// Requests at one time, downloads and evaluations included. The health
@@ -63,6 +65,7 @@ impl Default for Options {
             bundle_max_bytes: 64 << 20,
             json_max_bytes: 16 << 20,
             buffered_max_bytes: 512 << 20,
+            behind_max_bytes: 64 << 20,
             ahead_max_bytes: 256 << 20,
             requests_max: 1024,
             answer_timeout: Duration::from_secs(60),

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::ahead::Ahead;
 use crate::backend::Backend;
+use crate::behind::Behind;
 use crate::body::BUDGET_UNIT_BYTES;
 use crate::connections::Connections;
 use crate::deferred::{Dispatcher, Wake};
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) url: OnceLock<String>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) buffered: Arc<Semaphore>,
+    /// What is in memory and waits for the disk.
+    pub(crate) behind: Behind,
     /// Of what clients send ahead.
     pub(crate) ahead: Ahead,
     /// Calls whose clients have all of their answers.
@@ -227,7 +230,8 @@ impl Gateway {
     pub fn new(backend: Arc<dyn Backend>, options: Options) -> Self {
         let tracer = options.traces.as_ref().map(Tracer::new);
         let tenants = Arc::<Tenants>::default();
-        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref(), &tenants);
+        let behind = Behind::new(options.behind_max_bytes);
+        let metrics = Metrics::new(backend.clone(), &options, tracer.as_ref(), &tenants, &behind);
         let units = options.buffered_max_bytes.div_ceil(BUDGET_UNIT_BYTES);
         let units = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
@@ -239,6 +243,7 @@ impl Gateway {
             url: OnceLock::new(),
             requests: Arc::new(Semaphore::new(options.requests_max.min(Semaphore::MAX_PERMITS))),
             buffered: Arc::new(Semaphore::new(units)),
+            behind,
             ahead: Ahead::new(options.ahead_max_bytes),
             going_on: Mutex::default(),
             departed: Mutex::default(),
@@ -285,13 +290,13 @@ impl Gateway {
         }
     }
 
-    /// Waits for the calls that go on after their answers.
+    /// Waits for the calls that go on after their answers, and until what was acknowledged in memory is written.
     pub async fn settled(&self) {
         loop {
             let going_on = &self.shared.going_on;
             let mut calls = std::mem::take(&mut *going_on.lock().unwrap_or_else(PoisonError::into_inner));
             if calls.is_empty() {
-                return;
+                return self.shared.behind.settled().await;
             }
             while calls.join_next().await.is_some() {}
         }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod arriving;
+mod behind;
 mod calling;
 mod dashboard;
 mod deferring;

@@ -214,9 +214,9 @@ impl Backend for NodeBackend {
         self.0.tier.as_ref().is_some_and(|tier| tier.acknowledge == Acknowledge::Tier)
     }
 
-    fn tier_until(&self, labels: bool, patience: Option<Duration>) -> Result<(), store::Error> {
+    fn tier_until(&self, awaited: store::Awaited, patience: Option<Duration>) -> Result<(), store::Error> {
         let patience = patience.or_else(|| self.0.tier.as_ref().map(Tier::patience));
-        self.0.store.tier_until(labels, patience.unwrap_or_default())
+        self.0.store.tier_until(awaited, patience.unwrap_or_default())
     }
 
     fn tier(&self) -> Result<Option<store::TierStatus>, store::Error> {

@@ -134,6 +134,11 @@ impl Node {
             gauge("tier_objects", "Objects in the durable tier.", status.objects),
             gauge("tier_waiting_bytes", "Bytes of small objects that wait, at most.", status.waiting_bytes),
             gauge("tier_waiting_large", "Large objects that wait.", status.waiting_large),
+            gauge(
+                "tier_aside",
+                "Large objects that the tier did not take and that are tried again.",
+                status.aside,
+            ),
             gauge("tier_gaps", "Objects that labels name and that are nowhere.", status.gaps),
             counter("tier_sent", "Objects that were sent to the durable tier.", status.sent),
             counter("tier_sent_bytes", "Their bytes.", status.sent_bytes),

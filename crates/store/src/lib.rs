@@ -64,7 +64,7 @@ pub use store::{Options, Stats, Store};
 #[cfg(any(test, feature = "contract"))]
 pub use tier::check_depot;
 pub use tier::{
-    Depot, DepotError, FolderDepot, LISTED_MAX, Taken, Ticket, TierCollected, TierCollection, TierOptions,
+    Awaited, Depot, DepotError, FolderDepot, LISTED_MAX, Taken, TierCollected, TierCollection, TierOptions,
     TierProgress, TierStatus,
 };
 pub use upgrade::{Upgraded, upgrade};

@@ -37,7 +37,7 @@ const PACK_AGE: Duration = Duration::from_secs(3600);
 pub(crate) const FRESH: Duration = Duration::from_secs(1800);
 
 /// Where an object's record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     pub(crate) pack: u32,
     /// In units from the pack's beginning.

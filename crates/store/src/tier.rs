@@ -3,7 +3,7 @@
 //! machine's disk does not reach it, in a bucket for example.
 //!
 //! It is written behind: who puts waits for the disk, or for the tier if it says so
-//! ([`Store::tier_until`]). What is not on the disk, or is damaged there, is read from the tier
+//! ([`Store::tier_until`](crate::Store::tier_until)). What is not on the disk, or is damaged there, is read from the tier
 //! ([`Store::bring`]). A home that is empty can take a tier over ([`Store::take_tier`]).
 //!
 //! Invariants: a row of the index says that the tier has an object only after it has; the
@@ -25,6 +25,7 @@ mod rows;
 mod sending;
 mod sentence;
 mod sweeping;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,8 @@ pub use contract::check_depot;
 pub use depot::{Depot, DepotError, FolderDepot, LISTED_MAX};
 pub(crate) use far::Far;
 use far::Lane;
-pub use far::Ticket;
+
+pub use waiting::Awaited;
 
 use crate::disk::Disk;
 use crate::memory::Memory;
@@ -105,6 +107,8 @@ pub struct TierStatus {
     pub waiting_bytes: u64,
     /// Large objects that wait.
     pub waiting_large: u64,
+    /// Large objects that the tier does not take for now, though it takes others.
+    pub aside: u64,
     /// Whether labels wait that were set or taken away.
     pub labels_wait: bool,
     /// The number of the newest labels there; 0: none.
@@ -176,6 +180,9 @@ impl Sending {
             (Lane::Large, "tier-large"),
             (Lane::Labels, "tier-labels"),
             (Lane::Room, "tier-room"),
+            // One may be at something large.
+            (Lane::Wanted, "tier-wanted-1"),
+            (Lane::Wanted, "tier-wanted-2"),
         ] {
             let (disk, memory, far) = (Arc::clone(disk), Arc::clone(memory), Arc::clone(far));
             let thread = thread::Builder::new().name(format!("store-{name}"));
@@ -221,17 +228,6 @@ impl Store {
         self.far().is_some()
     }
 
-    /// Waits until everything that is on the disk now is in the tier too: what was put, and with
-    /// `labels` all labels with what they name.
-    ///
-    /// # Errors
-    /// [`Error::NoTier`]; [`Error::Unsent`] if that cannot be in this time. It is on the disk all the same,
-    /// and is sent when it can be.
-    pub fn tier_until(&self, labels: bool, patience: Duration) -> Result<(), Error> {
-        let (Some(disk), Some(far)) = (self.disk(), self.far()) else { return Err(Error::NoTier) };
-        far.wait(far.ticket(disk.index().packs().end(), labels), patience)
-    }
-
     /// How the tier fares; `None`: there is none.
     ///
     /// # Errors
@@ -248,7 +244,10 @@ impl Store {
         }
         let labels = disk.index().tier_note(publishing::PUBLISHED)?;
         let labels = labels.and_then(|note| Some(u64::from_le_bytes(*note.first_chunk()?)));
-        let waiting_large = far.progress.lock().large.len() as u64;
+        let (waiting_large, aside) = {
+            let progress = far.progress.lock();
+            (progress.large.len() as u64, progress.aside.len() as u64)
+        };
         let (trouble, speed) = (far.trouble(), far.speed());
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &far.counts;
@@ -257,6 +256,7 @@ impl Store {
             objects: disk.index().tiered_len()?,
             waiting_bytes,
             waiting_large,
+            aside,
             labels_wait: far.labels_wanted().is_some(),
             labels: labels.unwrap_or_default(),
             gaps: count(&counts.gaps),

@@ -39,7 +39,6 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
             let handle = node.resolve(target).await?;
             node.until = arguments.until;
             node.set_label(name, handle).await?;
-            node.wait_until(true).await?;
             handle
         }
         None if name.parse::<Handle>().is_ok() => {

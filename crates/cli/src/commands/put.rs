@@ -65,8 +65,9 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         let handle = lazy::put(&arguments.lazy, node, output).await?;
         if let Some(label) = &arguments.label {
             node.set_label(label, handle).await?;
+        } else {
+            node.wait_until(handle).await?;
         }
-        node.wait_until(arguments.label.is_some()).await?;
         return match output.is_json() {
             true => output.json(&json!({"url": url, "handle": handle.to_string()})),
             false => output.line(&handle.to_string()),
@@ -81,8 +82,9 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
         let handle = put(arguments, file, node, output).await?;
         if let Some(label) = &arguments.label {
             node.set_label(label, handle).await?;
+        } else {
+            node.wait_until(handle).await?;
         }
-        node.wait_until(arguments.label.is_some()).await?;
         if output.is_json() {
             output.json(&json!({
                 "path": file.to_string_lossy(), "handle": handle.to_string(), "size": handle.size(),

@@ -56,7 +56,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     }
     let told = if arguments.flush {
         let mut progress = Progress::time(output, "waiting for the durable tier");
-        let told = node.flush_tier(true, arguments.patience.map(|patience| patience.as_secs().max(1))).await;
+        let told = node.flush_tier(arguments.patience.map(|patience| patience.as_secs().max(1))).await;
         progress.end();
         told?
     } else {
@@ -139,6 +139,10 @@ fn lines(told: &Value) -> Vec<String> {
             grouped(number("waiting_large"))
         ),
     });
+    if number("aside") > 0 {
+        let aside = grouped(number("aside"));
+        lines.push(format!("{aside} large ones were not taken, and are tried again; others go before them"));
+    }
     let sent = (grouped(number("sent")), human_bytes(number("sent_bytes")));
     let read = (grouped(number("reads")), human_bytes(number("read_bytes")));
     lines.push(format!(

@@ -32,6 +32,17 @@ fn status(node: &Node) -> Value {
     serde_json::from_str(&node.ok(&["tier", "-o", "json"])).unwrap()
 }
 
+/// Both who waited and the queue had it sent; the queue finds that out a moment later.
+fn settled(node: &Node) -> Value {
+    loop {
+        let told = status(node);
+        if told["waiting_large"] == 0 {
+            return told;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn failure(node: &Node, arguments: &[&str]) -> String {
     let output = node.run(arguments);
     assert!(!output.status.success(), "{arguments:?}");
@@ -51,6 +62,18 @@ fn whether_it_is_there_is_known_without_it(node: &Node, relay: &Relay, large: &s
     assert!(moved < 100_000, "{moved} bytes came");
 }
 
+fn a_tree_of_what_is_nowhere_is_sent_alone(node: &Node) {
+    let entries = format!(r#"{{"entries":["blob-{}-{}"]}}"#, "0".repeat(48), 5000);
+    let headers = "Content-Type: application/json\r\n";
+    let put = http_with(&node.address, "POST /v1/trees?until=tier", headers, entries.as_bytes());
+    assert!(put.starts_with("HTTP/1.1 201"), "{put}");
+    let body = put.split("\r\n\r\n").nth(1).unwrap();
+    let tree = serde_json::from_str::<Value>(body).unwrap()["handle"].as_str().unwrap().to_owned();
+    let whole = format!(r#"{{"handles":["{tree}"]}}"#);
+    let told = http_with(&node.address, "POST /v1/tier/flush", headers, whole.as_bytes());
+    assert!(told.starts_with("HTTP/1.1 504") && told.contains("1 of the objects are not here"), "{told}");
+}
+
 #[test]
 fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     let Some(server) = Server::start() else { return };
@@ -62,11 +85,12 @@ fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     let (large, large_bytes) = file(first_home.path(), "large", 40 << 20);
     let small = first.ok(&["put", &small, "--label", "small", "--until", "tier"]);
     let large = first.ok(&["put", &large, "--until", "tier"]);
-    let told = status(&first);
+    let told = settled(&first);
     assert_eq!((&told["waiting_large"], &told["labels_wait"]), (&0.into(), &false.into()), "{told}");
     assert_eq!((&told["objects"], &told["trouble"]), (&2.into(), &Value::Null), "{told}");
     assert!(first.ok(&["tier"]).contains("nothing waits; labels are there"));
     assert!(first.ok(&["tier", "--flush"]).contains("2 objects"));
+    a_tree_of_what_is_nowhere_is_sent_alone(&first);
     first.kill();
 
     let second = node(second_home.path(), &relay, "");
@@ -76,7 +100,7 @@ fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     assert!(refused.contains("another home owns it") && refused.contains("sinew tier --take"), "{refused}");
     assert_eq!(second.run(&["cat", &small]).status.code(), Some(4), "it knows nothing of it yet");
     let taken = second.ok(&["tier", "--take"]);
-    assert_eq!(taken, "taken: 1 labels and 2 objects are new here");
+    assert_eq!(taken, "taken: 1 labels and 3 objects are new here");
     assert_eq!(second.ok(&["label", "small"]), small);
     assert!(second.ok(&["explain", &small]).contains("in the durable tier"));
     assert_eq!(second.run(&["cat", &small]).stdout, small_bytes);

@@ -12,10 +12,11 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use objects::{BundleRecord, Handle};
-use store::BlobWriter;
+use store::{Awaited, BlobWriter};
 
 use super::stored;
 use super::tier::{Level, UntilQuery, kept, level};
+use crate::behind::{Objects, Place};
 use crate::body::{Arriving, blocking};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -55,11 +56,12 @@ pub(crate) async fn put(
             writer = Some(write(&shared, writer, std::mem::take(&mut batch)).await?);
         }
     }
-    let handle = match until {
-        Level::Memory if writer.is_none() => keep(&shared, batch).await?,
-        _ => finish(&shared, writer, batch).await?,
+    let is_short = until == Level::Memory && writer.is_none();
+    let handle = match is_short.then(|| shared.behind.place(batch.len)).flatten() {
+        Some(place) => keep(&shared, batch, place)?,
+        None => finish(&shared, writer, batch).await?,
     };
-    kept(&shared, until, false).await?;
+    kept(&shared, until, Awaited::Objects(vec![handle])).await?;
     Ok(stored(handle))
 }
 
@@ -74,13 +76,12 @@ async fn write(
 }
 
 /// Keeps a short blob in memory, and has it written behind.
-async fn keep(shared: &Arc<Shared>, batch: Batch) -> Result<Handle, Problem> {
-    let backend = shared.backend.clone();
+fn keep(shared: &Shared, batch: Batch, place: Place) -> Result<Handle, Problem> {
     let bytes: Vec<u8> = batch.pieces.iter().flatten().copied().collect();
     let handle = Handle::blob(&bytes);
-    let held = backend.keep_many(&[BundleRecord::Blob(&bytes)]);
+    let held = shared.backend.keep_many(&[BundleRecord::Blob(&bytes)]);
     held.map_err(|error| Problem::store(&error))?;
-    super::write_behind(move || backend.put_many(&[BundleRecord::Blob(&bytes)]).map(drop));
+    shared.behind.write(&shared.backend, place, Objects::Blob(bytes));
     Ok(handle)
 }
 

@@ -13,8 +13,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use objects::{BundleReader, BundleRecord, Handle};
 use serde::Serialize;
+use store::Awaited;
 
 use crate::BUNDLE_MEDIA_TYPE;
+use crate::behind::{Objects, Place};
 use crate::body::{Buffered, blocking, buffered, media_type, unsupported_media_type};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -29,19 +31,18 @@ struct Answer {
 
 /// What became of a bundle.
 pub(crate) struct Kept {
-    /// How many objects it held.
-    pub(crate) handles: usize,
+    /// What it held.
+    pub(crate) handles: Vec<Handle>,
     /// What it asks to evaluate.
     pub(crate) goal: Option<Handle>,
 }
 
 /// How long the objects must live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
     /// Durably.
     Stored,
     /// Durably, soon; until then in memory.
-    Behind,
+    Behind(Place),
     /// As inputs of an evaluation that follows at once.
     Evaluation,
 }
@@ -58,10 +59,12 @@ pub(crate) async fn put(
         return Err(unsupported_media_type(&found, BUNDLE_MEDIA_TYPE));
     }
     let bundle = buffered(&shared, &headers, body, shared.options.bundle_max_bytes).await?;
-    let lifetime = if until == Level::Memory { Lifetime::Behind } else { Lifetime::Stored };
+    let place = (until == Level::Memory).then(|| shared.behind.place(bundle.bytes.len())).flatten();
+    let lifetime = place.map_or(Lifetime::Stored, Lifetime::Behind);
     let held = keep(&shared, bundle, lifetime).await?;
-    kept(&shared, until, false).await?;
-    let answer = Answer { handles: held.handles, goal: held.goal.map(|goal| goal.to_string()) };
+    let handles = held.handles.len();
+    kept(&shared, until, Awaited::Objects(held.handles)).await?;
+    let answer = Answer { handles, goal: held.goal.map(|goal| goal.to_string()) };
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
@@ -80,19 +83,15 @@ pub(crate) async fn keep(
         })?;
         let kept = match lifetime {
             Lifetime::Stored => shared.backend.put_many(&records),
-            Lifetime::Evaluation | Lifetime::Behind => shared.backend.keep_many(&records),
+            Lifetime::Evaluation | Lifetime::Behind(_) => shared.backend.keep_many(&records),
         };
-        kept.map_err(|error| Problem::store(&error))?;
+        let mut handles = kept.map_err(|error| Problem::store(&error))?;
         let goal = goal(&records);
-        let handles = records.len() - usize::from(goal.is_some());
-        if lifetime == Lifetime::Behind {
+        // It stands last, and is no object of the bundle.
+        handles.truncate(records.len() - usize::from(goal.is_some()));
+        if let Lifetime::Behind(place) = lifetime {
             drop(records);
-            super::write_behind(move || {
-                // It was read a moment ago.
-                let records =
-                    BundleReader::new(&bundle.bytes).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-                records.map_or(Ok(()), |records| shared.backend.put_many(&records).map(drop))
-            });
+            shared.behind.write(&shared.backend, place, Objects::Bundle(bundle));
         }
         Ok(Kept { handles, goal })
     })

@@ -12,6 +12,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
+use store::Awaited;
 
 use super::path_text;
 use super::tier::{UntilQuery, kept, level};
@@ -76,7 +77,7 @@ pub(crate) async fn put(
         Ok::<_, store::Error>(before)
     });
     let before = set.await?.map_err(|error| Problem::store(&error))?;
-    kept(&shared, until, true).await?;
+    kept(&shared, until, Awaited::Labels).await?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(Label { name, handle: handle.to_string() })))
 }

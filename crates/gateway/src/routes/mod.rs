@@ -61,13 +61,3 @@ fn path_text(path: Result<Path<String>, PathRejection>) -> Result<String, Proble
         Err(rejection) => Err(Problem::bad_request("bad-path", rejection.body_text())),
     }
 }
-
-/// Has what is in memory written to the disk, with nobody waiting for it.
-fn write_behind(write: impl FnOnce() -> Result<(), store::Error> + Send + 'static) {
-    // It ends by itself; what it holds counts as a request's body until then.
-    drop(tokio::task::spawn_blocking(move || {
-        if let Err(error) = write() {
-            tracing::error!(%error, "what was acknowledged in memory is not on the disk");
-        }
-    }));
-}

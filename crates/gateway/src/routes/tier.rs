@@ -12,12 +12,13 @@ use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Collection, Taken, TierCollected, TierStatus};
+use store::{Awaited, Collection, Taken, TierCollected, TierStatus};
 use tokio::sync::Semaphore;
 
 use crate::body::{blocking, json};
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::text::parse_handle;
 
 /// Who waits for it waits for so many seconds at most.
 const PATIENCE_S_MAX: u64 = 3600;
@@ -54,22 +55,22 @@ pub(crate) fn level(shared: &Shared, query: UntilQuery) -> Result<Level, Problem
     Ok(until.unwrap_or(usual))
 }
 
-/// Returns when what is on the disk is kept as far as that.
-pub(crate) async fn kept(shared: &Arc<Shared>, level: Level, labels: bool) -> Result<(), Problem> {
+/// Returns when what was put on the disk is kept as far as that.
+pub(crate) async fn kept(shared: &Arc<Shared>, level: Level, awaited: Awaited) -> Result<(), Problem> {
     if level != Level::Tier {
         return Ok(());
     }
-    waited(shared, labels, None).await
+    waited(shared, awaited, None).await
 }
 
-async fn waited(shared: &Arc<Shared>, labels: bool, patience: Option<Duration>) -> Result<(), Problem> {
+async fn waited(shared: &Arc<Shared>, awaited: Awaited, patience: Option<Duration>) -> Result<(), Problem> {
     let busy =
         || Problem::busy("tier", "too many wait for it already; what was put is on the disk, and is sent");
     let waiting = WAITING.try_acquire().map_err(|_| busy())?;
     let shared = shared.clone();
     let kept = blocking(move || {
         let _waiting = waiting;
-        shared.backend.tier_until(labels, patience)
+        shared.backend.tier_until(awaited, patience)
     });
     kept.await?.map_err(|error| Problem::store(&error))
 }
@@ -79,6 +80,8 @@ async fn waited(shared: &Arc<Shared>, labels: bool, patience: Option<Duration>) 
 struct Flush {
     #[serde(default)]
     labels: bool,
+    /// These with all that they name, instead of everything.
+    handles: Option<Vec<String>>,
     patience_s: Option<u64>,
 }
 
@@ -98,7 +101,15 @@ pub(crate) async fn flush(
         return Err(Problem::bad_request("bad-flush", detail));
     }
     let patience = wish.patience_s.map(Duration::from_secs);
-    waited(&shared, wish.labels, patience).await?;
+    let Some(handles) = wish.handles else {
+        waited(&shared, Awaited::All { labels: wish.labels }, patience).await?;
+        return status(State(shared)).await;
+    };
+    let handles = handles.iter().map(|handle| parse_handle(handle)).collect::<Result<_, _>>()?;
+    waited(&shared, Awaited::Whole(handles), patience).await?;
+    if wish.labels {
+        waited(&shared, Awaited::Labels, patience).await?;
+    }
     status(State(shared)).await
 }
 
@@ -158,6 +169,7 @@ fn told_status(status: &TierStatus) -> Value {
         "objects": status.objects,
         "waiting_bytes": status.waiting_bytes,
         "waiting_large": status.waiting_large,
+        "aside": status.aside,
         "labels_wait": status.labels_wait,
         "labels": status.labels,
         "gaps": status.gaps,

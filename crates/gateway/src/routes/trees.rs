@@ -13,9 +13,11 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use objects::{BundleRecord, TreeBuilder, TreeView};
 use serde::Deserialize;
+use store::Awaited;
 
 use super::stored;
 use super::tier::{Level, UntilQuery, kept, level};
+use crate::behind::Objects;
 use crate::body::{blocking, buffered, json, media_type, unsupported_media_type};
 use crate::problem::Problem;
 use crate::router::Shared;
@@ -49,19 +51,18 @@ pub(crate) async fn put(
         }
         found => return Err(unsupported_media_type(found, "application/json or application/octet-stream")),
     };
-    let backend = shared.backend.clone();
+    let place = (until == Level::Memory).then(|| shared.behind.place(bytes.len())).flatten();
+    let node = shared.clone();
     let put = blocking(move || {
         let tree = TreeView::from_checked(&bytes);
-        if until != Level::Memory {
-            return backend.put_tree(tree);
-        }
+        let Some(place) = place else { return node.backend.put_tree(tree) };
         let handle = tree.handle();
-        backend.keep_many(&[BundleRecord::Tree(tree)])?;
-        super::write_behind(move || backend.put_tree(TreeView::from_checked(&bytes)).map(drop));
+        node.backend.keep_many(&[BundleRecord::Tree(tree)])?;
+        node.behind.write(&node.backend, place, Objects::Tree(bytes));
         Ok(handle)
     });
     let handle = put.await?.map_err(|error| Problem::store(&error))?;
-    kept(&shared, until, false).await?;
+    kept(&shared, until, Awaited::Objects(vec![handle])).await?;
     Ok(stored(handle))
 }
 

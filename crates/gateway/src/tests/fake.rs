@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +52,10 @@ pub(crate) struct Fake {
     pub(super) callbacks: FakeCallbacks,
     /// What requests consisted of, once they had ended.
     pub(super) dropped: Mutex<Vec<Handle>>,
+    /// The disk takes nothing.
+    pub(super) disk_stands: AtomicBool,
+    /// What was written to it in bundles.
+    pub(super) commits: Mutex<Vec<Vec<Handle>>>,
     /// Parts of objects that were read.
     pub(super) parts: Mutex<Vec<std::ops::Range<u64>>>,
     /// Collections that were asked for.
@@ -79,6 +83,8 @@ impl Fake {
             queue: None,
             callbacks: FakeCallbacks::default(),
             dropped: Mutex::default(),
+            disk_stands: AtomicBool::default(),
+            commits: Mutex::default(),
             parts: Mutex::default(),
             collections: Mutex::default(),
             exports: Mutex::default(),
@@ -181,6 +187,15 @@ impl Backend for Fake {
     }
 
     fn put_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+        while self.disk_stands.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let handles = self.store.put_many(records)?;
+        self.commits.lock().unwrap().push(handles.clone());
+        Ok(handles)
+    }
+
+    fn keep_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
         self.store.put_many(records)
     }
 

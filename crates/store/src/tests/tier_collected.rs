@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use objects::{Handle, TreeBuilder};
 use tempfile::tempdir;
 
-use crate::{FolderDepot, Options, Store, TierOptions};
+use crate::{Awaited, FolderDepot, Options, Store, TierOptions};
 
 const FOLDER_VARIABLE: &str = "STORE_TIER_COLLECTED_TEST_FOLDER";
 const ROUND_VARIABLE: &str = "STORE_TIER_COLLECTED_TEST_ROUND";
@@ -84,7 +84,7 @@ fn child_that_is_killed() {
         }
         store.put_tree(tree_of(number).view()).unwrap();
         store.set_label(&format!("label-{number}"), tree_of(number).view().handle()).unwrap();
-        store.tier_until(true, PATIENCE).unwrap();
+        store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
         say("stored", number);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use objects::{Handle, TreeBuilder};
 use tempfile::tempdir;
 
-use crate::{Check, FolderDepot, Options, Store, TierOptions, Watch, fsck};
+use crate::{Awaited, Check, FolderDepot, Options, Store, TierOptions, Watch, fsck};
 
 const FOLDER_VARIABLE: &str = "STORE_TIER_TEST_FOLDER";
 const ROUND_VARIABLE: &str = "STORE_TIER_TEST_ROUND";
@@ -58,14 +58,20 @@ fn child_that_is_killed() {
         let work = move || {
             for step in 0.. {
                 let number = (round << 32) | (step * THREADS + id);
-                store.put_blob(&bytes(number)).unwrap();
+                let blob = store.put_blob(&bytes(number)).unwrap();
                 let is_named = number.is_multiple_of(3);
                 if is_named {
                     let tree = tree_of(number);
                     store.keep_tree(tree.view());
                     store.set_label(&format!("label-{number}"), tree.view().handle()).unwrap();
                 }
-                store.tier_until(is_named, PATIENCE).unwrap();
+                let own = [blob];
+                let awaited = match number % 6 {
+                    0 => Awaited::All { labels: true },
+                    3 => Awaited::Labels,
+                    _ => Awaited::Objects(own.to_vec()),
+                };
+                store.tier_until(awaited, PATIENCE).unwrap();
                 let line = format!("stored {number}\n");
                 std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
             }

@@ -297,7 +297,7 @@ impl Collector<'_> {
         let Self { disk, far, .. } = *self;
         for _ in 0..ROUNDS {
             let publishing = loop {
-                if let Some(publishing) = far.publishing.try_lock_for(WAITED) {
+                if let Some(publishing) = far.publishing.try_write_for(WAITED) {
                     break publishing;
                 }
                 if disk.stops_collecting.load(Ordering::Relaxed) {
@@ -393,7 +393,7 @@ impl Survey {
 
 impl Far {
     pub(super) fn halted(&self, halt: Halt) -> Error {
-        let (Halt::Later(why) | Halt::Refused(why)) = halt;
+        let (Halt::Later(why) | Halt::Refused(why) | Halt::Object(why)) = halt;
         Error::Tier { tier: self.depot.name(), why }
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::depot::Depot;
 use super::evicting::Used;
 use super::sentence::Sentence;
+use super::waiting::{Ticket, Wanted};
 use super::{Counts, TierOptions, TierProgress};
 use crate::Error;
 use crate::files::is_large;
@@ -29,7 +30,11 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How many [`Lane`]s there are.
-const LANES: usize = 4;
+const LANES: usize = 5;
+/// Large objects that are put aside; one more keeps others waiting.
+const ASIDE_MAX: usize = 1 << 10;
+/// What was put aside is tried again after so many of the longest pauses, at most.
+const ASIDE_PAUSES: u32 = 20;
 
 /// Which part of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub(super) enum Lane {
     Labels = 2,
     /// What leaves the disk.
     Room = 3,
+    /// What somebody waits for, with all that it names.
+    Wanted = 4,
 }
 
 /// Why nothing is sent now.
@@ -51,6 +58,8 @@ pub(super) enum Halt {
     Later(String),
     /// Somebody has to do something first.
     Refused(String),
+    /// The tier does not take this object now; others may go.
+    Object(String),
 }
 
 impl From<Error> for Halt {
@@ -65,12 +74,14 @@ impl From<super::DepotError> for Halt {
     }
 }
 
-/// Up to where somebody wants the tier to have everything.
-#[derive(Clone, Copy, Debug)]
-pub struct Ticket {
-    pub(super) packs: Spot,
-    pub(super) large: u64,
-    pub(super) labels: u64,
+/// A large object that could not be sent when its turn had come.
+pub(super) struct Aside {
+    /// Its number among those that wait.
+    number: u64,
+    tries: u32,
+    /// It is tried again from then on.
+    from: Instant,
+    why: String,
 }
 
 /// What waits, and how far it is.
@@ -82,15 +93,19 @@ pub(super) struct Progress {
     waiting: HashSet<Handle>,
     /// There are others, up to this number: all files are to be looked at.
     pub(super) unlisted: Option<u64>,
-    large_next: u64,
-    /// All up to this number are in the tier.
+    pub(super) large_next: u64,
+    /// All up to this number are in the tier, or aside.
     pub(super) large_done: u64,
-    labels_next: u64,
+    pub(super) aside: HashMap<Handle, Aside>,
+    is_asides_turn: bool,
+    /// What somebody waits for.
+    pub(super) wanted: VecDeque<Arc<Wanted>>,
+    pub(super) labels_next: u64,
     pub(super) labels_done: u64,
     /// Who waits for something to be there.
     pub(super) hurried: usize,
     /// Up to where packs are wanted by them.
-    packs_wanted: Spot,
+    pub(super) packs_wanted: Spot,
     /// Objects that were not in the tier as rows say: who puts one has it sent anew.
     lost: HashSet<Handle>,
     pub(super) is_closing: bool,
@@ -131,8 +146,8 @@ pub(crate) struct Far {
     /// Names of what somebody writes or removes just now.
     claimed: Mutex<HashSet<String>>,
     freed: Condvar,
-    /// Held by who writes labels, and by who decides what goes.
-    pub(super) publishing: Mutex<()>,
+    /// Held by those who send what something names, and alone by who decides what goes and by who takes the tier.
+    pub(super) publishing: RwLock<()>,
     /// Held by who collects, and by who takes the tier.
     pub(super) collecting: Mutex<()>,
     /// What is going.
@@ -155,6 +170,9 @@ impl Far {
             unlisted: Some(1),
             large_next: 1,
             large_done: 0,
+            aside: HashMap::new(),
+            is_asides_turn: false,
+            wanted: VecDeque::new(),
             labels_next: 1,
             labels_done: 0,
             hurried: 0,
@@ -182,7 +200,7 @@ impl Far {
             rows: Mutex::default(),
             claimed: Mutex::default(),
             freed: Condvar::new(),
-            publishing: Mutex::default(),
+            publishing: RwLock::default(),
             collecting: Mutex::default(),
             sentence: RwLock::default(),
             relied: Mutex::default(),
@@ -221,43 +239,6 @@ impl Far {
         self.changed.notify_all();
     }
 
-    /// What there is now, with `packs` as the end of the packs.
-    pub(super) fn ticket(&self, packs: Spot, with_labels: bool) -> Ticket {
-        let progress = self.progress.lock();
-        let labels = if with_labels { progress.labels_next } else { 0 };
-        Ticket { packs, large: progress.large_next, labels }
-    }
-
-    /// Waits until the tier has it.
-    pub(super) fn wait(&self, ticket: Ticket, patience: Duration) -> Result<(), Error> {
-        let until = Instant::now() + patience;
-        let mut progress = self.progress.lock();
-        progress.hurried += 1;
-        progress.packs_wanted = progress.packs_wanted.max(ticket.packs);
-        self.changed.notify_all();
-        let failure = loop {
-            if progress.has(ticket) {
-                break None;
-            }
-            if let Some((why, true)) = progress.told() {
-                break Some(why);
-            }
-            if progress.is_closing {
-                break Some("the node stops".to_owned());
-            }
-            if self.changed.wait_until(&mut progress, until).timed_out() && !progress.has(ticket) {
-                let seconds = patience.as_secs_f32();
-                break Some(progress.told().map_or_else(
-                    || format!("it has not all of it after {seconds} s: it is being sent"),
-                    |(why, _)| format!("it has not all of it after {seconds} s: {why}"),
-                ));
-            }
-        };
-        progress.hurried -= 1;
-        drop(progress);
-        failure.map_or(Ok(()), |why| Err(Error::Unsent { tier: self.depot.name(), why }))
-    }
-
     /// Waits until a lane has something to do, or for `linger`. False: it is to end.
     pub(super) fn idle(&self, lane: Lane, linger: Duration) -> bool {
         let until = Instant::now() + linger;
@@ -271,6 +252,7 @@ impl Far {
                 Lane::Large => !progress.large.is_empty() || progress.unlisted.is_some(),
                 Lane::Labels => progress.hurried > 0 && progress.labels_done < progress.labels_next,
                 Lane::Room => false,
+                Lane::Wanted => !progress.wanted.is_empty(),
             };
             if is_due || self.changed.wait_until(&mut progress, until).timed_out() {
                 return !progress.is_closing;
@@ -295,7 +277,7 @@ impl Far {
             None => (None, 0),
             Some(halt) => {
                 let told = match halt {
-                    Halt::Later(why) => (why, false),
+                    Halt::Later(why) | Halt::Object(why) => (why, false),
                     Halt::Refused(why) => (why, true),
                 };
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
@@ -435,14 +417,52 @@ impl Far {
 }
 
 impl Progress {
-    fn has(&self, ticket: Ticket) -> bool {
-        self.packs >= ticket.packs && self.large_done >= ticket.large && self.labels_done >= ticket.labels
+    pub(super) fn has(&self, ticket: Ticket) -> bool {
+        self.packs >= ticket.packs
+            && self.large_done >= ticket.large
+            && self.labels_done >= ticket.labels
+            && self.aside.values().all(|aside| aside.number > ticket.large)
     }
 
     /// What goes wrong, first what does not heal by itself.
-    fn told(&self) -> Option<(String, bool)> {
+    pub(super) fn told(&self) -> Option<(String, bool)> {
         let mut all = self.trouble.iter().flatten();
-        all.clone().find(|(_, is_refused)| *is_refused).or_else(|| all.next()).cloned()
+        let found = all.clone().find(|(_, is_refused)| *is_refused).or_else(|| all.next()).cloned();
+        found.or_else(|| {
+            let longest = self.aside.values().max_by_key(|aside| aside.tries)?;
+            let count = self.aside.len();
+            Some((format!("{count} large objects cannot be sent for now: {}", longest.why), false))
+        })
+    }
+
+    /// An object that was put aside and is to be tried again now; one in two while others wait.
+    pub(super) fn aside_due(&mut self) -> Option<Handle> {
+        self.is_asides_turn = !self.is_asides_turn || self.large.is_empty();
+        let now = Instant::now();
+        self.aside
+            .iter()
+            .filter(|_| self.is_asides_turn)
+            .find(|(_, aside)| aside.from <= now)
+            .map(|(key, _)| *key)
+    }
+
+    /// The tier does not take this one now: those behind it go first, and it is tried again, after longer and
+    /// longer pauses. If there are too many of those, it stays where it is.
+    pub(super) fn put_aside(&mut self, number: u64, key: Handle, why: String, pause_max: Duration) {
+        if self.aside.len() >= ASIDE_MAX && !self.aside.contains_key(&key) {
+            return;
+        }
+        if self.front().is_some_and(|front| front.1 == key) {
+            self.pop();
+        }
+        let now = Instant::now();
+        let new = || Aside { number, tries: 0, from: now, why: String::new() };
+        let aside = self.aside.entry(key).or_insert_with(new);
+        // Who put it again waits for it as for what was put before.
+        aside.number = aside.number.min(number);
+        let pause =
+            PAUSE.saturating_mul(1 << aside.tries.min(16)).min(pause_max.saturating_mul(ASIDE_PAUSES));
+        (aside.tries, aside.from, aside.why) = (aside.tries.saturating_add(1), now + pause, why);
     }
 
     /// The large object that comes next.

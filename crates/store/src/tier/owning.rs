@@ -148,6 +148,9 @@ impl Store {
         let _still = far.collecting.try_lock().ok_or_else(|| {
             refuse("this node takes away there what nobody needs: wait for it, or have it end by `sinew gc --stop`".to_owned())
         })?;
+        // Whoever has read the labels of this home before it has those of the tier writes them before, or sees
+        // that the tier is another's: they would take the place of the tier's.
+        let _alone = far.publishing.write();
         let _one = far.taking.lock();
         far.progress.lock().owned = None;
         let text = far.ask(|depot| depot.get(FORMAT, 0..FORMAT_BYTES_MAX))?;

@@ -21,7 +21,7 @@ pub(super) const PUBLISHED: &str = "labels";
 pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let Some(wanted) = far.labels_wanted() else { return Ok(()) };
     // What it has found to be there does not go meanwhile.
-    let _one = far.publishing.lock();
+    let _still = far.publishing.read();
     let labels = disk.index().labels()?;
     if labels.is_empty() && disk.index().tier_note(PUBLISHED)?.is_none() {
         // It has never had any: whose tier it is need not be asked.
@@ -105,7 +105,7 @@ struct Frame {
 }
 
 /// Sends what labels name and the tier has not; what is named before what names it.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     disk: &'a Disk,
     far: &'a Far,
     visited: Visited,
@@ -121,7 +121,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(disk: &'a Disk, far: &'a Far) -> Self {
+    pub(super) fn new(disk: &'a Disk, far: &'a Far) -> Self {
         Self {
             disk,
             far,
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn walk(&mut self, root: Handle) -> Result<(), Halt> {
+    pub(super) fn walk(&mut self, root: Handle) -> Result<(), Halt> {
         // Trees nest as deep as users like.
         let mut stack: Vec<Frame> = Vec::new();
         self.enter(root, &mut stack)?;
@@ -154,6 +154,25 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Sends one, unless it is there, and nothing that it names.
+    pub(super) fn send(&mut self, key: Handle) -> Result<(), Halt> {
+        if self.disk.tiered(key)?.is_some() {
+            return Ok(());
+        }
+        let object = match self.disk.read(key) {
+            Err(Error::Corrupt { .. }) => None,
+            read => read?,
+        };
+        let is_sent = object.map_or(Ok(false), |object| self.collect(key, object))?;
+        self.gaps += u64::from(!is_sent);
+        Ok(())
+    }
+
+    /// Objects of what was walked that are not here.
+    pub(super) fn lacks(&self) -> u64 {
+        self.gaps + self.recipes.len() as u64
     }
 
     fn tear(&mut self, key: Handle, stack: &mut [Frame]) {
@@ -253,7 +272,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Sends what is left, and notes which trees are there with all that they name.
-    fn finish(&mut self) -> Result<(), Halt> {
+    pub(super) fn finish(&mut self) -> Result<(), Halt> {
         self.flush()?;
         let whole = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: true, ..row });
         Ok(self.far.change_rows(self.disk, &self.whole, Batch::default(), whole)?)

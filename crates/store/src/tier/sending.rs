@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use objects::Handle;
 
+use super::depot::DepotError;
 use super::far::{Far, Halt, Lane};
 use super::form::{self, PACK_BYTES, PACK_OBJECTS, object_name, outboard_name, pack_name};
 use super::rows::ROWS;
@@ -156,9 +157,14 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
         // What came before them goes first; what comes from now on is listed again.
         let is_before = |number: &mut u64| next.is_none_or(|(first, _)| first > *number);
         let unlisted = progress.unlisted.take_if(is_before);
+        let due = if unlisted.is_none() { progress.aside_due() } else { None };
+        if let Some((_, key)) = next.filter(|_| unlisted.is_none() && due.is_none()) {
+            // Who puts it again from now on has it sent again.
+            progress.begins(&key);
+        }
         drop(progress);
         if let Some(number) = unlisted {
-            let sent = send_unlisted(disk, far);
+            let sent = send_unlisted(disk, far, number);
             let mut progress = far.progress.lock();
             match sent {
                 Ok(()) => progress.large_done = progress.large_done.max(number),
@@ -167,10 +173,10 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
                     return Err(halt);
                 }
             }
-        } else if let Some((_, key)) = next {
-            // Who puts it again from now on has it sent again.
-            far.progress.lock().begins(&key);
-            send_large(disk, far, key)?;
+        } else if let Some(key) = due {
+            send_or_put_aside(disk, far, u64::MAX, key)?;
+        } else if let Some((number, key)) = next {
+            send_or_put_aside(disk, far, number, key)?;
             far.progress.lock().pop();
         } else {
             return Ok(());
@@ -179,8 +185,25 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
     }
 }
 
-/// Sends all that no row of the tier names, but for what nobody put.
-fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
+/// Sends one whose turn has come. One that the tier does not take is tried again after those that wait.
+fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result<(), Halt> {
+    let sent = send_large(disk, far, key);
+    let mut progress = far.progress.lock();
+    match sent {
+        Ok(()) => {
+            progress.aside.remove(&key);
+            Ok(())
+        }
+        Err(Halt::Object(why)) => {
+            progress.put_aside(number, key, why.clone(), far.options.pause_max);
+            Err(Halt::Object(why))
+        }
+        Err(halt) => Err(halt),
+    }
+}
+
+/// Sends all that no row of the tier names, but for what nobody put. `number`: up to which they wait.
+fn send_unlisted(disk: &Disk, far: &Far, number: u64) -> Result<(), Halt> {
     let mut files = Vec::new();
     disk.files().visit(|key, path| {
         files.push((key, std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()));
@@ -196,8 +219,9 @@ fn send_unlisted(disk: &Disk, far: &Far) -> Result<(), Halt> {
             row.map(|row| at.filter(|_| row.is_stale()).map_or(row, |at| row.relied_on(at)))
         })?;
         for (key, row) in keys.iter().zip(rows) {
-            if row.is_none() && !unpromised.contains(key) {
-                send_large(disk, far, *key)?;
+            let is_aside = far.progress.lock().aside.contains_key(key);
+            if row.is_none() && !is_aside && !unpromised.contains(key) {
+                send_or_put_aside(disk, far, number, *key)?;
             }
             if far.progress.lock().is_closing {
                 return Err(Halt::Later("the node stops".to_owned()));
@@ -222,8 +246,9 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
     let object = match disk.read_to_send(key) {
         Ok(Some(object)) => object,
         Ok(None) | Err(Error::Corrupt { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(Halt::Object(error.to_string())),
     };
+    let refused = |error: DepotError| Halt::Object(format!("{key}: {error}"));
     super::owning::ensure(disk, far)?;
     if let Some(sentence) = far.sentence() {
         sentence.spare(key);
@@ -232,14 +257,14 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
         // If this ends in between, nothing says that it is there.
         far.change_rows(disk, &[key], Batch::default(), |_, _| None)?;
         // What is there says that it is what is to be sent, and is not.
-        far.depot.remove(&object_name(key))?;
-        far.depot.remove(&outboard_name(key))?;
+        far.depot.remove(&object_name(key)).map_err(refused)?;
+        far.depot.remove(&outboard_name(key)).map_err(refused)?;
     }
     if is_partial(key) {
         let Some(outboard) = outboard_of(key, &object) else { return Ok(()) };
-        far.depot.put(&outboard_name(key), &Object::from_vec(outboard))?;
+        far.depot.put(&outboard_name(key), &Object::from_vec(outboard)).map_err(refused)?;
     }
-    far.depot.put(&object_name(key), &object)?;
+    far.depot.put(&object_name(key), &object).map_err(refused)?;
     // It may have taken long.
     super::owning::ensure(disk, far)?;
     let tiered = Tiered { place: Place::Lone, is_whole: false, is_seen: true, since_s: seconds_now() };
@@ -281,6 +306,7 @@ pub(super) fn run(disk: &Disk, memory: &Memory, far: &Far, lane: Lane) {
             Lane::Large => large(disk, far),
             Lane::Labels => super::publishing::publish(disk, far),
             Lane::Room => super::evicting::evict(disk, memory, far),
+            Lane::Wanted => super::waiting::send_wanted(disk, far),
         };
         let halt = done.err();
         let is_halted = halt.is_some();

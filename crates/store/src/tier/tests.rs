@@ -5,6 +5,7 @@
 mod collected;
 mod depots;
 mod taken;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 use tempfile::tempdir;
 
 use super::form::{self, Format, Names, Owner};
-use super::{FolderDepot, TierOptions, check_depot};
+use super::{Awaited, FolderDepot, TierOptions, check_depot};
 use crate::{Collection, Error, Object, Options, Store};
 use depots::TestDepot;
 
@@ -89,7 +90,7 @@ fn a_home_that_is_empty_has_all_of_a_tier_that_it_takes() {
     let store = open_with(&folder.path().join("a"), &depot);
     let (tree, blobs) = name(&store, "first", 1, &LENS);
     let loose = store.put_blob(&bytes(7, 300)).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     let status = store.tier_status().unwrap().unwrap();
     assert_eq!((status.objects, status.waiting_bytes, status.waiting_large), (6, 0, 0), "{status:?}");
     assert_eq!((status.gaps, status.trouble), (0, None));
@@ -99,16 +100,16 @@ fn a_home_that_is_empty_has_all_of_a_tier_that_it_takes() {
     // What does not change is not sent again.
     let calls = depot.calls.load(Ordering::SeqCst);
     store.set_label("first", tree).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     assert_eq!(published(), newest);
     assert!(depot.calls.load(Ordering::SeqCst) < calls + 5);
     drop(store);
 
     let second = open_with(&folder.path().join("b"), &depot);
-    let refused = second.tier_until(false, PATIENCE);
+    let refused = second.tier_until(Awaited::All { labels: false }, PATIENCE);
     assert!(refused.is_ok(), "an empty home has nothing to send: {refused:?}");
     second.put_blob(&bytes(8, 300)).unwrap();
-    let refused = second.tier_until(false, PATIENCE).unwrap_err().to_string();
+    let refused = second.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap_err().to_string();
     assert!(refused.contains("another home owns it") && refused.contains("sinew tier --take"), "{refused}");
     assert!(refused.contains("what was put is on the disk"), "{refused}");
     let taken = second.take_tier().unwrap();
@@ -119,7 +120,7 @@ fn a_home_that_is_empty_has_all_of_a_tier_that_it_takes() {
     }
     assert_eq!(second.get(tree).unwrap().unwrap().as_tree().len(), 4);
     assert_eq!(second.get(loose).unwrap().unwrap().bytes(), bytes(7, 300), "without a label too");
-    second.tier_until(true, PATIENCE).unwrap();
+    second.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     // From now on they are on its disk.
     let reads = second.tier_status().unwrap().unwrap().reads;
     drop(second);
@@ -130,7 +131,13 @@ fn a_home_that_is_empty_has_all_of_a_tier_that_it_takes() {
     // The one before does not send any more.
     let first = open_with(&folder.path().join("a"), &depot);
     name(&first, "late", 9, &[50]);
-    assert!(first.tier_until(true, PATIENCE).unwrap_err().to_string().contains("another home owns it"));
+    assert!(
+        first
+            .tier_until(Awaited::All { labels: true }, PATIENCE)
+            .unwrap_err()
+            .to_string()
+            .contains("another home owns it")
+    );
     drop(second);
     let third = open_with(&folder.path().join("c"), &depot);
     third.take_tier().unwrap();
@@ -144,14 +151,14 @@ fn a_format_that_nobody_knows_and_a_place_in_use_are_refused() {
     depot.names.lock().insert("FORMAT".to_owned(), b"sinew-tier 2\n".to_vec());
     let store = open_with(&folder.path().join("a"), &depot);
     store.put_blob(&bytes(1, 100)).unwrap();
-    let refused = store.tier_until(false, PATIENCE).unwrap_err().to_string();
+    let refused = store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap_err().to_string();
     assert!(refused.contains("sinew-tier 2"), "{refused}");
     assert!(store.take_tier().unwrap_err().to_string().contains("sinew-tier 2"));
     let other = Arc::new(TestDepot::default());
     other.names.lock().insert("somebody/s".to_owned(), vec![1]);
     let store = open_with(&folder.path().join("b"), &other);
     store.put_blob(&bytes(1, 100)).unwrap();
-    let refused = store.tier_until(false, PATIENCE).unwrap_err().to_string();
+    let refused = store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap_err().to_string();
     assert!(refused.contains("something else"), "{refused}");
     assert_eq!(other.names.lock().len(), 1, "nothing is written there");
 }
@@ -169,7 +176,7 @@ fn whatever_fails_nothing_acknowledged_is_lost() {
         let mut last = None;
         for number in 0..6 {
             let (tree, blobs) = name(&store, "name", number, &[50, 70_000]);
-            if store.tier_until(true, Duration::from_millis(30)).is_ok() {
+            if store.tier_until(Awaited::All { labels: true }, Duration::from_millis(30)).is_ok() {
                 (acknowledged, last) = ([acknowledged, blobs].concat(), Some(tree));
             }
         }
@@ -197,13 +204,14 @@ fn what_failed_is_sent_when_it_can_be_also_by_the_next_process() {
     depot.fail_after(0);
     let store = open_with(folder.path(), &depot);
     let (_, blobs) = name(&store, "name", 1, &LENS);
-    let failed = store.tier_until(true, Duration::from_millis(50)).unwrap_err().to_string();
+    let failed =
+        store.tier_until(Awaited::All { labels: true }, Duration::from_millis(50)).unwrap_err().to_string();
     assert!(failed.contains("it does not answer"), "{failed}");
     assert!(store.tier_status().unwrap().unwrap().trouble.unwrap().contains("it does not answer"));
     drop(store);
     depot.heal();
     let store = open_with(folder.path(), &depot);
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     let status = store.tier_status().unwrap().unwrap();
     assert_eq!((status.objects, status.trouble), (5, None));
     assert!(blobs.iter().all(|blob| store.is_far(*blob).unwrap()));
@@ -215,7 +223,7 @@ fn a_flipped_bit_on_the_disk_is_healed_from_the_tier() {
     let depot = Arc::new(TestDepot::default());
     let store = open_with(folder.path(), &depot);
     let (_, blobs) = name(&store, "name", 1, &LENS);
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     let mut damaged = 0;
     for path in files(folder.path(), "objects/").into_iter().chain(files(folder.path(), "packs/")) {
@@ -248,7 +256,7 @@ fn what_the_tier_has_damaged_is_an_error_that_names_it_and_never_an_answer() {
     let depot = Arc::new(TestDepot::default());
     let store = open_with(&folder.path().join("a"), &depot);
     let (_, blobs) = name(&store, "name", 1, &LENS);
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     let store = open_with(&folder.path().join("b"), &depot);
     store.take_tier().unwrap();
@@ -276,7 +284,7 @@ fn a_part_of_a_large_object_moves_kilobytes() {
     let store = open_with(&folder.path().join("a"), &depot);
     let whole = bytes(1, 200 << 20);
     let blob = store.put_blob(&whole).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     let store = open_with(&folder.path().join("b"), &depot);
     store.take_tier().unwrap();
@@ -301,7 +309,7 @@ fn many_readers_of_one_object_bring_it_once() {
     let depot = Arc::new(TestDepot::default());
     let store = open_with(&folder.path().join("a"), &depot);
     let blob = store.put_blob(&bytes(1, 100_000)).unwrap();
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     drop(store);
     let store = Arc::new(open_with(&folder.path().join("b"), &depot));
     store.take_tier().unwrap();
@@ -329,7 +337,7 @@ fn nobody_waits_for_a_tier_that_stalls_but_who_asks_for_it() {
     let kept = Duration::from_secs(24 * 3600);
     store.collect(Collection { kept, is_trial: false, dropping: None }, &Vec::new).unwrap();
     assert!(began.elapsed() < Duration::from_secs(6 * 20), "{:?}", began.elapsed());
-    assert!(store.tier_until(true, Duration::from_millis(1)).is_err());
+    assert!(store.tier_until(Awaited::All { labels: true }, Duration::from_millis(1)).is_err());
 }
 
 #[test]
@@ -338,15 +346,15 @@ fn results_that_labels_name_are_sent_and_others_that_are_large_are_not() {
     let depot = Arc::new(TestDepot::default());
     let store = open_with(folder.path(), &depot);
     // What was there before it began was looked for.
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     let (named, other) = (store.keep_blob(&bytes(1, 80_000)), store.keep_blob(&bytes(2, 80_000)));
     store.persist(other).unwrap();
     store.set_label("named", named).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     assert!(store.is_far(named).unwrap() && !store.is_far(other).unwrap());
     // Somebody puts it: then it is promised.
     store.put_blob(&bytes(2, 80_000)).unwrap();
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     assert!(store.is_far(other).unwrap());
 }
 
@@ -356,7 +364,7 @@ fn what_is_in_the_tier_only_is_not_lost_to_checks_backups_and_collections() {
     let depot = Arc::new(TestDepot::default());
     let store = open_with(&folder.path().join("a"), &depot);
     let (tree, blobs) = name(&store, "name", 1, &LENS);
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     let home = folder.path().join("b");
     let store = open_with(&home, &depot);
@@ -400,7 +408,7 @@ fn what_the_tier_has_leaves_a_disk_that_is_full_and_what_it_has_not_stays() {
     drop(store);
     depot.heal();
     let store = open_with(folder.path(), &depot);
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     drop(store);
     // The first one was put again; the others were not used since they were put.
     for (at, blob) in (0..).zip(&blobs) {

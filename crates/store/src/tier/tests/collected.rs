@@ -47,11 +47,11 @@ fn home_with(
         blobs.push(tree);
         named.insert(number, blobs);
     }
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     for number in named.keys().filter(|number| *number % 2 == 1) {
         assert!(store.remove_label(&format!("label-{number}")).unwrap());
     }
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     grow_old(folder);
     named
@@ -117,10 +117,10 @@ fn packs_of_which_little_is_needed_are_written_anew() {
     drop(store);
     // So that all are in one.
     let store = open_with(&home, &depot);
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     store.set_label("first", blobs[3]).unwrap();
     store.set_label("second", blobs[77]).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     grow_old(&home);
     let store = open_with(&home, &depot);
@@ -168,12 +168,12 @@ fn what_is_put_again_is_young_there_too() {
         let home = folder.path().join("a");
         let store = open_with(&home, &depot);
         let blob = store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(false, PATIENCE).unwrap();
+        store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
         drop(store);
         grow_old(&home);
         let store = open_with(&home, &depot);
         store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(false, PATIENCE).unwrap();
+        store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
         drop(store);
         // Only the disk grows old, and forgets it.
         recipes::age(&home);
@@ -228,7 +228,7 @@ fn whatever_fails_nothing_needed_goes_and_the_next_one_ends_it() {
             grow_old(&home);
             let store = open_with(&home, &depot);
             try_collect(&store).unwrap();
-            store.tier_until(true, PATIENCE).unwrap();
+            store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
         }
         let names = depot.names.lock().clone();
         let large = |names: &std::collections::BTreeMap<String, Vec<u8>>| {
@@ -259,7 +259,7 @@ fn whoever_puts_or_names_what_is_going_has_it_there() {
             for (at, len) in LENGTHS.iter().enumerate().skip(1) {
                 store.put_blob(&bytes(100 + at as u64, *len)).unwrap();
             }
-            if store.tier_until(false, soon).is_ok() {
+            if store.tier_until(Awaited::All { labels: false }, soon).is_ok() {
                 told.send(false).unwrap();
             }
             let tree: TreeBuilder =
@@ -267,7 +267,7 @@ fn whoever_puts_or_names_what_is_going_has_it_there() {
             // It is there, or it is not: then nobody can name it.
             if store.contains(tree.view().handle()).unwrap() {
                 store.set_label("again", tree.view().handle()).unwrap();
-                if store.tier_until(true, soon).is_ok() {
+                if store.tier_until(Awaited::All { labels: true }, soon).is_ok() {
                     told.send(true).unwrap();
                 }
             }
@@ -296,7 +296,7 @@ fn who_reads_while_packs_are_written_anew_is_never_told_an_error() {
     let store = open_with(&home, &depot);
     let blobs: Vec<Handle> = (0..50).map(|at| store.put_blob(&bytes(at, 2000)).unwrap()).collect();
     store.set_label("first", blobs[3]).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     let second = folder.path().join("b");
     let store = open_with(&second, &depot);
@@ -338,7 +338,7 @@ fn another_home_s_tier_is_left_alone_and_who_takes_one_waits() {
     assert_eq!(second.tier_status().unwrap().unwrap().objects, 0, "it has learnt nothing yet");
     depot.names.lock().remove(&marker);
     assert_eq!(taking.join().unwrap().objects, 20);
-    second.tier_until(true, PATIENCE).unwrap();
+    second.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     let names = depot.names.lock().clone();
     let first = open_with(&home, &depot);
     let refused = try_collect(&first).unwrap_err().to_string();
@@ -370,7 +370,7 @@ fn labels_of_a_copy_of_this_home_and_damaged_ones_end_it() {
     let store = open_with(&home, &depot);
     let refused = try_collect(&store).unwrap_err().to_string();
     assert!(refused.contains("damaged there"), "{refused}");
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     assert!(try_collect(&store).unwrap().objects > 0, "they were written anew");
     let newer = form::labels_name(form::labels_number(&newest).unwrap() + 9);
     depot.names.lock().insert(newer, good);
@@ -387,7 +387,7 @@ fn small_objects_are_sent_once_however_the_packs_here_are_written_anew() {
         (from..from + 40).map(|at| store.put_blob(&bytes(at, 1000)).unwrap()).collect()
     };
     let sent = put(&store, 0);
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     depot.fail_after(0);
     let unsent = put(&store, 100);
     for at in [3, 30] {
@@ -402,7 +402,7 @@ fn small_objects_are_sent_once_however_the_packs_here_are_written_anew() {
     assert_eq!((collected.objects, collected.kept_objects), (76, 4), "{collected:?}");
     let late = put(&store, 200);
     depot.heal();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     let status = store.tier_status().unwrap().unwrap();
     // Those that were sent were not sent again, those that wait and are needed were: at most by who sends labels too.
     assert!((42..=44).contains(&status.sent) && status.objects == 82, "{status:?}");
@@ -429,7 +429,7 @@ fn what_is_sent_while_it_is_looked_stays() {
         let hooked = Arc::downgrade(&store);
         depot.hook(call, move || {
             let Some(store) = hooked.upgrade() else { return };
-            if store.tier_until(false, Duration::from_millis(300)).is_ok() {
+            if store.tier_until(Awaited::All { labels: false }, Duration::from_millis(300)).is_ok() {
                 told.send(()).unwrap();
             }
         });

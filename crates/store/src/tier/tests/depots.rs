@@ -35,6 +35,10 @@ pub(super) struct TestDepot {
     pub(super) calls: AtomicU64,
     pub(super) bytes_out: AtomicU64,
     hook: Mutex<Option<Hook>>,
+    /// What has one of these in its name is not taken.
+    pub(super) refuses: Mutex<Vec<String>>,
+    /// What has one of these in its name is not taken before that is over.
+    pub(super) holds: Mutex<Vec<String>>,
 }
 
 impl TestDepot {
@@ -80,6 +84,13 @@ impl Depot for TestDepot {
     }
 
     fn put(&self, name: &str, bytes: &Object) -> Result<(), DepotError> {
+        let is_in = |parts: &Mutex<Vec<String>>| parts.lock().iter().any(|part| name.contains(part));
+        while is_in(&self.holds) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if is_in(&self.refuses) {
+            return Err(DepotError("it is too large".to_owned()));
+        }
         let called = self.call();
         if called.is_ok() || self.does_all_the_same.load(Ordering::SeqCst) {
             self.names.lock().insert(name.to_owned(), bytes.to_vec());

@@ -32,10 +32,10 @@ fn labels_say_each_time_how_to_make_what_was_dropped() {
     recipes::collect(&store, Some(Dropping { bytes_min: 0, nanos_per_kib: u64::MAX }));
     assert!(store.get_here(result).unwrap().is_none() && store.recipe(result).unwrap().is_some());
     store.attach_tier(Arc::clone(&depot) as _, SOON).unwrap();
-    store.tier_until(true, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     for label in ["second", "third", "fourth"] {
         store.set_label(label, argument).unwrap();
-        store.tier_until(true, PATIENCE).unwrap();
+        store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     }
     assert_eq!(store.tier_status().unwrap().unwrap().gaps, 0);
     drop(store);
@@ -53,20 +53,50 @@ fn labels_say_each_time_how_to_make_what_was_dropped() {
 }
 
 #[test]
+fn whoever_is_taking_a_tier_writes_no_labels_before_it_has_those_that_are_there() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.path().join("a"), &depot);
+    store.set_label("before", Handle::u64(1)).unwrap();
+    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    drop(store);
+    let store = open_with(&folder.path().join("b"), &depot);
+    depot.stalls_ms.store(20, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(|| store.take_tier().unwrap());
+        // Each time somebody would like to write them.
+        let mut number = 0;
+        while !taking.is_finished() {
+            number += 1;
+            store.set_label("own", Handle::u64(number)).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(taking.join().unwrap().labels, 1);
+    });
+    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    drop(store);
+    // The newest and those before them, all that there are.
+    for (name, bytes) in depot.names.lock().iter().filter(|(name, _)| name.starts_with("labels/")) {
+        let names = Names::from_bytes(bytes).unwrap();
+        assert!(names.labels.contains(&("before".to_owned(), Handle::u64(1))), "{name}: {names:?}");
+    }
+}
+
+#[test]
 fn what_is_damaged_there_is_sent_again_when_it_is_put_again() {
     for len in [300, 70_000, 3 << 20] {
         let folder = tempdir().unwrap();
         let depot = Arc::new(TestDepot::default());
         let store = open_with(&folder.path().join("a"), &depot);
         let blob = store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(false, PATIENCE).unwrap();
+        store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
         drop(store);
         damage(&depot, if len < 65_536 { "packs/" } else { "objects/" });
         let store = open_with(&folder.path().join("b"), &depot);
         store.take_tier().unwrap();
         assert!(matches!(store.get(blob).unwrap_err(), Error::Far { .. }));
         store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(false, PATIENCE).unwrap();
+        store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
         drop(store);
         let store = open_with(&folder.path().join("c"), &depot);
         store.take_tier().unwrap();
@@ -80,7 +110,7 @@ fn what_a_tier_is_only_said_to_have_stays_on_the_disk() {
     let depot = Arc::new(TestDepot::default());
     let store = open_with(&folder.path().join("a"), &depot);
     let blobs = [1, 2].map(|number| store.put_blob(&bytes(number, 100_000)).unwrap());
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     drop(store);
     damage(&depot, "objects/");
     let store = open(&folder.path().join("b"));
@@ -88,7 +118,7 @@ fn what_a_tier_is_only_said_to_have_stays_on_the_disk() {
     store.take_tier().unwrap();
     store.put_blob(&bytes(1, 100_000)).unwrap();
     let own = store.put_blob(&bytes(3, 100_000)).unwrap();
-    store.tier_until(false, PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
     let end = Instant::now() + PATIENCE;
     // What it has sent itself goes.
     while store.get_here(own).unwrap().is_some() {
@@ -105,12 +135,12 @@ fn who_has_not_ended_taking_a_tier_that_was_its_own_writes_nothing_there() {
     let depot = Arc::new(TestDepot::default());
     let first = open_with(&folder.path().join("a"), &depot);
     name(&first, "old", 1, &[100]);
-    first.tier_until(true, PATIENCE).unwrap();
+    first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(first);
     let second = open_with(&folder.path().join("b"), &depot);
     second.take_tier().unwrap();
     let (new, _) = name(&second, "new", 2, &[100]);
-    second.tier_until(true, PATIENCE).unwrap();
+    second.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(second);
     let first = open_with(&folder.path().join("a"), &depot);
     depot.fail_after(2);
@@ -118,7 +148,10 @@ fn who_has_not_ended_taking_a_tier_that_was_its_own_writes_nothing_there() {
     depot.heal();
     for number in 3..6 {
         name(&first, "other", number, &[100]);
-        assert!(first.tier_until(true, PATIENCE).is_err(), "it does not know what is there");
+        assert!(
+            first.tier_until(Awaited::All { labels: true }, PATIENCE).is_err(),
+            "it does not know what is there"
+        );
     }
     drop(first);
     let third = open_with(&folder.path().join("c"), &depot);
@@ -133,17 +166,17 @@ fn who_takes_a_tier_again_has_its_labels_and_loses_none_of_its_own() {
     let depot = Arc::new(TestDepot::default());
     let first = open_with(&folder.path().join("a"), &depot);
     let (before, _) = name(&first, "name", 1, &[100]);
-    first.tier_until(true, PATIENCE).unwrap();
+    first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(first);
     let second = open_with(&folder.path().join("b"), &depot);
     second.take_tier().unwrap();
     let (after, _) = name(&second, "name", 2, &[100]);
-    second.tier_until(true, PATIENCE).unwrap();
+    second.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(second);
     let first = open_with(&folder.path().join("a"), &depot);
     let taken = first.take_tier().unwrap();
     assert_eq!((taken.labels, taken.replaced), (1, 1));
     assert_eq!(first.label("name").unwrap(), Some(after));
     assert_eq!(first.label("before-take/name").unwrap(), Some(before));
-    first.tier_until(true, PATIENCE).unwrap();
+    first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
 }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who waits for the tier waits for what is theirs, and is told why it is not there.
+
+use std::thread;
+
+use super::*;
+use crate::tier::form::object_name;
+
+const BRIEFLY: Duration = Duration::from_millis(60);
+
+fn refusal(waited: Result<(), Error>) -> String {
+    waited.unwrap_err().to_string()
+}
+
+/// Until it is so.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_object_that_the_tier_does_not_take_keeps_no_other_waiting() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(folder.path(), &depot);
+    let poison = store.put_blob(&bytes(1, 70_000)).unwrap();
+    depot.refuses.lock().push(object_name(poison));
+    let others: Vec<Handle> = (2..6).map(|number| store.put_blob(&bytes(number, 70_000)).unwrap()).collect();
+    wait_until("the others are sent", || others.iter().all(|blob| store.is_far(*blob).unwrap()));
+    let status = || store.tier_status().unwrap().unwrap();
+    wait_until("it is put aside", || (status().aside, status().waiting_large) == (1, 0));
+    let status = status();
+    assert!(status.trouble.unwrap().contains(&poison.to_string()));
+    // Whoever waits for all of it is told which one; who waits for another has it.
+    let told = refusal(store.tier_until(Awaited::All { labels: false }, BRIEFLY));
+    assert!(told.contains(&poison.to_string()) && told.contains("it is too large"), "{told}");
+    let told = refusal(store.tier_until(Awaited::Objects(vec![poison]), BRIEFLY));
+    assert!(told.contains(&poison.to_string()) && told.contains("it is too large"), "{told}");
+    store.tier_until(Awaited::Objects(others.clone()), PATIENCE).unwrap();
+    store.set_label("other", others[0]).unwrap();
+    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    // It is not forgotten, also not by the next process.
+    drop(store);
+    let store = open_with(folder.path(), &depot);
+    wait_until("it is tried again", || store.tier_status().unwrap().unwrap().aside == 1);
+    depot.refuses.lock().clear();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    assert!(store.is_far(poison).unwrap());
+    let status = store.tier_status().unwrap().unwrap();
+    assert_eq!((status.aside, status.trouble), (0, None));
+}
+
+#[test]
+fn nobody_waits_for_what_is_somebody_else_s() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.path().join("a"), &depot);
+    let slow = store.put_blob(&bytes(1, 3 << 20)).unwrap();
+    depot.holds.lock().push(object_name(slow));
+    let (tree, blobs) = name(&store, "own", 2, &LENS);
+    store.tier_until(Awaited::Objects(vec![blobs[0]]), PATIENCE).unwrap();
+    store.tier_until(Awaited::Objects(vec![blobs[3]]), PATIENCE).unwrap();
+    store.tier_until(Awaited::Whole(vec![tree, Handle::u64(7)]), PATIENCE).unwrap();
+    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    let told = refusal(store.tier_until(Awaited::All { labels: false }, BRIEFLY));
+    assert!(told.contains("it is being sent"), "{told}");
+    // The disk is lost now, and what was acknowledged is not.
+    depot.refuses.lock().push(object_name(slow));
+    depot.holds.lock().clear();
+    drop(store);
+    let other = open_with(&folder.path().join("b"), &depot);
+    other.take_tier().unwrap();
+    assert_eq!(other.label("own").unwrap(), Some(tree));
+    assert!(blobs.iter().all(|blob| other.get(*blob).unwrap().is_some()));
+    assert!(other.get(slow).unwrap().is_none());
+}
+
+#[test]
+fn a_tree_is_waited_for_with_all_that_it_names() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.path().join("a"), &depot);
+    let put = |number, len| store.put_blob(&bytes(number, len)).unwrap();
+    let inner: TreeBuilder = [put(1, 300), put(2, 2 << 20)].into_iter().collect();
+    let outer: TreeBuilder = [store.put_tree(inner.view()).unwrap(), put(3, 90_000)].into_iter().collect();
+    let outer = store.put_tree(outer.view()).unwrap();
+    store.tier_until(Awaited::Whole(vec![outer]), PATIENCE).unwrap();
+    // One that names what nobody has put.
+    let torn: TreeBuilder = [put(4, 300), Handle::blob(&bytes(5, 300))].into_iter().collect();
+    let torn = store.put_tree(torn.view()).unwrap();
+    let told = refusal(store.tier_until(Awaited::Whole(vec![torn]), PATIENCE));
+    assert!(told.contains("1 of the objects are not here"), "{told}");
+    // Who puts it may not have put that yet.
+    store.tier_until(Awaited::Objects(vec![torn]), PATIENCE).unwrap();
+    drop(store);
+    let other = open_with(&folder.path().join("b"), &depot);
+    other.take_tier().unwrap();
+    let mut pending = vec![outer];
+    let mut found = 0;
+    while let Some(handle) = pending.pop() {
+        let object = other.get(handle).unwrap().unwrap();
+        found += 1;
+        if handle.names_tree() {
+            pending.extend(object.as_tree().iter());
+        }
+    }
+    assert_eq!(found, 5);
+    assert!(other.get(torn).unwrap().is_some());
+}
+
+#[test]
+fn who_waits_for_what_was_damaged_before_it_was_sent_is_told() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    depot.fail_after(0);
+    let store = open_with(folder.path(), &depot);
+    let large = store.put_blob(&bytes(1, 70_000)).unwrap();
+    let small = store.put_blob(&bytes(2, 5000)).unwrap();
+    drop(store);
+    for path in files(folder.path(), "objects/").into_iter().chain(files(folder.path(), "packs/")) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    depot.heal();
+    let store = open_with(folder.path(), &depot);
+    for blob in [large, small] {
+        let told = refusal(store.tier_until(Awaited::Objects(vec![blob]), PATIENCE));
+        assert!(told.contains("damaged"), "{told}");
+    }
+    // Whoever puts it again has it there.
+    store.put_blob(&bytes(1, 70_000)).unwrap();
+    store.put_blob(&bytes(2, 5000)).unwrap();
+    store.tier_until(Awaited::Objects(vec![large, small]), PATIENCE).unwrap();
+    assert!(store.is_far(large).unwrap() && store.is_far(small).unwrap());
+}
