@@ -4,7 +4,7 @@
 usage: bptree_peer.py LINES ARITY
 LINES are sorted: a key, a tab, a value. For each line on stdin, `STYLE INDEX…`, these
 keys are looked up one after another; a JSON object tells when they are about to be, and
-another one what was found and how long it took. A node is a list: a reference to its keys, then one to each child. The
+another one what was found, how long it took, and how much data that was. A node is a list: a reference to its keys, then one to each child. The
 keys are two arrays, which Ray hands over without copying. What lies on the paths is
 made before the clock starts; other children are references to one object where a node
 has more than 4,096, else each to one of its own.
@@ -75,6 +75,8 @@ class Tree:
         while arity**self.levels < len(self.keys):
             self.levels += 1
         self.filler = ray.put("nothing")
+        # Of the nodes on the paths, and their keys.
+        self.on_paths = []
 
     def plant(self, level: int, first: int, wanted: list):
         """The node of `level` from entry `first` on, with those of `wanted` below it."""
@@ -96,7 +98,57 @@ class Tree:
                 children.append(ray.put(self.values[start]))
             else:
                 children.append(self.plant(level - 1, start, below))
-        return ray.put([ray.put((ends, data)), *children])
+        keys = ray.put((ends, data))
+        node = ray.put([keys, *children])
+        self.on_paths += [keys, node]
+        return node
+
+
+class Workers:
+    """How much Ray's worker processes grow."""
+
+    def __init__(self):
+        self.resident = {}
+        for process in self.processes():
+            try:
+                # From now on the most that it takes is told anew.
+                with open(f"/proc/{process}/clear_refs", "w") as file:
+                    file.write("5")
+                self.resident[process] = self.kib(process, "VmRSS")
+            except OSError:
+                continue
+
+    @staticmethod
+    def processes() -> list:
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    if file.read().startswith(b"ray::"):
+                        found.append(name)
+            except OSError:
+                continue
+        return found
+
+    @staticmethod
+    def kib(process: str, figure: str) -> int:
+        with open(f"/proc/{process}/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(figure))
+
+    def grew_kib(self) -> int:
+        grew = 0
+        for process in self.processes():
+            try:
+                grew += max(0, self.kib(process, "VmHWM") - self.resident.get(process, 0))
+            except (OSError, StopIteration):
+                continue
+        return grew
+
+
+def read_kib(tree: Tree) -> float:
+    """What is on the paths, as Ray keeps it."""
+    locations = ray.experimental.get_object_locations(tree.on_paths)
+    return sum(location["object_size"] for location in locations.values()) / 1024
 
 
 def blocking(tree: Tree, root, wanted: bytes) -> str:
@@ -118,13 +170,16 @@ def main() -> None:
         for line in sys.stdin:
             style, *indices = line.split()
             indices = [int(index) for index in indices]
+            tree.on_paths.clear()
             root = tree.plant(tree.levels - 1, 0, indices)
             style = {"blocking": blocking, "passing": passing}[style]
             print(json.dumps({"planted": True}), flush=True)
+            workers = Workers()
             begun = time.perf_counter()
             found = [style(tree, root, tree.keys[index]) for index in indices]
             wall = time.perf_counter() - begun
-            print(json.dumps({"found": found, "wall_us": wall * 1e6}), flush=True)
+            data = {"read_kib": read_kib(tree), "memory_kib": workers.grew_kib()}
+            print(json.dumps({"found": found, "wall_us": wall * 1e6} | data), flush=True)
     finally:
         ray.shutdown()
 

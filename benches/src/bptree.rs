@@ -23,7 +23,7 @@ use store::Store;
 
 use crate::figures::{Report, median};
 use look_up::Told;
-use peer::{Ray, STYLES, Took};
+use peer::{Data, Ray, STYLES, Took};
 use titles::Titles;
 
 pub(crate) use look_up::child;
@@ -133,11 +133,11 @@ fn ask(
 ) -> anyhow::Result<bool> {
     for (style, times) in STYLES.into_iter().zip(theirs) {
         // A style that took too long would take so again.
-        if times.iter().any(|took| !took.is_known()) {
+        if times.iter().any(|took| took.whole.is_none()) {
             continue;
         }
         let Some(took) = ray.look_up(style, queries)? else { return Ok(false) };
-        if set > 0 || !took.is_known() {
+        if set > 0 || took.whole.is_none() {
             times.push(took);
         }
     }
@@ -148,21 +148,31 @@ fn ask(
 fn compare(report: &mut Report, arity: usize, ours_us: f64, theirs: &[Vec<Took>; STYLES.len()]) {
     let mut fastest: Option<Took> = None;
     for (style, times) in STYLES.into_iter().zip(theirs) {
-        let unknown = times.iter().find(|took| !took.is_known());
-        let us = median(times.iter().map(|took| took.us()).collect());
-        let (took, meaning) = match unknown {
+        let us = median(times.iter().map(|took| took.us).collect());
+        let (took, meaning) = match times.iter().find(|took| took.whole.is_none()) {
             Some(least) => (*least, "Ray, at least: it was not waited for any longer"),
             None if times.is_empty() => continue,
-            None => (Took::Us(us), "Ray, the same ten keys, all in its memory"),
+            None => (Took { us, ..times[0] }, "Ray, the same ten keys, all in its memory"),
         };
-        report.add(&format!("ray_{style}_us_{arity}"), took.us(), "us", meaning, times.len());
-        if fastest.is_none_or(|fastest| took.us() < fastest.us()) {
+        report.add(&format!("ray_{style}_us_{arity}"), took.us, "us", meaning, times.len());
+        let known: Vec<Data> = times.iter().filter_map(|took| took.whole).collect();
+        if !known.is_empty() {
+            let each = |figure: fn(&Data) -> f64| median(known.iter().map(figure).collect());
+            let read = each(|data| data.read_kib);
+            let meaning = "of the nodes on the paths, as Ray keeps them";
+            report.add(&format!("ray_{style}_read_kib_{arity}"), read, "KiB", meaning, known.len());
+            let memory = each(|data| data.memory_kib);
+            let meaning = "by which Ray's workers grew at most";
+            report.add(&format!("ray_{style}_memory_kib_{arity}"), memory, "KiB", meaning, known.len());
+        }
+        if fastest.is_none_or(|fastest| took.us < fastest.us) {
             fastest = Some(took);
         }
     }
     let Some(took) = fastest else { return };
-    let meaning = if took.is_known() { "Ray's faster style" } else { "at least: Ray was not waited for" };
-    report.add(&format!("times_faster_than_ray_{arity}"), took.us() / ours_us, "x", meaning, theirs[0].len());
+    let meaning =
+        if took.whole.is_some() { "Ray's faster style" } else { "at least: Ray was not waited for" };
+    report.add(&format!("times_faster_than_ray_{arity}"), took.us / ours_us, "x", meaning, theirs[0].len());
 }
 
 /// A node on the home, which takes what `sinew put --keys` sends it.

@@ -8,6 +8,9 @@
 //! way at once, with cores to spare for all of them. It is the same node, which is
 //! given one application after another in 64 places. The ideal is a client that
 //! fetches all inputs at once and computes nothing.
+//!
+//! The server ends each connection after its answer; both ours and the ideal are also
+//! measured with one that does not (`again_…`), on connections of the round before.
 
 mod client;
 mod server;
@@ -21,6 +24,8 @@ use node::{Fetching, Node, Options};
 use objects::{Handle, Limits, Source, TreeBuilder, Validator};
 
 use crate::figures::{Report, median};
+use client::Client;
+use server::Connections;
 
 const APPLICATIONS: u64 = 1024;
 const LATENCY: Duration = Duration::from_millis(150);
@@ -55,48 +60,67 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let node = Node::start(&options)?;
     let double = node.store().put_blob(&wat::parse_str(DOUBLE)?)?;
     node.prepare(double, &limits()).map_err(|fault| anyhow::anyhow!(fault.detail))?;
-    let mut sides: [Vec<Taken>; 3] = Default::default();
+    let mut client = Client::default();
+    let mut sides: [Vec<Taken>; 5] = Default::default();
     for round in 0..=ROUNDS as u64 {
         // Inputs of different runs have different URLs and values: nothing is remembered.
-        let first = |run: u64| (3 * round + run) * APPLICATIONS;
+        let first = |run: u64| (5 * round + run) * APPLICATIONS;
+        let inputs = |connections, run| Inputs { server, connections, first: first(run) };
         let taken = [
-            taken(|| at_once(&node, double, server, first(0)))?,
-            taken(|| in_places(&node, double, server, first(1)))?,
-            taken(|| client::fetch_all(server, first(2)..first(3)))?,
+            taken(|| at_once(&node, double, inputs(Connections::New, 0)))?,
+            taken(|| in_places(&node, double, inputs(Connections::New, 1)))?,
+            taken(|| client.fetch_all(server, Connections::New, first(2)..first(3)))?,
+            taken(|| at_once(&node, double, inputs(Connections::Kept, 3)))?,
+            taken(|| client.fetch_all(server, Connections::Kept, first(4)..first(5)))?,
         ];
-        // The first round warms all of them up.
+        // The first round warms all of them up, and makes the connections that are kept.
         if round > 0 {
             sides.iter_mut().zip(taken).for_each(|(side, taken)| side.push(taken));
         }
     }
     node.shut_down();
-    let [ours, inside, bare] =
-        sides.each_ref().map(|side| median(side.iter().map(|taken| taken.wall_s).collect()));
-    let [cpu, _, bare_cpu] =
-        sides.each_ref().map(|side| median(side.iter().map(|taken| taken.cpu_s).collect()));
-    report.add("all_ms", ours * 1e3, "ms", "1,024 applications, inputs first", ROUNDS);
-    report.add(
+    tell(report, &sides);
+    Ok(())
+}
+
+fn tell(report: &mut Report, sides: &[Vec<Taken>; 5]) {
+    let wall = sides.each_ref().map(|side| median(side.iter().map(|taken| taken.wall_s).collect()));
+    let cpu = sides.each_ref().map(|side| median(side.iter().map(|taken| taken.cpu_s).collect()));
+    let [ours, inside, bare, again, bare_again] = wall;
+    let mut ms =
+        |name: &str, seconds: f64, meaning: &str| report.add(name, seconds * 1e3, "ms", meaning, ROUNDS);
+    ms("all_ms", ours, "1,024 applications, inputs first");
+    ms(
         "internal_io_ms",
-        inside * 1e3,
-        "ms",
+        inside,
         "the same, given in 64 places, as reservations held while inputs come would",
-        ROUNDS,
     );
-    report.add("bare_fetch_ms", bare * 1e3, "ms", "a client that only fetches, all at once", ROUNDS);
-    report.add(
-        "times_faster_than_internal_io",
-        inside / ours,
-        "x",
-        "as with the reservation first, 64 at a time",
-        ROUNDS,
+    ms("bare_fetch_ms", bare, "a client that only fetches, all at once");
+    ms("all_cpu_ms", cpu[0], "CPU of node and server");
+    ms("bare_fetch_cpu_ms", cpu[2], "CPU of client and server");
+    ms("again_ms", again, "1,024 applications, inputs first, on connections of the round before");
+    ms("bare_again_ms", bare_again, "a client that only fetches, on connections of the round before");
+    ms("again_cpu_ms", cpu[3], "CPU of node and server");
+    ms("bare_again_cpu_ms", cpu[4], "CPU of client and server");
+    let mut times = |name: &str, ratio: f64, meaning: &str| report.add(name, ratio, "x", meaning, ROUNDS);
+    times("times_faster_than_internal_io", inside / ours, "as with the reservation first, 64 at a time");
+    times("over_bare_fetch", ours / bare, "a client that only fetches");
+    times(
+        "again_over_bare_again",
+        again / bare_again,
+        "a client that only fetches, both on kept connections",
     );
-    report.add("over_bare_fetch", ours / bare, "x", "a client that only fetches", ROUNDS);
-    report.add("all_cpu_ms", cpu * 1e3, "ms", "CPU of node and server", ROUNDS);
-    report.add("bare_fetch_cpu_ms", bare_cpu * 1e3, "ms", "CPU of client and server", ROUNDS);
     report.note(
         "the server, the node and the client share the machine's cores; 1,024 transfers at once were set",
     );
-    Ok(())
+}
+
+/// Which inputs, and where.
+#[derive(Clone, Copy)]
+struct Inputs {
+    server: SocketAddr,
+    connections: Connections,
+    first: u64,
 }
 
 /// What something took; the server, which is in this process too, included.
@@ -116,9 +140,10 @@ fn limits() -> Limits {
 }
 
 /// The strict encode of an application that doubles one input.
-fn application(node: &Node, double: Handle, server: SocketAddr, number: u64) -> anyhow::Result<Handle> {
+fn application(node: &Node, double: Handle, inputs: Inputs, number: u64) -> anyhow::Result<Handle> {
+    let Inputs { server, connections, .. } = inputs;
     let source = Source {
-        urls: vec![format!("http://{server}/{number}")],
+        urls: vec![format!("http://{server}{}", connections.path(number))],
         size: Some(8),
         validator: Validator::Etag(format!("\"{number}\"")),
     };
@@ -134,8 +159,9 @@ fn application(node: &Node, double: Handle, server: SocketAddr, number: u64) -> 
     thunk.and_then(Handle::strict).context("a tree can be applied")
 }
 
-fn applications(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyhow::Result<Vec<Handle>> {
-    (first..first + APPLICATIONS).map(|number| application(node, double, server, number)).collect()
+fn applications(node: &Node, double: Handle, inputs: Inputs) -> anyhow::Result<Vec<Handle>> {
+    let numbers = inputs.first..inputs.first + APPLICATIONS;
+    numbers.map(|number| application(node, double, inputs, number)).collect()
 }
 
 fn check(result: Handle, number: u64) -> anyhow::Result<()> {
@@ -145,8 +171,8 @@ fn check(result: Handle, number: u64) -> anyhow::Result<()> {
 }
 
 /// One request for all of them: what the platform is for.
-fn at_once(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyhow::Result<Duration> {
-    let tree: TreeBuilder = applications(node, double, server, first)?.into_iter().collect();
+fn at_once(node: &Node, double: Handle, inputs: Inputs) -> anyhow::Result<Duration> {
+    let tree: TreeBuilder = applications(node, double, inputs)?.into_iter().collect();
     let tree = node.store().keep_tree(tree.view());
     let goal = tree.identification().and_then(Handle::strict).context("a tree can be evaluated")?;
     let begun = Instant::now();
@@ -155,7 +181,7 @@ fn at_once(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyho
     let results = node.store().get(result)?.context("the results are not there")?;
     ensure!(!result.is_failure(), "it failed: {result}");
     ensure!(results.as_tree().len() == APPLICATIONS as usize, "some results are missing");
-    for (number, result) in (first..).zip(results.as_tree().iter()) {
+    for (number, result) in (inputs.first..).zip(results.as_tree().iter()) {
         check(result, number)?;
     }
     Ok(time)
@@ -163,8 +189,8 @@ fn at_once(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyho
 
 /// One application after another in each of the places that reservations leave.
 #[expect(clippy::disallowed_methods, reason = "each place is a client of its own")]
-fn in_places(node: &Node, double: Handle, server: SocketAddr, first: u64) -> anyhow::Result<Duration> {
-    let goals = applications(node, double, server, first)?;
+fn in_places(node: &Node, double: Handle, inputs: Inputs) -> anyhow::Result<Duration> {
+    let goals = applications(node, double, inputs)?;
     let next = AtomicUsize::new(0);
     let begun = Instant::now();
     let ended: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
@@ -173,7 +199,7 @@ fn in_places(node: &Node, double: Handle, server: SocketAddr, first: u64) -> any
                 && let Some(goal) = goals.get(at)
             {
                 let result = node.evaluate_blocking(*goal).context("the node is full")?;
-                check(result, first + at as u64)?;
+                check(result, inputs.first + at as u64)?;
             }
             Ok(())
         };

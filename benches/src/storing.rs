@@ -91,8 +91,7 @@ fn put(report: &mut Report, home: &Path) -> anyhow::Result<()> {
     report.add("small_put_per_s", rate, "1/s", "a thousand together, each time synced", n);
     let ratio = median(ours) / median(bare);
     report.add("put_over_bare_write", ratio, "x", "one write and one sync of the same bytes", n);
-    let mib = ((LARGE as usize * LARGE_BYTES) >> 20) as f64;
-    report.add("large_put_mib_per_s", mib / large_s, "MiB/s", "4 MiB each, synced", LARGE as usize);
+    report.add("large_put_mib_per_s", large_mib() / large_s, "MiB/s", "4 MiB each, synced", LARGE as usize);
     Ok(())
 }
 
@@ -111,7 +110,23 @@ fn read(report: &mut Report, home: &Path) -> anyhow::Result<()> {
     }
     let n = times.len();
     report.add("small_get_us", median(times), "us", "one of a million by chance, from the disk, verified", n);
+    let mut read_s = 0.0;
+    for number in 0..LARGE {
+        let wanted = large(number);
+        let handle = Handle::blob(&wanted);
+        let begun = Instant::now();
+        let object = store.get(handle)?;
+        read_s += begun.elapsed().as_secs_f64();
+        ensure!(object.as_deref() == Some(&wanted[..]), "{handle} is not what was put");
+    }
+    let rate = large_mib() / read_s;
+    report.add("large_get_mib_per_s", rate, "MiB/s", "4 MiB each, from the disk, verified", LARGE as usize);
     Ok(())
+}
+
+/// All large objects together.
+fn large_mib() -> f64 {
+    ((LARGE as usize * LARGE_BYTES) >> 20) as f64
 }
 
 /// A node on this home, until it says that it is ready.
@@ -131,12 +146,14 @@ fn node(home: &Path) -> anyhow::Result<(Child, f64)> {
 }
 
 fn start(report: &mut Report, home: &Path) -> anyhow::Result<()> {
-    let mut times = Vec::new();
+    let (mut times, mut resident) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
         let (mut child, took) = node(home)?;
+        let mib = memory_mib(child.id(), "VmRSS");
         child.kill()?;
         child.wait()?;
         times.push(took);
+        resident.push(mib?);
     }
     report.add(
         "ready_after_restart_s",
@@ -145,7 +162,16 @@ fn start(report: &mut Report, home: &Path) -> anyhow::Result<()> {
         "a million objects, the node killed before",
         STARTS,
     );
+    report.add("ready_rss_mib", median(resident), "MiB", "node up, with a million objects", STARTS);
     Ok(())
+}
+
+/// A figure of a process's memory, as the kernel calls it.
+fn memory_mib(process: u32, name: &str) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = kib.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
+    Ok(kib.with_context(|| format!("the kernel does not tell {name}"))? / 1024.0)
 }
 
 /// What a node without anything takes, after a while.
@@ -153,12 +179,10 @@ fn idle(report: &mut Report) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut child, _) = node(folder.path())?;
     std::thread::sleep(Duration::from_secs(2));
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+    let mib = memory_mib(child.id(), "VmRSS");
     child.kill()?;
     child.wait()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    let kib: f64 = kib.context("the kernel does not tell VmRSS")?.trim().parse()?;
-    report.add("idle_rss_mib", kib / 1024.0, "MiB", "node up, empty store", 1);
+    report.add("idle_rss_mib", mib?, "MiB", "node up, empty store", 1);
     Ok(())
 }
 
@@ -167,9 +191,13 @@ fn collect(report: &mut Report, home: &Path) -> anyhow::Result<()> {
     age(&home.join("objects"))?;
     let store = open(home)?;
     let before = store.stats();
+    let resident = memory_mib(std::process::id(), "VmRSS")?;
+    // From now on the most that it takes is told anew.
+    std::fs::write("/proc/self/clear_refs", "5")?;
     let begun = Instant::now();
     let collected = store.collect(Collection { kept: DAY, is_trial: false, dropping: None }, &Vec::new)?;
     let took = begun.elapsed().as_secs_f64();
+    let grown = memory_mib(std::process::id(), "VmHWM")? - resident;
     // The trees of the second thousands, and all that is large.
     let expected = SMALL / 2 + SMALL / TOGETHER / 2 + LARGE;
     ensure!(collected.objects == expected, "{} objects went, not {expected}", collected.objects);
@@ -183,6 +211,7 @@ fn collect(report: &mut Report, home: &Path) -> anyhow::Result<()> {
     }
     let freed = before.disk_bytes.saturating_sub(store.stats().disk_bytes);
     report.add("collection_s", took, "s", "a million objects, of which half go", 1);
+    report.add("collection_mib", grown, "MiB", "by which the process grew at most meanwhile", 1);
     let share = freed as f64 / (collected.bytes as f64);
     report.add("collected_share_freed", share, "x", "bytes by which the home is smaller / of what went", 1);
     Ok(())

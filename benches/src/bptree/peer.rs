@@ -28,24 +28,21 @@ pub(super) struct Ray {
     peer: Option<Peer>,
 }
 
-/// How long a set took, in microseconds.
+/// What a set took.
 #[derive(Clone, Copy)]
-pub(super) enum Took {
-    Us(f64),
-    /// It was not waited for any longer.
-    AtLeast(f64),
+pub(super) struct Took {
+    pub(super) us: f64,
+    /// None: it was not waited for any longer.
+    pub(super) whole: Option<Data>,
 }
 
-impl Took {
-    pub(super) fn us(self) -> f64 {
-        match self {
-            Self::Us(us) | Self::AtLeast(us) => us,
-        }
-    }
-
-    pub(super) fn is_known(self) -> bool {
-        matches!(self, Self::Us(_))
-    }
+/// The data of a set.
+#[derive(Clone, Copy)]
+pub(super) struct Data {
+    /// Of the nodes on the paths, keys included, as Ray keeps them.
+    pub(super) read_kib: f64,
+    /// By which its workers grew at most.
+    pub(super) memory_kib: f64,
 }
 
 impl Ray {
@@ -81,13 +78,15 @@ impl Ray {
         }
         let Some(told) = peer.told_within(LIMIT)? else {
             self.peer = None;
-            return Ok(Some(Took::AtLeast(LIMIT.as_secs_f64() * 1e6)));
+            return Ok(Some(Took { us: LIMIT.as_secs_f64() * 1e6, whole: None }));
         };
         let found = told["found"].as_array().context("it found nothing")?;
         for (found, &query) in found.iter().zip(queries) {
             let expected = String::from_utf8(titles::value(query))?;
             ensure!(found.as_str() == Some(&expected), "Ray: key {query} gave {found}");
         }
-        Ok(Some(Took::Us(told["wall_us"].as_f64().context("it tells no time")?)))
+        let number = |name: &str| told[name].as_f64().with_context(|| format!("it tells no {name}"));
+        let data = Data { read_kib: number("read_kib")?, memory_kib: number("memory_kib")? };
+        Ok(Some(Took { us: number("wall_us")?, whole: Some(data) }))
     }
 }

@@ -149,13 +149,13 @@ impl Pattern {
 }
 
 /// Whom a function asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
     pub(crate) host: Host,
     pub(crate) port: u16,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Host {
     /// In small letters, without a point at its end.
     Name(String),

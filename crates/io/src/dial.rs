@@ -11,15 +11,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::Uri;
 use hyper::http::uri::Scheme;
+use hyper::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::address::is_public;
 use crate::allow::{AllowList, Host, Target};
+use crate::link::{Link, LinkOptions, Links, Peer, Unanswered};
 use crate::net::{Lookup, Lookups, Net, Whose};
 use crate::s3::Bucket;
 use crate::tls;
@@ -43,6 +50,26 @@ pub(crate) struct Dialer {
     net: Lookups,
     reach: Reach,
     tls: OnceLock<Result<tls::Client, String>>,
+    links: Links,
+}
+
+/// How long a request waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// For looking up a name, connecting, and TLS, without waiting for one's turn to look up.
+    pub(crate) connect: Duration,
+    /// From there to the head of the answer.
+    pub(crate) head: Duration,
+}
+
+/// An answer whose body is to come.
+pub(crate) struct Answered {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) link: Link,
+    /// The request was sent on a kept connection before, and may have arrived there.
+    pub(crate) was_sent_before: bool,
+    /// All of the body has come.
+    is_whole: bool,
 }
 
 /// Which addresses may be named.
@@ -70,7 +97,7 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection for S {}
 
-/// A connection without TLS that serves one request. It is not shut down before it is
+/// A connection without TLS. It is not shut down before it is
 /// closed, for that says the same to the other side, and costs a tenth of a short request.
 struct Bare(TcpStream);
 
@@ -116,7 +143,59 @@ impl AsyncWrite for Bare {
 
 impl Dialer {
     pub(crate) fn new(reach: Reach, net: impl Net + 'static) -> Self {
-        Self { net: Lookups::new(net, LOOKUPS_MAX), reach, tls: OnceLock::new() }
+        // Nothing is kept unless somebody says so.
+        let links = Links::new(LinkOptions { total_max: 0, per_host_max: 0, idle_max: Duration::ZERO });
+        Self { net: Lookups::new(net, LOOKUPS_MAX), reach, tls: OnceLock::new(), links }
+    }
+
+    /// The same, which keeps connections from one request to the next.
+    pub(crate) fn keeping(self, options: LinkOptions) -> Self {
+        Self { links: Links::new(options), ..self }
+    }
+
+    /// Sends a request that may arrive twice, on a connection that was kept or on a new one.
+    pub(crate) async fn ask(
+        &self,
+        place: &Place,
+        request: Request<Full<Bytes>>,
+        patience: Patience,
+    ) -> Result<Answered, Undialed> {
+        let peer = Peer::of(place);
+        let mut was_sent_before = false;
+        if let Some(mut link) = self.links.take(&peer).await {
+            match link.send(request.clone(), patience.head).await {
+                Ok(response) => return Ok(Answered::new(response, link, false)),
+                Err(Unanswered::Stale) => was_sent_before = true,
+                Err(other) => return Err(other.told(place, patience)),
+            }
+        }
+        let lookup = self.may_look_up(place).await?;
+        let limit = patience.connect;
+        let late =
+            |_| Undialed::Failed(format!("{} cannot be reached in {} s", place.target, limit.as_secs_f32()));
+        let stream = timeout(limit, self.connect(place, lookup)).await.map_err(late)??;
+        let broken = |error| Unanswered::Broken(error).told(place, patience);
+        let mut link = Link::begin(peer, stream).await.map_err(broken)?;
+        let response = link.send(request, patience.head).await.map_err(|why| why.told(place, patience))?;
+        Ok(Answered::new(response, link, was_sent_before))
+    }
+
+    /// Keeps the connection on which an answer has come, if all of it has.
+    pub(crate) fn keep(&self, answered: Answered) {
+        if answered.is_whole {
+            self.links.keep(answered.link);
+        }
+    }
+
+    /// The same, which trusts whom this client does.
+    #[cfg(test)]
+    pub(crate) fn trusting(self, client: tls::Client) -> Self {
+        Self { tls: OnceLock::from(Ok(client)), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.links.len()
     }
 
     /// Whether a URL can be one, as far as can be told without asking anybody.
@@ -223,6 +302,30 @@ impl Dialer {
             return Ok(());
         }
         Err(format!("{address} is a private address; the node's `{setting}` has to name it"))
+    }
+}
+
+impl Unanswered {
+    fn told(self, place: &Place, patience: Patience) -> Undialed {
+        Undialed::Failed(match self {
+            Self::Late => format!("{} did not answer in {} s", place.target, patience.head.as_secs_f32()),
+            Self::Broken(error) => format!("{}: {error}", place.target),
+            Self::Stale => format!("{}: it was kept, and has ended", place.target),
+        })
+    }
+}
+
+impl Answered {
+    fn new(response: Response<Incoming>, link: Link, was_sent_before: bool) -> Self {
+        let is_whole = response.body().is_end_stream();
+        Self { response, link, was_sent_before, is_whole }
+    }
+
+    /// What comes next of the body.
+    pub(crate) async fn frame(&mut self) -> Option<hyper::Result<Frame<Bytes>>> {
+        let frame = self.link.frame(self.response.body_mut()).await;
+        self.is_whole = frame.is_none() || self.response.body().is_end_stream();
+        frame
     }
 }
 

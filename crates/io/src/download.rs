@@ -23,6 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::allow::AllowList;
 use crate::dial::{Dialer, Place, Reach};
+use crate::link::LinkOptions;
 use crate::net::{Internet, Net};
 use crate::s3::Buckets;
 use crate::turns::Turns;
@@ -45,6 +46,8 @@ pub struct DownloadOptions {
     pub head_timeout: Duration,
     /// Without a byte of the answer.
     pub stall_timeout: Duration,
+    /// For how long a connection is kept that nobody uses. As many are kept as there may be transfers.
+    pub idle_timeout: Duration,
     /// For all of it, with all attempts, once it had its first turn.
     pub whole_timeout: Duration,
     /// Bytes a second that come at least, over each [`Self::rate_window`] in which they
@@ -72,6 +75,7 @@ impl Default for DownloadOptions {
             connect_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(15),
             whole_timeout: Duration::from_secs(6 * 3600),
             rate_min: 8 << 10,
             rate_window: Duration::from_secs(60),
@@ -176,10 +180,12 @@ impl Downloads {
 
     /// From another network.
     pub fn with_net(options: DownloadOptions, private: AllowList, net: impl Net + 'static) -> Self {
+        let DownloadOptions { total_max, per_host_max, idle_timeout: idle_max, .. } = options;
+        let kept = LinkOptions { total_max, per_host_max, idle_max };
         Self {
             options,
             buckets: Buckets::default(),
-            dialer: Dialer::new(Reach::Named(private, "fetch_private"), net),
+            dialer: Dialer::new(Reach::Named(private, "fetch_private"), net).keeping(kept),
             all: Arc::new(Semaphore::new(options.total_max)),
             hosts: Turns::new(options.per_host_max),
             random: SystemRandom::new(),

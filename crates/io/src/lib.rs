@@ -17,6 +17,7 @@ mod download;
 mod egress;
 mod head;
 mod identity;
+mod link;
 mod net;
 mod post;
 mod relay;

@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::allow::AllowList;
 use crate::dial::{Dialer, Place, Reach};
+use crate::link::LinkOptions;
 use crate::net::{Internet, Net};
 use crate::s3::{self, Buckets};
 pub use folder::BucketFolder;
@@ -45,6 +46,8 @@ pub struct UploadOptions {
     pub answer_timeout: Duration,
     /// Bytes a second that a server takes at least.
     pub rate_min: u64,
+    /// For how long a connection is kept that nobody uses. As many are kept as there may be requests.
+    pub idle_timeout: Duration,
     /// Attempts of one request.
     pub attempts_max: u32,
     /// Before the second attempt; twice as long before each further one.
@@ -61,6 +64,7 @@ impl Default for UploadOptions {
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(60),
             rate_min: 64 << 10,
+            idle_timeout: Duration::from_secs(15),
             attempts_max: 6,
             pause: Duration::from_millis(200),
             pause_max: Duration::from_secs(10),
@@ -136,8 +140,10 @@ impl Uploads {
     /// From another network.
     pub fn with_net(options: UploadOptions, buckets: Buckets, net: impl Net + 'static) -> Self {
         // Where buckets are is free: the node's owner has said it.
-        let dialer = Dialer::new(Reach::Named(AllowList::default(), "s3"), net);
-        Self(Arc::new(Inner { options, buckets, dialer, turns: Semaphore::new(options.at_once) }))
+        let UploadOptions { at_once, idle_timeout: idle_max, .. } = options;
+        let kept = LinkOptions { total_max: at_once, per_host_max: at_once, idle_max };
+        let dialer = Dialer::new(Reach::Named(AllowList::default(), "s3"), net).keeping(kept);
+        Self(Arc::new(Inner { options, buckets, dialer, turns: Semaphore::new(at_once) }))
     }
 
     /// Whether a URL can be written to, as far as can be told without asking anybody.

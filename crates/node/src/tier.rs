@@ -176,6 +176,7 @@ const UPLOADS: UploadOptions = UploadOptions {
     connect_timeout: Duration::from_secs(5),
     answer_timeout: Duration::from_secs(30),
     rate_min: 64 << 10,
+    idle_timeout: Duration::from_secs(15),
     attempts_max: 3,
     pause: Duration::from_millis(200),
     pause_max: Duration::from_secs(2),

@@ -68,11 +68,17 @@ impl Node {
     }
 
     fn start_with(home: &Path, more: &[&str]) -> Self {
+        Self::start_in(home, more, &[])
+    }
+
+    /// With these variables in its environment.
+    fn start_in(home: &Path, more: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sinew"))
             .args(["up", "-o", "json", "--workers", "2", "--memory", "1GiB"])
             .args(more)
             .arg("--home")
             .arg(home)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -4,11 +4,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::Value;
 
-use super::{Node, home};
+use super::{Duration, Node, home};
 
 /// Says how many bytes its argument has.
 const SIZE: &str = r#"(module
@@ -25,6 +25,21 @@ struct Server {
     has: Arc<Mutex<(Vec<u8>, &'static str)>>,
 }
 
+/// Who has asked for `/together`.
+#[derive(Default)]
+struct Together(Mutex<usize>, Condvar);
+
+impl Together {
+    /// Waits until so many have asked; whether they have.
+    fn are(&self, number: usize) -> bool {
+        let mut asked = self.0.lock().unwrap();
+        *asked += 1;
+        self.1.notify_all();
+        let waited = self.1.wait_timeout_while(asked, Duration::from_secs(30), |asked| *asked < number);
+        *waited.unwrap().0 >= number
+    }
+}
+
 impl Server {
     fn start(data: Vec<u8>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -32,11 +47,13 @@ impl Server {
         let requests = Arc::<AtomicUsize>::default();
         let has = Arc::new(Mutex::new((data, "\"1\"")));
         let (counted, shown) = (Arc::clone(&requests), Arc::clone(&has));
+        let together = Arc::<Together>::default();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let number = counted.fetch_add(1, Ordering::SeqCst);
                 let (data, etag) = shown.lock().unwrap().clone();
-                std::thread::spawn(move || answer(stream.unwrap(), number, &data, etag));
+                let together = Arc::clone(&together);
+                std::thread::spawn(move || answer(stream.unwrap(), number, &data, etag, &together));
             }
         });
         Self { address, requests, has }
@@ -51,9 +68,9 @@ impl Server {
     }
 }
 
-/// `/busy` is busy at first, `/cut` breaks off once, `/circle` leads to itself, and
-/// everything else is as it should be.
-fn answer(mut stream: TcpStream, number: usize, data: &[u8], etag: &str) {
+/// `/busy` is busy at first, `/cut` breaks off once, `/circle` leads to itself, `/together` is
+/// answered when twenty have asked for it, and everything else is as it should be.
+fn answer(mut stream: TcpStream, number: usize, data: &[u8], etag: &str, together: &Together) {
     let lines: Vec<String> = BufReader::new(stream.try_clone().unwrap())
         .lines()
         .map_while(Result::ok)
@@ -67,6 +84,8 @@ fn answer(mut stream: TcpStream, number: usize, data: &[u8], etag: &str) {
         .unwrap_or(0);
     let (head, body) = if first.contains("/busy") && number < 2 {
         ("503 Busy\r\ncontent-length: 0".to_owned(), &data[..0])
+    } else if first.contains("/together") && !together.are(20) {
+        ("404 They come one after another\r\ncontent-length: 0".to_owned(), &data[..0])
     } else if first.contains("/circle") {
         ("302 Found\r\nlocation: /circle\r\ncontent-length: 0".to_owned(), &data[..0])
     } else if header("if-none-match") == Some(etag) {
@@ -200,12 +219,42 @@ fn many_who_need_the_same_have_it_fetched_once_and_many_sources_come_at_once() {
         .collect();
     assert!(clients.iter_mut().all(|client| client.wait().unwrap().success()));
     assert_eq!(server.requests(), 1);
-    let lazy =
-        |number: usize| node.ok(&["put", "--lazy", &server.url(&number.to_string()), "--digest", &digest]);
+    let lazy = |number: usize| {
+        node.ok(&["put", "--lazy", &server.url(&format!("together/{number}")), "--digest", &digest])
+    };
     let arguments: Vec<String> = (0..20).map(|number| format!("!{size}(!{})", lazy(number))).collect();
     let tree = format!("[{}]", arguments.join(", "));
     let (_, applied) = evaluated(&node, &tree);
     // What has this size is known by now.
     assert_eq!(applied, 20);
     assert_eq!(server.requests(), 21);
+}
+
+#[test]
+fn data_comes_by_https_from_who_is_trusted() {
+    let (home, server_home) = (home(), super::home());
+    let server = Node::start_with(server_home.path(), &["--listen", "127.0.0.1:0", "--tls-self-signed"]);
+    let file = server_home.path().join("data");
+    std::fs::write(&file, body(300_000)).unwrap();
+    let handle = server.ok(&["put", file.to_str().unwrap()]);
+    let url = format!("https://{}/v1/objects/{handle}", server.address);
+    let trusted = server_home.path().join("tls/certificate.pem");
+    let node = |home: &std::path::Path, trusted: &std::path::Path| {
+        std::fs::create_dir_all(home).unwrap();
+        let settings = home.join("settings.toml");
+        std::fs::write(&settings, "fetch_private = [\"127.0.0.1:*\"]\n").unwrap();
+        let settings = settings.to_str().unwrap();
+        let trusts = [("SSL_CERT_FILE", trusted.to_str().unwrap())];
+        Node::start_in(home, &["--listen", "127.0.0.1:0", "--config", settings], &trusts)
+    };
+    let trusting = node(&home.path().join("trusting"), &trusted);
+    let lazy = trusting.ok(&["put", "--lazy", &url, "--digest", &handle]);
+    assert_eq!(evaluated(&trusting, &lazy).0, handle);
+    // A node that trusts somebody else asks for nothing.
+    let other = super::home();
+    drop(Node::start_with(other.path(), &["--listen", "127.0.0.1:0", "--tls-self-signed"]));
+    let wary = node(&home.path().join("wary"), &other.path().join("tls/certificate.pem"));
+    let lazy = wary.ok(&["put", "--lazy", &url, "--digest", &handle]);
+    let why = failure(&wary, &lazy);
+    assert!(why.contains(&url) && why.contains("nobody that is trusted here vouches"), "{why}");
 }

@@ -1,36 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One attempt to bring something: a request, after redirects, and its answer.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1;
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE,
-    RANGE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, HOST, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE,
+    USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use ring::digest::{Context, SHA256};
 use tokio::time::timeout;
 
 use super::answer::{self, short};
 use super::{Download, DownloadOptions, Downloaded, Downloads, Sink, Turn};
-use crate::dial::{Place, Undialed};
+use crate::dial::{Answered, Patience, Place, Undialed};
 use crate::s3::{self, Bucket};
 
 /// Redirects of one request.
 const REDIRECTS_MAX: usize = 5;
 /// Bytes of what a server says that refuses.
 const REASON_BYTES_MAX: usize = 4 << 10;
-/// Bytes of an answer's head, within a factor of two, and of what is read of its body at once.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Why an attempt has brought nothing, or not all.
 pub(super) enum Trouble {
@@ -127,35 +120,6 @@ impl State {
     }
 }
 
-/// An answer whose body is to come.
-struct Answered {
-    response: Response<Incoming>,
-    connection: Driven,
-    bucket: Option<Arc<Bucket>>,
-}
-
-/// A connection that is moved on by whoever waits for something on it, and ends with it: a
-/// task of its own would cost each of many short transfers more than its bytes do.
-struct Driven(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
-
-impl Driven {
-    async fn until<T>(&mut self, awaited: impl Future<Output = T>) -> T {
-        let mut awaited = pin!(awaited);
-        poll_fn(|context| {
-            if let Poll::Ready(came) = awaited.as_mut().poll(context) {
-                return Poll::Ready(came);
-            }
-            let Some(connection) = &mut self.0 else { return Poll::Pending };
-            if connection.as_mut().poll(context).is_ready() {
-                self.0 = None;
-            }
-            // It may have brought what is waited for.
-            awaited.as_mut().poll(context)
-        })
-        .await
-    }
-}
-
 /// How fast a server sends while it is waited for.
 #[derive(Default)]
 struct Pace {
@@ -207,7 +171,21 @@ impl Downloads {
                 return Err(Trouble::Room(size));
             }
         }
-        let answered = self.answered(wanted, url, state, sink).await?;
+        let (mut answered, bucket) = self.answered(wanted, url, state, sink).await?;
+        let taken = self.taken(wanted, &mut answered, bucket.as_deref(), state, sink).await;
+        self.dialer.keep(answered);
+        taken
+    }
+
+    /// What an answer brings.
+    async fn taken(
+        &self,
+        wanted: &Download,
+        answered: &mut Answered,
+        bucket: Option<&Bucket>,
+        state: &mut State,
+        sink: &mut dyn Sink,
+    ) -> Result<Downloaded, Trouble> {
         let response = &answered.response;
         match response.status() {
             StatusCode::OK => self.begins(wanted, response, state, sink)?,
@@ -233,7 +211,7 @@ impl Downloads {
             status if is_passing(status) => {
                 return Err(Trouble::Heals(said(status), answer::retry_after(response.headers())));
             }
-            status => return Err(lasts(self.refusal(answered, status).await)),
+            status => return Err(lasts(self.refusal(answered, bucket, status).await)),
         }
         let is_framed = answer::is_framed(response.headers());
         self.body(wanted, answered, state, sink).await?;
@@ -250,13 +228,12 @@ impl Downloads {
     }
 
     /// What a server says that refuses. Buckets give a reason.
-    async fn refusal(&self, mut answered: Answered, status: StatusCode) -> String {
+    async fn refusal(&self, answered: &mut Answered, bucket: Option<&Bucket>, status: StatusCode) -> String {
         let mut said = said(status);
-        let Some(bucket) = answered.bucket.take() else { return said };
+        let Some(bucket) = bucket else { return said };
         let mut body = Vec::new();
         let read = async {
-            let Answered { response, connection, .. } = &mut answered;
-            while let Some(Ok(frame)) = connection.until(response.body_mut().frame()).await {
+            while let Some(Ok(frame)) = answered.frame().await {
                 let room = REASON_BYTES_MAX - body.len();
                 let bytes = frame.data_ref().map_or(&[][..], |data| &data[..data.len().min(room)]);
                 body.extend_from_slice(bytes);
@@ -276,14 +253,14 @@ impl Downloads {
         said
     }
 
-    /// The answer to a request, after redirects.
+    /// The answer to a request, after redirects, and whose bucket gave it.
     async fn answered(
         &self,
         wanted: &Download,
         url: &str,
         state: &mut State,
         sink: &mut dyn Sink,
-    ) -> Result<Answered, Trouble> {
+    ) -> Result<(Answered, Option<Arc<Bucket>>), Trouble> {
         let mut url = url.to_owned();
         for redirects in 0.. {
             let place = match redirects {
@@ -296,7 +273,7 @@ impl Downloads {
             let answered = self.ask(wanted, &place, state).await?;
             let status = answered.response.status();
             if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(answered);
+                return Ok((answered, place.bucket));
             }
             if place.bucket.is_some() {
                 return Err(lasts(format!(
@@ -314,30 +291,16 @@ impl Downloads {
             if place.is_tls && !to.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
                 return Err(lasts(format!("it redirects from https to {:?}", short(&to))));
             }
+            self.dialer.keep(answered);
             url = to;
         }
         unreachable!("redirects are counted")
     }
 
     async fn ask(&self, wanted: &Download, place: &Place, state: &State) -> Result<Answered, Trouble> {
-        let options = &self.options;
-        let lookup = self.dialer.may_look_up(place).await?;
-        let stream = timeout(options.connect_timeout, self.dialer.connect(place, lookup)).await;
-        let late = |what: &str, limit: Duration| {
-            heals(format!("{} {what} in {} s", place.target, limit.as_secs_f32()))
-        };
-        let stream = stream.map_err(|_| late("cannot be reached", options.connect_timeout))??;
-        let broken = |error: hyper::Error| heals(format!("{}: {error}", place.target));
-        let http = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = http.map_err(broken)?;
-        let mut connection = Driven(Some(Box::pin(async move {
-            // What goes wrong is told by the answer.
-            _ = connection.await;
-        })));
-        let sent = connection.until(sender.send_request(request(wanted, place, state)?));
-        let sent = timeout(options.head_timeout, sent).await;
-        let response = sent.map_err(|_| late("did not answer", options.head_timeout))?.map_err(broken)?;
-        Ok(Answered { response, connection, bucket: place.bucket.clone() })
+        let DownloadOptions { connect_timeout, head_timeout, .. } = self.options;
+        let patience = Patience { connect: connect_timeout, head: head_timeout };
+        Ok(self.dialer.ask(place, request(wanted, place, state)?, patience).await?)
     }
 
     /// All of it is to come, whatever has come before.
@@ -381,7 +344,7 @@ impl Downloads {
     async fn body(
         &self,
         wanted: &Download,
-        mut answered: Answered,
+        answered: &mut Answered,
         state: &mut State,
         sink: &mut dyn Sink,
     ) -> Result<(), Trouble> {
@@ -389,8 +352,7 @@ impl Downloads {
         let bytes_max = wanted.size.unwrap_or(self.options.bytes_max);
         loop {
             let asked = Instant::now();
-            let Answered { response, connection, .. } = &mut answered;
-            let frame = timeout(limit, connection.until(response.body_mut().frame())).await;
+            let frame = timeout(limit, answered.frame()).await;
             let received = state.received;
             state.pace.waited += asked.elapsed();
             let frame = frame.map_err(|_| {
@@ -427,12 +389,11 @@ impl Downloads {
     }
 }
 
-fn request(wanted: &Download, place: &Place, state: &State) -> Result<Request<Empty<Bytes>>, Trouble> {
+fn request(wanted: &Download, place: &Place, state: &State) -> Result<Request<Full<Bytes>>, Trouble> {
     let mut headers: Vec<(HeaderName, String)> = vec![
         (USER_AGENT, concat!("sinew/", env!("CARGO_PKG_VERSION")).to_owned()),
         (ACCEPT, "*/*".to_owned()),
         (ACCEPT_ENCODING, "identity".to_owned()),
-        (CONNECTION, "close".to_owned()),
     ];
     headers.extend(wanted.etag.clone().map(|etag| (IF_MATCH, etag)));
     if state.received > 0 {
@@ -456,7 +417,7 @@ fn request(wanted: &Download, place: &Place, state: &State) -> Result<Request<Em
         let signed = bucket.signed("GET", place, &s3::hash_of_nothing(), &[], s3::now_s()).map_err(lasts)?;
         request = signed.into_iter().fold(request, |request, (name, value)| request.header(name, value));
     }
-    request.body(Empty::new()).map_err(|error| lasts(error.to_string()))
+    request.body(Full::default()).map_err(|error| lasts(error.to_string()))
 }
 
 /// The rest is to come.

@@ -5,24 +5,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, RANGE, USER_AGENT};
+use http_body_util::Full;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, RANGE, USER_AGENT};
 use hyper::http::Uri;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::{Method, Request, StatusCode};
 use ring::digest::{SHA256, digest};
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Inner, MARK, Target};
-use crate::dial::{Place, Undialed};
+use crate::dial::{Answered, Patience, Place, Undialed};
 use crate::download::{is_passing, retry_after};
 use crate::s3;
 
-/// Bytes of an answer's head, within a factor of two.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Bytes of an answer's text.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
@@ -132,7 +126,7 @@ impl Inner {
         loop {
             let trouble = match self.exchange(asked).await {
                 Ok(answer) if !is_passing(answer.status) && !is_error_of_passing_kind(&answer) => {
-                    return Ok(Answer { tried_before, ..answer });
+                    return Ok(Answer { tried_before: tried_before + answer.tried_before, ..answer });
                 }
                 Ok(answer) => {
                     let why = format!("it answers {}", answer.status);
@@ -156,46 +150,29 @@ impl Inner {
     async fn exchange(&self, asked: &Asked) -> Result<Answer, Trouble> {
         let _turn = self.turns.acquire().await.map_err(|error| Trouble::Lasts(error.to_string()))?;
         let (options, place) = (&self.options, &asked.place);
-        let lookup = self.dialer.may_look_up(place).await?;
-        let stream = timeout(options.connect_timeout, self.dialer.connect(place, lookup)).await;
-        let late = |what: &str, limit: Duration| {
-            Trouble::Heals(format!("{} {what} in {} s", place.target, limit.as_secs_f32()), None)
-        };
-        let stream = stream.map_err(|_| late("cannot be reached", options.connect_timeout))??;
-        let broken = |error: hyper::Error| Trouble::Heals(format!("{}: {error}", place.target), None);
-        let http = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = http.map_err(broken)?;
-        let mut driven = JoinSet::new();
-        driven.spawn(async move {
-            // What goes wrong is told by the answer.
-            _ = connection.await;
-        });
         let moved = asked.body.len() as u64 + asked.taken_max;
         let sending = Duration::from_secs(moved / options.rate_min.max(1));
         let limit = options.answer_timeout + sending;
-        let request = request(asked)?;
-        let answered = async {
-            let response = sender.send_request(request).await?;
-            Ok::<_, hyper::Error>(read(response, asked.taken_max).await)
-        };
-        let answer =
-            timeout(limit, answered).await.map_err(|_| late("did not answer", limit))?.map_err(broken)?;
-        if let Some(pause) = answer.1
-            && is_passing(answer.0.status)
-        {
-            return Err(Trouble::Heals(format!("it answers {}", answer.0.status), Some(pause)));
+        let patience = Patience { connect: options.connect_timeout, head: limit };
+        let mut answered = self.dialer.ask(place, request(asked)?, patience).await?;
+        let late =
+            |_| Trouble::Heals(format!("{} did not answer in {} s", place.target, limit.as_secs_f32()), None);
+        let mut answer = timeout(limit, read(&mut answered, asked.taken_max)).await.map_err(late)?;
+        answer.tried_before = u32::from(answered.was_sent_before);
+        let pause = retry_after(answered.response.headers());
+        self.dialer.keep(answered);
+        if pause.is_some() && is_passing(answer.status) {
+            return Err(Trouble::Heals(format!("it answers {}", answer.status), pause));
         }
-        let mut answer = answer;
-        if asked.range.is_some() && answer.0.status.is_success() {
+        if asked.range.is_some() && answer.status.is_success() {
             // These are somebody's data, and say nothing.
-            answer.0.text.clear();
+            answer.text.clear();
         }
-        let Answer { status, len, bytes, .. } = &answer.0;
-        let wanted = len.map_or(0, |len| len.min(asked.taken_max));
-        if status.is_success() && (bytes.len() as u64) < wanted {
+        let wanted = answer.len.map_or(0, |len| len.min(asked.taken_max));
+        if answer.status.is_success() && (answer.bytes.len() as u64) < wanted {
             return Err(Trouble::Heals(format!("{} broke off", place.target), None));
         }
-        Ok(answer.0)
+        Ok(answer)
     }
 }
 
@@ -210,8 +187,7 @@ fn request(asked: &Asked) -> Result<Request<Full<Bytes>>, Trouble> {
         .method(asked.method.clone())
         .uri(place.path.clone())
         .header(HOST, place.authority.clone())
-        .header(USER_AGENT, concat!("sinew/", env!("CARGO_PKG_VERSION")))
-        .header(CONNECTION, "close");
+        .header(USER_AGENT, concat!("sinew/", env!("CARGO_PKG_VERSION")));
     if let Some(content_type) = &asked.content_type {
         request = request.header(CONTENT_TYPE, content_type);
     }
@@ -225,31 +201,28 @@ fn request(asked: &Asked) -> Result<Request<Full<Bytes>>, Trouble> {
     request.body(Full::new(asked.body.clone())).map_err(|error| lasts(error.to_string()))
 }
 
-/// An answer, with the beginning of its text; for how long the server wants to be left alone.
-async fn read(response: Response<Incoming>, taken_max: u64) -> (Answer, Option<Duration>) {
-    let (head, mut body) = response.into_parts();
-    let text_of =
-        |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+/// An answer, with the beginning of its text.
+async fn read(answered: &mut Answered, taken_max: u64) -> Answer {
     let room_max = TEXT_BYTES_MAX.max(usize::try_from(taken_max).unwrap_or(usize::MAX));
     let mut text = Vec::new();
     // What has come by then may say enough.
-    while let Some(Ok(frame)) = body.frame().await {
+    while text.len() < room_max
+        && let Some(Ok(frame)) = answered.frame().await
+    {
         let room = room_max - text.len();
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| &data[..data.len().min(room)]));
-        if text.len() == room_max {
-            break;
-        }
     }
-    let answer = Answer {
-        status: head.status,
+    let headers = answered.response.headers();
+    let text_of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    Answer {
+        status: answered.response.status(),
         etag: text_of(ETAG.as_str()),
         mark: text_of(MARK),
         len: text_of(CONTENT_LENGTH.as_str()).and_then(|len| len.parse().ok()),
         text: String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned(),
         bytes: Bytes::from(text),
         tried_before: 0,
-    };
-    (answer, retry_after(&head.headers))
+    }
 }
 
 /// Buckets may say 200 and go wrong while they put parts together; and some refusals
