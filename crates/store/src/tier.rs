@@ -10,6 +10,7 @@
 //! newest labels in the tier name nothing that is not there; nothing that comes from the tier is
 //! believed.
 
+mod adopting;
 mod collecting;
 #[cfg(any(test, feature = "contract"))]
 mod contract;
@@ -162,6 +163,8 @@ pub struct Taken {
     pub replaced: u64,
     /// Objects that it did not know to be there.
     pub objects: u64,
+    /// Objects that it believed to be there and that are not: they are sent again if they are here.
+    pub absent: u64,
     /// Packs whose beginning is damaged: what is in them is not known.
     pub damaged: u64,
 }

@@ -114,6 +114,12 @@ async fn take(node: &mut Node, output: &Output) -> anyhow::Result<()> {
         let replaced = number("replaced_labels");
         output.line(&format!("{replaced} labels meant something else here: that is now before-take/NAME"))?;
     }
+    if told["absent_objects"].as_u64().unwrap_or_default() > 0 {
+        let absent = number("absent_objects");
+        output.line(&format!(
+            "{absent} objects that this home had sent are not there any more: those that are here are sent again"
+        ))?;
+    }
     if told["damaged_packs"].as_u64().unwrap_or_default() > 0 {
         let damaged = number("damaged_packs");
         output.line(&format!("damaged: {damaged} packs there; what is in them does not come"))?;

@@ -154,11 +154,13 @@ pub(crate) fn told_collected(collected: &TierCollected, dry_run: bool) -> Value 
 
 pub(crate) async fn take(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
     let taken = blocking(move || shared.backend.take_tier()).await?;
-    let Taken { labels, replaced, objects, damaged } = taken.map_err(|error| Problem::store(&error))?;
+    let Taken { labels, replaced, objects, absent, damaged } =
+        taken.map_err(|error| Problem::store(&error))?;
     Ok(Json(json!({
         "labels": labels,
         "replaced_labels": replaced,
         "objects": objects,
+        "absent_objects": absent,
         "damaged_packs": damaged,
     })))
 }

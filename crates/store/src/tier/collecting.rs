@@ -175,6 +175,7 @@ impl Collector<'_> {
         far.ask(|depot| depot.put(&name, &Object::copy_of(b"")))?;
         // Who takes it from now on waits; who has taken it before is found out now.
         let swept = self.own().and_then(|()| {
+            owning::count_collection(disk, far, &home)?;
             let sentence = self.settle(reach, survey, before_s, &mut labels)?;
             let swept = super::sweeping::sweep(disk, far, &sentence, &bare);
             // What is left is there as before.

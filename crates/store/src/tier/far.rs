@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use objects::Handle;
@@ -158,6 +158,12 @@ pub(crate) struct Far {
     pub(super) collection: Mutex<Option<TierProgress>>,
     /// Held by who changes whose tier it is.
     pub(super) taking: Mutex<()>,
+    /// Held by who sends packs in their order, and by who takes the tier, before [`Far::taking`].
+    pub(super) sending_packs: Mutex<()>,
+    /// Somebody wants that for taking it.
+    pub(super) is_taken: AtomicBool,
+    /// It is certain that the home's disk was not set back since it last took things away there.
+    pub(super) is_compared: AtomicBool,
 }
 
 impl Far {
@@ -206,6 +212,9 @@ impl Far {
             relied: Mutex::default(),
             collection: Mutex::default(),
             taking: Mutex::default(),
+            sending_packs: Mutex::default(),
+            is_taken: AtomicBool::default(),
+            is_compared: AtomicBool::default(),
         }
     }
 

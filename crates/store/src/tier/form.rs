@@ -8,6 +8,7 @@
 //! objects/ab/HANDLE.outboard of those from 1 MiB: hashes over parts
 //! labels/NUMBER              all labels; the greatest number is the newest
 //! collecting/HOME            is there while that home takes things away
+//! collected/HOME             how often it has, in decimal digits
 //! ```
 //!
 //! A pack is a header (`sinew-tier-pack 1`, how many objects), their handles, and their
@@ -31,6 +32,10 @@ pub(super) const FORMAT_BYTES_MAX: u64 = 4096;
 
 /// Of each home that may be removing things.
 pub(super) const COLLECTING: &str = "collecting/";
+/// Of each home, how often it has removed things.
+const COLLECTED: &str = "collected/";
+/// More of such a number is not read.
+pub(super) const COUNT_BYTES_MAX: u64 = 64;
 pub(super) const PACKS: &str = "packs/";
 pub(super) const OBJECTS: &str = "objects/";
 pub(super) const LABELS: &str = "labels/";
@@ -117,6 +122,16 @@ pub(super) fn named(name: &str) -> Option<Handle> {
 
 pub(super) fn collecting_name(home: &[u8; 16]) -> String {
     format!("{COLLECTING}{}", hex(home))
+}
+
+pub(super) fn collected_name(home: &[u8; 16]) -> String {
+    format!("{COLLECTED}{}", hex(home))
+}
+
+/// How often a home has taken things away. What is no number counts as more than any: something is wrong.
+pub(super) fn count(text: Option<&[u8]>) -> u64 {
+    let Some(text) = text else { return 0 };
+    std::str::from_utf8(text).ok().and_then(|text| text.trim_end().parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// Whose outboard has this name.

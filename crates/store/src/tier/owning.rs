@@ -3,21 +3,19 @@
 //! learns what is there.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use objects::Handle;
 
 use super::far::{Far, Halt};
 use super::form::{
-    self, COLLECTING, FORMAT, FORMAT_BYTES_MAX, Format, HEADER_LEN, LABELS, Names, OBJECTS, Owner,
-    PACK_BYTES_MAX, PACKS, collecting_name, format_text, labels_number, parse_format,
+    self, COLLECTING, COUNT_BYTES_MAX, FORMAT, FORMAT_BYTES_MAX, Format, LABELS, Names, Owner,
+    collected_name, collecting_name, format_text, labels_number, parse_format,
 };
 use super::publishing::PUBLISHED;
 use super::rows::ROWS;
-use super::sentence::PackName;
 use super::{Taken, depot::Depot};
 use crate::disk::Disk;
-use crate::index::{Batch, Place, Tiered, seconds_now};
+use crate::index::Batch;
 use crate::{Error, Object, Store};
 
 /// Which tier the home's rows are of, and who the home is.
@@ -25,12 +23,12 @@ const TIER: &str = "tier";
 const HOME: &str = "home";
 /// It is being taken: what is there is not all known yet.
 const TAKING: &str = "taking";
+/// How often this home has taken things away there.
+const COLLECTIONS: &str = "collections";
 /// For so long it is not asked again.
 const OWNED: Duration = Duration::from_secs(10);
 /// Begins the names of labels whose own names mean something else in a tier that was taken.
 const BEFORE: &str = "before-take/";
-/// Of a pack, at first.
-const TABLE_BYTES: u64 = 16 << 10;
 /// How often it is looked whether somebody is still taking things away.
 const POLLED: Duration = Duration::from_millis(250);
 /// All labels of the largest home, and recipes.
@@ -45,7 +43,7 @@ pub(super) fn ensure(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let text = far.depot.get(FORMAT, 0..FORMAT_BYTES_MAX)?;
     let known = known(disk)?;
     match (text.as_deref().map(parse_format), known) {
-        (Some(Format::Ours(owner)), Some(known)) if owner == known => {}
+        (Some(Format::Ours(owner)), Some(known)) if owner == known => compare(disk, far, &owner)?,
         (Some(Format::Ours(_)), _) => {
             return Err(Halt::Refused(
                 "another home owns it: `sinew tier --take` goes on with it here, and the other one sends nothing any more"
@@ -61,6 +59,47 @@ pub(super) fn ensure(disk: &Disk, far: &Far) -> Result<(), Halt> {
     }
     far.progress.lock().owned = Some(Instant::now());
     Ok(())
+}
+
+/// What this home has taken away there is counted, there and here: where the count there is ahead, rows say of
+/// things that they are there which are not. It is compared once: nobody sets a disk back that is in use.
+fn compare(disk: &Disk, far: &Far, owner: &Owner) -> Result<(), Halt> {
+    if far.is_compared.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    if form::count(far.depot.get(&collected_name(&owner.home), 0..COUNT_BYTES_MAX)?.as_deref())
+        > collections(disk)?
+    {
+        return Err(Halt::Refused(
+            "this home's disk was set back to an older state, and things have gone from there since: `sinew tier --take` finds out which"
+                .to_owned(),
+        ));
+    }
+    far.is_compared.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// How often this home has taken things away there, as its disk knows.
+fn collections(disk: &Disk) -> Result<u64, Error> {
+    let note = disk.index().tier_note(COLLECTIONS)?;
+    Ok(note.and_then(|note| Some(u64::from_le_bytes(*note.first_chunk()?))).unwrap_or_default())
+}
+
+fn note_collections(disk: &Disk, number: u64) -> Result<(), Error> {
+    let tier_notes = vec![(COLLECTIONS, number.to_le_bytes().to_vec())];
+    disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
+}
+
+fn collections_there(far: &Far, home: &[u8; 16]) -> Result<u64, Error> {
+    Ok(form::count(far.ask(|depot| depot.get(&collected_name(home), 0..COUNT_BYTES_MAX))?.as_deref()))
+}
+
+/// From now on things go from there: whoever has an older state of this disk is to find that out. Here first,
+/// so that the count there is never ahead of a disk that was not set back.
+pub(super) fn count_collection(disk: &Disk, far: &Far, home: &[u8; 16]) -> Result<(), Error> {
+    let number = collections(disk)?.max(collections_there(far, home)?).saturating_add(1);
+    note_collections(disk, number)?;
+    far.ask(|depot| depot.put(&collected_name(home), &Object::copy_of(format!("{number}\n").as_bytes())))
 }
 
 /// Makes a tier where there is none.
@@ -151,6 +190,10 @@ impl Store {
         // Whoever has read the labels of this home before it has those of the tier writes them before, or sees
         // that the tier is another's: they would take the place of the tier's.
         let _alone = far.publishing.write();
+        // What is sent was to be sent before; who is about to waits, and looks anew from where it begins.
+        far.is_taken.store(true, Ordering::Relaxed);
+        let _no_packs = far.sending_packs.lock();
+        far.is_taken.store(false, Ordering::Relaxed);
         let _one = far.taking.lock();
         far.progress.lock().owned = None;
         let text = far.ask(|depot| depot.get(FORMAT, 0..FORMAT_BYTES_MAX))?;
@@ -179,9 +222,14 @@ impl Store {
         far.ask(|depot| depot.put(FORMAT, &Object::copy_of(format_text(&owner).as_bytes())))?;
         far.wait_for_collector(&owner)?;
         let mut taken = Taken::default();
-        far.adopt_packs(disk, &mut taken)?;
-        far.adopt_large(disk, &mut taken)?;
+        for key in far.adopt_all(disk, &mut taken)? {
+            // What was there only is not durable any more, wherever memory still has it.
+            if !disk.contains(key)? {
+                self.memory.expel(key);
+            }
+        }
         self.adopt_labels(disk, far, &mut taken)?;
+        note_collections(disk, collections_there(far, &owner.home)?)?;
         note(disk, owner)?;
         take_up(disk, false)?;
         far.is_well();
@@ -275,66 +323,5 @@ impl Far {
             found(&names)?;
             after = last;
         }
-    }
-
-    fn adopt_packs(&self, disk: &Disk, taken: &mut Taken) -> Result<(), Error> {
-        self.visit(PACKS, |names| {
-            for pack in names.iter().filter_map(|name| form::named_pack(name)) {
-                match self.table(&pack)? {
-                    Some(contents) => {
-                        let row = |(key, offset)| (key, Place::Packed { pack, offset });
-                        self.adopt(disk, contents.into_iter().map(row), taken)?;
-                    }
-                    None => taken.damaged += 1,
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn adopt_large(&self, disk: &Disk, taken: &mut Taken) -> Result<(), Error> {
-        self.visit(OBJECTS, |names| {
-            let keys: Vec<Handle> = names.iter().filter_map(|name| form::named(name)).collect();
-            self.adopt(disk, keys.into_iter().map(|key| (key, Place::Lone)), taken)
-        })
-    }
-
-    /// What a pack has. `None`: its beginning is damaged.
-    pub(super) fn table(&self, pack: &PackName) -> Result<Option<Vec<(Handle, u32)>>, Error> {
-        let name = form::pack_name(pack);
-        let begin = self.ask(|depot| depot.get(&name, 0..TABLE_BYTES))?.unwrap_or_default();
-        let Some(len) = begin.get(..HEADER_LEN as usize).and_then(form::table_len) else { return Ok(None) };
-        let table = match begin.get(..len as usize) {
-            Some(table) => table.to_vec(),
-            None => self.ask(|depot| depot.get(&name, 0..len))?.unwrap_or_default(),
-        };
-        Ok(form::contents(pack, &table))
-    }
-
-    /// All bytes of a pack, whatever they are.
-    pub(super) fn pack_bytes(&self, pack: &PackName) -> Result<Vec<u8>, Error> {
-        let bytes = self.ask(|depot| depot.get(&form::pack_name(pack), 0..PACK_BYTES_MAX))?;
-        Ok(bytes.unwrap_or_default())
-    }
-
-    /// Writes rows of what has none.
-    pub(super) fn adopt(
-        &self,
-        disk: &Disk,
-        found: impl Iterator<Item = (Handle, Place)>,
-        taken: &mut Taken,
-    ) -> Result<(), Error> {
-        let found: Vec<_> = found.collect();
-        let since_s = seconds_now();
-        for some in found.chunks(ROWS) {
-            let keys: Vec<Handle> = some.iter().map(|(key, _)| *key).collect();
-            let mut places = some.iter().map(|(_, place)| *place);
-            self.change_rows(disk, &keys, Batch::default(), |_, row| {
-                let place = places.next()?;
-                taken.objects += u64::from(row.is_none());
-                row.or(Some(Tiered { place, is_whole: false, is_seen: false, since_s }))
-            })?;
-        }
-        Ok(())
     }
 }

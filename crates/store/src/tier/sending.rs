@@ -38,6 +38,7 @@ struct Chunk {
 
 /// Sends small objects until there are none that wait.
 pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    let _in_order = far.sending_packs.lock();
     let goal = disk.index().packs().end();
     let mut from = sent_to(disk)?;
     loop {
@@ -56,6 +57,9 @@ pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
         if far.progress.lock().is_closing {
             return Err(Halt::Later("the node stops".to_owned()));
         }
+        if far.is_taken.load(Ordering::Relaxed) {
+            return Err(Halt::Later("it is being taken".to_owned()));
+        }
     }
     let mut progress = far.progress.lock();
     progress.packs = progress.packs.max(goal);
@@ -69,6 +73,16 @@ pub(super) fn sent_to(disk: &Disk) -> Result<Spot, Error> {
     let end = disk.index().tier_note(END)?;
     let end = end.and_then(|end| Some(u64::from_le_bytes(*end.first_chunk()?)));
     Ok(Spot::from_u64(end.unwrap_or_default()))
+}
+
+/// Has all that is here and has no row sent. For who lets nobody send packs meanwhile.
+pub(super) fn begin_anew(disk: &Disk, far: &Far) -> Result<(), Error> {
+    let begin = Spot::from_u64(0);
+    disk.committer().commit(end_batch(begin))?;
+    let mut progress = far.progress.lock();
+    progress.packs = begin;
+    progress.unlist();
+    Ok(())
 }
 
 fn end_batch(end: Spot) -> Batch {

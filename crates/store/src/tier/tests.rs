@@ -476,6 +476,7 @@ proptest! {
     #[test]
     fn whatever_a_bucket_has_is_read_or_refused(rubbish in prop::collection::vec(any::<u8>(), 0..300), keeps in 0_usize..64) {
         let _ = form::parse_format(&rubbish);
+        let _ = form::count(Some(&rubbish));
         let _ = Names::from_bytes(&rubbish);
         let mut table = b"sinew-tier-pack 1\n\0\0\0\0\0\0".to_vec();
         table.truncate(keeps);

@@ -11,7 +11,7 @@ use crate::recipes::tests as recipes;
 const LENGTHS: [usize; 4] = [40, 5000, 70_000, 1 << 20];
 
 /// All that is in the tier, and was put, is as old as that.
-fn grow_old(home: &Path) {
+pub(super) fn grow_old(home: &Path) {
     recipes::age(home);
     let store = open(home);
     let disk = store.disk().unwrap();
@@ -27,7 +27,7 @@ fn grow_old(home: &Path) {
     disk.committer().commit(Batch { tiered, ..Batch::default() }).unwrap();
 }
 
-fn try_collect(store: &Store) -> Result<TierCollected, Error> {
+pub(super) fn try_collect(store: &Store) -> Result<TierCollected, Error> {
     let kept = Collection::KEPT_MIN;
     store.collect(Collection { kept, is_trial: false, dropping: None }, &Vec::new)?;
     store.collect_tier(crate::TierCollection { kept, is_trial: false }, &Vec::new)

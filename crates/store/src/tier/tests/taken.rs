@@ -180,3 +180,100 @@ fn who_takes_a_tier_again_has_its_labels_and_loses_none_of_its_own() {
     assert_eq!(first.label("before-take/name").unwrap(), Some(before));
     first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
 }
+
+/// A copy of a home.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else if path.is_file() {
+            std::fs::copy(&path, &to).unwrap();
+        }
+    }
+}
+
+/// All of these are in the tier, and another home finds them there, under labels too.
+fn assert_there(folder: &Path, depot: &Arc<TestDepot>, label: &str, tree: Handle, blobs: &[Handle]) {
+    let other = open_with(folder, depot);
+    other.take_tier().unwrap();
+    assert_eq!(other.label(label).unwrap(), Some(tree));
+    for handle in blobs.iter().chain([&tree]) {
+        assert!(other.get(*handle).unwrap().is_some(), "{handle}");
+    }
+}
+
+#[test]
+fn who_takes_a_tier_again_believes_nothing_that_others_have_taken_away() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let home = folder.path().join("a");
+    let first = open_with(&home, &depot);
+    let (tree, blobs) = name(&first, "name", 1, &LENS);
+    first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    assert!(first.remove_label("name").unwrap());
+    first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(first);
+    // Another home takes them away, since nobody there needs them.
+    let other = folder.path().join("b");
+    let second = open_with(&other, &depot);
+    second.take_tier().unwrap();
+    name(&second, "other", 2, &LENS);
+    second.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(second);
+    collected::grow_old(&other);
+    let second = open_with(&other, &depot);
+    assert!(collected::try_collect(&second).unwrap().objects >= 5);
+    drop(second);
+    assert!(!depot.names.lock().contains_key(&form::object_name(blobs[3])));
+    let first = open_with(&home, &depot);
+    let taken = first.take_tier().unwrap();
+    assert_eq!((taken.absent, taken.labels), (5, 1), "{taken:?}");
+    // What was put is acknowledged only when it is there.
+    for (at, (blob, len)) in blobs.iter().zip(LENS).enumerate() {
+        assert_eq!(first.put_blob(&bytes(100 + at as u64, len)).unwrap(), *blob);
+    }
+    first.set_label("name", tree).unwrap();
+    first.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(first);
+    assert_there(&folder.path().join("c"), &depot, "name", tree, &blobs);
+}
+
+#[test]
+fn a_home_whose_disk_was_set_back_finds_out_what_has_gone_since() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let (home, older) = (folder.path().join("a"), folder.path().join("older"));
+    let store = open_with(&home, &depot);
+    let (tree, blobs) = name(&store, "name", 1, &LENS);
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    copy(&home, &older);
+    let store = open_with(&home, &depot);
+    assert!(store.remove_label("name").unwrap());
+    name(&store, "other", 2, &LENS);
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    collected::grow_old(&home);
+    let store = open_with(&home, &depot);
+    assert!(collected::try_collect(&store).unwrap().objects >= 5);
+    drop(store);
+    // The control: a disk that was not set back goes on.
+    let store = open_with(&home, &depot);
+    store.put_blob(&bytes(9, 70_000)).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    let store = open_with(&older, &depot);
+    store.put_blob(&bytes(8, 70_000)).unwrap();
+    let told = store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap_err().to_string();
+    assert!(told.contains("set back") && told.contains("sinew tier --take"), "{told}");
+    let taken = store.take_tier().unwrap();
+    assert_eq!(taken.absent, 5, "{taken:?}");
+    // All of it is on this disk, and is sent again.
+    store.tier_until(Awaited::Whole(vec![tree]), PATIENCE).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    assert_there(&folder.path().join("b"), &depot, "name", tree, &blobs);
+}
