@@ -17,6 +17,8 @@ const SIZE: &str = r#"(module
   (func (export "apply") (param i32) (result i32)
     (call $blob (call $size (i32.const 3)) (i32.const 8))))"#;
 
+const LATE: Duration = Duration::from_secs(2);
+
 /// A server with some data, which can be made to misbehave.
 struct Server {
     address: SocketAddr,
@@ -69,7 +71,7 @@ impl Server {
 }
 
 /// `/busy` is busy at first, `/cut` breaks off once, `/circle` leads to itself, `/together` is
-/// answered when twenty have asked for it, and everything else is as it should be.
+/// answered when twenty have asked for it, `/late` after two seconds, and everything else is as it should be.
 fn answer(mut stream: TcpStream, number: usize, data: &[u8], etag: &str, together: &Together) {
     let lines: Vec<String> = BufReader::new(stream.try_clone().unwrap())
         .lines()
@@ -79,6 +81,9 @@ fn answer(mut stream: TcpStream, number: usize, data: &[u8], etag: &str, togethe
         .collect();
     let Some(first) = lines.first() else { return };
     let header = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    if first.contains("/late") {
+        std::thread::sleep(LATE);
+    }
     let begin: usize = header("range")
         .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok())
         .unwrap_or(0);
@@ -257,4 +262,26 @@ fn data_comes_by_https_from_who_is_trusted() {
     let lazy = wary.ok(&["put", "--lazy", &url, "--digest", &handle]);
     let why = failure(&wary, &lazy);
     assert!(why.contains(&url) && why.contains("nobody that is trusted here vouches"), "{why}");
+}
+
+#[test]
+fn nobody_pays_for_waiting_until_data_has_come() {
+    let home = home();
+    let settings = home.path().join("settings.toml");
+    let rates = "fetch_private = [\"127.0.0.1:*\"]\n[rates]\ncurrency = \"EUR\"\nper_cpu_second = 1.0\n";
+    std::fs::write(&settings, rates).unwrap();
+    let settings = settings.to_str().unwrap();
+    let node = Node::start_with(home.path(), &["--listen", "127.0.0.1:0", "--config", settings]);
+    let server = Server::start(body(100_000));
+    let digest = objects::Handle::blob(&body(100_000)).to_string();
+    let lazy = node.ok(&["put", "--lazy", &server.url("late"), "--digest", &digest]);
+    let size = node.codelet("size.wasm", SIZE);
+    let begun = std::time::Instant::now();
+    let told = node.ok(&["eval", &format!("{size}(!{lazy})"), "-o", "json"]);
+    assert!(begun.elapsed() >= LATE);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["currency"], "EUR", "{told}");
+    // It counts no fuel, and pays for the processor. What it needs of that is some microseconds.
+    let (cpu_us, price) = (told["cost"]["cpu_us"].as_f64().unwrap(), told["price"].as_f64().unwrap());
+    assert!(cpu_us > 0.0 && cpu_us < 500_000.0 && price < 0.5, "{told}");
 }
