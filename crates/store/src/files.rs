@@ -482,6 +482,13 @@ impl Files {
         })
     }
 
+    /// Looks at every large object whose hash begins so.
+    pub(crate) fn visit_folder(&self, first_byte: u8, visitor: impl FnMut(Handle)) -> Result<(), Error> {
+        let paths = list(&self.home.join("objects").join(format!("{first_byte:02x}")))?;
+        paths.iter().filter_map(|path| named(path)).for_each(visitor);
+        Ok(())
+    }
+
     /// Bytes of all files of large objects.
     pub(crate) fn large_bytes(&self) -> Result<u64, Error> {
         let mut bytes = 0;
