@@ -190,13 +190,17 @@ fn a_home_of_another_version_is_told_and_upgraded() {
     let (code, told) = upgrade(home.path());
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((code, &told["objects"]), (0, &Value::Null), "it is up to date");
-    std::fs::write(home.path().join("FORMAT"), "sinew-store 1\n").unwrap();
-    let refused = Command::new(env!("CARGO_BIN_EXE_sinew")).arg("up").env("SINEW_HOME", home.path()).output();
-    let refused = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(refused.contains("sinew-store 1") && refused.contains("`sinew upgrade`"), "{refused}");
-    let (code, told) = upgrade(home.path());
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((code, &told["objects"]), (0, &0.into()));
+    for old in ["sinew-store 1", "sinew-store 2"] {
+        std::fs::write(home.path().join("FORMAT"), format!("{old}\n")).unwrap();
+        let up = Command::new(env!("CARGO_BIN_EXE_sinew")).arg("up").env("SINEW_HOME", home.path()).output();
+        let refused = String::from_utf8(up.unwrap().stderr).unwrap();
+        assert!(refused.contains(old) && refused.contains("`sinew upgrade`"), "{refused}");
+        let (code, told) = upgrade(home.path());
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!((code, &told["objects"]), (0, &0.into()));
+        let now = std::fs::read_to_string(home.path().join("FORMAT")).unwrap();
+        assert_eq!(now, "sinew-store 3\n");
+    }
     let node = Node::start(home.path());
     assert_eq!(node.code(&["get", &handle]), 0);
     assert_eq!(node.terminate(), 0);
