@@ -63,7 +63,7 @@ pub use recipes::Recipe;
 pub use reclaim::Reclaimed;
 pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};
-#[cfg(any(test, feature = "contract"))]
+#[doc(hidden)]
 pub use tier::check_depot;
 pub use tier::{
     Awaited, Depot, DepotError, FolderDepot, LISTED_MAX, Taken, TierCollected, TierCollection, TierOptions,
