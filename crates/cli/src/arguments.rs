@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Put(commands::put::Arguments),
     /// Write an object's bytes, or a tree's entries, to stdout or a file
     Get(commands::get::Arguments),
-    /// List a tree's entries
+    /// List a tree's entries, or what is stored
     Ls(commands::ls::Arguments),
     /// Print a blob; tell a failure
     Cat(commands::cat::Arguments),

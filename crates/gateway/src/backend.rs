@@ -369,6 +369,12 @@ pub trait Backend: Send + Sync + 'static {
         Ok(object.and_then(|object| Some(object.get(range.start as usize..range.end as usize)?.to_vec())))
     }
 
+    /// A page of what is stored; see [`store::Store::inventory`].
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn inventory(&self, sought: &store::Sought) -> Result<store::Inventory, store::Error>;
+
     /// Whether an object is here, for somebody who will rely on it: it is kept as if
     /// it were put now.
     ///

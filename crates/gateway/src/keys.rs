@@ -136,6 +136,9 @@ fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
         || (method == Method::GET && under(&["/v1/async/"]))
     {
         Some(Scope::Invoke)
+    } else if route == "/v1/objects" {
+        // Whoever knows a handle reads what it names: to be told all of them is to read everybody's.
+        Some(Scope::Admin)
     } else if under(&[
         "/v1/secrets",
         "/v1/keys",
@@ -284,6 +287,8 @@ mod tests {
             ("/v1/dlq", Scope::Deploy),
             ("/v1/runs/{id}", Scope::Deploy),
             ("/v1/labels/{*name}", Scope::Deploy),
+            ("/v1/objects/{handle}", Scope::Deploy),
+            ("/v1/objects", Scope::Admin),
             ("/v1/collect", Scope::Admin),
             ("/v1/check", Scope::Admin),
             ("/v1/backup", Scope::Admin),

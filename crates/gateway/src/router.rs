@@ -195,11 +195,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 fn storage() -> Vec<Endpoint> {
     use Pace::{Long, Quick};
     use Verb::{Delete, Get, Post, Put};
-    use routes::{blobs, bundles, collection, evaluate, export, labels, objects, tier, trees, upkeep};
+    use routes::{
+        blobs, bundles, collection, evaluate, export, inventory, labels, objects, tier, trees, upkeep,
+    };
     vec![
         Endpoint::new(Post, "/v1/blobs", Long, blobs::put),
         Endpoint::new(Post, "/v1/trees", Long, trees::put),
         Endpoint::new(Post, "/v1/bundles", Long, bundles::put),
+        Endpoint::new(Get, "/v1/objects", Quick, inventory::list),
         Endpoint::new(Get, "/v1/objects/{handle}", Long, objects::get),
         Endpoint::new(Post, "/v1/evaluate", Long, evaluate::evaluate),
         Endpoint::new(Get, "/v1/labels", Quick, labels::list),

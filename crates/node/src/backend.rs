@@ -70,6 +70,10 @@ impl Backend for NodeBackend {
         self.0.store.drop_passed(handle);
     }
 
+    fn inventory(&self, sought: &store::Sought) -> Result<store::Inventory, store::Error> {
+        self.0.store.inventory(sought)
+    }
+
     fn renew(&self, handle: Handle) -> Result<bool, store::Error> {
         self.0.store.renew(handle)
     }

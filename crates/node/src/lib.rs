@@ -71,6 +71,8 @@ pub use store::{
     forget, fsck, fsck_backup,
 };
 pub use store::{Upgraded, upgrade};
+#[doc(hidden)]
+pub use tier::check_bucket;
 pub use tier::{Acknowledge, Tier};
 pub use traces::Traces;
 pub use upkeep::{SecretsRestored, UpkeepError, back_up_home, point_of, restore_home};

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use ::io::{BucketFolder, Buckets, UploadOptions, Uploads};
+use ::io::{BucketFolder, BucketOptions, Buckets, UploadOptions, Uploads};
 use axum::body::Bytes;
 use gateway::Gauge;
 use serde::Deserialize;
@@ -122,6 +122,27 @@ pub(crate) fn attach(tier: Option<&Tier>, store: &Store, buckets: &Buckets) -> R
         ..TierOptions::default()
     };
     store.attach_tier(Arc::new(depot), options).map_err(Error::Store)
+}
+
+/// Holds a bucket in which nothing is yet, asked as for a tier, to what depots must do. `keys` are an
+/// access key and its secret. For tests.
+///
+/// # Panics
+/// At the first promise that is broken.
+#[doc(hidden)]
+pub fn check_bucket(url: &str, endpoint: &str, region: &str, keys: &str) {
+    let name = url.trim_start_matches("s3://").split('/').next().unwrap_or_default().to_owned();
+    let (endpoint, region) = (Some(endpoint.to_owned()), Some(region.to_owned()));
+    let options = BucketOptions { endpoint, region, secret: String::new(), is_writable: true };
+    let keys = keys.to_owned();
+    let keys: ::io::Keys = Arc::new(move |_: &str| Some(keys.clone()));
+    let checked = Buckets::new([(&name, &options)], &keys)
+        .and_then(|buckets| Uploads::new(UPLOADS, buckets).folder(url))
+        .and_then(|folder| Bucket::new(folder).map_err(|error| error.to_string()))
+        .map(|depot| store::check_depot(&depot));
+    if let Err(why) = checked {
+        panic!("{url} cannot be asked: {why}");
+    }
 }
 
 impl Node {

@@ -207,7 +207,8 @@ impl Disk {
         *self.sentence.write() = sentence;
     }
 
-    fn is_gone(&self, key: Handle, spot: Option<Spot>) -> bool {
+    /// Whether a collection is taking it away.
+    pub(crate) fn is_gone(&self, key: Handle, spot: Option<Spot>) -> bool {
         self.sentence.read().as_ref().is_some_and(|sentence| sentence.takes(key, spot))
     }
 

@@ -78,7 +78,7 @@ pub enum Error {
         /// What this version writes.
         supported: &'static str,
     },
-    /// The home folder was written by the version before this one.
+    /// The home folder was written by a version before this one.
     #[error(
         "{} says {found:?}, which this version brings up to date: back the home up, then run `sinew upgrade`",
         path.display()

@@ -21,10 +21,12 @@ use crate::outboard::outboard_len;
 use crate::packs::now;
 use crate::{Error, Object};
 
-/// What this version writes into FORMAT.
-const FORMAT: &str = "sinew-store 2";
-/// What the version before it wrote, and can be upgraded.
-const FORMAT_BEFORE: &str = "sinew-store 1";
+/// What this version writes into FORMAT. A table or a file that older code must not ignore, as
+/// recipes, is a new format: who opens a home of a later one refuses it.
+const FORMAT: &str = "sinew-store 3";
+/// What versions before it wrote, and can be upgraded.
+const FORMATS_BEFORE: [(&str, Before); 2] =
+    [("sinew-store 1", Before::Inline), ("sinew-store 2", Before::Alike)];
 /// A folder of points in time ([`crate::backup`]): packs, objects and an index as in a home.
 const FORMAT_BACKUP: &str = "sinew-backup 1";
 /// What is to become a home, and is not whole yet.
@@ -66,6 +68,21 @@ impl Kind {
             Self::Backup => FORMAT_BACKUP,
             Self::Unfinished => FORMAT_UNFINISHED,
         }
+    }
+}
+
+/// What a home of an older format has otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Small objects are in the index.
+    Inline,
+    /// Nothing: but code of its time ignores what is in it now, and takes away what that needs.
+    Alike,
+}
+
+impl Before {
+    fn of(format: &str) -> Option<Self> {
+        FORMATS_BEFORE.into_iter().find(|(before, _)| *before == format).map(|(_, before)| before)
     }
 }
 
@@ -160,21 +177,18 @@ impl Files {
         })
     }
 
-    /// A home of the version before, locked, to be brought up to date. `None`: it is
-    /// of this version, or new.
-    pub(crate) fn open_before(home: &Path) -> Result<Option<Self>, Error> {
+    /// A home of an older format, locked, to be brought up to date. `None`: it is
+    /// of this format, or new.
+    pub(crate) fn open_before(home: &Path) -> Result<Option<(Self, Before)>, Error> {
         let files = Self::locked(home, Kind::Home)?;
-        match files.found_format()? {
-            None => Ok(None),
-            Some(found) if found == FORMAT => Ok(None),
-            Some(found) if found == FORMAT_BEFORE => {
-                files.clear_temporary()?;
-                make_folder(&files.packs_folder())?;
-                sync_folder(home)?;
-                Ok(Some(files))
-            }
-            Some(found) => Err(files.other_format(found)),
+        let Some(found) = files.found_format()?.filter(|found| found != FORMAT) else { return Ok(None) };
+        let Some(before) = Before::of(&found) else { return Err(files.other_format(found)) };
+        files.clear_temporary()?;
+        if before == Before::Inline {
+            make_folder(&files.packs_folder())?;
+            sync_folder(home)?;
         }
+        Ok(Some((files, before)))
     }
 
     fn clear_temporary(&self) -> Result<(), Error> {
@@ -205,7 +219,9 @@ impl Files {
     fn other_format(&self, found: String) -> Error {
         let path = self.home.join("FORMAT");
         match (found.as_str(), self.kind) {
-            (FORMAT_BEFORE, Kind::Home) => Error::OldFormat { path, found },
+            (found, Kind::Home) if Before::of(found).is_some() => {
+                Error::OldFormat { path, found: found.to_owned() }
+            }
             (FORMAT_BACKUP, _) => Error::IsBackup { path: self.home.clone() },
             (FORMAT_UNFINISHED, _) => Error::Unfinished { path: self.home.clone() },
             (_, Kind::Backup) => Error::NoBackup { path: self.home.clone(), found },
@@ -480,6 +496,13 @@ impl Files {
             let at_home = |key: &Handle| self.path(*key).parent() == path.parent() && is_large(*key);
             visitor(path, key.filter(|key| *key == key.plain_tree()).filter(at_home), is_outboard)
         })
+    }
+
+    /// Looks at every large object whose hash begins so.
+    pub(crate) fn visit_folder(&self, first_byte: u8, visitor: impl FnMut(Handle)) -> Result<(), Error> {
+        let paths = list(&self.home.join("objects").join(format!("{first_byte:02x}")))?;
+        paths.iter().filter_map(|path| named(path)).for_each(visitor);
+        Ok(())
     }
 
     /// Bytes of all files of large objects.

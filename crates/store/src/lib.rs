@@ -35,6 +35,7 @@ mod error;
 mod files;
 mod fsck;
 mod index;
+mod inventory;
 mod labels;
 mod memory;
 mod object;
@@ -55,13 +56,14 @@ pub use blob_writer::BlobWriter;
 pub use collect::{Collected, Collection, Dropping};
 pub use error::Error;
 pub use fsck::{Check, Checked, Finding, Harm, Watch, fsck, fsck_backup};
+pub use inventory::{Inventory, Kept, Sought, Stored};
 pub use labels::{LABEL_LEN_MAX, LABELS_MAX};
 pub use object::{LentMemory, Object};
 pub use recipes::Recipe;
 pub use reclaim::Reclaimed;
 pub use relations::{Claim, Record, Relations, Remembered, Rule};
 pub use store::{Options, Stats, Store};
-#[cfg(any(test, feature = "contract"))]
+#[doc(hidden)]
 pub use tier::check_depot;
 pub use tier::{
     Awaited, Depot, DepotError, FolderDepot, LISTED_MAX, Taken, TierCollected, TierCollection, TierOptions,

@@ -12,7 +12,6 @@
 
 mod adopting;
 mod collecting;
-#[cfg(any(test, feature = "contract"))]
 mod contract;
 mod depot;
 mod evicting;
@@ -34,7 +33,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use collecting::{TierCollected, TierCollection, TierProgress};
-#[cfg(any(test, feature = "contract"))]
 pub use contract::check_depot;
 pub use depot::{Depot, DepotError, FolderDepot, LISTED_MAX};
 pub(crate) use far::Far;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Brings a home of the version before up to date: small objects go from the
-//! index into packs. What is done stays done when it is interrupted; the format
+//! Brings a home of an older format up to date: of the first, small objects go from
+//! the index into packs; of the second, nothing is otherwise but its number, by which
+//! older code refuses it. What is done stays done when it is interrupted; the format
 //! is written last, so that it goes on when it is run again.
 
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::path::Path;
 use crate::Error;
 use crate::Object;
 use crate::disk::hashes_to;
-use crate::files::{Files, Kind};
+use crate::files::{Before, Files, Kind};
 use crate::index::{Batch, Index};
 use crate::packs::{Folder, Packs};
 
@@ -32,8 +33,17 @@ pub struct Upgraded {
 /// # Errors
 /// [`Error::Locked`] while a node uses it; [`Error::UnknownFormat`]; those of reading
 /// and writing, after which it can be run again.
-pub fn upgrade(home: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Option<Upgraded>, Error> {
-    let Some(files) = Files::open_before(home)? else { return Ok(None) };
+pub fn upgrade(home: &Path, progress: impl FnMut(u64, u64)) -> Result<Option<Upgraded>, Error> {
+    let Some((files, before)) = Files::open_before(home)? else { return Ok(None) };
+    let upgraded = match before {
+        Before::Inline => move_into_packs(&files, progress)?,
+        Before::Alike => Upgraded::default(),
+    };
+    files.write_format(Kind::Home)?;
+    Ok(Some(upgraded))
+}
+
+fn move_into_packs(files: &Files, mut progress: impl FnMut(u64, u64)) -> Result<Upgraded, Error> {
     let folder = files.packs_folder();
     let packs = Packs::open(&folder, Box::new(Folder(folder.clone())))?;
     let index = Index::open(files.index_path(), CACHE_BYTES, u64::MAX, packs)?;
@@ -61,8 +71,7 @@ pub fn upgrade(home: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Option
     if all > 0 {
         index.drop_inline_table()?;
     }
-    files.write_format(Kind::Home)?;
-    Ok(Some(upgraded))
+    Ok(upgraded)
 }
 
 #[cfg(test)]

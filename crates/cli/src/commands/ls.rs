@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sinew ls`: a tree's entries, one a line.
+//! `sinew ls`: a tree's entries, one a line; or what is stored.
+
+mod inventory;
 
 use clap::Args;
 use objects::Handle;
@@ -11,14 +13,27 @@ use crate::output::{Output, entry_row};
 
 /// What to list.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sinew ls docs      the entries of the tree that a label names\n  sinew ls           what is stored, with totals\n  \
+    sinew ls --largest --limit 20      what takes the most room\n  sinew ls --kind tree --min-bytes 1MiB\n  \
+    sinew ls -o json      all that is stored, a line for each\n\n\
+    Of what is stored is told where it is (memory: and not on the disk; tier: in the durable tier only; dropped: it is\n\
+    made again when somebody reads it), and whether somebody was promised that it stays. It takes the owner's socket,\n\
+    or an admin's key."
+)]
 pub(crate) struct Arguments {
-    /// A handle, or the name of a label
+    /// A handle, or the name of a label; without one, what is stored is listed
     #[arg(value_name = "HANDLE|LABEL")]
-    object: String,
+    object: Option<String>,
+    #[command(flatten)]
+    stored: inventory::Wish,
 }
 
 pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output) -> anyhow::Result<()> {
-    let handle = node.resolve(&arguments.object).await?;
+    let Some(object) = &arguments.object else {
+        return inventory::run(&arguments.stored, node, output).await;
+    };
+    let handle = node.resolve(object).await?;
     if !handle.is_value() {
         return Err(not_data(handle).into());
     }

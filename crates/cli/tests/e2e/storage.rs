@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::{Node, home};
+use super::{Node, home, http_with};
 
 /// The files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -96,6 +96,49 @@ fn a_collection_that_the_node_began_by_itself_is_told() {
     assert_eq!(node.terminate(), 0);
 }
 
+#[test]
+fn what_is_stored_is_listed_for_people_and_programs_and_for_the_operator_alone() {
+    let home = home();
+    let files = tempfile::tempdir().unwrap();
+    let node = Node::start_with(home.path(), &["--listen", "0.0.0.0:0", "--insecure-http"]);
+    assert_eq!(node.ok(&["ls"]), "nothing is stored");
+    let small: Vec<String> = ["one", "two", "three"].map(|name| put(&node, files.path(), name, 600)).into();
+    let large = put(&node, files.path(), "large", 200_000);
+    let tree = node.ok(&["put", "--tree", files.path().to_str().unwrap()]);
+    let tree = tree.split_whitespace().next().unwrap();
+    let all = node.json(&["ls"]);
+    let handles: Vec<&str> = all.iter().map(|object| object["handle"].as_str().unwrap()).collect();
+    for handle in small.iter().chain([&large]).map(String::as_str).chain([tree]) {
+        assert!(handles.contains(&handle), "{handle}: {handles:?}");
+    }
+    assert!(all.iter().all(|object| object["place"] == "disk" && object["promised"] == true), "{all:?}");
+    assert_eq!(node.json(&["ls", "--limit", "2"]), all[..2]);
+    assert_eq!(node.json(&["ls", "--after", handles[1]]), all[2..]);
+    let told = node.run(&["ls", "--limit", "2"]);
+    let (listed, hint) = (String::from_utf8(told.stdout).unwrap(), String::from_utf8(told.stderr).unwrap());
+    assert!(listed.contains(handles[1]) && !listed.contains(handles[2]), "{listed}");
+    assert!(listed.lines().last().unwrap().starts_with("all ") && listed.contains("blob  disk"), "{listed}");
+    assert!(hint.contains(&format!("2 of {} are shown", all.len())) && hint.contains(handles[1]), "{hint}");
+    let largest = node.json(&["ls", "--largest", "--limit", "1"]);
+    assert_eq!((largest.len(), largest[0]["handle"].as_str()), (1, Some(large.as_str())));
+    assert_eq!(node.json(&["ls", "--kind", "tree", "--min-bytes", "32"]).len(), all.len() - 4);
+    assert_eq!(node.code(&["ls", "--kind", "blob", tree]), 2);
+    // Handles grant what they name, so not every key is told all of them.
+    let status = |scope: &str| {
+        let key = node.ok(&["key", "create", "--scope", scope]);
+        let answer =
+            http_with(&node.address, "GET /v1/objects", &format!("Authorization: Bearer {key}\r\n"), b"");
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!((status("deploy"), status("admin")), ("403".to_owned(), "200".to_owned()));
+    node.kill();
+    age(home.path());
+    let node = Node::start(home.path());
+    node.ok(&["gc"]);
+    assert_eq!(node.ok(&["ls"]), "nothing is stored");
+    assert_eq!(node.terminate(), 0);
+}
+
 /// Makes 100,000 bytes, after a while: what takes less than 50 µs is not remembered over an end of the node.
 const MAKE: &str = r#"(module
   (import "sinew_v1" "blob" (func $blob (param i32 i32) (result i32)))
@@ -147,13 +190,17 @@ fn a_home_of_another_version_is_told_and_upgraded() {
     let (code, told) = upgrade(home.path());
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((code, &told["objects"]), (0, &Value::Null), "it is up to date");
-    std::fs::write(home.path().join("FORMAT"), "sinew-store 1\n").unwrap();
-    let refused = Command::new(env!("CARGO_BIN_EXE_sinew")).arg("up").env("SINEW_HOME", home.path()).output();
-    let refused = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(refused.contains("sinew-store 1") && refused.contains("`sinew upgrade`"), "{refused}");
-    let (code, told) = upgrade(home.path());
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((code, &told["objects"]), (0, &0.into()));
+    for old in ["sinew-store 1", "sinew-store 2"] {
+        std::fs::write(home.path().join("FORMAT"), format!("{old}\n")).unwrap();
+        let up = Command::new(env!("CARGO_BIN_EXE_sinew")).arg("up").env("SINEW_HOME", home.path()).output();
+        let refused = String::from_utf8(up.unwrap().stderr).unwrap();
+        assert!(refused.contains(old) && refused.contains("`sinew upgrade`"), "{refused}");
+        let (code, told) = upgrade(home.path());
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!((code, &told["objects"]), (0, &0.into()));
+        let now = std::fs::read_to_string(home.path().join("FORMAT")).unwrap();
+        assert_eq!(now, "sinew-store 3\n");
+    }
     let node = Node::start(home.path());
     assert_eq!(node.code(&["get", &handle]), 0);
     assert_eq!(node.terminate(), 0);

@@ -75,6 +75,12 @@ fn a_tree_of_what_is_nowhere_is_sent_alone(node: &Node) {
 }
 
 #[test]
+fn a_real_bucket_does_what_the_store_asks_of_depots() {
+    let Some(server) = Server::start() else { return };
+    node::check_bucket("s3://data/depot", &format!("http://{}", server.address), "eu-north-7", &server.keys);
+}
+
+#[test]
 fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     let Some(server) = Server::start() else { return };
     let relay = Relay::start(server.address);

@@ -15,6 +15,7 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod functions;
 pub(crate) mod identity;
+pub(crate) mod inventory;
 pub(crate) mod keys;
 pub(crate) mod labels;
 pub(crate) mod lambda;

@@ -217,6 +217,10 @@ impl Backend for Fake {
         self.store.read_range(handle, range)
     }
 
+    fn inventory(&self, sought: &store::Sought) -> Result<store::Inventory, store::Error> {
+        self.store.inventory(sought)
+    }
+
     fn renew(&self, handle: Handle) -> Result<bool, store::Error> {
         self.store.renew(handle)
     }

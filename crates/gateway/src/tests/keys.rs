@@ -109,7 +109,9 @@ async fn what_others_can_reach_answers_to_keys_alone() {
 async fn scopes_include_those_before() {
     let house = house(Access::Keyed);
     let keys = [Scope::Invoke, Scope::Deploy, Scope::Admin].map(|scope| house.key(scope, Quota::default()));
-    for (path, needed) in [("/function/hello", 0), ("/v1/status", 1), ("/v1/secrets", 2), ("/v1/keys", 2)] {
+    for (path, needed) in
+        [("/function/hello", 0), ("/v1/status", 1), ("/v1/secrets", 2), ("/v1/keys", 2), ("/v1/objects", 2)]
+    {
         for (number, key) in keys.iter().enumerate() {
             let expected = if number >= needed { 200 } else { 403 };
             assert_eq!(house.with_key(path, key).await.status, expected, "{path} with {key}");

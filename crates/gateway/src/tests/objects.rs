@@ -287,3 +287,42 @@ async fn bad_handles_and_bad_trees() {
     assert_eq!(house.post("/v1/trees", OCTETS, vec![0; 31]).await.problem(400), "bad-tree");
     house.post("/v1/trees", "text/plain", "{}").await.problem(415);
 }
+
+#[tokio::test]
+async fn what_is_stored_is_listed_in_pages() {
+    let house = House::new();
+    let blobs = [vec![1u8; 40], vec![2; 500], vec![3; 70_000]];
+    let mut expected: Vec<Handle> = Vec::new();
+    for blob in &blobs {
+        house.post("/v1/blobs", OCTETS, blob.clone()).await;
+        expected.push(Handle::blob(blob));
+    }
+    let tree: TreeBuilder = expected.iter().copied().collect();
+    house.post("/v1/trees", OCTETS, tree.view().as_bytes().to_vec()).await;
+    expected.push(tree.view().handle());
+    expected.sort_unstable();
+    let (mut after, mut listed) = (String::new(), Vec::<Handle>::new());
+    loop {
+        let page = house.get(&format!("/v1/objects?limit=3{after}")).await.json();
+        let objects = page["objects"].as_array().unwrap();
+        assert!(objects.len() <= 3);
+        listed.extend(
+            objects.iter().map(|object| object["handle"].as_str().unwrap().parse::<Handle>().unwrap()),
+        );
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    assert_eq!(listed, expected);
+    let trees = house.get("/v1/objects?kind=tree").await.json();
+    let one = serde_json::json!({
+        "handle": tree.view().handle().to_string(), "kind": "tree", "size": 3, "bytes": 96, "place": "memory",
+        "tiered": false, "promised": true,
+    });
+    assert_eq!(trees, serde_json::json!({"objects": [one], "next": null}));
+    let large = house.get("/v1/objects?min_bytes=500&kind=blob&limit=99999").await.json();
+    assert_eq!(large["objects"].as_array().unwrap().len(), 2);
+    for bad in ["limit=0", "limit=x", "limit=-1", "kind=failure", "kind=", "min_bytes=1k", "next=1"] {
+        assert_eq!(house.get(&format!("/v1/objects?{bad}")).await.problem(400), "bad-query", "{bad}");
+    }
+    assert_eq!(house.get("/v1/objects?after=blob-1").await.problem(400), "bad-handle");
+}

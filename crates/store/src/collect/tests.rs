@@ -14,9 +14,10 @@ use objects::{Handle, TreeBuilder};
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
+use super::marks::Marks;
 use super::{Collected, Collection};
 use crate::packs::now;
-use crate::{Error, Options, Record, Rule, Store};
+use crate::{Error, Options, Record, Rule, Sought, Store};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -575,4 +576,21 @@ fn a_collection_that_is_stopped_takes_nothing() {
     store.stop_collecting();
     assert_eq!(collect(&store).objects, 1);
     assert!(is_there(&store, kept) && !is_there(&store, old));
+}
+
+#[test]
+fn what_is_going_is_not_listed_any_more() {
+    let (folder, store) = new();
+    let [_, large, stays] = [1, 3, 13].map(|number| put(&store, number));
+    let store = reopen(&folder, store);
+    let disk = store.disk().unwrap();
+    let listed = || {
+        let all = Sought { after: None, limit: 10, kind: None, bytes_min: 0 };
+        store.inventory(&all).unwrap().objects.iter().map(|stored| stored.handle).collect::<Vec<_>>()
+    };
+    let packs: Vec<_> = disk.index().packs().numbers().into_iter().map(|number| (number, 4096)).collect();
+    disk.sentence(Some(Arc::new(Marks::new(&packs, vec![large]).sentence())));
+    assert_eq!(listed(), [stays]);
+    disk.sentence(None);
+    assert_eq!(listed().len(), 3);
 }

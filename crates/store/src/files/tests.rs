@@ -29,7 +29,7 @@ fn a_new_home_is_private_and_says_its_format() {
     let folder = tempdir().unwrap();
     let home = folder.path().join("deep/home");
     drop(Files::open(&home).unwrap());
-    assert_eq!(fs::read_to_string(home.join("FORMAT")).unwrap(), "sinew-store 2\n");
+    assert_eq!(fs::read_to_string(home.join("FORMAT")).unwrap(), "sinew-store 3\n");
     assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(fs::read_dir(home.join("objects")).unwrap().count(), 256);
     drop(Files::open(&home).unwrap());
@@ -39,7 +39,7 @@ fn a_new_home_is_private_and_says_its_format() {
 fn another_format_is_refused_with_what_to_do() {
     let folder = tempdir().unwrap();
     drop(Files::open(folder.path()).unwrap());
-    for text in ["sinew-store 3\nmore", "", "\u{0}\u{1}"] {
+    for text in ["sinew-store 4\nmore", "", "\u{0}\u{1}"] {
         fs::write(folder.path().join("FORMAT"), text).unwrap();
         let error = Files::open(folder.path()).err().unwrap();
         assert!(matches!(error, Error::UnknownFormat { .. }), "{error}");

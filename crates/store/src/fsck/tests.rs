@@ -120,10 +120,12 @@ fn nothing_is_checked_that_is_in_use_or_of_another_version() {
     let store = open(folder.path());
     assert!(matches!(run(folder.path(), &Check::default()), Err(Error::Locked { .. })));
     drop(store);
-    fs::write(folder.path().join("FORMAT"), "sinew-store 3\n").unwrap();
+    fs::write(folder.path().join("FORMAT"), "sinew-store 4\n").unwrap();
     assert!(matches!(run(folder.path(), &Check::default()), Err(Error::UnknownFormat { .. })));
-    fs::write(folder.path().join("FORMAT"), "sinew-store 1\n").unwrap();
-    assert!(matches!(run(folder.path(), &Check::default()), Err(Error::OldFormat { .. })));
+    for old in ["sinew-store 1\n", "sinew-store 2\n"] {
+        fs::write(folder.path().join("FORMAT"), old).unwrap();
+        assert!(matches!(run(folder.path(), &Check::default()), Err(Error::OldFormat { .. })));
+    }
 }
 
 /// Where each record's handle and bytes are: what stands between two is filling.

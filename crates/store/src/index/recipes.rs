@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which objects nobody put, and the recipes of those that were dropped.
 
+use std::ops::Bound;
+
 use objects::{Handle, Kind};
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
@@ -39,6 +41,25 @@ impl Index {
                 }
             }
             Ok(damaged)
+        })
+    }
+
+    /// The recipes behind this key, of so many that are looked at; and the last key that was.
+    pub(crate) fn recipes_behind(
+        &self,
+        key: Option<[u8; 32]>,
+        most: usize,
+    ) -> Result<(Vec<(Handle, Recipe)>, Option<[u8; 32]>), Error> {
+        self.read(|transaction| {
+            let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let table = transaction.open_table(RECIPES)?;
+            let (mut rows, mut looked) = (Vec::new(), None);
+            for row in table.range::<&[u8; 32]>((from, Bound::Unbounded))?.take(most) {
+                let (key, row) = row?;
+                looked = Some(*key.value());
+                rows.extend(Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value())));
+            }
+            Ok((rows, looked))
         })
     }
 

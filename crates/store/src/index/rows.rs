@@ -13,7 +13,7 @@ use crate::packs::Spot;
 use crate::{Error, Record};
 
 /// Rows that are read in one transaction.
-const ROWS: usize = 4096;
+pub(crate) const ROWS: usize = 4096;
 
 /// What a relation's row says.
 #[derive(Clone, Copy, Debug)]

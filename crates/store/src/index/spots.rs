@@ -95,6 +95,11 @@ impl Index {
         })
     }
 
+    /// Hands out the spots that the database does not know.
+    pub(crate) fn visit_recent(&self, mut found: impl FnMut(Handle, Spot)) {
+        self.recent.read().spots.iter().for_each(|(key, spot)| found(*key, *spot));
+    }
+
     /// The bytes at the object's spot, not verified, and the spot: no bytes where
     /// something else is.
     pub(crate) fn object(&self, key: Handle) -> Result<Option<(Vec<u8>, Spot)>, Error> {

@@ -4,6 +4,7 @@
 //! A row is written after what it says is there. It is never believed: whatever is read
 //! from the tier is compared with its name.
 
+use std::ops::Bound;
 use std::time::SystemTime;
 
 use objects::Handle;
@@ -94,27 +95,34 @@ impl Index {
         most: usize,
         mut found: impl FnMut(&[(Handle, Tiered)]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut from = Some([0; 32]);
-        while let Some(begin) = from {
-            let (rows, next) = self.read(|transaction| {
-                let table = transaction.open_table(TIERED)?;
-                let (mut rows, mut next) = (Vec::new(), None);
-                for row in table.range::<&[u8; 32]>(&begin..)?.take(most + 1) {
-                    let (key, row) = row?;
-                    if rows.len() == most {
-                        next = Some(*key.value());
-                        break;
-                    }
-                    let told = Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value()));
-                    rows.extend(told);
-                }
-                Ok((rows, next))
-            })?;
+        let mut behind = None;
+        loop {
+            let (rows, looked) = self.tiered_behind(behind, most)?;
+            if looked.is_none() {
+                return Ok(());
+            }
             found(&rows)?;
-            // Rows that are damaged leave room for others: the last key that was looked at counts.
-            from = next;
+            behind = looked;
         }
-        Ok(())
+    }
+
+    /// The rows behind this key that are sound, of so many that are looked at; and the last key that was.
+    pub(crate) fn tiered_behind(
+        &self,
+        key: Option<[u8; 32]>,
+        most: usize,
+    ) -> Result<(Vec<(Handle, Tiered)>, Option<[u8; 32]>), Error> {
+        self.read(|transaction| {
+            let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let table = transaction.open_table(TIERED)?;
+            let (mut rows, mut looked) = (Vec::new(), None);
+            for row in table.range::<&[u8; 32]>((from, Bound::Unbounded))?.take(most) {
+                let (key, row) = row?;
+                looked = Some(*key.value());
+                rows.extend(Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value())));
+            }
+            Ok((rows, looked))
+        })
     }
 
     /// How many objects the tier has.

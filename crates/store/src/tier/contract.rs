@@ -26,6 +26,7 @@ pub fn check_depot(depot: &dyn Depot) {
     );
     assert_eq!(depot.get("a/one", 5..9).unwrap().unwrap(), bytes[5..9]);
     assert_eq!(depot.get("a/one", 99_990..100_010).unwrap().unwrap(), bytes[99_990..]);
+    assert_eq!(depot.get("a/one", 100_000..100_010).unwrap().unwrap(), Vec::<u8>::new());
     depot.put("a/one", &object(10)).unwrap();
     assert_eq!(depot.get("a/one", 0..1 << 20).unwrap().unwrap(), object(10).bytes(), "the last one counts");
     depot.put("a/empty", &object(0)).unwrap();
@@ -40,6 +41,7 @@ pub fn check_depot(depot: &dyn Depot) {
     assert_eq!(depot.list("a/", "").unwrap(), ["a/empty", "a/one"]);
     depot.remove("a/one").unwrap();
     assert_eq!(depot.get("a/one", 0..10).unwrap(), None);
+    assert_eq!(depot.list("a/", "").unwrap(), ["a/empty"]);
     // More than one part of an upload in parts.
     let large = object(40 << 20);
     depot.put("a/large", &large).unwrap();

@@ -2,6 +2,8 @@
 //! Homes as the version before wrote them.
 #![allow(clippy::unwrap_used)]
 
+mod homes;
+
 use std::fs;
 use std::path::Path;
 
