@@ -5,7 +5,8 @@
 //! So whoever asks pays for it and may stop it; what the recipe needs and was dropped
 //! too is made by frames above its own, in the heap; and of many who need the same,
 //! one has the claim, as for any application. The bytes are right if the object is
-//! there afterwards: it is named by them.
+//! there afterwards: it is named by them. If they are not, or the recipe cannot run, the object
+//! is asked for in the other way, if there is one; each is tried once.
 
 use std::ops::Deref;
 
@@ -19,12 +20,24 @@ use crate::rules;
 /// Objects that one walk is in the middle of making again, those included that wait for
 /// their turn: a chain of so many dropped ones, or fewer with many inputs each.
 const REMAKES_MAX: usize = 64 << 10;
+/// Objects that one walk could not make, and asks for in another way; one more is a failure.
+const UNMADE_MAX: usize = 256;
 
 /// What a job asked for and has to make itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub(crate) object: Handle,
     pub(crate) recipe: Handle,
+    /// It may come in another way.
+    pub(crate) has_other: bool,
+}
+
+/// What could not be made again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unmade {
+    object: Handle,
+    /// Why not.
+    pub(crate) failure: Handle,
 }
 
 /// A frame that makes something again.
@@ -57,10 +70,16 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 continue;
             }
             let Some(goal) = what.recipe.shallow().filter(|_| !is_being_made(job, first, what.object)) else {
-                return self.fail_to_make(host, job, what, "it is needed to make itself");
+                match self.fail_to_make(host, job, what, "it is needed to make itself") {
+                    true => continue,
+                    false => return,
+                }
             };
             if job.remakes.len() >= REMAKES_MAX || job.frames.len() >= FRAMES_MAX {
-                return self.fail_to_make(host, job, what, "too much else has to be made again for it");
+                match self.fail_to_make(host, job, what, "too much else has to be made again for it") {
+                    true => continue,
+                    false => return,
+                }
             }
             if !job.grow(self.scheduler.walks()) {
                 return self.fail_for_walk(host, job);
@@ -104,20 +123,48 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         }
         if passes(host, value) {
             // What kept it from running, now and here, does so for who needs it.
-            return job.fail(value);
+            job.cannot_make(what, value);
+            return;
         }
         if host.is_unmade(what.object, what.recipe, value) {
             self.fail_to_make(host, job, what, &format!("that gives {value} now"));
         }
     }
 
-    fn fail_to_make<H: Host<Data = D>>(&mut self, host: &mut H, job: &mut Job<D>, what: Dropped, why: &str) {
-        let Dropped { object, recipe } = what;
+    /// Whether it may come in another way.
+    fn fail_to_make<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        job: &mut Job<D>,
+        what: Dropped,
+        why: &str,
+    ) -> bool {
+        let Dropped { object, recipe, .. } = what;
         let detail = format!(
             "{object} is not on this node and cannot be made again by {recipe}: {why}; store it with `sinew put`"
         );
         let failure = rules::fail(host, FailureCode::MissingData, job.position(), &detail);
-        job.fail(failure);
+        job.cannot_make(what, failure)
+    }
+}
+
+impl<D> Job<D> {
+    /// Notes what could not be made, so that whoever needs it asks for it in the other way; if there is
+    /// none, fails, and says so.
+    fn cannot_make(&mut self, what: Dropped, failure: Handle) -> bool {
+        let has_other = what.has_other && self.unmade.len() < UNMADE_MAX;
+        if has_other {
+            self.unmade.push(Unmade { object: what.object, failure });
+        } else {
+            self.fail(failure);
+        }
+        has_other
+    }
+
+    /// An object that it could not make again.
+    #[inline]
+    pub(crate) fn unmade(&self, object: Handle) -> Option<&Unmade> {
+        self.unmade.iter().find(|unmade| unmade.object == object)
     }
 }
 

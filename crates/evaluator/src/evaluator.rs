@@ -228,17 +228,38 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
                 }
             }
             Some(Event::Missing(object)) if !job.holds_claim() => {
-                let position = job.position();
                 let detail = format!("{object} is not on this node; store it with `sinew put` and ask again");
-                let failure = rules::fail(host, FailureCode::MissingData, position, &detail);
-                self.release(job);
-                // Without this one there is no use for those.
-                job.dropped.clear();
-                job.fail(failure);
+                self.fail_without(host, job, object, |host| host.keep_blob(detail.as_bytes()));
+            }
+            Some(Event::Unreadable { object, detail }) if !job.holds_claim() => {
+                self.fail_without(host, job, object, |_| detail);
             }
             // Nothing that the job waits for now: it looks, and waits again.
             Some(_) | None => self.make_again(host, job),
         }
+    }
+
+    /// An object that the job waits for cannot be had.
+    #[cold]
+    fn fail_without<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        job: &mut Job<D>,
+        object: Handle,
+        detail: impl FnOnce(&mut H) -> Handle,
+    ) {
+        // What kept it from being made says more than that nobody has it.
+        let failure = job.unmade(object).map_or_else(
+            || {
+                let detail = detail(host);
+                rules::fail_by(host, FailureCode::MissingData, job.position(), detail)
+            },
+            |unmade| unmade.failure,
+        );
+        self.release(job);
+        // Without this one there is no use for those.
+        job.dropped.clear();
+        job.fail(failure);
     }
 
     #[inline]
@@ -399,12 +420,12 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
             Wait::Data(objects) => {
                 self.scheduler.expect(id, objects.len());
                 for object in objects {
-                    self.asked(id, object, host.fetch(object, id));
+                    self.ask(host, &job, object, None);
                 }
             }
             Wait::Part(object, part) => {
                 self.scheduler.expect(id, 1);
-                self.asked(id, object, host.fetch_part(object, part, id));
+                self.ask(host, &job, object, Some(part));
             }
             Wait::Code(limits, procedure) => {
                 self.scheduler.expect(id, 1);
@@ -437,6 +458,16 @@ impl<D: Deref<Target = [u8]> + Clone> Evaluator<D> {
         }
         job.report();
         self.scheduler.park(job)
+    }
+
+    /// Asks for an object, or a part of one, that a job waits for.
+    fn ask<H: Host<Data = D>>(&self, host: &mut H, job: &Job<D>, object: Handle, part: Option<Part>) {
+        let fetch = match part {
+            part if job.unmade(object).is_some() => host.fetch_unmade(object, part, job.id),
+            Some(part) => host.fetch_part(object, part, job.id),
+            None => host.fetch(object, job.id),
+        };
+        self.asked(job.id, object, fetch);
     }
 
     /// An object was asked for, for a job; tells it what came of that at once.

@@ -124,9 +124,17 @@ pub trait Host {
 
     /// Asks for an object that is not local. `waiter` gets exactly one event
     /// if the answer is [`Fetch::Coming`]: [`crate::Event::Arrived`],
-    /// [`crate::Event::Missing`], or [`crate::Event::Dropped`], after which the
-    /// job makes it again itself.
+    /// [`crate::Event::Missing`], [`crate::Event::Unreadable`], or
+    /// [`crate::Event::Dropped`], after which the job makes it again itself.
     fn fetch(&mut self, object: Handle, waiter: JobId) -> Fetch;
+
+    /// Asks for an object, or for a part of one, that the job could not make again although it was
+    /// told to ([`crate::Event::Dropped`]), and that may come in another way. Events are those of [`Host::fetch`]
+    /// and [`Host::fetch_part`], but for that one: each way is tried once.
+    fn fetch_unmade(&mut self, object: Handle, part: Option<Part>, waiter: JobId) -> Fetch {
+        let _ = (object, part, waiter);
+        Fetch::Missing
+    }
 
     /// Asks for what a selection of a part of an object leads to, where the object
     /// is not local and the part lies within it. The rest of it need not become

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use objects::{Handle, Kind, TreeBuilder, TreeView};
 
-use crate::again::{Dropped, Remake};
+use crate::again::{Dropped, Remake, Unmade};
 use crate::inputs::Held;
 use crate::request::{Notes, Request};
 use crate::scheduler::Event;
@@ -41,6 +41,8 @@ pub struct Job<D> {
     pub(crate) dropped: Vec<Dropped>,
     /// Frames that make something again, from the bottom.
     pub(crate) remakes: Vec<Remake>,
+    /// What it could not make again, and asks for in another way from then on.
+    pub(crate) unmade: Vec<Unmade>,
     /// Bytes reserved beyond the worker's allowance for the next application.
     pub(crate) reserved_bytes: u64,
     /// Inputs of the next application, while the job waits or until it ends.
@@ -68,6 +70,7 @@ impl<D> Job<D> {
             event: None,
             dropped: Vec::new(),
             remakes: Vec::new(),
+            unmade: Vec::new(),
             reserved_bytes: 0,
             held: None,
             room_bytes: 0,
@@ -89,6 +92,7 @@ impl<D> Job<D> {
         self.event = None;
         self.dropped.clear();
         self.remakes.clear();
+        self.unmade.clear();
         self.reserved_bytes = 0;
         self.held = None;
         self.room_bytes = 0;

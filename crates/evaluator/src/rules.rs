@@ -93,6 +93,11 @@ pub(crate) fn select<H: Host>(
 /// Makes a failure value.
 pub(crate) fn fail<H: Host>(host: &mut H, code: FailureCode, thunk: Handle, detail: &str) -> Handle {
     let detail = host.keep_blob(detail.as_bytes());
+    fail_by(host, code, thunk, detail)
+}
+
+/// Makes a failure value whose detail is kept.
+pub(crate) fn fail_by<H: Host>(host: &mut H, code: FailureCode, thunk: Handle, detail: Handle) -> Handle {
     let (failure, tree) = Failure { code, application: thunk, detail }.to_tree();
     host.keep_tree(tree.view());
     failure

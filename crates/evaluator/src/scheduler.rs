@@ -35,12 +35,21 @@ pub enum Event {
     Arrived,
     /// An object that was asked for, or a part of it, is nowhere.
     Missing(Handle),
+    /// An object that was asked for cannot be had.
+    Unreadable {
+        /// What was asked for.
+        object: Handle,
+        /// A blob that the host keeps: why not, for people.
+        detail: Handle,
+    },
     /// An object that was asked for is not here, and is made again by its recipe, an application.
     Dropped {
         /// What was asked for.
         object: Handle,
         /// What makes it.
         recipe: Handle,
+        /// Should that fail, it may come in another way ([`crate::Host::fetch_unmade`]).
+        has_other: bool,
     },
     /// The part of an object that was asked for: what its selection leads to.
     Taken(Handle),
@@ -383,9 +392,11 @@ impl<D> Scheduler<D> {
         match (event, entry.event) {
             (Event::Admitted(bytes), _) => entry.reserved_bytes += bytes,
             (Event::Room(bytes), _) => entry.room_bytes += bytes,
-            (Event::Dropped { object, recipe }, _) => entry.dropped.push(Dropped { object, recipe }),
+            (Event::Dropped { object, recipe, has_other }, _) => {
+                entry.dropped.push(Dropped { object, recipe, has_other });
+            }
             (Event::Applied(_), _) => entry.event = Some(event),
-            (_, Some(Event::Applied(_) | Event::Missing(_))) => {}
+            (_, Some(Event::Applied(_) | Event::Missing(_) | Event::Unreadable { .. })) => {}
             _ => entry.event = Some(event),
         }
         let is_ready = entry.awaiting == 0 && entry.job.is_some();

@@ -232,7 +232,7 @@ pub enum Place {
 pub struct Derivation {
     /// The application that makes it.
     pub recipe: Handle,
-    /// It is not here, and is made again when somebody reads it.
+    /// It is not here. Who reads it has it made again, unless it comes from the durable tier sooner.
     pub is_dropped: bool,
     /// What making it takes, or took, in nanoseconds: if it was dropped, with all that has to be made
     /// again before it.
@@ -241,6 +241,30 @@ pub struct Derivation {
     pub depth: u32,
     /// Why it is not dropped, whatever it takes; `None`: it may be.
     pub stays: Option<&'static str>,
+}
+
+/// What bringing an object from the durable tier takes, and whether that is how it comes. Both are
+/// estimates, by what was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// In nanoseconds.
+    pub nanos: u64,
+    /// How it comes to who reads it now.
+    pub comes_by: ComesBy,
+}
+
+/// How an object that the durable tier has comes to who reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComesBy {
+    /// It is here.
+    Nothing,
+    /// It is brought.
+    Tier,
+    /// It is made again, since that takes less.
+    Recipe {
+        /// Nanoseconds, with those in which what its recipe needs is brought.
+        nanos: u64,
+    },
 }
 
 /// A wish to have taken away what nobody needs. What is not said is as the node was told.
@@ -274,8 +298,8 @@ pub struct Explanation {
     pub made_by: Vec<Remembered>,
     /// How an object could be made again, if that is known.
     pub derivation: Option<Derivation>,
-    /// What bringing it from the durable tier takes, by what was seen of that, in nanoseconds; `None`: it is not there.
-    pub transfer_nanos: Option<u64>,
+    /// What bringing it from the durable tier takes, if it is there.
+    pub transfer: Option<Transfer>,
     /// For a procedure: how it was compiled, as `(what, value)` lines.
     pub compilation: Vec<(String, String)>,
 }

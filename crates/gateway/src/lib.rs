@@ -52,9 +52,9 @@ mod workflows;
 
 pub use ahead::BODY_AHEAD_BYTES;
 pub use backend::{
-    Backend, Beginning, Begun, CollectRequest, CollectedHere, Collections, Derivation, EXPLAIN_STEPS_MAX,
-    EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, LastCollection, Noted, NotedStep, Pieces,
-    Place, Priority, Progress, Recording, Signing,
+    Backend, Beginning, Begun, CollectRequest, CollectedHere, Collections, ComesBy, Derivation,
+    EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, LastCollection, Noted,
+    NotedStep, Pieces, Place, Priority, Progress, Recording, Signing, Transfer,
 };
 pub use connections::{Connections, Open};
 pub use counts::Counts;

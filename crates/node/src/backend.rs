@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::ledger::Ledger;
 use crate::reclaimer::full_text;
-use crate::recomputing::{self, Found, found, is_missing};
+use crate::recomputing;
 use crate::requests::Told;
 use crate::running::Node;
 use crate::streams::Outlet;
@@ -131,12 +131,7 @@ impl Backend for NodeBackend {
     }
 
     fn get(&self, handle: Handle) -> Result<Option<Object>, store::Error> {
-        let store = &self.0.store;
-        let mut read = store.get_here(handle);
-        if self.is_to_be_brought(handle, &read)? {
-            read = store.get(handle);
-        }
-        Ok(here(found(store, handle, read)?))
+        recomputing::get(&self.0.store, handle)
     }
 
     fn has(&self, handle: Handle) -> Result<bool, store::Error> {
@@ -144,12 +139,7 @@ impl Backend for NodeBackend {
     }
 
     fn get_range(&self, handle: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, store::Error> {
-        let store = &self.0.store;
-        let mut read = store.read_range_here(handle, range.clone());
-        if self.is_to_be_brought(handle, &read)? {
-            read = store.read_range(handle, range);
-        }
-        Ok(here(found(store, handle, read)?))
+        recomputing::get_range(&self.0.store, handle, range)
     }
 
     fn evaluate(&self, request: EvaluateRequest) -> Result<Box<dyn Evaluation>, String> {
@@ -256,7 +246,7 @@ impl Backend for NodeBackend {
             Place::Absent
         };
         let derivation = recomputing::derivation(store, handle)?;
-        let transfer_nanos = store.far_nanos(definition)?;
+        let transfer = recomputing::transfer(store, definition)?;
         let made_by =
             if handle.is_value() { store.relations().made_by(handle, MAKERS_MAX) } else { Vec::new() };
         let compilation = self.0.codelets.compilation(definition);
@@ -267,7 +257,7 @@ impl Backend for NodeBackend {
             steps: self.steps(handle),
             made_by,
             derivation,
-            transfer_nanos,
+            transfer,
             compilation,
         })
     }
@@ -329,14 +319,6 @@ impl Backend for NodeBackend {
     }
 }
 
-/// What is not here may still be made again ([`Backend::make_again`]).
-fn here<T>(found: Found<T>) -> Option<T> {
-    match found {
-        Found::Here(it) => Some(it),
-        Found::Dropped(_) | Found::Absent => None,
-    }
-}
-
 fn describe(compilation: Compilation) -> Vec<(String, String)> {
     let origin = match compilation.origin {
         Origin::Compiled => "compiled",
@@ -361,16 +343,6 @@ fn describe(compilation: Compilation) -> Vec<(String, String)> {
 const MAKERS_MAX: usize = 16;
 
 impl NodeBackend {
-    /// Whether what was not found here is to be brought from the tier.
-    fn is_to_be_brought<T>(
-        &self,
-        handle: Handle,
-        read: &Result<Option<T>, store::Error>,
-    ) -> Result<bool, store::Error> {
-        let store = &self.0.store;
-        Ok(is_missing(read) && store.is_far(handle)? && recomputing::cheaper(store, handle)?.is_none())
-    }
-
     /// Follows the remembered steps from a thunk or encode. The goal's own
     /// result, where it is recorded, comes last.
     fn steps(&self, handle: Handle) -> Vec<Remembered> {

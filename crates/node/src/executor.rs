@@ -218,7 +218,12 @@ impl Host for Executor {
             self.reads_left = self.reads_left.saturating_sub(read.len() as u64);
             return Fetch::Here;
         }
-        self.fetcher.fetch(object, waiter);
+        self.fetcher.fetch(object, None, waiter);
+        Fetch::Coming
+    }
+
+    fn fetch_unmade(&mut self, object: Handle, part: Option<Part>, waiter: JobId) -> Fetch {
+        self.fetcher.fetch_unmade(object, part, waiter);
         Fetch::Coming
     }
 
@@ -226,7 +231,7 @@ impl Host for Executor {
         if !Store::is_partial(object) {
             return self.fetch(object, waiter);
         }
-        self.fetcher.fetch_part(object, part, waiter);
+        self.fetcher.fetch(object, Some(part), waiter);
         Fetch::Coming
     }
 

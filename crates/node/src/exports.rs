@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 
 use listing::File;
 
+use crate::recomputing;
+
 /// Files that are being sent at once. How many requests there are is bounded by `io`.
 const AT_ONCE: usize = 16;
 
@@ -94,7 +96,7 @@ impl gateway::Exporter for Exports {
 }
 
 fn read(store: &Store, handle: Handle) -> Result<Object, ExportError> {
-    let found = store.get(handle).map_err(ExportError::Store)?;
+    let found = recomputing::get(store, handle).map_err(ExportError::Store)?;
     found.ok_or_else(|| ExportError::missing(handle))
 }
 

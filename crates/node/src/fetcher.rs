@@ -8,16 +8,17 @@
 //! a time, and the number of jobs is limited.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use evaluator::{Event, JobId};
 use objects::{Handle, Part, TreeView};
 use parking_lot::{Condvar, Mutex};
-use store::Store;
+use store::{Error, Recipe, Store};
 
 use crate::Scheduler;
-use crate::recomputing::{Found, Remakes, cheaper, found, is_missing};
+use crate::recomputing::{Found, Remakes, WHOLE, Way, found, is_missing, way};
 
 /// Enough to keep a fast disk busy while one read verifies its bytes.
 const THREADS: usize = 4;
@@ -42,11 +43,25 @@ const PARTED_MAX: usize = 1 << 12;
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Wish {
-    /// An object, to be local.
-    Whole(Handle),
-    /// What the selection of a part leads to.
-    Part(Handle, Part),
+struct Wish {
+    object: Handle,
+    /// What the selection of this part leads to; `None`: the object, to be local.
+    part: Option<Part>,
+    /// Its recipe has failed: it comes from where it lies, or not at all.
+    is_unmade: bool,
+}
+
+impl Wish {
+    /// The bytes that are wanted, which the evaluator has looked to lie within the object.
+    fn range(&self) -> Option<Range<u64>> {
+        let range = self.part?.within(self.object.size())?;
+        let unit = self.unit();
+        Some(range.start * unit..range.end * unit)
+    }
+
+    fn unit(&self) -> u64 {
+        if self.object.names_tree() { Handle::LEN as u64 } else { 1 }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,16 +92,19 @@ impl Fetcher {
         (0..THREADS + far_threads).map(thread).collect()
     }
 
-    /// Asks for an object; `waiter` gets one event.
-    pub(crate) fn fetch(&self, object: Handle, waiter: JobId) {
-        self.queue.lock().ask(Wish::Whole(object), waiter);
-        self.arrived.notify_one();
+    /// Asks for an object, or for a part that lies within it; `waiter` gets one event.
+    pub(crate) fn fetch(&self, object: Handle, part: Option<Part>, waiter: JobId) {
+        self.ask(object, part, false, waiter);
     }
 
-    /// Asks for a part that lies within an object; `waiter` gets one event.
-    pub(crate) fn fetch_part(&self, object: Handle, part: Part, waiter: JobId) {
-        let wish = if Store::is_partial(object) { Wish::Part(object, part) } else { Wish::Whole(object) };
-        self.queue.lock().ask(wish, waiter);
+    /// The same, of what could not be made again.
+    pub(crate) fn fetch_unmade(&self, object: Handle, part: Option<Part>, waiter: JobId) {
+        self.ask(object, part, true, waiter);
+    }
+
+    fn ask(&self, object: Handle, part: Option<Part>, is_unmade: bool, waiter: JobId) {
+        let part = part.filter(|_| Store::is_partial(object));
+        self.queue.lock().ask(Wish { object, part, is_unmade }, waiter);
         self.arrived.notify_one();
     }
 
@@ -103,26 +121,10 @@ impl Fetcher {
 
     fn run(&self, is_far: bool) {
         while let Some(wish) = self.next(is_far) {
-            let (object, came) = match wish {
-                Wish::Whole(object) => (object, self.whole(object, is_far)),
-                Wish::Part(object, part) => (object, self.part(object, part, is_far)),
-            };
-            if !is_far && is_missing(&came) && self.is_to_be_brought(object) {
+            let Some(event) = self.event(wish, is_far) else {
                 self.queue.lock().far.push_back(wish);
                 self.far_arrived.notify_one();
                 continue;
-            }
-            let event = match found(&self.store, object, came) {
-                Ok(Found::Here(event)) => event,
-                Ok(Found::Dropped(recipe)) => {
-                    self.remakes.note();
-                    Event::Dropped { object: object.plain_tree(), recipe: recipe.application }
-                }
-                Ok(Found::Absent) => Event::Missing(object),
-                Err(error) => {
-                    tracing::error!(%object, %error, "an object cannot be read");
-                    Event::Missing(object)
-                }
             };
             let waiters = self.queue.lock().waiters.remove(&wish);
             for waiter in waiters.unwrap_or_default() {
@@ -131,23 +133,67 @@ impl Fetcher {
         }
     }
 
-    /// Whether the tier has what is not here, and that takes less than making it again.
-    fn is_to_be_brought(&self, object: Handle) -> bool {
-        let is_far = self.store.is_far(object).unwrap_or(false);
-        is_far && matches!(cheaper(&self.store, object), Ok(None))
+    /// What becomes of a wish; `None`: the tier is to be asked, which those do who may wait for it.
+    fn event(&self, wish: Wish, is_far: bool) -> Option<Event> {
+        let came = self.read(wish, is_far);
+        if is_far || !is_missing(&came) || !self.store.has_tier() {
+            return Some(self.told(wish, came));
+        }
+        let bytes = wish.range().map_or(WHOLE, |range| range.end - range.start);
+        match way(&self.store, wish.object, bytes) {
+            Ok(Way::Recipe { recipe, is_far: true, .. }) if !wish.is_unmade => {
+                Some(self.made(wish, &recipe, true))
+            }
+            Ok(Way::Recipe { is_far: false, .. } | Way::Nowhere) | Err(_) => Some(self.told(wish, came)),
+            Ok(_) => None,
+        }
     }
 
-    fn whole(&self, object: Handle, is_far: bool) -> Result<Option<Event>, store::Error> {
+    /// It is made again by its recipe, by who waits for it.
+    fn made(&self, wish: Wish, recipe: &Recipe, has_other: bool) -> Event {
+        self.remakes.note();
+        Event::Dropped { object: wish.object.plain_tree(), recipe: recipe.application, has_other }
+    }
+
+    /// What to tell of what reading gave, and there is nothing more to read.
+    fn told(&self, wish: Wish, came: Result<Option<Event>, Error>) -> Event {
+        let object = wish.object;
+        let found = match came {
+            came if !wish.is_unmade => found(&self.store, object, came),
+            came => came.map(|came| came.map_or(Found::Absent, Found::Here)),
+        };
+        match found {
+            Ok(Found::Here(event)) => event,
+            Ok(Found::Dropped(recipe)) => self.made(wish, &recipe, false),
+            Ok(Found::Absent) => Event::Missing(object),
+            Err(error) => {
+                tracing::error!(%object, %error, "an object cannot be read");
+                let detail =
+                    format!("{object} cannot be read: {error}; store it with `sinew put` and ask again");
+                Event::Unreadable { object, detail: self.store.keep_blob(detail.as_bytes()) }
+            }
+        }
+    }
+
+    /// Reads what is wished for, from the tier too if the caller may wait for that.
+    fn read(&self, wish: Wish, is_far: bool) -> Result<Option<Event>, Error> {
+        let object = wish.object;
+        match (wish.part, wish.range()) {
+            (Some(part), Some(range)) => self.part(wish, part, range, is_far),
+            // The evaluator has looked that it lies within.
+            (Some(_), None) => Ok(None),
+            (None, _) => self.whole(object, is_far),
+        }
+    }
+
+    fn whole(&self, object: Handle, is_far: bool) -> Result<Option<Event>, Error> {
         let object = if is_far { self.store.get(object)? } else { self.store.get_here(object)? };
         Ok(object.map(|_| Event::Arrived))
     }
 
-    fn part(&self, object: Handle, part: Part, is_far: bool) -> Result<Option<Event>, store::Error> {
-        // The evaluator has looked that it is.
-        let Some(range) = part.within(object.size()) else { return Ok(None) };
-        let unit = if object.names_tree() { Handle::LEN as u64 } else { 1 };
-        let range = range.start * unit..range.end * unit;
-        if self.queue.lock().is_worn(object, range.end - range.start, object.size() * unit) {
+    fn part(&self, wish: Wish, part: Part, range: Range<u64>, is_far: bool) -> Result<Option<Event>, Error> {
+        let object = wish.object;
+        if self.queue.lock().is_worn(object, range.end - range.start, object.size() * wish.unit()) {
             return self.whole(object, is_far);
         }
         let read = match is_far {

@@ -122,6 +122,14 @@ impl Node {
     /// # Errors
     /// If the store does not open or the system refuses threads or memory.
     pub fn start(options: &Options) -> Result<Arc<Self>, Error> {
+        Self::start_with(options, |store, buckets| crate::tier::attach(options.tier.as_ref(), store, buckets))
+    }
+
+    /// The same, with a tier that somebody gives the store, if any.
+    pub(crate) fn start_with(
+        options: &Options,
+        attach: impl FnOnce(&Store, &Buckets) -> Result<(), Error>,
+    ) -> Result<Arc<Self>, Error> {
         let budgets = Budgets::new(options);
         let store = Arc::new(Store::open(store::Options {
             home: options.home.clone(),
@@ -142,7 +150,7 @@ impl Node {
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
         let buckets = crate::buckets::open(&options.s3, &secrets).map_err(Error::Buckets)?;
         // Before anything is read that may be there only.
-        crate::tier::attach(options.tier.as_ref(), &store, &buckets)?;
+        attach(&store, &buckets)?;
         let exports = Exports::new(Arc::clone(&store), buckets.clone());
         let sources = sources_of(options, buckets, &store, &scheduler)?;
         let deployments = Arc::new(Deployments::open(

@@ -101,9 +101,13 @@ fn tell(story: &Value) -> String {
 /// What bringing it from the durable tier takes, and whether that is how it comes.
 fn transfer(transfer: &Value) -> Option<String> {
     let time = human_time(Duration::from_nanos(transfer["nanos"].as_u64()?));
+    let made = Duration::from_nanos(transfer["recipe_nanos"].as_u64().unwrap_or(0));
     let how = match transfer["comes_by"].as_str() {
-        Some("recipe") => "; to make it again takes less, so that it would be",
-        _ => "",
+        Some("recipe") => {
+            format!("; it is made again when somebody reads it, which takes {}", human_time(made))
+        }
+        Some("tier") => "; that is what who reads it waits for".to_owned(),
+        _ => String::new(),
     };
     Some(format!("  tier       has it; to bring it takes {time}, as far as is known{how}"))
 }
@@ -223,7 +227,7 @@ fn place(word: &str) -> &str {
         "literal" => "in the handle itself",
         "memory" => "in this node's memory",
         "disk" => "on this node's disk",
-        "tier" => "in the durable tier: it comes when somebody reads it",
+        "tier" => "in the durable tier, and not on this node",
         "dropped" => "dropped: nowhere on this node, and made again when somebody reads it",
         "absent" => "not on this node",
         other => other,

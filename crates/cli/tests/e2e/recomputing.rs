@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Node, home};
 
 /// 256 KiB, told by a number and the first bytes of a blob; takes some hundred microseconds.
-const FILL: &str = r#"(module
+pub(super) const FILL: &str = r#"(module
   (import "sinew_v1" "read_u64" (func $read_u64 (param i32 i64) (result i64)))
   (import "sinew_v1" "blob" (func $blob (param i32 i32) (result i32)))
   (memory (export "memory") 4)
@@ -43,7 +43,7 @@ fn filled(seed: u64, before: &[u8]) -> Vec<u8> {
 }
 
 /// Makes all objects two days old.
-fn age(home: &Path) {
+pub(super) fn age(home: &Path) {
     let before = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
     for path in files(&home.join("packs")).into_iter().chain(files(&home.join("objects"))) {
         File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
@@ -55,17 +55,17 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-fn result(node: &Node, expression: &str) -> String {
+pub(super) fn result(node: &Node, expression: &str) -> String {
     node.json(&["eval", expression])[0]["result"].as_str().unwrap().to_owned()
 }
 
-fn bytes(node: &Node, handle: &str) -> Vec<u8> {
+pub(super) fn bytes(node: &Node, handle: &str) -> Vec<u8> {
     let output = node.run(&["cat", handle]);
     assert!(output.status.success(), "{handle}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-fn number(node: &Node, name: &str) -> u64 {
+pub(super) fn number(node: &Node, name: &str) -> u64 {
     let metrics = node.http("GET /metrics", b"");
     let line = metrics.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
     line.and_then(|line| line.rsplit(' ').next()).unwrap().parse().unwrap()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::recomputing::{FILL, age, bytes, number, result};
 use super::s3::{Relay, Server, set_keys};
 use super::{Node, home, http_with};
 
@@ -186,4 +187,42 @@ fn a_bucket_that_cannot_be_reached_keeps_only_those_waiting_who_want_it() {
     let node = self::node(home.path(), &relay, "");
     assert_eq!(node.run(&["cat", &handle]).stdout, bytes);
     assert_eq!(status(&node)["brought"], 1);
+}
+
+/// What was computed is dropped, if it is on the disk.
+fn drop_derived(home: &Path, relay: &Relay) {
+    age(home);
+    let node = node(home, relay, "");
+    node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]);
+    assert_eq!(node.terminate(), 0);
+}
+
+#[test]
+fn what_was_dropped_comes_the_way_that_explain_tells() {
+    let Some(server) = Server::start() else { return };
+    let relay = Relay::start(server.address);
+    let home = home();
+    let first = node(home.path(), &relay, "");
+    set_keys(&first, &server.keys);
+    // Some tenth of a second.
+    let fill = first.codelet("fill.wasm", &FILL.replace("(i32.const 24)", "(i32.const 2400)"));
+    let object = result(&first, &format!("{fill}(1u64, 0u64)"));
+    let content = bytes(&first, &object);
+    first.ok(&["label", "kept", &object]);
+    first.ok(&["tier", "--flush"]);
+    assert_eq!(first.terminate(), 0);
+    for (latency_ms, way, applied, brought) in [(60_000, "recipe", 1, 0), (1, "tier", 0, 1)] {
+        drop_derived(home.path(), &relay);
+        let settings = format!("latency_ms = {latency_ms}\nbytes_per_second = 1000000000000\n");
+        let node = node(home.path(), &relay, &settings);
+        let story = &node.json(&["explain", &object])[0];
+        assert_eq!((&story["place"], &story["recipe"]["dropped"]), (&"tier".into(), &true.into()), "{story}");
+        assert_eq!(story["transfer"]["comes_by"], way, "{story}");
+        let before = number(&node, "sinew_applications_total");
+        assert_eq!(bytes(&node, &object), content);
+        assert_eq!(number(&node, "sinew_applications_total") - before, applied, "{way}");
+        assert_eq!(status(&node)["brought"], brought, "{way}");
+        assert_eq!(node.json(&["explain", &object])[0]["transfer"]["comes_by"], "nothing");
+        assert_eq!(node.terminate(), 0);
+    }
 }

@@ -132,6 +132,63 @@ fn what_keeps_a_recipe_from_running_now_is_the_failure() {
 }
 
 #[test]
+fn what_cannot_be_made_now_comes_in_the_other_way() {
+    // One whose recipe does not run, and one whose recipe gives something else.
+    for name in ["sometimes", "differs"] {
+        let mut machine = Machine::new();
+        let recipe = machine.world.application(name, &[]);
+        let object = machine.evaluate(recipe.strict().unwrap());
+        let bytes = machine.world.peek(object).unwrap();
+        machine.world.drop_with_other(object, recipe, true);
+        let user = machine.world.application("step", &[object]).strict().unwrap();
+        let expected: Vec<u8> = bytes.iter().map(|byte| byte + 1).collect();
+        assert_eq!(machine.evaluate(user), Handle::blob(&expected), "{name}");
+        let counts = machine.world.counts();
+        assert_eq!((counts.runs(name), counts.unmade), (2, vec![object]), "each way once");
+        assert_eq!((machine.world.claims(), machine.world.due()), (0, 0));
+        assert!(machine.world.relation(user).is_some(), "as if it had been there");
+    }
+}
+
+#[test]
+fn what_comes_in_neither_way_fails_as_its_recipe_does() {
+    let mut machine = Machine::new();
+    let recipe = machine.world.application("sometimes", &[]);
+    let object = machine.evaluate(recipe.strict().unwrap());
+    machine.world.drop_with_other(object, recipe, false);
+    let user = machine.world.application("step", &[object]).strict().unwrap();
+    let result = machine.evaluate(user);
+    let (failure, detail) = machine.world.explain(result);
+    assert_eq!((failure.code, failure.application, &*detail), (FailureCode::Memory, recipe, "not now"));
+    let counts = machine.world.counts();
+    assert_eq!((counts.runs("sometimes"), counts.unmade), (2, vec![object]), "each way once");
+    // Whoever asks next has both tried again: nothing of it is remembered.
+    assert_eq!(machine.world.relation(user), None);
+}
+
+#[test]
+fn recipes_that_need_each_other_are_left_for_the_other_way() {
+    let mut machine = Machine::new();
+    let (a, b) = (machine.world.blob(&[1; 40]), machine.world.blob(&[2; 40]));
+    machine.world.drop_with_other(a, machine.world.application("step", &[b]), true);
+    machine.world.drop_derived(b, machine.world.application("step", &[a]));
+    assert_eq!(machine.evaluate(goal(a)), a);
+    assert_eq!(machine.world.counts().unmade, [a]);
+}
+
+#[test]
+fn of_what_cannot_be_made_a_selection_asks_for_its_part() {
+    let mut machine = Machine::new();
+    let recipe = machine.world.application("sometimes", &[]);
+    let object = machine.evaluate(recipe.strict().unwrap());
+    machine.world.drop_with_other(object, recipe, true);
+    let part = machine.world.range(object, 3, 5).strict().unwrap();
+    assert_eq!(machine.evaluate(part), Handle::blob(&[7, 7]));
+    assert_eq!(machine.world.counts().taken, [object]);
+    assert!(machine.world.peek(object).is_none(), "the rest of it did not come");
+}
+
+#[test]
 fn many_who_need_the_same_have_it_made_once() {
     for workers in [1, 4] {
         let mut machine = Machine::new();

@@ -43,6 +43,10 @@ pub(super) struct World {
     evicts: AtomicBool,
     /// How what is nowhere is made again.
     recipes: Mutex<HashMap<Handle, Handle>>,
+    /// What comes if its recipe fails, and only then; `None`: it was to, and does not.
+    elsewhere: Mutex<HashMap<Handle, Option<Arc<[u8]>>>>,
+    /// What is told to be damaged.
+    damaged: Mutex<HashSet<Handle>>,
     /// Procedures whose code has been made.
     compiled: Mutex<HashSet<Handle>>,
 }
@@ -58,7 +62,8 @@ enum Relation {
 enum Mail {
     Arrival(Handle, JobId),
     Loss(Handle, JobId),
-    Recipe(Handle, Handle, JobId),
+    Recipe(Handle, Handle, bool, JobId),
+    Damage(Handle, JobId),
     Outcome(JobId, Outcome),
     Code(Handle, JobId),
     Taken(Handle, JobId),
@@ -77,6 +82,8 @@ pub(super) struct Counts {
     pub(super) fetched: Vec<Handle>,
     /// Objects of which only a part was asked for, and given.
     pub(super) taken: Vec<Handle>,
+    /// Objects that were asked for in the other way, in order.
+    pub(super) unmade: Vec<Handle>,
     /// Claims that somebody else held.
     pub(super) busy: usize,
     /// Names of the procedures in the order in which they ran.
@@ -213,6 +220,19 @@ impl World {
         lock(&self.recipes).insert(object.plain_tree(), recipe);
     }
 
+    /// The same, of one that comes in another way if its recipe fails; `comes`: it does indeed.
+    pub(super) fn drop_with_other(&self, object: Handle, recipe: Handle, comes: bool) {
+        let bytes = self.peek(object).filter(|_| comes);
+        self.drop_derived(object, recipe);
+        lock(&self.elsewhere).insert(object.plain_tree(), bytes);
+    }
+
+    /// Forgets an object of which is known that it is damaged.
+    pub(super) fn damage(&self, object: Handle) {
+        self.lose(object);
+        lock(&self.damaged).insert(object.plain_tree());
+    }
+
     /// Forgets what `key` leads to.
     pub(super) fn forget(&self, key: Handle) {
         lock(&self.relations).remove(&key);
@@ -257,7 +277,13 @@ impl World {
             }
             Mail::Taken(part, job) => scheduler.resume(job, Event::Taken(part)),
             Mail::Loss(object, job) => scheduler.resume(job, Event::Missing(object)),
-            Mail::Recipe(object, recipe, job) => scheduler.resume(job, Event::Dropped { object, recipe }),
+            Mail::Recipe(object, recipe, has_other, job) => {
+                scheduler.resume(job, Event::Dropped { object, recipe, has_other });
+            }
+            Mail::Damage(object, job) => {
+                let detail = self.blob(b"it has other bytes than it should have");
+                scheduler.resume(job, Event::Unreadable { object, detail });
+            }
             Mail::Outcome(job, outcome) => scheduler.resume(job, Event::Applied(outcome)),
             Mail::Code(procedure, job) => {
                 lock(&self.compiled).insert(procedure);
@@ -387,7 +413,12 @@ impl Host for FakeHost {
         }
         let recipe = lock(&self.world.recipes).get(&object).copied();
         if let Some(recipe) = recipe.filter(|_| !remote.contains_key(&object)) {
-            lock(&self.world.mail).push_back(Mail::Recipe(object, recipe, waiter));
+            let has_other = lock(&self.world.elsewhere).contains_key(&object);
+            lock(&self.world.mail).push_back(Mail::Recipe(object, recipe, has_other, waiter));
+            return Fetch::Coming;
+        }
+        if lock(&self.world.damaged).contains(&object) {
+            lock(&self.world.mail).push_back(Mail::Damage(object, waiter));
             return Fetch::Coming;
         }
         match remote.get(&object).map(|(_, distance)| *distance) {
@@ -407,6 +438,23 @@ impl Host for FakeHost {
                 lock(&self.world.mail).push_back(Mail::Loss(object, waiter));
                 Fetch::Coming
             }
+        }
+    }
+
+    fn fetch_unmade(&mut self, object: Handle, part: Option<Part>, waiter: JobId) -> Fetch {
+        lock(&self.world.counts).unmade.push(object);
+        match lock(&self.world.elsewhere).remove(&object) {
+            Some(Some(bytes)) => lock(&self.world.remote).insert(object, (bytes, Distance::Far)),
+            // It would come, and is lost.
+            Some(None) => {
+                lock(&self.world.mail).push_back(Mail::Loss(object, waiter));
+                return Fetch::Coming;
+            }
+            None => panic!("{object} was asked for twice in the other way, or has none"),
+        };
+        match part {
+            Some(part) => self.fetch_part(object, part, waiter),
+            None => self.fetch(object, waiter),
         }
     }
 

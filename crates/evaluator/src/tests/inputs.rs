@@ -221,6 +221,19 @@ fn priority_decides_who_gets_memory_first() {
 }
 
 #[test]
+fn what_cannot_be_read_is_missing_and_says_why() {
+    let mut machine = Machine::new();
+    let blob = machine.world.blob(&[1; 60]);
+    machine.world.damage(blob);
+    let thunk = machine.world.application("return", &[blob]);
+    let result = machine.evaluate(thunk.strict().unwrap());
+    let (failure, detail) = machine.world.explain(result);
+    assert_eq!((failure.code, failure.application), (FailureCode::MissingData, thunk));
+    assert_eq!(detail, "it has other bytes than it should have");
+    assert_eq!(machine.world.relation(thunk), None, "it may be healed");
+}
+
+#[test]
 fn missing_data_is_named_and_asked_for_again() {
     for seed in 0..8 {
         let mut machine = Machine::new();

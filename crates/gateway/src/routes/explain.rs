@@ -17,7 +17,7 @@ use store::{Remembered, Rule};
 
 use super::evaluate::{failure_detail, handle_json};
 use super::path_text;
-use crate::backend::Derivation;
+use crate::backend::{ComesBy, Derivation, Transfer};
 use crate::body::blocking;
 use crate::problem::Problem;
 use crate::receipts::{Inputs, Unissued};
@@ -67,17 +67,23 @@ fn tell(shared: &Shared, handle: Handle) -> Result<(Map<String, Value>, Option<F
     if let Some(derivation) = known.derivation {
         tell("recipe", recipe(&derivation));
     }
-    if let Some(nanos) = known.transfer_nanos {
-        let dropped = known.derivation.filter(|derivation| derivation.is_dropped);
-        let comes_by = match dropped {
-            Some(derivation) if derivation.nanos < nanos => "recipe",
-            _ => "tier",
-        };
-        tell("transfer", json!({"nanos": nanos, "comes_by": comes_by}));
+    if let Some(transfer) = known.transfer {
+        tell("transfer", transfer_json(transfer));
     }
     let compilation = known.compilation.into_iter().map(|(what, value)| (what, Value::String(value)));
     tell("compilation", Value::Object(compilation.collect()));
     Ok((story, failure(shared, handle)?))
+}
+
+fn transfer_json(transfer: Transfer) -> Value {
+    let nanos = transfer.nanos;
+    match transfer.comes_by {
+        ComesBy::Nothing => json!({"nanos": nanos, "comes_by": "nothing"}),
+        ComesBy::Tier => json!({"nanos": nanos, "comes_by": "tier"}),
+        ComesBy::Recipe { nanos: made } => {
+            json!({"nanos": nanos, "comes_by": "recipe", "recipe_nanos": made})
+        }
+    }
 }
 
 fn recipe(derivation: &Derivation) -> Value {

@@ -26,6 +26,8 @@ async fn an_application_is_told_with_its_parts() {
     assert_eq!(step["definition"], definition);
     assert_eq!((&story["steps"][0]["memo_hit"], &step["memo_hit"]), (&false.into(), &true.into()));
     assert_eq!(story["compilation"], json!({"compiler": "fake"}));
+    // What the backend has decided, and nothing that is worked out here.
+    assert_eq!(story["transfer"], json!({"nanos": 9000, "comes_by": "recipe", "recipe_nanos": 2500}));
 }
 
 #[tokio::test]

@@ -368,7 +368,7 @@ impl Backend for Fake {
                 depth: 3,
                 stays: None,
             }),
-            transfer_nanos: None,
+            transfer: Some(Transfer { nanos: 9000, comes_by: ComesBy::Recipe { nanos: 2500 } }),
             compilation: vec![("compiler".to_owned(), "fake".to_owned())],
         })
     }

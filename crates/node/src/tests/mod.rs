@@ -14,6 +14,7 @@ use crate::{Node, Options};
 
 mod partial;
 mod recording;
+mod ways;
 
 const ADD: &str = include_str!("../../../../guests/codelets/wat/add.wat");
 

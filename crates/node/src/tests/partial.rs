@@ -50,7 +50,7 @@ const DESCEND: &str = r#"(module
 const ARITY: u8 = 32;
 const VALUE_BYTES: usize = 500;
 
-fn tree(node: &Node, entries: &[Handle]) -> Handle {
+pub(super) fn tree(node: &Node, entries: &[Handle]) -> Handle {
     let tree: TreeBuilder = entries.iter().copied().collect();
     node.store().put_tree(tree.view()).unwrap()
 }
@@ -200,7 +200,14 @@ fn a_part_of_what_is_not_here_is_missing_and_damage_is_told() {
     let part = |begin| select(&node, large, Part::Range { begin, end: begin + 100 }).strict().unwrap();
     assert_eq!(evaluate(&node, part(0)).result, Handle::blob(&[5; 100]), "the damage is elsewhere");
     let ended = evaluate(&node, part(1_999_990));
-    assert_eq!(ended.failure.unwrap().code, objects::FailureCode::MissingData);
+    let failure = ended.failure.unwrap();
+    assert_eq!(failure.code, objects::FailureCode::MissingData);
+    let detail = node.store().get(failure.detail).unwrap().unwrap();
+    let detail = String::from_utf8_lossy(&detail);
+    assert!(
+        detail.contains(&format!("{large} is corrupt on disk")) && detail.contains("quarantine"),
+        "{detail}"
+    );
     assert_eq!(node.store().stats().corrupt, 1);
     // It was not remembered.
     node.store().put_blob(&bytes).unwrap();

@@ -37,17 +37,18 @@ impl Store {
         Ok(disk.far_place(handle.plain_tree())?.is_some())
     }
 
-    /// What it would take to bring so many bytes of an object, in nanoseconds, by what was seen of the
-    /// tier. `None`: it is not there.
+    /// What it would take to bring so many bytes of an object, or all of it if it has no more, in
+    /// nanoseconds, by what was seen of the tier. `None`: it is not there.
     ///
     /// # Errors
     /// As [`Store::is_far`].
-    pub fn far_nanos(&self, handle: Handle) -> Result<Option<u64>, Error> {
+    pub fn far_nanos(&self, handle: Handle, bytes: u64) -> Result<Option<u64>, Error> {
+        let key = handle.plain_tree();
         let Some(disk) = self.disk() else { return Ok(None) };
-        let Some((far, _)) = disk.far_place(handle.plain_tree())? else { return Ok(None) };
-        let (speed, bytes) = (far.speed(), object_len(handle.plain_tree()) as f64);
-        let pieces = (bytes / PIECE_BYTES as f64).ceil().max(1.0);
-        Ok(Some((pieces * speed.latency_nanos + bytes * 1e9 / speed.bytes_per_s.max(1.0)) as u64))
+        let Some((far, _)) = disk.far_place(key)? else { return Ok(None) };
+        let (speed, (reads, sent)) = (far.speed(), sent_for(key, bytes));
+        let moving = sent as f64 * 1e9 / speed.bytes_per_s.max(1.0);
+        Ok(Some((reads as f64 * speed.latency_nanos + moving) as u64))
     }
 
     /// The object from the tier, which is kept on the disk from now on. Takes as long as the tier
@@ -120,6 +121,17 @@ impl Store {
         let Some((far, _)) = disk.far_place(key)? else { return Ok(None) };
         far.part(key, range).map(Some)
     }
+}
+
+/// How often the tier is asked for so many bytes of an object, one after another, and what it sends.
+fn sent_for(key: Handle, bytes: u64) -> (u64, u64) {
+    let len = object_len(key);
+    if bytes >= len || !is_partial(key) {
+        return (len.div_ceil(PIECE_BYTES).max(1), len);
+    }
+    // The groups that they are in, and before these the end of the outboard.
+    let groups = bytes.div_ceil(GROUP_BYTES) + 1;
+    (1 + groups.div_ceil(GROUPS_AT_ONCE), (groups * GROUP_BYTES).min(len) + TAIL_BYTES.min(outboard_len(len)))
 }
 
 impl Disk {

@@ -485,3 +485,31 @@ proptest! {
         prop_assert_eq!(form::contents(&[0; 16], &table), None);
     }
 }
+
+#[test]
+fn what_bringing_takes_is_told_by_the_bytes_that_are_wanted_and_by_what_was_seen() {
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(first.path(), &depot);
+    let (_, blobs) = name(&store, "named", 1, &[40, 5000, 70_000, 40 << 20]);
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    let store = open(second.path());
+    // An answer takes 1 ms, and a byte 1 µs.
+    let options = TierOptions { latency: Duration::from_millis(1), bytes_per_second: 1_000_000, ..SOON };
+    store.attach_tier(Arc::clone(&depot) as _, options).unwrap();
+    store.take_tier().unwrap();
+    let micros = |object: Handle, bytes: u64| store.far_nanos(object, bytes).unwrap().unwrap() / 1000;
+    assert_eq!(micros(blobs[1], u64::MAX), 1000 + 5000);
+    // What is below 1 MiB comes whole.
+    assert_eq!(micros(blobs[2], 10), 1000 + 70_000);
+    // All of it in pieces of 8 MiB; a part with an outboard's end, and groups of 16 KiB.
+    assert_eq!(micros(blobs[3], u64::MAX), 5 * 1000 + (40 << 20));
+    assert_eq!(micros(blobs[3], 1024), 2 * 1000 + (64 << 10) + (32 << 10));
+    assert_eq!(store.far_nanos(Handle::blob(&[5; 100]), 1).unwrap(), None);
+    // An answer that takes 300 ms adds a fifth of them.
+    depot.stalls_ms.store(300, Ordering::SeqCst);
+    store.get(blobs[1]).unwrap().unwrap();
+    depot.stalls_ms.store(0, Ordering::SeqCst);
+    assert!(micros(blobs[2], 10) >= 60_000 + 70_000, "{}", micros(blobs[2], 10));
+}

@@ -49,6 +49,16 @@ fn values_failures_and_the_unknown() {
     let text = tell(&story);
     assert!(text.contains("because    why") && text.contains("every time"), "{text}");
     assert_eq!((counted(1, "entry"), counted(2, "entry")), ("1 entry".into(), "2 entries".into()));
+    // How it comes is told as the node says it, and not worked out.
+    story["place"] = json!("tier");
+    story["transfer"] = json!({"nanos": 1_000, "comes_by": "recipe", "recipe_nanos": 2_500});
+    let text = tell(&story);
+    assert!(
+        text.contains("tier       has it; to bring it takes 1.00 µs") && text.contains("takes 2.50 µs"),
+        "{text}"
+    );
+    story["transfer"] = json!({"nanos": 1_000, "comes_by": "tier"});
+    assert!(tell(&story).contains("; that is what who reads it waits for"));
     // An answer of another version is told as far as it is understood.
     assert!(!tell(&json!({})).is_empty());
 }
