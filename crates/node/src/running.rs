@@ -164,7 +164,6 @@ impl Node {
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let collecting = Arc::new(collecting_of(options, &store, &requests));
-        let threads = Mutex::new(Vec::new());
         let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
         processes.welcome(&visitors);
         let mut node = Self {
@@ -191,7 +190,7 @@ impl Node {
             collector: options.traces.as_ref().map(Collector::new).transpose().map_err(Error::Traces)?,
             visitors,
             states: Vec::new(),
-            threads,
+            threads: Mutex::default(),
         };
         node.start_threads(options.home.is_some())
             .map_err(|source| Error::Start { what: "the workers", source })?;
