@@ -36,7 +36,7 @@ use crate::{Error, Object, Recipe, Record, Rule};
 #[cfg(test)]
 pub(crate) use file::Hurry;
 use file::IndexFile;
-pub(crate) use rows::{ROWS, RelationRow};
+pub(crate) use rows::{ROWS, RelationRow, Rows};
 use spots::{Recent, SPOTS};
 pub(crate) use tiered::{PACK_NAME_LEN, Place, Tiered, seconds, seconds_now};
 

@@ -12,7 +12,7 @@ use objects::{Handle, Kind};
 
 use crate::disk::Disk;
 use crate::files::{LARGE_BYTES, is_large, object_len};
-use crate::index::ROWS;
+use crate::index::{ROWS, Rows};
 use crate::memory::{PASSING, STORED};
 use crate::packs::Spot;
 use crate::{Error, Store};
@@ -127,7 +127,7 @@ impl Gathering<'_> {
     /// some at a time, and the last key that it has looked at.
     fn offer_rows<T>(
         &mut self,
-        mut rows: impl FnMut(Option<[u8; 32]>) -> Result<(Vec<(Handle, T)>, Option<[u8; 32]>), Error>,
+        mut rows: impl FnMut(Option<[u8; 32]>) -> Result<Rows<T>, Error>,
         note: impl Fn(&mut Seen, T),
     ) -> Result<(), Error> {
         let mut behind = self.sought.after.map(|after| *after.as_bytes());

@@ -123,6 +123,134 @@ fn a_search_tree_is_read_along_the_path_and_nowhere_else() {
     assert_eq!((objects, bytes), (3, 2 * node_bytes + VALUE_BYTES as u64));
 }
 
+/// A codelet of this platform as users have it.
+fn built(node: &Node, name: &str) -> Handle {
+    let path = format!("{}/../../target/guests/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
+    let bytes =
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}: run `cargo xtask guests`"));
+    node.store().put_blob(&bytes).unwrap()
+}
+
+/// A directory as `sinew put --tree` makes it, and the bytes of its tree and info.
+fn directory(node: &Node, children: &[(&str, Handle)]) -> (Handle, u64) {
+    let kind = |child: &Handle| if child.names_tree() { 'd' } else { 'f' };
+    let info: String = children.iter().map(|(name, child)| format!("{} {name}\n", kind(child))).collect();
+    let info = node.store().put_blob(info.as_bytes()).unwrap();
+    assert!(info.literal_bytes().is_none(), "what is in its handle is not read");
+    let entries: Vec<Handle> = [info].into_iter().chain(children.iter().map(|(_, child)| *child)).collect();
+    (tree(node, &entries), entries.len() as u64 * 32 + info.size())
+}
+
+#[test]
+fn a_file_is_found_below_directories_without_anything_beside_its_path() {
+    const FILE_BYTES: usize = 300_000;
+    let folder = tempdir().unwrap();
+    let (root, path_bytes, file) = {
+        let node = start(Some(folder.path()));
+        // In packs, as files, and as files with outboards.
+        let blob = |number: u8, len: usize| node.store().put_blob(&vec![number; len]).unwrap();
+        let file = blob(1, FILE_BYTES);
+        let siblings = [5000, 400_000, 3 << 20].map(|len| blob(2, len));
+        let [short, long, longest] = siblings;
+        let (aunt, _) = directory(&node, &[("file beside it", longest), ("another file", blob(3, 200_000))]);
+        let (inner, inner_bytes) =
+            directory(&node, &[("a short one", short), ("file", file), ("z, a long one", long)]);
+        let middle = [("an aunt of the file", aunt), ("inner", inner), ("the longest one", longest)];
+        let (middle, middle_bytes) = directory(&node, &middle);
+        let (root, root_bytes) =
+            directory(&node, &[("long one above", long), ("middle", middle), ("short one", short)]);
+        node.shut_down();
+        (root, [root_bytes, middle_bytes, inner_bytes], file)
+    };
+    let node = start(Some(folder.path()));
+    let get_file = built(&node, "get-file");
+    let info = select(&node, root.lowered().unwrap(), Part::Element(0)).strict().unwrap();
+    let arguments = [Handle::blob(b"middle/inner/file"), info, root.lowered().unwrap()];
+    let thunk = apply(&node, Limits::default(), get_file, &arguments);
+    // Who only wants to know which one it is does not have the file read either.
+    let (found, objects, bytes) = reads_of(&node, || evaluate(&node, thunk.shallow().unwrap()));
+    assert_eq!((found.result, found.applied), (file.lowered().unwrap(), 3));
+    assert_eq!((objects, bytes), (6, path_bytes.iter().sum()), "of each directory its tree and its info");
+    let (found, objects, bytes) = reads_of(&node, || evaluate(&node, thunk.strict().unwrap()));
+    assert_eq!((found.result, objects, bytes), (file, 1, FILE_BYTES as u64));
+}
+
+/// A node of a search tree as `sinew put --keys` makes it, and the bytes of its tree and keys.
+fn search_node(node: &Node, level: u32, children: &[(String, Handle)]) -> (Handle, u64) {
+    let end = children.iter().scan(0, |end, (key, _)| {
+        *end += key.len() as u32;
+        Some(*end)
+    });
+    let numbers = [level, children.len() as u32, 0].into_iter().chain(end);
+    let keys = numbers.flat_map(u32::to_le_bytes).chain(children.iter().flat_map(|(key, _)| key.bytes()));
+    let keys = node.store().put_blob(&keys.collect::<Vec<u8>>()).unwrap();
+    let entries: Vec<Handle> = [keys].into_iter().chain(children.iter().map(|(_, child)| *child)).collect();
+    (tree(node, &entries), entries.len() as u64 * 32 + keys.size())
+}
+
+/// A tree of three levels with 4,096 values, and the bytes of a node of each.
+fn plant_keys(node: &Node) -> (Handle, [u64; 3]) {
+    const ARITY: u8 = 16;
+    let mut sizes = [0; 3];
+    let key = |path: [u8; 3]| format!("key {:02} {:02} {:02}", path[0], path[1], path[2]);
+    let mut roots = Vec::new();
+    for a in 0..ARITY {
+        let mut branches = Vec::new();
+        for b in 0..ARITY {
+            let values: Vec<Vec<u8>> = (0..ARITY).map(|c| value([a, b, c])).collect();
+            let records: Vec<_> = values.iter().map(|value| objects::BundleRecord::Blob(value)).collect();
+            let values = node.store().put_many(&records).unwrap();
+            let children: Vec<_> = (0..ARITY).map(|c| key([a, b, c])).zip(values).collect();
+            let (leaf, bytes) = search_node(node, 0, &children);
+            (sizes[0], _) = (bytes, branches.push((key([a, b, 0]), leaf)));
+        }
+        let (branch, bytes) = search_node(node, 1, &branches);
+        (sizes[1], _) = (bytes, roots.push((key([a, 0, 0]), branch)));
+    }
+    let (root, bytes) = search_node(node, 2, &roots);
+    sizes[2] = bytes;
+    (root, sizes)
+}
+
+#[test]
+fn of_a_search_tree_in_the_durable_tier_the_path_is_moved_and_little_more() {
+    let folder = tempdir().unwrap();
+    let attach = |node: &Node| {
+        let depot = store::FolderDepot::open(&folder.path().join("depot")).unwrap();
+        node.store().attach_tier(Arc::new(depot), store::TierOptions::default()).unwrap();
+        // It began without a tier, and so without those that read one.
+        drop(node.fetcher.start().unwrap());
+    };
+    let patience = std::time::Duration::from_secs(60);
+    let (root, sizes) = {
+        let node = start(Some(&folder.path().join("lost")));
+        attach(&node);
+        let planted = plant_keys(&node);
+        node.store().tier_until(store::Awaited::All { labels: true }, patience).unwrap();
+        node.shut_down();
+        planted
+    };
+    let node = start(Some(&folder.path().join("home")));
+    attach(&node);
+    node.store().take_tier().unwrap();
+    let find_key = built(&node, "find-key");
+    let look_up = |path: [u8; 3]| {
+        let key = format!("key {:02} {:02} {:02}", path[0], path[1], path[2]);
+        let keys = select(&node, root.lowered().unwrap(), Part::Element(0)).strict().unwrap();
+        let arguments = [Handle::blob(key.as_bytes()), keys, root.lowered().unwrap()];
+        evaluate(&node, apply(&node, Limits::default(), find_key, &arguments).strict().unwrap())
+    };
+    let moved = || node.store().tier_status().unwrap().unwrap().read_bytes;
+    for (path, expected) in
+        [([3, 0, 15], sizes.iter().sum()), ([3, 0, 14], 0), ([15, 1, 0], sizes[0] + sizes[1])]
+    {
+        let before = moved();
+        assert_eq!(look_up(path).result, Handle::blob(&value(path)));
+        let (moved, expected) = (moved() - before, expected + VALUE_BYTES as u64);
+        assert!(moved >= expected && moved * 10 <= expected * 11, "{path:?}: {moved} bytes for {expected}");
+    }
+}
+
 /// What a part of a few bytes may cost: two groups, and a path through the outboard.
 const PART_BYTES_MAX: u64 = (32 << 10) + 4096;
 

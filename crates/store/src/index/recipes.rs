@@ -9,7 +9,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use super::{Batch, CHECK_LEN, Index, checked, commit_synced, handle_at, seal};
+use super::{Batch, CHECK_LEN, Index, Rows, checked, commit_synced, handle_at, seal};
 use crate::{Error, Recipe};
 
 /// Objects that are not here, and how they are made.
@@ -45,11 +45,7 @@ impl Index {
     }
 
     /// The recipes behind this key, of so many that are looked at; and the last key that was.
-    pub(crate) fn recipes_behind(
-        &self,
-        key: Option<[u8; 32]>,
-        most: usize,
-    ) -> Result<(Vec<(Handle, Recipe)>, Option<[u8; 32]>), Error> {
+    pub(crate) fn recipes_behind(&self, key: Option<[u8; 32]>, most: usize) -> Result<Rows<Recipe>, Error> {
         self.read(|transaction| {
             let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
             let table = transaction.open_table(RECIPES)?;

@@ -15,6 +15,9 @@ use crate::{Error, Record};
 /// Rows that are read in one transaction.
 pub(crate) const ROWS: usize = 4096;
 
+/// Sound rows of some that were looked at, and the last key of all these; `None`: there were none.
+pub(crate) type Rows<T> = (Vec<(Handle, T)>, Option<[u8; 32]>);
+
 /// What a relation's row says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RelationRow {

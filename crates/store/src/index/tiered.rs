@@ -13,7 +13,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use super::{Batch, CHECK_LEN, Index, checked, commit_synced, seal};
+use super::{Batch, CHECK_LEN, Index, Rows, checked, commit_synced, seal};
 use crate::Error;
 use crate::packs::now;
 
@@ -107,11 +107,7 @@ impl Index {
     }
 
     /// The rows behind this key that are sound, of so many that are looked at; and the last key that was.
-    pub(crate) fn tiered_behind(
-        &self,
-        key: Option<[u8; 32]>,
-        most: usize,
-    ) -> Result<(Vec<(Handle, Tiered)>, Option<[u8; 32]>), Error> {
+    pub(crate) fn tiered_behind(&self, key: Option<[u8; 32]>, most: usize) -> Result<Rows<Tiered>, Error> {
         self.read(|transaction| {
             let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
             let table = transaction.open_table(TIERED)?;
