@@ -159,15 +159,15 @@ impl House {
     }
 }
 
-/// All files below a folder are a day old.
+/// All files below a folder are old.
 fn age(folder: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             age(&path);
         } else {
-            let before = SystemTime::now() - Duration::from_secs(24 * 3600);
-            File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(24 * 3600)).unwrap();
         }
     }
 }
