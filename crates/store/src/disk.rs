@@ -362,6 +362,9 @@ impl Disk {
         };
         let stale = small.into_iter().zip(spots).filter(|((key, _), spot)| !is_fresh(*key, *spot));
         let objects: Vec<_> = stale.map(|(object, _)| object.clone()).collect();
+        if !relations.is_empty() {
+            self.files.sync_new_names()?;
+        }
         if !objects.is_empty() || !relations.is_empty() {
             self.committer.commit(Batch { objects, relations, ..Batch::default() })?;
         }
@@ -406,6 +409,7 @@ impl Disk {
 
     /// Sets or removes a label; true if it existed.
     pub(crate) fn write_label(&self, name: &str, handle: Option<Handle>) -> Result<bool, Error> {
+        self.files.sync_new_names()?;
         let batch = Batch { label: Some((name.to_owned(), handle)), ..Batch::default() };
         let committed = self.committer.commit(batch)?;
         if committed.label_refused {

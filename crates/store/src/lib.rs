@@ -46,6 +46,7 @@ mod reclaim;
 mod relations;
 mod seed;
 mod store;
+mod sync;
 mod tier;
 mod upgrade;
 mod visited;

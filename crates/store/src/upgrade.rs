@@ -66,4 +66,4 @@ pub fn upgrade(home: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Option
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
