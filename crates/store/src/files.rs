@@ -230,10 +230,15 @@ impl Files {
         }
     }
 
+    /// What of the disk is free.
+    pub(crate) fn free_bytes(&self) -> Result<u64, Error> {
+        linux::disk_free_bytes(&self.home).map_err(|source| Error::io(&self.home, source))
+    }
+
     /// Whether more than what is kept back of the disk is free.
     pub(crate) fn spare(&self) -> Result<(), Error> {
         let fail = |source| Error::io(&self.home, source);
-        let free_bytes = linux::disk_free_bytes(&self.home).map_err(fail)?;
+        let free_bytes = self.free_bytes()?;
         let total_bytes = linux::disk_total_bytes(&self.home).map_err(fail)?;
         match lacking(free_bytes, total_bytes) {
             None => Ok(()),
@@ -269,6 +274,11 @@ impl Files {
         file.write_all(bytes)?;
         file.publish_as(&self.home.join(name))?;
         sync_folder(&self.home)
+    }
+
+    /// Whether a node works with it.
+    pub(crate) fn is_home(&self) -> bool {
+        self.kind == Kind::Home
     }
 
     pub(crate) fn home(&self) -> &Path {
