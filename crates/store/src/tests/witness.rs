@@ -24,6 +24,8 @@ use tempfile::{TempDir, tempdir};
 static WITNESSES: Mutex<Vec<Weak<Witness>>> = Mutex::new(Vec::new());
 static UNSYNCED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static LIVING: AtomicUsize = AtomicUsize::new(0);
+/// What is left in memory for tests, where they use it.
+const MEMORY_BYTES: u64 = 1 << 30;
 /// A disk writes so many bytes or none of them.
 const SECTOR_BYTES: usize = 512;
 
@@ -211,7 +213,8 @@ fn descriptor(file: &File) -> PathBuf {
 
 /// A folder that is quick to fill and to empty, where there is such a thing.
 pub(crate) fn in_memory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempdir()).unwrap()
+    let has_room = linux::disk_free_bytes("/dev/shm".as_ref()).is_ok_and(|free| free > MEMORY_BYTES);
+    if has_room { tempfile::tempdir_in("/dev/shm").or_else(|_| tempdir()) } else { tempdir() }.unwrap()
 }
 
 /// A folder that no power is lost in: below it nothing waits for the disk.
