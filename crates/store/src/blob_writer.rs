@@ -116,6 +116,7 @@ impl BlobWriter {
 
 impl Stream {
     fn write(&mut self, disk: &Disk, bytes: &[u8]) -> Result<(), Error> {
+        disk.spare(bytes.len() as u64)?;
         self.growing.update(disk.files(), bytes);
         self.temp.write_all(bytes)
     }

@@ -40,6 +40,9 @@ pub(crate) use marks::Sentence;
 /// Relations that are forgotten in one transaction.
 const FORGOTTEN_MAX: usize = 16 << 10;
 
+/// So few are not tried in yet smaller steps.
+const STEP_MIN: usize = 16;
+
 /// What a collection is to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Collection {
@@ -124,6 +127,7 @@ impl Store {
             // Relations that wait to be written are older than that. They may be lost.
             _ = self.flush_relations();
         }
+        let _room = (!collection.is_trial).then(|| disk.lend_reserve());
         let before = disk.before(collection.kept.max(Collection::KEPT_MIN));
         let marks = candidates(disk, before, collection.is_trial)?;
         let mut marker = Marker::new(&self.memory, disk, marks, before)?;
@@ -145,9 +149,14 @@ impl Store {
         let sentence = self.pass_sentence(disk, marker, under_way)?;
         drop(noting);
         // Where this fails, what goes stays gone: a part of it may be.
-        let dropped = self.drop_derived(disk, &derived)?;
+        let dropped = self.drop_derived(disk, &derived);
+        let dropped =
+            dropped.map(Some).or_else(|error| if error.is_full_disk() { Ok(None) } else { Err(error) });
+        let dropped = dropped?;
         let swept = sweep::sweep(disk, &sentence)?;
         disk.sentence(None);
+        // What needed room for that has it now.
+        let dropped = dropped.map_or_else(|| self.drop_derived(disk, &derived), Ok)?;
         forget_unpromised(disk)?;
         disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
         Ok(Collected { relations, ..swept }.and_dropped(&dropped))
@@ -188,9 +197,7 @@ impl Store {
                 keys.push(key);
             }
         }
-        for chunk in keys.chunks(FORGOTTEN_MAX) {
-            disk.committer().commit(Batch { forgotten: chunk.to_vec(), ..Batch::default() })?;
-        }
+        in_steps(disk, &keys, FORGOTTEN_MAX, |keys| Batch { forgotten: keys.to_vec(), ..Batch::default() })?;
         Ok(forgotten.max(keys.len() as u64))
     }
 
@@ -222,10 +229,10 @@ impl Store {
         // What trees name that are in the tier only is not known here.
         let may_be_needed = disk.index().tiered_len()? > 0;
         let needless = if may_be_needed { Vec::new() } else { marker.needless_recipes()? };
-        for chunk in needless.chunks(FORGOTTEN_MAX) {
-            let recipes = chunk.iter().map(|key| (*key, None)).collect();
-            disk.committer().commit(Batch { recipes, ..Batch::default() })?;
-        }
+        in_steps(disk, &needless, FORGOTTEN_MAX, |needless| {
+            let recipes = needless.iter().map(|key| (*key, None)).collect();
+            Batch { recipes, ..Batch::default() }
+        })?;
         let sentence = Arc::new(marker.into_marks().sentence());
         disk.sentence(Some(Arc::clone(&sentence)));
         Ok(sentence)
@@ -242,8 +249,24 @@ fn forget_unpromised(disk: &Disk) -> Result<(), Error> {
             gone.push((key, false));
         }
     }
-    for chunk in gone.chunks(FORGOTTEN_MAX) {
-        disk.committer().commit(Batch { unpromised: chunk.to_vec(), ..Batch::default() })?;
+    in_steps(disk, &gone, FORGOTTEN_MAX, |gone| Batch { unpromised: gone.to_vec(), ..Batch::default() })
+}
+
+/// Writes what these rows come to, up to `most` of them in one transaction; fewer where the disk
+/// has no room for that. What was taken away before makes room for what comes next.
+fn in_steps<T>(disk: &Disk, rows: &[T], most: usize, batch: impl Fn(&[T]) -> Batch) -> Result<(), Error> {
+    steps(rows, most, |rows| disk.committer().commit(batch(rows)).map(drop))
+}
+
+fn steps<T>(rows: &[T], most: usize, mut write: impl FnMut(&[T]) -> Result<(), Error>) -> Result<(), Error> {
+    let (mut rest, mut step) = (rows, most);
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(step.min(rest.len()));
+        match write(now) {
+            Ok(()) => (rest, step) = (later, most.min(step * 2)),
+            Err(error) if error.is_full_disk() && now.len() > STEP_MIN => step = now.len() / 4,
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::files::{Files, FilesStats, TempFile, is_large, object_len};
 use crate::index::{Batch, Index};
 use crate::packs::{FRESH, Folder, Packs, Spot, Untouched, now};
 use crate::promises::Promises;
+use crate::reserve::{Lent, Reserve};
 use crate::tier::Far;
 use crate::{Error, Object, Record};
 pub(crate) use parts::Growing;
@@ -48,6 +49,7 @@ pub(crate) struct Disk {
     /// By both clocks.
     opened: (SystemTime, Instant),
     promises: Promises,
+    reserve: Reserve,
     /// The durable tier, if there is one.
     far: OnceLock<Arc<Far>>,
     reads: AtomicU64,
@@ -87,7 +89,11 @@ impl Disk {
         let packs = Packs::open(&folder, Box::new(Folder(folder.clone())))?;
         let index = Index::open(files.index_path(), cache_bytes, relations_max, packs)?;
         let large = files.scan()?;
-        Self::of(files, index, large)
+        let disk = Self::of(files, index, large)?;
+        if disk.files.is_home() {
+            disk.reserve.keep(disk.index_bytes());
+        }
+        Ok(disk)
     }
 
     /// The tier, to be looked at: whatever this does, its folder stays as it is.
@@ -104,6 +110,7 @@ impl Disk {
 
     fn of(files: Files, index: Index, large: FilesStats) -> Result<Self, Error> {
         let index = Arc::new(index);
+        let reserve = Reserve::of(files.home().to_owned());
         Ok(Self {
             committer: Committer::start(Arc::clone(&index))?,
             index,
@@ -117,6 +124,7 @@ impl Disk {
             large: Mutex::new(large),
             opened: (now(), Instant::now()),
             promises: Promises::default(),
+            reserve,
             far: OnceLock::new(),
             reads: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
@@ -136,6 +144,20 @@ impl Disk {
 
     pub(crate) fn files(&self) -> &Files {
         &self.files
+    }
+
+    fn index_bytes(&self) -> u64 {
+        std::fs::metadata(self.index.path()).map_or(0, |metadata| metadata.len())
+    }
+
+    /// For who takes something away: as long as it is held, on a full disk there is some room.
+    pub(crate) fn lend_reserve(&self) -> Lent<'_> {
+        self.reserve.lend(self.index_bytes())
+    }
+
+    /// Before so much is written: whether there is room for it besides what was lent.
+    pub(crate) fn spare(&self, bytes: u64) -> Result<(), Error> {
+        self.reserve.spare(bytes)
     }
 
     pub(crate) fn promises(&self) -> &Promises {
@@ -344,6 +366,9 @@ impl Disk {
         objects: &[(Handle, Object)],
         relations: Vec<(Handle, Record)>,
     ) -> Result<(), Error> {
+        if !objects.is_empty() || !relations.is_empty() {
+            self.spare(objects.iter().map(|(key, _)| object_len(*key)).sum())?;
+        }
         let (large, small): (Vec<_>, Vec<_>) = objects.iter().partition(|(key, _)| is_large(*key));
         for (key, object) in &large {
             if self.files.contains(*key)? {
@@ -363,6 +388,9 @@ impl Disk {
         };
         let stale = small.into_iter().zip(spots).filter(|((key, _), spot)| !is_fresh(*key, *spot));
         let objects: Vec<_> = stale.map(|(object, _)| object.clone()).collect();
+        if !relations.is_empty() {
+            self.files.sync_new_names()?;
+        }
         if !objects.is_empty() || !relations.is_empty() {
             self.committer.commit(Batch { objects, relations, ..Batch::default() })?;
         }
@@ -407,8 +435,16 @@ impl Disk {
 
     /// Sets or removes a label; true if it existed.
     pub(crate) fn write_label(&self, name: &str, handle: Option<Handle>) -> Result<bool, Error> {
-        let batch = Batch { label: Some((name.to_owned(), handle)), ..Batch::default() };
-        let committed = self.committer.commit(batch)?;
+        self.files.sync_new_names()?;
+        let batch = || Batch { label: Some((name.to_owned(), handle)), ..Batch::default() };
+        let committed = match self.committer.commit(batch()) {
+            // On a full disk names must be taken away before a collection can free anything.
+            Err(error) if handle.is_none() && error.is_full_disk() => {
+                let _room = self.lend_reserve();
+                self.committer.commit(batch())?
+            }
+            committed => committed?,
+        };
         if committed.label_refused {
             return Err(Error::TooManyLabels);
         }

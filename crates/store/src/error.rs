@@ -218,6 +218,12 @@ impl Error {
         }
     }
 
+    /// The disk is full, or what of it is ours.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        let is_full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        matches!(self, Self::Io { source, .. } if is_full(source.kind()))
+    }
+
     pub(crate) fn io(path: impl AsRef<Path>, source: io::Error) -> Self {
         Self::Io { path: path.as_ref().to_owned(), source }
     }

@@ -5,7 +5,7 @@
 //! a half-written object. The folders of `objects` exist from the beginning:
 //! publishing a file syncs one folder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -44,6 +44,9 @@ const OUTBOARD: &str = "outboard";
 /// Beyond this many mappings in the process, files are read into memory: the
 /// kernel grants 65,530 and the sandboxes need many.
 const MAPPINGS_MAX: usize = 16 << 10;
+
+/// A name that was given so long ago is on the disk: kernels wait for half a minute.
+const NAMES_AGE: Duration = Duration::from_secs(3600);
 
 /// Of the disk this share is kept back from what can be had again, or so many bytes
 /// if that is less.
@@ -94,8 +97,12 @@ pub(crate) struct Files {
     /// Numbers temporary and quarantined files.
     counter: AtomicU64,
     /// Held by who gives an object's name to a file, or takes it from one.
-    naming: Mutex<()>,
+    naming: Mutex<Unsynced>,
 }
+
+/// Folders of `objects` with names that are not synced yet, by the first byte of these. Others
+/// see such a name: before they rely on it, it is synced. A number tells the last naming.
+type Unsynced = BTreeMap<u8, u64>;
 
 /// A file without a final name yet; removed unless published.
 pub(crate) struct TempFile {
@@ -120,19 +127,25 @@ impl Files {
 
     /// [`Files::open`] of a folder of any kind.
     pub(crate) fn open_as(home: &Path, kind: Kind) -> Result<Self, Error> {
+        let made: Vec<&Path> = home.ancestors().take_while(|path| !path.exists()).collect();
         make_folder(home)?;
+        made.into_iter().try_for_each(sync_name)?;
         // A home is laid out where it was told to be; the others only where nothing else is. Before
         // there is a lock in it, which another's folder has no need of.
         if kind != Kind::Home && !home.join("FORMAT").exists() && !is_begun(home)? {
             return Err(Error::NotEmpty { path: home.to_owned() });
         }
         let files = Self::locked(home, kind)?;
-        match files.found_format()? {
-            None => files.format()?,
-            Some(found) if found == kind.format() => {}
-            Some(found) => return Err(files.other_format(found)),
+        let found = files.found_format()?;
+        if let Some(found) = found.as_ref().filter(|found| *found != kind.format()) {
+            return Err(files.other_format(found.clone()));
         }
+        // Also before it is laid out, which may have been begun: in a container each process may
+        // have the same number, and files of the same names.
         files.clear_temporary()?;
+        if found.is_none() {
+            files.format()?;
+        }
         Ok(files)
     }
 
@@ -192,6 +205,9 @@ impl Files {
     }
 
     fn clear_temporary(&self) -> Result<(), Error> {
+        if !self.temp_folder().exists() {
+            return Ok(());
+        }
         for entry in list(&self.temp_folder())? {
             fs::remove_file(&entry).map_err(|source| Error::io(&entry, source))?;
         }
@@ -230,10 +246,15 @@ impl Files {
         }
     }
 
+    /// What of the disk is free.
+    pub(crate) fn free_bytes(&self) -> Result<u64, Error> {
+        linux::disk_free_bytes(&self.home).map_err(|source| Error::io(&self.home, source))
+    }
+
     /// Whether more than what is kept back of the disk is free.
     pub(crate) fn spare(&self) -> Result<(), Error> {
         let fail = |source| Error::io(&self.home, source);
-        let free_bytes = linux::disk_free_bytes(&self.home).map_err(fail)?;
+        let free_bytes = self.free_bytes()?;
         let total_bytes = linux::disk_total_bytes(&self.home).map_err(fail)?;
         match lacking(free_bytes, total_bytes) {
             None => Ok(()),
@@ -252,6 +273,9 @@ impl Files {
             make_folder(&objects.join(format!("{first_byte:02x}")))?;
         }
         sync_folder(&objects)?;
+        // Where FORMAT is, all of them are.
+        sync_folder(&self.home)?;
+        sync_name(&self.home)?;
         self.write_format(self.kind)
     }
 
@@ -266,6 +290,11 @@ impl Files {
         file.write_all(bytes)?;
         file.publish_as(&self.home.join(name))?;
         sync_folder(&self.home)
+    }
+
+    /// Whether a node works with it.
+    pub(crate) fn is_home(&self) -> bool {
+        self.kind == Kind::Home
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -314,8 +343,12 @@ impl Files {
 
     /// Of the object's own file.
     pub(crate) fn path(&self, key: Handle) -> PathBuf {
-        let first_byte = key.hash_bytes()[0];
-        self.home.join("objects").join(format!("{first_byte:02x}")).join(key.to_string())
+        self.folder(key.hash_bytes()[0]).join(key.to_string())
+    }
+
+    /// Of large objects whose hashes begin so.
+    fn folder(&self, first_byte: u8) -> PathBuf {
+        self.home.join("objects").join(format!("{first_byte:02x}"))
     }
 
     /// A new, empty file that disappears unless it is published.
@@ -343,19 +376,37 @@ impl Files {
             return Ok(false);
         }
         temp.sync()?;
-        let _naming = self.naming.lock();
+        let mut naming = self.naming.lock();
         if self.contains(key)? {
             return Ok(false);
         }
+        naming.insert(key.hash_bytes()[0], self.number());
         temp.rename(&self.path(key))?;
         Ok(true)
     }
 
     /// Syncs the folders of these objects' files, each once.
     pub(crate) fn sync_names(&self, keys: impl Iterator<Item = Handle>) -> Result<(), Error> {
-        let folders: BTreeSet<PathBuf> =
-            keys.filter_map(|key| self.path(key).parent().map(Path::to_owned)).collect();
-        folders.iter().try_for_each(|folder| sync_folder(folder))
+        let folders: BTreeSet<u8> = keys.map(|key| key.hash_bytes()[0]).collect();
+        folders.into_iter().try_for_each(|first_byte| self.sync_names_in(first_byte))
+    }
+
+    /// Syncs all names that others gave and have not synced yet: for who relies on objects that
+    /// were there when it looked.
+    pub(crate) fn sync_new_names(&self) -> Result<(), Error> {
+        let folders: Vec<u8> = self.naming.lock().keys().copied().collect();
+        folders.into_iter().try_for_each(|first_byte| self.sync_names_in(first_byte))
+    }
+
+    fn sync_names_in(&self, first_byte: u8) -> Result<(), Error> {
+        let last = self.naming.lock().get(&first_byte).copied();
+        sync_folder(&self.folder(first_byte))?;
+        let mut naming = self.naming.lock();
+        // Unless there is a newer name.
+        if naming.get(&first_byte).copied() == last {
+            naming.remove(&first_byte);
+        }
+        Ok(())
     }
 
     /// The file and its bytes as they are, not verified. A file of the wrong length
@@ -465,7 +516,8 @@ impl Files {
     }
 
     /// Counts the files. Looks at every name, so once per process. Outboards that
-    /// have lost their objects are removed.
+    /// have lost their objects are removed, and names are synced that a process which was
+    /// killed may not have synced.
     pub(crate) fn scan(&self) -> Result<FilesStats, Error> {
         let mut stats = FilesStats::default();
         self.visit_names(|path| {
@@ -480,6 +532,14 @@ impl Files {
             }
             Ok(())
         })?;
+        for first_byte in 0..=u8::MAX {
+            let folder = self.folder(first_byte);
+            let changed = fs::metadata(&folder).and_then(|metadata| metadata.modified());
+            let is_new = |changed| now().duration_since(changed).map_or(true, |age| age < NAMES_AGE);
+            if changed.is_ok_and(is_new) && !list(&folder)?.is_empty() {
+                sync_folder(&folder)?;
+            }
+        }
         Ok(stats)
     }
 
@@ -534,7 +594,10 @@ impl Files {
     /// The object's file counts as written now.
     pub(crate) fn renew(&self, key: Handle) -> Result<(), Error> {
         let path = self.path(key);
-        let renewed = File::options().write(true).open(&path).and_then(|file| file.set_modified(now()));
+        let renewed = File::options().write(true).open(&path).and_then(|file| {
+            file.set_modified(now())?;
+            crate::sync::all(&file)
+        });
         renewed.map_err(|source| Error::io(path, source))
     }
 
@@ -574,7 +637,7 @@ impl TempFile {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(|source| Error::io(&self.path, source))
+        crate::sync::all(&self.file).map_err(|source| Error::io(&self.path, source))
     }
 
     fn rename(mut self, target: &Path) -> Result<(), Error> {
@@ -632,8 +695,18 @@ fn make_folder(path: &Path) -> Result<(), Error> {
 }
 
 fn sync_folder(path: &Path) -> Result<(), Error> {
-    let synced = File::open(path).and_then(|folder| folder.sync_all());
-    synced.map_err(|source| Error::io(path, source))
+    crate::sync::folder(path).map_err(|source| Error::io(path, source))
+}
+
+/// Syncs the name of a folder, in the one that it is in. That one may be another's, and not to
+/// be read by us.
+fn sync_name(path: &Path) -> Result<(), Error> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    match crate::sync::folder(parent) {
+        Err(source) if source.kind() != io::ErrorKind::PermissionDenied => Err(Error::io(parent, source)),
+        _ => Ok(()),
+    }
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {

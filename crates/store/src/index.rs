@@ -390,10 +390,10 @@ fn begin(path: &Path) -> Result<(), Error> {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(draft, source)),
         _ => {}
     }
-    let made = Builder::new().create(&draft);
+    let made = IndexFile::open(&draft).and_then(|file| Builder::new().create_with_backend(file));
     drop(made.map_err(|error| Error::Index { path: draft.clone(), reason: error.to_string() })?);
     let named = std::fs::rename(&draft, path).and_then(|()| match path.parent() {
-        Some(folder) => std::fs::File::open(folder)?.sync_all(),
+        Some(folder) => crate::sync::folder(folder),
         None => Ok(()),
     });
     named.map_err(|source| Error::io(path, source))

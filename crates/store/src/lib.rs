@@ -18,6 +18,7 @@
 //!             packs/N.pack     objects under 64 KiB, one after another
 //!             objects/ab/NAME  objects from 64 KiB, by the text of their handle
 //!             objects/ab/NAME.outboard  of those from 1 MiB: hashes over parts
+//!             reserve          room for collections on a full disk
 //!             quarantine/NAME  bytes that did not hash to their handle
 //!             tmp/             files being written; emptied when opened
 //! ```
@@ -45,8 +46,10 @@ mod promises;
 mod recipes;
 mod reclaim;
 mod relations;
+mod reserve;
 mod seed;
 mod store;
+mod sync;
 mod tier;
 mod upgrade;
 mod visited;

@@ -95,10 +95,10 @@ impl Packs {
         Error::io(&self.path, source)
     }
 
-    /// Hands out what was written from `mark` on, and says where that ends. Of each
+    /// Hands out what was written from `mark` on, synced, and says where that ends. Of each
     /// pack it reads up to what was not written whole, behind which nothing is that
-    /// was acknowledged. Damaged objects before that are handed out too, for whoever
-    /// reads them is to be told.
+    /// was acknowledged. What is damaged before that is not handed out: perhaps it was
+    /// never written whole either, and whoever puts it again must not find it there.
     pub(crate) fn since(
         &self,
         mark: Spot,
@@ -112,21 +112,20 @@ impl Packs {
         for (number, pack) in packs {
             let len = pack.len().map_err(|source| self.fail(source))?;
             let from = if number == mark.pack { u64::from(mark.unit) * UNIT } else { 0 };
+            if len > from && !self.medium.is_untouched() {
+                // A process that was killed has written it, and perhaps not waited for the disk.
+                pack.sync().map_err(|source| self.fail(source))?;
+            }
             let bytes = pack.all(len).map_err(|source| self.fail(source))?;
             let begun = bytes.get(..HEADER_LEN as usize).and_then(begun);
             let mut records = Records::new(&bytes, from);
             let mut whole = records.at();
             let mut is_damaged = begun.is_none();
             loop {
-                let record = records.next();
-                if !record.as_ref().is_some_and(Found::is_sound) {
-                    if !records.resume(whole) {
-                        break;
-                    }
-                    is_damaged = true;
-                }
-                if let Some(record) = record {
-                    found(Spot { pack: number, unit: record.unit }, record.key)?;
+                match records.next().filter(Found::is_sound) {
+                    Some(record) => found(Spot { pack: number, unit: record.unit }, record.key)?,
+                    None if records.resume(whole) => is_damaged = true,
+                    None => break,
                 }
                 whole = records.at();
             }

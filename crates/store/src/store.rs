@@ -466,6 +466,7 @@ impl Store {
         }
         disk.promise(std::iter::once(key))?;
         disk.note_put(std::iter::once(key));
+        disk.files().sync_new_names()?;
         if is_large(key) {
             disk.renew(key)?;
         } else if let Some(object) = self.read(disk, key)? {

@@ -75,4 +75,4 @@ fn move_into_packs(files: &Files, mut progress: impl FnMut(u64, u64)) -> Result<
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

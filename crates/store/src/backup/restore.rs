@@ -165,8 +165,8 @@ fn restored(copied: Copied, labels: usize, missing: Vec<Handle>) -> Restored {
 
 fn is_file_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'.' | b'-');
-    let is_ours =
-        matches!(name, "lock" | "tmp" | "packs" | "objects" | "quarantine") || name.ends_with(".redb");
+    let is_ours = matches!(name, "lock" | "tmp" | "packs" | "objects" | "quarantine" | "reserve")
+        || name.ends_with(".redb");
     (1..=FILE_NAME_LEN_MAX).contains(&name.len())
         && name.bytes().all(allowed)
         && !name.starts_with('.')

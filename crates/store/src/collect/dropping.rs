@@ -45,6 +45,7 @@ impl Store {
                 dropped.push((key, recipe));
             }
             let gone: Vec<Handle> = batch.recipes.iter().map(|(key, _)| *key).collect();
+            disk.files().sync_new_names()?;
             disk.committer().commit(batch)?;
             for key in large {
                 disk.remove_large(key)?;

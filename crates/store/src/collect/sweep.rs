@@ -4,7 +4,7 @@
 
 use objects::Handle;
 
-use super::{Collected, Sentence};
+use super::{Collected, Sentence, in_steps};
 use crate::disk::Disk;
 use crate::files::object_len;
 use crate::index::Batch;
@@ -65,10 +65,12 @@ pub(super) fn sweep(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error
     }
     // First: to remove a file takes no room, also on a disk that is full.
     sweep_large(disk, sentence, &mut collected)?;
-    let mut small = Vec::new();
+    let (mut small, mut later) = (Vec::new(), Vec::new());
     for &number in &swept {
         let Some(pack) = packs.all(number)? else { continue };
-        let bury = |dead| disk.committer().commit(Batch { dead, ..Batch::default() }).map(drop);
+        let bury = |dead: Vec<_>| {
+            in_steps(disk, &dead, DEAD_AT_ONCE, |dead| Batch { dead: dead.to_vec(), ..Batch::default() })
+        };
         let contents = contents(disk, sentence, number, &pack, bury)?;
         collected.add(&contents);
         let len = pack.len() as u64;
@@ -76,18 +78,40 @@ pub(super) fn sweep(disk: &Disk, sentence: &Sentence) -> Result<Collected, Error
             continue;
         }
         if contents.live_span * 100 < len * USED_MIN_PERCENT {
-            collected.freed_bytes += move_out(disk, number, &pack, &contents.live)?;
+            match try_move_out(disk, number, &pack, &contents)? {
+                Some(freed_bytes) => collected.freed_bytes += freed_bytes,
+                // Others need no room, or less, and make some.
+                None => later.push((contents.live_span, number)),
+            }
         } else if len < SMALL_BYTES {
-            small.push((number, contents.live));
+            small.push((number, contents));
         }
     }
+    later.sort_unstable();
+    for (_, number) in later {
+        let Some(pack) = packs.all(number)? else { continue };
+        let contents = contents(disk, sentence, number, &pack, |_| Ok(()))?;
+        collected.freed_bytes += try_move_out(disk, number, &pack, &contents)?.unwrap_or_default();
+    }
     if small.len() >= SMALL_PACKS {
-        for (number, live) in small {
+        for (number, contents) in small {
             let Some(pack) = packs.all(number)? else { continue };
-            collected.freed_bytes += move_out(disk, number, &pack, &live)?;
+            collected.freed_bytes += try_move_out(disk, number, &pack, &contents)?.unwrap_or_default();
         }
     }
     Ok(collected)
+}
+
+/// [`move_out`]; `None` where the disk has no room for that: the pack stays as it is, and the
+/// next collection comes to it.
+fn try_move_out(disk: &Disk, number: u32, pack: &Object, contents: &Contents) -> Result<Option<u64>, Error> {
+    if contents.live_span > 0 && disk.files().free_bytes()? < contents.live_span {
+        return Ok(None);
+    }
+    match move_out(disk, number, pack, &contents.live) {
+        Err(error) if error.is_full_disk() => Ok(None),
+        moved => moved.map(Some),
+    }
 }
 
 /// The objects whose spots are in this pack. Those that go are handed out.
@@ -167,7 +191,9 @@ fn move_out(disk: &Disk, number: u32, pack: &Object, live: &[u32]) -> Result<u64
         }
     }
     moved_bytes += batch.bytes() as u64;
-    disk.committer().commit(batch)?;
+    if !batch.moved.is_empty() {
+        disk.committer().commit(batch)?;
+    }
     disk.index().packs().remove(number)?;
     Ok((pack.len() as u64).saturating_sub(moved_bytes))
 }

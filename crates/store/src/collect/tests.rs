@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
 use super::marks::Marks;
-use super::{Collected, Collection};
+use super::{Collected, Collection, FORGOTTEN_MAX, STEP_MIN, steps};
 use crate::packs::now;
 use crate::{Error, Options, Record, Rule, Sought, Store};
 
@@ -593,4 +593,34 @@ fn what_is_going_is_not_listed_any_more() {
     assert_eq!(listed(), [stays]);
     disk.sentence(None);
     assert_eq!(listed().len(), 3);
+}
+
+#[test]
+fn a_disk_with_little_room_is_written_to_in_smaller_steps() {
+    let full = || Error::io("/home", std::io::Error::from_raw_os_error(28));
+    let rows: Vec<u32> = (0..50_000).collect();
+    for room in [STEP_MIN, 100, 5_000, 100_000] {
+        let (mut written, mut tries) = (Vec::new(), 0);
+        let write = |rows: &[u32]| {
+            tries += 1;
+            if rows.len() > room {
+                return Err(full());
+            }
+            written.extend_from_slice(rows);
+            Ok(())
+        };
+        steps(&rows, FORGOTTEN_MAX, write).unwrap();
+        assert_eq!(written, rows, "each once, in their order");
+        // Every other one fails at most, but for the first.
+        assert!(tries <= 10 + 4 * rows.len().div_ceil(room.min(FORGOTTEN_MAX)), "{tries} with {room}");
+    }
+    let mut tries = 0;
+    let never = |_: &[u32]| {
+        tries += 1;
+        Err(full())
+    };
+    assert!(steps(&rows, FORGOTTEN_MAX, never).unwrap_err().is_full_disk());
+    assert!(tries < 10, "{tries}");
+    let other = |_: &[u32]| Err(Error::Closed);
+    assert!(matches!(steps(&rows, FORGOTTEN_MAX, other), Err(Error::Closed)));
 }

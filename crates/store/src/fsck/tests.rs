@@ -68,7 +68,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         let path = entry.unwrap().path();
         match path.is_dir() {
             true => files.extend(contents(&path)),
-            false if path.ends_with("lock") => {}
+            false if path.ends_with("lock") || path.ends_with("reserve") => {}
             false => _ = files.insert(path.clone(), fs::read(path).unwrap()),
         }
     }

@@ -84,7 +84,7 @@ impl StorageBackend for IndexFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.backend.sync_data()
+        crate::sync::bytes(&self.file)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //! The index over storage that fails and loses power at any write.
 #![allow(clippy::unwrap_used)]
 
-use objects::{Failure, FailureCode, Handle};
+use objects::{Failure, FailureCode, Handle, TreeBuilder};
 use redb::Builder;
 use tempfile::tempdir;
 
@@ -128,6 +128,73 @@ fn what_was_acknowledged_survives_a_power_cut_at_any_write() {
         cuts_within_commits += u64::from(acknowledged < 12);
     }
     assert!(cuts_within_commits > 20, "the cuts missed the commits: {cuts_within_commits}");
+}
+
+/// An object goes with its recipe, another one is written anew, and the tier has a third: all or
+/// nothing of it.
+fn taking(index: &Index, number: u64) -> Batch {
+    let spot = |number| index.spot(object(number).0).unwrap().unwrap();
+    let (gone, moved, sent) = (object(number), object(number + 20), object(number + 40));
+    let definition: TreeBuilder = [object(number + 60).0].into_iter().collect();
+    let application = definition.view().handle().application().unwrap();
+    let tiered = Tiered { place: Place::Lone, is_whole: true, is_seen: true, since_s: number as u32 };
+    Batch {
+        dead: vec![(gone.0, spot(number))],
+        recipes: vec![(gone.0, Some(Recipe::new(application, 1, number, 1)))],
+        unpromised: vec![(gone.0, true)],
+        moved: vec![(moved.0, spot(number + 20), moved.1)],
+        tiered: vec![(sent.0, Some(tiered))],
+        tier_notes: vec![("note", number.to_le_bytes().to_vec())],
+        forgotten: vec![object(number).0.identification().unwrap()],
+        ..Batch::default()
+    }
+}
+
+/// Whether `taking(number)` was done; it is as a whole, or not at all.
+fn is_taken(index: &Index, number: u64) -> bool {
+    let (gone, moved) = (object(number).0, object(number + 20));
+    let is_taken = index.recipe(gone).unwrap().is_some_and(|recipe| recipe.nanos == number);
+    assert_eq!(index.object(gone).unwrap().is_none(), is_taken, "{number} is torn");
+    assert_eq!(index.unpromised(&[gone]).unwrap().len(), usize::from(is_taken), "{number}");
+    let tiered = index.tiered(object(number + 40).0).unwrap();
+    assert_eq!(tiered.map(|row| u64::from(row.since_s)), is_taken.then_some(number));
+    let mut is_related = false;
+    index.relations(usize::MAX, |key, _| is_related |= key == gone.identification().unwrap()).unwrap();
+    assert_eq!(is_related, !is_taken, "{number}");
+    let (bytes, spot) = index.object(moved.0).unwrap().unwrap();
+    assert_eq!(bytes, moved.1.bytes(), "{number} was to be moved, and is lost");
+    assert!(spot.pack > 0 || !is_taken, "{number} was moved");
+    is_taken
+}
+
+#[test]
+fn what_takes_away_is_done_as_a_whole_after_a_power_cut_at_any_write() {
+    const STEPS: u64 = 6;
+    let mut cuts_within = 0;
+    for cut in (0..500).step_by(5) {
+        let disk = FaultyDisk::default();
+        let index = open_on(&disk).unwrap();
+        (0..STEPS).for_each(|number| drop(index.commit(&[&batch(number)]).unwrap()));
+        (20..20 + STEPS).for_each(|number| drop(index.commit(&[&lone_object(number)]).unwrap()));
+        // What is moved comes into another pack.
+        index.packs().roll();
+        disk.set_writes_left(Some(cut));
+        let take = |number: &u64| index.commit(&[&taking(&index, *number)]).is_ok();
+        let done = (0..STEPS).take_while(take).count() as u64;
+        // Nothing of the first pack is needed any more but by labels of what is gone.
+        let is_emptied = done == STEPS && index.packs().remove(0).is_ok();
+        for survives in [|_| false, |position| position % 2 == 0, |position| position % 3 != 0, |_| true] {
+            let after = open_on(&disk.after_power_cut(survives)).unwrap();
+            (0..done).for_each(|number| assert!(is_taken(&after, number), "{number}, cut {cut}"));
+            // Checks what may be torn.
+            (done..STEPS).for_each(|number| _ = is_taken(&after, number));
+            assert!(!is_emptied || after.packs().numbers() == [1]);
+            after.commit(&[&batch(100)]).unwrap();
+            assert_eq!(parts_present(&after, 100), 3);
+        }
+        cuts_within += u64::from(done < STEPS);
+    }
+    assert!(cuts_within > 20, "the cuts missed the commits: {cuts_within}");
 }
 
 #[test]

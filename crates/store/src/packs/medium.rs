@@ -23,6 +23,10 @@ pub(crate) trait Medium: fmt::Debug + Send + Sync {
     fn open(&self, number: u32) -> io::Result<Arc<dyn Pack>>;
     /// Takes a pack away. Who has it open can read it still.
     fn remove(&self, number: u32) -> io::Result<()>;
+    /// Nothing in it is written, or waited for.
+    fn is_untouched(&self) -> bool {
+        false
+    }
 }
 
 /// The bytes of one pack.
@@ -51,7 +55,7 @@ impl Folder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.0)?.sync_all()
+        crate::sync::folder(&self.0)
     }
 }
 
@@ -111,6 +115,10 @@ impl Medium for Untouched {
     fn remove(&self, _number: u32) -> io::Result<()> {
         Err(untouched())
     }
+
+    fn is_untouched(&self) -> bool {
+        true
+    }
 }
 
 impl Pack for File {
@@ -135,7 +143,7 @@ impl Pack for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        crate::sync::bytes(self)
     }
 
     fn changed(&self) -> io::Result<SystemTime> {

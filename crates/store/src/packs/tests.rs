@@ -84,8 +84,8 @@ fn a_failed_write_is_cut_off_and_what_comes_after_takes_its_place() {
 }
 
 #[test]
-fn damage_before_the_end_costs_the_damaged_objects_only() {
-    for (at, others) in [(32 + 3, 8), (32 + 70, 9), (32 + 30, 8)] {
+fn what_is_damaged_before_the_end_is_not_found_and_all_else_is() {
+    for (at, others) in [(32 + 3, 8), (32 + 70, 8), (32 + 30, 8)] {
         let disk = FaultyDisk::default();
         append(&open(&disk), 0..9).unwrap();
         // In the hash of the first object's handle, in its bytes, in its length.

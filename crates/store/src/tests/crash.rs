@@ -12,13 +12,16 @@ use std::thread;
 use std::time::Duration;
 
 use objects::{Handle, TreeBuilder};
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 
+use super::witness::in_memory;
 use crate::{Check, Options, Record, Rule, Store, Watch, fsck};
 
 const HOME_VARIABLE: &str = "STORE_CRASH_TEST_HOME";
 const ROUND_VARIABLE: &str = "STORE_CRASH_TEST_ROUND";
 const KILLS: u64 = 20;
+/// So often again where nothing has to be waited for: there a kill costs little.
+const IN_MEMORY: u64 = 5;
 const THREADS: u64 = 3;
 /// One in so many actions waits until its relation is on the disk: otherwise a child whose disk is
 /// quick would be killed before the first relations are written, which is a while after they are made.
@@ -133,10 +136,18 @@ fn check(store: &Store, number: u64) {
 
 #[test]
 fn acknowledged_objects_survive_kills() {
-    let folder = tempdir().unwrap();
+    survive(&tempdir().unwrap(), 0);
+}
+
+#[test]
+fn acknowledged_objects_survive_many_kills_where_writing_is_quick() {
+    (1..=IN_MEMORY).for_each(|time| survive(&in_memory(), time * KILLS));
+}
+
+fn survive(folder: &TempDir, first: u64) {
     let mut all = Vec::new();
     let mut relations = 0;
-    for round in 0..KILLS {
+    for round in first..first + KILLS {
         let stored = kill_one(folder.path(), round, 1 + round * 7 % 40);
         let mut findings = Vec::new();
         let mut found = |finding| findings.push(finding);

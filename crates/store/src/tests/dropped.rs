@@ -83,7 +83,7 @@ fn kill_one(home: &Path, round: u64) -> u64 {
 }
 
 /// Whether an object is here, or can be made of what is. How many had to be.
-fn can_be_had(store: &Store, object: Handle) -> Option<u64> {
+pub(super) fn can_be_had(store: &Store, object: Handle) -> Option<u64> {
     let (mut pending, mut made) = (vec![object.plain_tree()], 0);
     while let Some(key) = pending.pop() {
         if key.literal_bytes().is_some() {

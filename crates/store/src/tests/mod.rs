@@ -9,6 +9,8 @@ mod empty;
 pub(crate) mod faulty;
 mod full_disk;
 mod model;
+mod power;
 mod spilled;
 mod tier_collected;
 mod tiered;
+pub(crate) mod witness;

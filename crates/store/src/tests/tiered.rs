@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use objects::{Handle, TreeBuilder};
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 
+use super::witness::in_memory;
 use crate::{Awaited, Check, FolderDepot, Options, Store, TierOptions, Watch, fsck};
 
 const FOLDER_VARIABLE: &str = "STORE_TIER_TEST_FOLDER";
@@ -118,9 +119,17 @@ fn check(store: &Store, number: u64) {
 
 #[test]
 fn what_the_tier_acknowledged_survives_kills_and_the_loss_of_the_disk() {
-    let folder = tempdir().unwrap();
+    survive(&tempdir().unwrap(), 0);
+}
+
+#[test]
+fn it_survives_more_of_them_where_writing_is_quick() {
+    (1..=2).for_each(|time| survive(&in_memory(), time * KILLS));
+}
+
+fn survive(folder: &TempDir, first: u64) {
     let mut all = Vec::new();
-    for round in 0..KILLS {
+    for round in first..first + KILLS {
         all.extend(kill_one(folder.path(), round, 1 + round * 5 % 12));
         let mut findings = Vec::new();
         let mut found = |finding| findings.push(finding);

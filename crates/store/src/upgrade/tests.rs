@@ -28,13 +28,12 @@ fn bytes(number: u32) -> Vec<u8> {
 }
 
 /// A home with so many small objects in its index, a large one, and a label.
-fn home_before(objects: u32) -> TempDir {
-    let folder = tempdir().unwrap();
-    let store = open(folder.path()).unwrap();
+pub(crate) fn home_before(objects: u32, home: &Path) {
+    let store = open(home).unwrap();
     let large = store.put_blob(&vec![3; 100_000]).unwrap();
     store.set_label("large", large).unwrap();
     drop(store);
-    let database = Database::create(folder.path().join("index.redb")).unwrap();
+    let database = Database::create(home.join("index.redb")).unwrap();
     let transaction = database.begin_write().unwrap();
     let mut table = transaction.open_table(OBJECTS).unwrap();
     for number in 0..objects {
@@ -44,12 +43,17 @@ fn home_before(objects: u32) -> TempDir {
     drop(table);
     transaction.commit().unwrap();
     drop(database);
-    fs::remove_dir_all(folder.path().join("packs")).unwrap();
-    fs::write(folder.path().join("FORMAT"), "sinew-store 1\n").unwrap();
+    fs::remove_dir_all(home.join("packs")).unwrap();
+    fs::write(home.join("FORMAT"), "sinew-store 1\n").unwrap();
+}
+
+fn new_home_before(objects: u32) -> TempDir {
+    let folder = tempdir().unwrap();
+    home_before(objects, folder.path());
     folder
 }
 
-fn check(home: &Path, objects: u32) {
+pub(crate) fn check(home: &Path, objects: u32) {
     let store = open(home).unwrap();
     for number in 0..objects {
         let bytes = bytes(number * 37);
@@ -62,7 +66,7 @@ fn check(home: &Path, objects: u32) {
 
 #[test]
 fn a_home_of_the_version_before_is_refused_until_it_is_upgraded() {
-    let folder = home_before(900);
+    let folder = new_home_before(900);
     let refused = open(folder.path()).err().unwrap();
     assert!(matches!(refused, Error::OldFormat { .. }) && refused.to_string().contains("sinew upgrade"));
     let mut told = Vec::new();
@@ -78,7 +82,7 @@ fn a_home_of_the_version_before_is_refused_until_it_is_upgraded() {
 
 #[test]
 fn an_upgrade_that_was_interrupted_goes_on() {
-    let folder = home_before(900);
+    let folder = new_home_before(900);
     let interrupted = std::panic::catch_unwind(|| {
         upgrade(folder.path(), |done, _| assert!(done < 300, "here it is interrupted"))
     });
@@ -91,7 +95,7 @@ fn an_upgrade_that_was_interrupted_goes_on() {
 
 #[test]
 fn damaged_objects_are_moved_aside() {
-    let folder = home_before(10);
+    let folder = new_home_before(10);
     let database = Database::create(folder.path().join("index.redb")).unwrap();
     let transaction = database.begin_write().unwrap();
     let damaged = Handle::blob(&bytes(37));
