@@ -91,6 +91,23 @@ fn fill(store: &Store, from: u32, len: usize) -> u32 {
     number
 }
 
+/// Relations that are to be forgotten: rows all over the index. Some of their results are kept.
+fn relate(store: &Store, from: u32, kept: &mut Vec<Handle>) {
+    for number in from..from + RELATIONS {
+        let result = store.put_blob(&bytes(number, 50 + number as usize % 400)).unwrap();
+        let tree: TreeBuilder = [result, Handle::u64(number.into())].into_iter().collect();
+        let key = store.put_tree(tree.view()).unwrap().application().unwrap();
+        let record = Record { result, rule: Rule::Apply, nanos: 1 << 20, fuel: 0 };
+        store.relations().insert(key, record);
+        if number.is_multiple_of(500) {
+            store.set_label(&format!("kept-{number}"), result).unwrap();
+            kept.push(result);
+            store.flush_relations().unwrap();
+        }
+    }
+    store.flush_relations().unwrap();
+}
+
 /// Somebody who writes all the time, whether or not there is room.
 struct Writer(Arc<AtomicBool>, thread::JoinHandle<usize>);
 
@@ -122,20 +139,7 @@ fn child_that_collects_on_a_full_disk() {
     let (mut from, mut kept) = (0, Vec::new());
     for round in 0..3 {
         let store = Store::open(options.clone()).unwrap();
-        // Relations that are to be forgotten: rows all over the index.
-        for number in from..from + RELATIONS {
-            let result = store.put_blob(&bytes(number, 50 + number as usize % 400)).unwrap();
-            let tree: TreeBuilder = [result, Handle::u64(number.into())].into_iter().collect();
-            let key = store.put_tree(tree.view()).unwrap().application().unwrap();
-            let record = Record { result, rule: Rule::Apply, nanos: 1 << 20, fuel: 0 };
-            store.relations().insert(key, record);
-            if number.is_multiple_of(500) {
-                store.set_label(&format!("kept-{number}"), result).unwrap();
-                kept.push(result);
-                store.flush_relations().unwrap();
-            }
-        }
-        store.flush_relations().unwrap();
+        relate(&store, from, &mut kept);
         store.set_label("goes", Handle::blob(&bytes(from, 50 + from as usize % 400))).unwrap();
         // A pack of which half stays, which is more than there is room for at first.
         store.disk().unwrap().index().packs().roll();
