@@ -53,7 +53,7 @@ async fn metrics_count_requests_by_pattern_and_class() {
 #[tokio::test]
 async fn unknown_paths_and_methods_are_problems() {
     let house = House::new();
-    for path in ["/", "/v1", "/v1/objects", "/v1/objects/", "/v1/blobs/x", "/%F0%9F%A6%80", "/v2/status"] {
+    for path in ["/", "/v1", "/v1/object", "/v1/objects/", "/v1/blobs/x", "/%F0%9F%A6%80", "/v2/status"] {
         assert_eq!(house.get(path).await.problem(404), "no-such-route", "{path}");
     }
     let cases = [
