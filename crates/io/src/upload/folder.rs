@@ -15,6 +15,8 @@ use crate::s3;
 const LISTED: usize = 1000;
 /// Bytes of a list: a key has 1024 at most, and as much around it.
 const LIST_BYTES_MAX: u64 = 4 << 20;
+/// Pages without a name that are looked at before one has some.
+const EMPTY_PAGES_MAX: usize = 1000;
 const CONTENT_TYPE: &str = "application/octet-stream";
 
 /// A prefix of a bucket that may be written to.
@@ -97,7 +99,8 @@ impl BucketFolder {
         }
     }
 
-    /// Names that begin so and come behind `after`, in their order; 1,000 at most.
+    /// Names that begin so and come behind `after`, in their order; 1,000 at most. Less than that, but none only
+    /// at the end.
     ///
     /// # Errors
     /// Why they cannot be told.
@@ -107,17 +110,40 @@ impl BucketFolder {
         if !after.is_empty() {
             query += &format!("&start-after={}", whole(after));
         }
-        let asked = Asked::new(Method::GET, &self.place("FORMAT")?.root()).at(&query).map_err(told)?;
+        for _ in 0..EMPTY_PAGES_MAX {
+            let text = self.page(&query).await?;
+            let keys = text.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
+            let mut names: Vec<String> =
+                keys.filter_map(|(key, _)| key.strip_prefix(&self.prefix).map(str::to_owned)).collect();
+            names.sort_unstable();
+            let is_more = s3::between(&text, "<IsTruncated>", "</IsTruncated>") == Some("true");
+            if !names.is_empty() || !is_more {
+                return Ok(names);
+            }
+            // A server may have looked for long and found nothing yet.
+            let next = s3::between(&text, "<NextContinuationToken>", "</NextContinuationToken>");
+            let next = next.ok_or("it says that there are more names, and not where they begin")?;
+            let next = s3::encoded(next.as_bytes(), false);
+            // Parameters stand in the order of their names.
+            query =
+                format!("continuation-token={next}&list-type=2&max-keys={LISTED}&prefix={}", whole(begin));
+        }
+        Err(format!("it has shown {EMPTY_PAGES_MAX} pages without a name, and says that there are more"))
+    }
+
+    /// A page of a list.
+    async fn page(&self, query: &str) -> Result<String, String> {
+        let asked = Asked::new(Method::GET, &self.place("FORMAT")?.root()).at(query).map_err(told)?;
         let answer = self.uploads.0.ask(&asked.taking(LIST_BYTES_MAX)).await.map_err(told)?;
         if !answer.status.is_success() {
             return Err(told(refused(&answer)));
         }
-        let text = String::from_utf8_lossy(&answer.bytes);
-        let keys = text.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
-        let mut names: Vec<String> =
-            keys.filter_map(|(key, _)| key.strip_prefix(&self.prefix).map(str::to_owned)).collect();
-        names.sort_unstable();
-        Ok(names)
+        // One that broke off must not pass for the end.
+        let is_cut = !answer.bytes.trim_ascii_end().ends_with(b"</ListBucketResult>");
+        if is_cut && (answer.bytes.len() as u64) < LIST_BYTES_MAX {
+            return Err("its list of names breaks off".to_owned());
+        }
+        Ok(String::from_utf8_lossy(&answer.bytes).into_owned())
     }
 
     /// Takes away what has a name, if anything has.

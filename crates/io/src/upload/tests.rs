@@ -350,3 +350,33 @@ async fn nothing_goes_to_who_must_not_have_it() {
     assert!(bucket.uploads().send(&wrong).await.unwrap_err().why.contains("visible"));
     assert_eq!(bucket.requests().len(), 1);
 }
+
+#[tokio::test]
+async fn a_list_ends_only_where_the_server_says_so() {
+    let page = |keys: &str, more: &str| {
+        let text = format!("<ListBucketResult>{keys}<IsTruncated>{more}</ListBucketResult>\n");
+        &*said("200 OK", "", &text).leak()
+    };
+    let key = |name: &str| format!("<Contents><Key>p/{name}</Key></Contents>");
+    let bucket = Bucket::start().await;
+    let folder = bucket.uploads().folder("s3://data/p").unwrap();
+    let next = "true</IsTruncated><NextContinuationToken>a+b/c=</NextContinuationToken>";
+    bucket.go_wrong(&[
+        ("GET", Wrong::Says(page("", next))),
+        ("GET", Wrong::Says(page("", next))),
+        ("GET", Wrong::Says(page(&[key("x/2"), key("x/1")].concat(), next))),
+    ]);
+    assert_eq!(folder.list("x/", "x/0").await, Ok(vec!["x/1".to_owned(), "x/2".to_owned()]));
+    let requests = bucket.requests();
+    assert!(requests[0].contains("start-after=p%2Fx%2F0"), "{requests:?}");
+    assert!(requests[1].contains("?continuation-token=a%2Bb%2Fc%3D&list-type=2"), "{requests:?}");
+    assert_eq!(requests.len(), 3);
+    bucket.go_wrong(&[("GET", Wrong::Says(page("", "false</IsTruncated>")))]);
+    assert_eq!(folder.list("x/", "").await, Ok(Vec::new()));
+    // What breaks off is no end, whether or not it says how long it is.
+    let cut = "200 OK\r\nconnection: close\r\n\r\n<ListBucketResult><IsTruncated>false</IsTruncated>";
+    bucket.go_wrong(&[("GET", Wrong::Says(cut))]);
+    assert!(folder.list("x/", "").await.unwrap_err().contains("breaks off"));
+    bucket.go_wrong(&[("GET", Wrong::Says(page("", "true</IsTruncated>")))]);
+    assert!(folder.list("x/", "").await.unwrap_err().contains("not where they begin"));
+}
