@@ -123,7 +123,19 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whoever comes after a writer that has panicked writes what is left.
+struct Writing<'a>(&'a Mutex<Waiting>);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(self.0).is_written = false;
+        }
+    }
+}
+
 fn write_all(waiting: &Mutex<Waiting>, backend: &dyn Backend) {
+    let _writing = Writing(waiting);
     loop {
         let due = {
             let mut waiting = lock(waiting);

@@ -155,8 +155,11 @@ impl Store {
         let dropped = dropped?;
         let swept = sweep::sweep(disk, &sentence)?;
         disk.sentence(None);
-        // What needed room for that has it now.
-        let dropped = dropped.map_or_else(|| self.drop_derived(disk, &derived), Ok)?;
+        // What needed room for that may have it now; another collection drops the rest.
+        let dropped = match dropped.map_or_else(|| self.drop_derived(disk, &derived), Ok) {
+            Err(error) if error.is_full_disk() => Vec::new(),
+            dropped => dropped?,
+        };
         forget_unpromised(disk)?;
         disk.collected.fetch_add(swept.objects, Ordering::Relaxed);
         Ok(Collected { relations, ..swept }.and_dropped(&dropped))
@@ -255,7 +258,13 @@ fn forget_unpromised(disk: &Disk) -> Result<(), Error> {
 /// Writes what these rows come to, up to `most` of them in one transaction; fewer where the disk
 /// has no room for that. What was taken away before makes room for what comes next.
 fn in_steps<T>(disk: &Disk, rows: &[T], most: usize, batch: impl Fn(&[T]) -> Batch) -> Result<(), Error> {
-    steps(rows, most, |rows| disk.committer().commit(batch(rows)).map(drop))
+    steps(rows, most, |rows| match disk.committer().commit(batch(rows)) {
+        // It was not full when this began, or says that it is not.
+        Err(error) if error.is_full_disk() && disk.lend_more() => {
+            disk.committer().commit(batch(rows)).map(drop)
+        }
+        written => written.map(drop),
+    })
 }
 
 fn steps<T>(rows: &[T], most: usize, mut write: impl FnMut(&[T]) -> Result<(), Error>) -> Result<(), Error> {

@@ -155,6 +155,11 @@ impl Disk {
         self.reserve.lend(self.index_bytes())
     }
 
+    /// What is lent is needed after all. Whether there is more room now.
+    pub(crate) fn lend_more(&self) -> bool {
+        self.reserve.lend_more(self.index_bytes())
+    }
+
     /// Before so much is written: whether there is room for it besides what was lent.
     pub(crate) fn spare(&self, bytes: u64) -> Result<(), Error> {
         self.reserve.spare(bytes)

@@ -704,7 +704,15 @@ fn sync_name(path: &Path) -> Result<(), Error> {
     let Some(parent) = path.parent() else { return Ok(()) };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     match crate::sync::folder(parent) {
-        Err(source) if source.kind() != io::ErrorKind::PermissionDenied => Err(Error::io(parent, source)),
+        // Some file systems know no such thing as a folder that is synced.
+        Err(source)
+            if !matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+            ) =>
+        {
+            Err(Error::io(parent, source))
+        }
         _ => Ok(()),
     }
 }

@@ -81,6 +81,16 @@ impl Reserve {
         Lent { reserve: self, index_bytes }
     }
 
+    /// Removes it for those to whom it is lent, although the disk seemed to have room. Whether that makes any.
+    pub(crate) fn lend_more(&self, index_bytes: u64) -> bool {
+        let mut lent = self.lent.lock();
+        if lent.to == 0 || lent.bytes > 0 {
+            return false;
+        }
+        lent.bytes = wanted(index_bytes);
+        fs::remove_file(self.path()).is_ok()
+    }
+
     /// Before others write so much: whether that would be into what is lent.
     pub(crate) fn spare(&self, bytes: u64) -> Result<(), Error> {
         let kept = self.lent.lock().bytes;

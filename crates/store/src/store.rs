@@ -458,7 +458,7 @@ impl Store {
             disk.note_put(closure.visited());
         }
         if !disk.contains(key)? {
-            if let Some((far, row)) = disk.far_place(key)? {
+            if let Some((far, row)) = disk.far_place(key)?.filter(|(far, _)| far.is_trusted()) {
                 far.rely(disk, key, &row)?;
                 return Ok(true);
             }

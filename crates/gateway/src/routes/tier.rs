@@ -20,6 +20,8 @@ use crate::problem::Problem;
 use crate::router::Shared;
 use crate::text::parse_handle;
 
+/// Objects that one request waits for with all that they name.
+const HANDLES_MAX: usize = 1024;
 /// Who waits for it waits for so many seconds at most.
 const PATIENCE_S_MAX: u64 = 3600;
 
@@ -105,6 +107,11 @@ pub(crate) async fn flush(
         waited(&shared, Awaited::All { labels: wish.labels }, patience).await?;
         return status(State(shared)).await;
     };
+    if handles.len() > HANDLES_MAX {
+        let detail =
+            format!("handles are {}, and at most {HANDLES_MAX}: put them into a tree", handles.len());
+        return Err(Problem::bad_request("bad-flush", detail));
+    }
     let handles = handles.iter().map(|handle| parse_handle(handle)).collect::<Result<_, _>>()?;
     waited(&shared, Awaited::Whole(handles), patience).await?;
     if wish.labels {

@@ -40,10 +40,8 @@ impl Far {
     /// Makes rows say what is there. Nothing goes from there meanwhile, and no pack is sent. Returns of
     /// what it is known now that it is not.
     pub(super) fn adopt_all(&self, disk: &Disk, taken: &mut Taken) -> Result<Vec<Handle>, Error> {
-        if disk.index().tiered_len()? > 0 {
-            // First: what loses its row is sent again if it is here, also if this ends in between.
-            sending::begin_anew(disk, self)?;
-        }
+        // First: what loses its row is sent again if it is here, also if this ends in between.
+        sending::begin_anew(disk, self)?;
         let mut there = There::default();
         self.visit(PACKS, |names| {
             there.packs.extend(names.iter().filter_map(|name| form::named_pack(name)));
@@ -73,8 +71,8 @@ impl Far {
         Ok(gone)
     }
 
-    /// Forgets rows of what is not there, and says whose. Of what is, nothing says any more that all that it
-    /// names is there too.
+    /// Forgets rows of what is not there, and says whose. Of what is, nothing says any more that all that it names
+    /// is there too, nor that it is what this home has sent.
     fn forget_absent(&self, disk: &Disk, there: &There) -> Result<Vec<Handle>, Error> {
         let mut absent = Vec::new();
         disk.index().visit_tiered(ROWS, |rows| {
@@ -82,7 +80,7 @@ impl Far {
             self.change_rows(disk, &keys, Batch::default(), |key, row| {
                 let kept = row.filter(|row| there.has(key, row));
                 absent.extend((row.is_some() && kept.is_none()).then_some(key));
-                kept.map(|row| Tiered { is_whole: false, ..row })
+                kept.map(|row| Tiered { is_whole: false, is_seen: false, ..row })
             })
         })?;
         Ok(absent)

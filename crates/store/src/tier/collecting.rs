@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use objects::Handle;
 
 use super::Taken;
-use super::far::{Far, Halt};
+use super::far::{AloneWanted, Far, Halt};
 use super::form::{self, LABELS, Names, OBJECTS, PACKS, collecting_name, labels_name, labels_number};
 use super::owning::{self, LABELS_BYTES_MAX};
 use super::publishing::{self, PUBLISHED};
@@ -297,6 +297,7 @@ impl Collector<'_> {
     ) -> Result<Arc<Sentence>, Error> {
         let Self { disk, far, .. } = *self;
         for _ in 0..ROUNDS {
+            let alone_wanted = AloneWanted::by(far);
             let publishing = loop {
                 if let Some(publishing) = far.publishing.try_write_for(WAITED) {
                     break publishing;
@@ -305,6 +306,7 @@ impl Collector<'_> {
                     return Err(Error::Stopped);
                 }
             };
+            drop(alone_wanted);
             let alone = disk.alone();
             if published(disk)? == *labels {
                 reach.mark_home(self.under_way, disk.index().packs().end(), true)?;
@@ -394,7 +396,7 @@ impl Survey {
 
 impl Far {
     pub(super) fn halted(&self, halt: Halt) -> Error {
-        let (Halt::Later(why) | Halt::Refused(why) | Halt::Object(why)) = halt;
+        let (Halt::Later(why) | Halt::Refused(why) | Halt::Object(_, why)) = halt;
         Error::Tier { tier: self.depot.name(), why }
     }
 }

@@ -26,8 +26,11 @@ const LARGE_MAX: usize = 64 << 10;
 /// Outboards of which the last levels are kept.
 const TAILS_MAX: usize = 64;
 /// The shortest pause after something went wrong, and the longest.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// So often it is looked whether somebody still wants to be alone.
+const POLLED: Duration = Duration::from_millis(20);
 
 /// How many [`Lane`]s there are.
 const LANES: usize = 5;
@@ -58,8 +61,8 @@ pub(super) enum Halt {
     Later(String),
     /// Somebody has to do something first.
     Refused(String),
-    /// The tier does not take this object now; others may go.
-    Object(String),
+    /// The tier does not take this object now; others may go. Whose it is, is told to nobody but who waits for it.
+    Object(Handle, String),
 }
 
 impl From<Error> for Halt {
@@ -148,6 +151,8 @@ pub(crate) struct Far {
     freed: Condvar,
     /// Held by those who send what something names, and alone by who decides what goes and by who takes the tier.
     pub(super) publishing: RwLock<()>,
+    /// Somebody wants to be alone there: others do not begin meanwhile.
+    pub(super) is_alone_wanted: AtomicBool,
     /// Held by who collects, and by who takes the tier.
     pub(super) collecting: Mutex<()>,
     /// What is going.
@@ -162,8 +167,8 @@ pub(crate) struct Far {
     pub(super) sending_packs: Mutex<()>,
     /// Somebody wants that for taking it.
     pub(super) is_taken: AtomicBool,
-    /// It is certain that the home's disk was not set back since it last took things away there.
-    pub(super) is_compared: AtomicBool,
+    /// This process has found the tier to be this home's, and its disk not to be set back, and nothing else since.
+    pub(super) is_trusted: AtomicBool,
 }
 
 impl Far {
@@ -207,6 +212,7 @@ impl Far {
             claimed: Mutex::default(),
             freed: Condvar::new(),
             publishing: RwLock::default(),
+            is_alone_wanted: AtomicBool::default(),
             collecting: Mutex::default(),
             sentence: RwLock::default(),
             relied: Mutex::default(),
@@ -214,7 +220,7 @@ impl Far {
             taking: Mutex::default(),
             sending_packs: Mutex::default(),
             is_taken: AtomicBool::default(),
-            is_compared: AtomicBool::default(),
+            is_trusted: AtomicBool::default(),
         }
     }
 
@@ -248,6 +254,11 @@ impl Far {
         self.changed.notify_all();
     }
 
+    /// Whether what rows say may be told to whoever relies on it.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.is_trusted.load(Ordering::Relaxed)
+    }
+
     /// Waits until a lane has something to do, or for `linger`. False: it is to end.
     pub(super) fn idle(&self, lane: Lane, linger: Duration) -> bool {
         let until = Instant::now() + linger;
@@ -261,11 +272,19 @@ impl Far {
                 Lane::Large => !progress.large.is_empty() || progress.unlisted.is_some(),
                 Lane::Labels => progress.hurried > 0 && progress.labels_done < progress.labels_next,
                 Lane::Room => false,
-                Lane::Wanted => !progress.wanted.is_empty(),
+                Lane::Wanted => progress.wanted.iter().any(|wanted| wanted.is_due()),
             };
             if is_due || self.changed.wait_until(&mut progress, until).timed_out() {
                 return !progress.is_closing;
             }
+        }
+    }
+
+    /// Waits as long as somebody wants to be alone, before what may take long is begun.
+    pub(super) fn let_alone(&self) {
+        let mut progress = self.progress.lock();
+        while self.is_alone_wanted.load(Ordering::Relaxed) && !progress.is_closing {
+            _ = self.changed.wait_for(&mut progress, POLLED);
         }
     }
 
@@ -286,7 +305,7 @@ impl Far {
             None => (None, 0),
             Some(halt) => {
                 let told = match halt {
-                    Halt::Later(why) | Halt::Object(why) => (why, false),
+                    Halt::Later(why) | Halt::Object(_, why) => (why, false),
                     Halt::Refused(why) => (why, true),
                 };
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
@@ -496,6 +515,22 @@ impl Progress {
         if let Some((number, _)) = self.large.pop_front() {
             self.large_done = self.large_done.max(number);
         }
+    }
+}
+
+/// While it lives, those who may take long do not begin.
+pub(super) struct AloneWanted<'a>(&'a Far);
+
+impl<'a> AloneWanted<'a> {
+    pub(super) fn by(far: &'a Far) -> Self {
+        far.is_alone_wanted.store(true, Ordering::Relaxed);
+        Self(far)
+    }
+}
+
+impl Drop for AloneWanted<'_> {
+    fn drop(&mut self) {
+        self.0.is_alone_wanted.store(false, Ordering::Relaxed);
     }
 }
 

@@ -128,10 +128,10 @@ pub(super) fn collected_name(home: &[u8; 16]) -> String {
     format!("{COLLECTED}{}", hex(home))
 }
 
-/// How often a home has taken things away. What is no number counts as more than any: something is wrong.
-pub(super) fn count(text: Option<&[u8]>) -> u64 {
-    let Some(text) = text else { return 0 };
-    std::str::from_utf8(text).ok().and_then(|text| text.trim_end().parse().ok()).unwrap_or(u64::MAX)
+/// How often a home has taken things away; nothing is never. `None`: it is no number.
+pub(super) fn count(text: Option<&[u8]>) -> Option<u64> {
+    let Some(text) = text else { return Some(0) };
+    std::str::from_utf8(text).ok()?.trim_end().parse().ok()
 }
 
 /// Whose outboard has this name.

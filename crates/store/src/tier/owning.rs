@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::far::{Far, Halt};
+use super::far::{AloneWanted, Far, Halt};
 use super::form::{
     self, COLLECTING, COUNT_BYTES_MAX, FORMAT, FORMAT_BYTES_MAX, Format, LABELS, Names, Owner,
     collected_name, collecting_name, format_text, labels_number, parse_format,
@@ -42,6 +42,8 @@ pub(super) fn ensure(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let _one = far.taking.lock();
     let text = far.depot.get(FORMAT, 0..FORMAT_BYTES_MAX)?;
     let known = known(disk)?;
+    // Until it is found to be so.
+    far.is_trusted.store(false, Ordering::Relaxed);
     match (text.as_deref().map(parse_format), known) {
         (Some(Format::Ours(owner)), Some(known)) if owner == known => compare(disk, far, &owner)?,
         (Some(Format::Ours(_)), _) => {
@@ -58,24 +60,22 @@ pub(super) fn ensure(disk: &Disk, far: &Far) -> Result<(), Halt> {
         (None, known) => begin(disk, far, known)?,
     }
     far.progress.lock().owned = Some(Instant::now());
+    far.is_trusted.store(true, Ordering::Relaxed);
     Ok(())
 }
 
 /// What this home has taken away there is counted, there and here: where the count there is ahead, rows say of
-/// things that they are there which are not. It is compared once: nobody sets a disk back that is in use.
+/// things that they are there which are not. A machine may be set back with its memory, so that this is looked
+/// at each time. What is no number is ahead of any.
 fn compare(disk: &Disk, far: &Far, owner: &Owner) -> Result<(), Halt> {
-    if far.is_compared.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    if form::count(far.depot.get(&collected_name(&owner.home), 0..COUNT_BYTES_MAX)?.as_deref())
-        > collections(disk)?
-    {
+    let known = collections(disk)?;
+    let there = far.depot.get(&collected_name(&owner.home), 0..COUNT_BYTES_MAX)?;
+    if form::count(there.as_deref()).is_none_or(|there| there > known) {
         return Err(Halt::Refused(
             "this home's disk was set back to an older state, and things have gone from there since: `sinew tier --take` finds out which"
                 .to_owned(),
         ));
     }
-    far.is_compared.store(true, Ordering::Relaxed);
     Ok(())
 }
 
@@ -85,20 +85,13 @@ fn collections(disk: &Disk) -> Result<u64, Error> {
     Ok(note.and_then(|note| Some(u64::from_le_bytes(*note.first_chunk()?))).unwrap_or_default())
 }
 
-fn note_collections(disk: &Disk, number: u64) -> Result<(), Error> {
-    let tier_notes = vec![(COLLECTIONS, number.to_le_bytes().to_vec())];
-    disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
-}
-
-fn collections_there(far: &Far, home: &[u8; 16]) -> Result<u64, Error> {
-    Ok(form::count(far.ask(|depot| depot.get(&collected_name(home), 0..COUNT_BYTES_MAX))?.as_deref()))
-}
-
-/// From now on things go from there: whoever has an older state of this disk is to find that out. Here first,
-/// so that the count there is never ahead of a disk that was not set back.
+/// From now on things go from there, or have gone while it was another home's: whoever has an older state of this
+/// disk is to find that out. Here first, so that the count there is never ahead of a disk that was not set back.
 pub(super) fn count_collection(disk: &Disk, far: &Far, home: &[u8; 16]) -> Result<(), Error> {
-    let number = collections(disk)?.max(collections_there(far, home)?).saturating_add(1);
-    note_collections(disk, number)?;
+    let there = far.ask(|depot| depot.get(&collected_name(home), 0..COUNT_BYTES_MAX))?;
+    let number = collections(disk)?.max(form::count(there.as_deref()).unwrap_or_default()).saturating_add(1);
+    let tier_notes = vec![(COLLECTIONS, number.to_le_bytes().to_vec())];
+    disk.committer().commit(Batch { tier_notes, ..Batch::default() })?;
     far.ask(|depot| depot.put(&collected_name(home), &Object::copy_of(format!("{number}\n").as_bytes())))
 }
 
@@ -189,6 +182,7 @@ impl Store {
         })?;
         // Whoever has read the labels of this home before it has those of the tier writes them before, or sees
         // that the tier is another's: they would take the place of the tier's.
+        let _alone_wanted = AloneWanted::by(far);
         let _alone = far.publishing.write();
         // What is sent was to be sent before; who is about to waits, and looks anew from where it begins.
         far.is_taken.store(true, Ordering::Relaxed);
@@ -229,9 +223,10 @@ impl Store {
             }
         }
         self.adopt_labels(disk, far, &mut taken)?;
-        note_collections(disk, collections_there(far, &owner.home)?)?;
+        count_collection(disk, far, &owner.home)?;
         note(disk, owner)?;
         take_up(disk, false)?;
+        far.is_trusted.store(true, Ordering::Relaxed);
         far.is_well();
         far.note_label();
         Ok(taken)

@@ -20,6 +20,7 @@ pub(super) const PUBLISHED: &str = "labels";
 /// Writes the labels, if others than those of last time are there.
 pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let Some(wanted) = far.labels_wanted() else { return Ok(()) };
+    far.let_alone();
     // What it has found to be there does not go meanwhile.
     let _still = far.publishing.read();
     let labels = disk.index().labels()?;
@@ -28,7 +29,7 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
         far.published(wanted);
         return Ok(());
     }
-    let mut walk = Walk::new(disk, far);
+    let mut walk = Walk::new(disk, far, || true);
     for (_, handle) in &labels {
         walk.walk(*handle)?;
     }
@@ -48,7 +49,7 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
         // Whoever has taken the tier meanwhile has other labels.
         far.progress.lock().owned = None;
         super::owning::ensure(disk, far)?;
-        let number = next_number(far, published.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)))?;
+        let number = next_number(far, published.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))?;
         // First here: if this ends now, what was written under this number is not taken for what it was before.
         note(disk, number.to_le_bytes().to_vec())?;
         far.depot.put(&labels_name(number), &Object::from_vec(bytes))?;
@@ -70,17 +71,19 @@ pub(super) fn note(disk: &Disk, note: Vec<u8>) -> Result<(), Error> {
     disk.committer().commit(Batch { tier_notes, ..Batch::default() }).map(drop)
 }
 
-/// A number that nobody has used: what was written under one and not heard of stays what it is.
-fn next_number(far: &Far, known: Option<u64>) -> Result<u64, Halt> {
-    let mut last = known.unwrap_or_default();
-    loop {
-        let names = far.depot.list(LABELS, &labels_name(last))?;
-        let Some(greatest) = names.iter().filter_map(|name| labels_number(name)).max() else { break };
-        last = last.max(greatest);
+/// A number that nobody has used: what was written under one and not heard of stays what it is, for the number is
+/// noted here before. Where there are greater ones, this home has forgotten what it wrote, and those are what counts.
+fn next_number(far: &Far, known: u64) -> Result<u64, Halt> {
+    let names = far.depot.list(LABELS, &labels_name(known))?;
+    if names.iter().filter_map(|name| labels_number(name)).any(|number| number > known) {
+        return Err(Halt::Refused(
+            "its labels are newer than those that this home knows to have written: its disk was set back to an older state, or a copy of it writes there; `sinew tier --take` goes on with them here"
+                .to_owned(),
+        ));
     }
     let full =
         || Halt::Refused("its labels have the last number that there is: take another prefix".to_owned());
-    last.checked_add(1).ok_or_else(full)
+    known.checked_add(1).ok_or_else(full)
 }
 
 /// What goes wrong leaves some that nobody reads.
@@ -118,10 +121,12 @@ pub(super) struct Walk<'a> {
     recipes: Vec<(Handle, crate::Recipe)>,
     /// Objects that are nowhere.
     gaps: u64,
+    /// Whether somebody still waits for it.
+    is_awaited: Box<dyn Fn() -> bool + 'a>,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(disk: &'a Disk, far: &'a Far) -> Self {
+    pub(super) fn new(disk: &'a Disk, far: &'a Far, is_awaited: impl Fn() -> bool + 'a) -> Self {
         Self {
             disk,
             far,
@@ -132,6 +137,7 @@ impl<'a> Walk<'a> {
             whole: Vec::new(),
             recipes: Vec::new(),
             gaps: 0,
+            is_awaited: Box::new(is_awaited),
         }
     }
 
@@ -158,15 +164,37 @@ impl<'a> Walk<'a> {
 
     /// Sends one, unless it is there, and nothing that it names.
     pub(super) fn send(&mut self, key: Handle) -> Result<(), Halt> {
-        if self.disk.tiered(key)?.is_some() {
-            return Ok(());
-        }
-        let object = match self.disk.read(key) {
-            Err(Error::Corrupt { .. }) => None,
-            read => read?,
+        self.goes_on()?;
+        let is_sent = if is_large(key) {
+            self.send_large(key)?
+        } else if self.disk.tiered(key)?.is_some() && !self.far.is_lost(key) {
+            true
+        } else {
+            let object = match self.disk.read(key) {
+                Err(Error::Corrupt { .. }) => None,
+                read => read?,
+            };
+            object.map_or(Ok(false), |object| self.collect(key, object))?
         };
-        let is_sent = object.map_or(Ok(false), |object| self.collect(key, object))?;
         self.gaps += u64::from(!is_sent);
+        Ok(())
+    }
+
+    /// Whether it is there now. One that is there for long stays there from now on as if it was sent now, and
+    /// one that is damaged there is sent again.
+    fn send_large(&mut self, key: Handle) -> Result<bool, Halt> {
+        send_large(self.disk, self.far, key)?;
+        Ok(self.disk.tiered(key)?.is_some() && !self.far.is_lost(key))
+    }
+
+    /// Fails where it is of no use to go on.
+    fn goes_on(&self) -> Result<(), Halt> {
+        if self.far.progress.lock().is_closing {
+            return Err(Halt::Later("the node stops".to_owned()));
+        }
+        if !(self.is_awaited)() {
+            return Err(Halt::Later("nobody waits for it any more".to_owned()));
+        }
         Ok(())
     }
 
@@ -201,11 +229,14 @@ impl<'a> Walk<'a> {
             }
             return Ok(None);
         }
-        if self.far.progress.lock().is_closing {
-            return Err(Halt::Later("the node stops".to_owned()));
+        self.goes_on()?;
+        let is_lost = self.far.is_lost(key);
+        let row = self.disk.tiered(key)?.filter(|_| !is_lost);
+        let is_stale = is_large(key) && row.as_ref().is_some_and(Tiered::is_stale);
+        if !is_stale && row.is_some_and(|row| row.is_whole || !key.names_tree()) {
+            return Ok(None);
         }
-        let row = self.disk.tiered(key)?;
-        if row.is_some_and(|row| row.is_whole || !key.names_tree()) {
+        if is_large(key) && !key.names_tree() && self.send_large(key)? {
             return Ok(None);
         }
         let read = match self.disk.read(key) {
@@ -246,8 +277,7 @@ impl<'a> Walk<'a> {
     /// False: it went or was found damaged just now.
     fn collect(&mut self, key: Handle, object: Object) -> Result<bool, Halt> {
         if is_large(key) {
-            send_large(self.disk, self.far, key)?;
-            return Ok(self.disk.tiered(key)?.is_some());
+            return self.send_large(key);
         }
         self.unsent_bytes += object.len();
         self.unsent.push((key, object));
@@ -262,7 +292,9 @@ impl<'a> Walk<'a> {
         let keys: Vec<Handle> = self.unsent.iter().map(|(key, _)| *key).collect();
         let rows = self.disk.all_tiered(&keys)?;
         let unsent = std::mem::take(&mut self.unsent).into_iter().zip(rows);
-        let unsent: Vec<_> = unsent.filter(|(_, row)| row.is_none()).map(|(object, _)| object).collect();
+        let is_missing =
+            |(object, row): &((Handle, Object), Option<Tiered>)| row.is_none() || self.far.is_lost(object.0);
+        let unsent: Vec<_> = unsent.filter(is_missing).map(|(object, _)| object).collect();
         self.unsent_bytes = 0;
         if unsent.is_empty() {
             return Ok(());

@@ -208,9 +208,9 @@ fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result
             progress.aside.remove(&key);
             Ok(())
         }
-        Err(Halt::Object(why)) => {
+        Err(Halt::Object(key, why)) => {
             progress.put_aside(number, key, why.clone(), far.options.pause_max);
-            Err(Halt::Object(why))
+            Err(Halt::Object(key, why))
         }
         Err(halt) => Err(halt),
     }
@@ -260,9 +260,9 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
     let object = match disk.read_to_send(key) {
         Ok(Some(object)) => object,
         Ok(None) | Err(Error::Corrupt { .. }) => return Ok(()),
-        Err(error) => return Err(Halt::Object(error.to_string())),
+        Err(error) => return Err(Halt::Object(key, error.to_string())),
     };
-    let refused = |error: DepotError| Halt::Object(format!("{key}: {error}"));
+    let refused = |error: DepotError| Halt::Object(key, error.to_string());
     super::owning::ensure(disk, far)?;
     if let Some(sentence) = far.sentence() {
         sentence.spare(key);
@@ -314,6 +314,10 @@ fn outboard_of(key: Handle, object: &Object) -> Option<Vec<u8>> {
 
 /// Runs a lane until the tier is closed.
 pub(super) fn run(disk: &Disk, memory: &Memory, far: &Far, lane: Lane) {
+    if lane == Lane::Room && disk.index().tiered_len().is_ok_and(|len| len > 0) {
+        // What rows say is told to who relies on it only when it is certain that the tier is this home's.
+        far.fared(lane, super::owning::ensure(disk, far).err());
+    }
     while far.idle(lane, far.options.linger) {
         let done = match lane {
             Lane::Packs => packs(disk, far),
@@ -323,9 +327,11 @@ pub(super) fn run(disk: &Disk, memory: &Memory, far: &Far, lane: Lane) {
             Lane::Wanted => super::waiting::send_wanted(disk, far),
         };
         let halt = done.err();
-        let is_halted = halt.is_some();
+        // What somebody waits for has a pause of its own, and others go on.
+        let rests =
+            halt.as_ref().is_some_and(|halt| lane != Lane::Wanted || matches!(halt, Halt::Refused(_)));
         far.fared(lane, halt);
-        if is_halted && !far.rest(lane) {
+        if rests && !far.rest(lane) {
             return;
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use objects::Handle;
 use parking_lot::Mutex;
 
-use super::far::{Far, Halt, Progress};
+use super::far::{Far, Halt, PAUSE, Progress};
 use super::publishing::Walk;
 use crate::disk::Disk;
 use crate::files::is_large;
@@ -49,6 +49,33 @@ pub(super) struct Wanted {
     is_whole: bool,
     /// How it ended.
     outcome: Mutex<Option<Result<(), String>>>,
+    /// Why it could not be sent the last time.
+    pause: Mutex<Option<Pause>>,
+}
+
+/// It is tried again later.
+struct Pause {
+    until: Instant,
+    tries: u32,
+    why: String,
+}
+
+impl Wanted {
+    pub(super) fn is_due(&self) -> bool {
+        self.pause.lock().as_ref().is_none_or(|pause| pause.until <= Instant::now())
+    }
+
+    /// It is tried again after longer and longer pauses.
+    fn put_off(&self, why: String, pause_max: Duration) {
+        let mut pause = self.pause.lock();
+        let tries = pause.as_ref().map_or(0, |pause| pause.tries);
+        let until = Instant::now() + PAUSE.saturating_mul(1 << tries.min(16)).min(pause_max);
+        *pause = Some(Pause { until, tries: tries + 1, why });
+    }
+
+    fn why(&self) -> Option<String> {
+        self.pause.lock().as_ref().map(|pause| pause.why.clone())
+    }
 }
 
 impl Store {
@@ -63,7 +90,9 @@ impl Store {
         match awaited {
             Awaited::All { labels } => {
                 let ticket = far.ticket(disk.index().packs().end(), labels);
-                far.wait(ticket, None, until, patience)
+                far.wait(ticket, None, until, patience)?;
+                // Nothing of it may have had to be sent: whose tier it is was not asked then.
+                far.wait_for(disk, &[], false, until, patience)
             }
             Awaited::Labels => {
                 let labels = far.progress.lock().labels_next;
@@ -86,20 +115,15 @@ impl Far {
     ) -> Result<(), Error> {
         let keys = roots.iter().filter(|root| root.literal_bytes().is_none()).map(|root| root.plain_tree());
         let names_more = |key: &Handle| is_whole && key.names_tree();
-        let (small, mut roots): (Vec<_>, Vec<_>) = keys.partition(|key| !is_large(*key) && !names_more(key));
+        let roots: Vec<Handle> = keys.collect();
         // What trees name is small for the most part, and goes in the packs with all the rest.
-        if !small.is_empty() || roots.iter().any(names_more) {
+        if roots.iter().any(|key| !is_large(*key) || names_more(key)) {
             let packs = disk.index().packs().end();
             self.wait(Ticket { packs, ..Ticket::default() }, None, until, patience)?;
         }
-        // What was damaged on the disk before was passed over. Who reads it finds that out, and then whoever
-        // puts it again has it written again.
-        let rows = disk.all_tiered(&small)?;
-        roots.extend(small.iter().zip(rows).filter(|(_, row)| row.is_none()).map(|(key, _)| *key));
-        if roots.is_empty() {
-            return Ok(());
-        }
-        let wanted = Arc::new(Wanted { roots, is_whole, outcome: Mutex::default() });
+        // Also what is there by now: what was damaged on the disk before was passed over, and whoever reads it
+        // finds that out; and whose tier it is may not have been asked.
+        let wanted = Arc::new(Wanted { roots, is_whole, outcome: Mutex::default(), pause: Mutex::default() });
         self.progress.lock().wanted.push_back(Arc::clone(&wanted));
         self.changed.notify_all();
         let waited = self.wait(Ticket::default(), Some(&wanted), until, patience);
@@ -147,7 +171,9 @@ impl Far {
             if self.changed.wait_until(&mut progress, until).timed_out() {
                 let seconds = patience.as_secs_f32();
                 break outcome(&progress).unwrap_or_else(|| {
-                    let why = progress.told().map_or("it is being sent".to_owned(), |(why, _)| why);
+                    let own = wanted.and_then(Wanted::why);
+                    let why = own.or_else(|| progress.told().map(|(why, _)| why));
+                    let why = why.unwrap_or_else(|| "it is being sent".to_owned());
                     Err(format!("it has not all of it after {seconds} s: {why}"))
                 });
             }
@@ -158,23 +184,34 @@ impl Far {
     }
 }
 
-/// Sends what somebody waits for.
+/// Sends what somebody waits for. What cannot be sent now keeps no other waiting.
 pub(super) fn send_wanted(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    let mut halted = Ok(());
     loop {
         let mut progress = far.progress.lock();
         if progress.is_closing {
             return Err(Halt::Later("the node stops".to_owned()));
         }
-        let Some(wanted) = progress.wanted.pop_front() else { return Ok(()) };
+        let due = progress.wanted.iter().position(|wanted| wanted.is_due());
+        let Some(wanted) = due.and_then(|at| progress.wanted.remove(at)) else { return halted };
         drop(progress);
         match send_all(disk, far, &wanted) {
             Ok(outcome) => *wanted.outcome.lock() = Some(outcome),
             Err(halt) => {
-                // Others go first. Nobody may wait for it any more, and then it goes when its turn comes.
-                if Arc::strong_count(&wanted) > 1 {
+                let why = match &halt {
+                    Halt::Later(why) | Halt::Refused(why) => why.clone(),
+                    Halt::Object(key, why) => format!("{key}: {why}"),
+                };
+                wanted.put_off(why, far.options.pause_max);
+                // Nobody may wait for it any more, and then it goes when its turn comes.
+                if is_awaited(&wanted) {
                     far.progress.lock().wanted.push_back(wanted);
                 }
-                return Err(halt);
+                if matches!(halt, Halt::Refused(_)) {
+                    return Err(halt);
+                }
+                halted = Err(halt);
+                continue;
             }
         }
         // Whoever looked before waits by now.
@@ -183,11 +220,20 @@ pub(super) fn send_wanted(disk: &Disk, far: &Far) -> Result<(), Halt> {
     }
 }
 
+/// Whether somebody else has it.
+fn is_awaited(wanted: &Arc<Wanted>) -> bool {
+    Arc::strong_count(wanted) > 1
+}
+
 /// Sends these, with all that they name if so wanted. Inside: what is nowhere.
-fn send_all(disk: &Disk, far: &Far, wanted: &Wanted) -> Result<Result<(), String>, Halt> {
+fn send_all(disk: &Disk, far: &Far, wanted: &Arc<Wanted>) -> Result<Result<(), String>, Halt> {
+    far.let_alone();
     // What was found to be there does not go meanwhile.
     let _still = far.publishing.read();
-    let mut walk = Walk::new(disk, far);
+    if !wanted.roots.is_empty() || disk.index().tiered_len()? > 0 {
+        super::owning::ensure(disk, far)?;
+    }
+    let mut walk = Walk::new(disk, far, || is_awaited(wanted));
     for root in &wanted.roots {
         if wanted.is_whole {
             walk.walk(*root)?;

@@ -84,7 +84,12 @@ fn whoever_is_taking_a_tier_writes_no_labels_before_it_has_those_that_are_there(
 
 #[test]
 fn what_is_damaged_there_is_sent_again_when_it_is_put_again() {
-    for len in [300, 70_000, 3 << 20] {
+    let ways: [fn(Handle) -> Awaited; 3] = [
+        |_| Awaited::All { labels: false },
+        |blob| Awaited::Objects(vec![blob]),
+        |blob| Awaited::Whole(vec![blob]),
+    ];
+    for (len, awaited) in [300, 70_000, 3 << 20].into_iter().flat_map(|len| ways.map(|way| (len, way))) {
         let folder = tempdir().unwrap();
         let depot = Arc::new(TestDepot::default());
         let store = open_with(&folder.path().join("a"), &depot);
@@ -96,7 +101,7 @@ fn what_is_damaged_there_is_sent_again_when_it_is_put_again() {
         store.take_tier().unwrap();
         assert!(matches!(store.get(blob).unwrap_err(), Error::Far { .. }));
         store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+        store.tier_until(awaited(blob), PATIENCE).unwrap();
         drop(store);
         let store = open_with(&folder.path().join("c"), &depot);
         store.take_tier().unwrap();
@@ -276,4 +281,47 @@ fn a_home_whose_disk_was_set_back_finds_out_what_has_gone_since() {
     store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
     drop(store);
     assert_there(&folder.path().join("b"), &depot, "name", tree, &blobs);
+}
+
+#[test]
+fn a_home_whose_disk_was_set_back_writes_no_old_labels_over_newer_ones() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let (home, older) = (folder.path().join("a"), folder.path().join("older"));
+    let store = open_with(&home, &depot);
+    name(&store, "first", 1, &[40]);
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    copy(&home, &older);
+    let store = open_with(&home, &depot);
+    let (tree, blobs) = name(&store, "second", 2, &LENS);
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    let store = open_with(&older, &depot);
+    for number in 3..6 {
+        name(&store, "third", number, &[40]);
+        let told = store.tier_until(Awaited::Labels, PATIENCE).unwrap_err().to_string();
+        assert!(told.contains("set back") && told.contains("sinew tier --take"), "{told}");
+    }
+    store.take_tier().unwrap();
+    assert_eq!(store.label("second").unwrap(), Some(tree));
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    assert_there(&folder.path().join("b"), &depot, "second", tree, &blobs);
+    // One that was set back to before it had taken the tier again is found out too.
+    let other = folder.path().join("b");
+    copy(&home, &folder.path().join("oldest"));
+    let store = open_with(&home, &depot);
+    store.take_tier().unwrap();
+    drop(store);
+    let store = open_with(&other, &depot);
+    store.take_tier().unwrap();
+    drop(store);
+    let taken = open_with(&home, &depot);
+    taken.take_tier().unwrap();
+    drop(taken);
+    let store = open_with(&folder.path().join("oldest"), &depot);
+    store.put_blob(&bytes(9, 70_000)).unwrap();
+    let told = store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap_err().to_string();
+    assert!(told.contains("set back"), "{told}");
 }

@@ -33,10 +33,12 @@ fn an_object_that_the_tier_does_not_take_keeps_no_other_waiting() {
     let status = || store.tier_status().unwrap().unwrap();
     wait_until("it is put aside", || (status().aside, status().waiting_large) == (1, 0));
     let status = status();
-    assert!(status.trouble.unwrap().contains(&poison.to_string()));
-    // Whoever waits for all of it is told which one; who waits for another has it.
+    // Whoever waits for all of it is told why, and which one only who has named it; who waits for another has it.
+    let trouble = status.trouble.unwrap();
     let told = refusal(store.tier_until(Awaited::All { labels: false }, BRIEFLY));
-    assert!(told.contains(&poison.to_string()) && told.contains("it is too large"), "{told}");
+    for told in [trouble, told] {
+        assert!(told.contains("it is too large") && !told.contains(&poison.to_string()), "{told}");
+    }
     let told = refusal(store.tier_until(Awaited::Objects(vec![poison]), BRIEFLY));
     assert!(told.contains(&poison.to_string()) && told.contains("it is too large"), "{told}");
     store.tier_until(Awaited::Objects(others.clone()), PATIENCE).unwrap();
@@ -137,4 +139,55 @@ fn who_waits_for_what_was_damaged_before_it_was_sent_is_told() {
     store.put_blob(&bytes(2, 5000)).unwrap();
     store.tier_until(Awaited::Objects(vec![large, small]), PATIENCE).unwrap();
     assert!(store.is_far(large).unwrap() && store.is_far(small).unwrap());
+}
+
+#[test]
+fn who_waits_in_vain_keeps_nobody_else_waiting() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open(folder.path());
+    // What is not taken is tried again after a pause that is longer than anybody here waits.
+    store.attach_tier(Arc::clone(&depot) as _, TierOptions { pause_max: 10 * PATIENCE, ..SOON }).unwrap();
+    let poison: Vec<Handle> = (0..8).map(|number| Handle::blob(&bytes(number, 70_000))).collect();
+    depot.refuses.lock().extend(poison.iter().map(|poison| object_name(*poison)));
+    (0..8).for_each(|number| _ = store.put_blob(&bytes(number, 70_000)).unwrap());
+    thread::scope(|scope| {
+        let all: Vec<_> = poison
+            .iter()
+            .map(|poison| scope.spawn(|| store.tier_until(Awaited::Objects(vec![*poison]), PATIENCE / 4)))
+            .collect();
+        wait_until("all are refused", || store.tier_status().unwrap().unwrap().failures >= 3);
+        let begun = Instant::now();
+        for number in 10..20 {
+            let other = store.put_blob(&bytes(number, 70_000)).unwrap();
+            store.tier_until(Awaited::Objects(vec![other]), PATIENCE).unwrap();
+        }
+        assert!(begun.elapsed() < PATIENCE / 8, "{:?}", begun.elapsed());
+        for waited in all {
+            let told = refusal(waited.join().unwrap());
+            assert!(told.contains("it is too large") && told.contains("blob-"), "{told}");
+        }
+    });
+}
+
+#[test]
+fn nobody_is_told_that_a_tier_has_what_it_had_when_it_was_this_home_s() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let home = folder.path().join("a");
+    let first = open_with(&home, &depot);
+    let blobs = [40, 70_000].map(|len| first.put_blob(&bytes(1, len)).unwrap());
+    first.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+    drop(first);
+    open_with(&folder.path().join("b"), &depot).take_tier().unwrap();
+    let first = open_with(&home, &depot);
+    for blob in blobs {
+        // It is sent, as its row says, and need not be there any more.
+        for awaited in [Awaited::Objects(vec![blob]), Awaited::Whole(vec![blob])] {
+            let told = refusal(first.tier_until(awaited, PATIENCE));
+            assert!(told.contains("another home owns it"), "{told}");
+        }
+    }
+    let told = refusal(first.tier_until(Awaited::All { labels: false }, PATIENCE));
+    assert!(told.contains("another home owns it"), "{told}");
 }
