@@ -59,8 +59,12 @@ impl Image {
     }
 }
 
+/// Most of a memory is zero, and is compared a block at a time.
 fn leading_zeros(bytes: &[u8]) -> usize {
-    bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len())
+    const BLOCK: [u8; 1024] = [0; 1024];
+    let blocks = bytes.chunks_exact(BLOCK.len()).take_while(|block| *block == BLOCK).count();
+    let rest = &bytes[blocks * BLOCK.len()..];
+    blocks * BLOCK.len() + rest.iter().position(|&byte| byte != 0).unwrap_or(rest.len())
 }
 
 /// Where the data that begins at `start` is followed by a long run of zeros.

@@ -175,7 +175,13 @@ impl Invoker {
                 Some(handle) => (Ok(handle), true),
                 None => (Err(no_such_result(index)), true),
             },
-            Err(error) => (Err(fault_of(state, &error)), false),
+            Err(error) => {
+                let fault = fault_of(state, &error);
+                // Its own wish, at a call of the host: what it changed is what it could have
+                // changed before it returned. After any other end nobody vouches for that.
+                let intact = fault.code == FailureCode::Guest;
+                (Err(fault), intact)
+            }
         };
         state.end();
         if !(intact && live.reset()) {

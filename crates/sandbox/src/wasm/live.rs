@@ -3,7 +3,8 @@
 //!
 //! A wasmtime store holds exactly one instance. What a guest may have changed
 //! is restored after the call, not before the next one, so that nothing of it
-//! lies about in the meantime. Whoever cannot vouch for the state (after a
+//! lies about in the meantime: after a return, and after a failure that the
+//! guest asks for itself. Whoever cannot vouch for the state (after a
 //! trap, after growth) drops the whole [`Live`].
 
 use wasmtime::{Engine, Extern, Global, Memory, Store, TypedFunc, UpdateDeadline, Val};
