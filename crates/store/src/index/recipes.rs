@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which objects nobody put, and the recipes of those that were dropped.
 
-use std::ops::Bound;
-
 use objects::{Handle, Kind};
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
     TableDefinition, WriteTransaction,
 };
 
+use super::rows::behind;
 use super::{Batch, CHECK_LEN, Index, Rows, checked, commit_synced, handle_at, seal};
 use crate::{Error, Recipe};
 
@@ -46,17 +45,7 @@ impl Index {
 
     /// The recipes behind this key, of so many that are looked at; and the last key that was.
     pub(crate) fn recipes_behind(&self, key: Option<[u8; 32]>, most: usize) -> Result<Rows<Recipe>, Error> {
-        self.read(|transaction| {
-            let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let table = transaction.open_table(RECIPES)?;
-            let (mut rows, mut looked) = (Vec::new(), None);
-            for row in table.range::<&[u8; 32]>((from, Bound::Unbounded))?.take(most) {
-                let (key, row) = row?;
-                looked = Some(*key.value());
-                rows.extend(Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value())));
-            }
-            Ok((rows, looked))
-        })
+        self.read(|transaction| behind(transaction, RECIPES, key, most, parse))
     }
 
     /// How many recipes there are.

@@ -5,7 +5,7 @@
 use std::ops::Bound;
 
 use objects::Handle;
-use redb::{ReadableTable as _, ReadableTableMetadata as _};
+use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, TableDefinition};
 
 use super::spots::SPOTS;
 use super::{Index, LABELS, RELATIONS, checked, commit_synced, handle_at, is_outdated, parse_relation};
@@ -27,6 +27,26 @@ pub(crate) enum RelationRow {
     Outdated,
     /// Nothing that was written so.
     Damaged,
+}
+
+/// The rows of a table behind this key that say something, of so many that are looked at; and the last key
+/// that was.
+pub(super) fn behind<const LEN: usize, T>(
+    transaction: &ReadTransaction,
+    definition: TableDefinition<'_, &'static [u8; 32], &'static [u8; LEN]>,
+    key: Option<[u8; 32]>,
+    most: usize,
+    parse: fn(&[u8; 32], &[u8; LEN]) -> Option<T>,
+) -> Result<Rows<T>, redb::Error> {
+    let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+    let table = transaction.open_table(definition)?;
+    let (mut rows, mut looked) = (Vec::new(), None);
+    for row in table.range::<&[u8; 32]>((from, Bound::Unbounded))?.take(most) {
+        let (key, row) = row?;
+        looked = Some(*key.value());
+        rows.extend(Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value())));
+    }
+    Ok((rows, looked))
 }
 
 impl Index {

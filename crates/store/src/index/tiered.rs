@@ -4,7 +4,6 @@
 //! A row is written after what it says is there. It is never believed: whatever is read
 //! from the tier is compared with its name.
 
-use std::ops::Bound;
 use std::time::SystemTime;
 
 use objects::Handle;
@@ -13,6 +12,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
+use super::rows::behind;
 use super::{Batch, CHECK_LEN, Index, Rows, checked, commit_synced, seal};
 use crate::Error;
 use crate::packs::now;
@@ -108,17 +108,7 @@ impl Index {
 
     /// The rows behind this key that are sound, of so many that are looked at; and the last key that was.
     pub(crate) fn tiered_behind(&self, key: Option<[u8; 32]>, most: usize) -> Result<Rows<Tiered>, Error> {
-        self.read(|transaction| {
-            let from = key.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let table = transaction.open_table(TIERED)?;
-            let (mut rows, mut looked) = (Vec::new(), None);
-            for row in table.range::<&[u8; 32]>((from, Bound::Unbounded))?.take(most) {
-                let (key, row) = row?;
-                looked = Some(*key.value());
-                rows.extend(Handle::from_bytes(*key.value()).ok().zip(parse(key.value(), row.value())));
-            }
-            Ok((rows, looked))
-        })
+        self.read(|transaction| behind(transaction, TIERED, key, most, parse))
     }
 
     /// How many objects the tier has.

@@ -493,6 +493,12 @@ impl Progress {
         (aside.tries, aside.from, aside.why) = (aside.tries.saturating_add(1), now + pause, why);
     }
 
+    /// One that was put aside has been taken: the others are tried soon, for what was wrong may be over.
+    pub(super) fn hasten(&mut self) {
+        let soon = Instant::now() + PAUSE;
+        self.aside.values_mut().for_each(|aside| aside.from = aside.from.min(soon));
+    }
+
     /// The large object that comes next.
     pub(super) fn front(&self) -> Option<(u64, Handle)> {
         self.large.front().copied()

@@ -205,7 +205,9 @@ fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result
     let mut progress = far.progress.lock();
     match sent {
         Ok(()) => {
-            progress.aside.remove(&key);
+            if progress.aside.remove(&key).is_some() {
+                progress.hasten();
+            }
             Ok(())
         }
         Err(Halt::Object(key, why)) => {
@@ -216,9 +218,13 @@ fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result
     }
 }
 
+/// So many that are refused one after another are due to the tier, which is left in peace for a while.
+const REFUSED_MAX: u32 = 16;
+
 /// Sends all that no row of the tier names, but for what nobody put. `number`: up to which they wait.
 fn send_unlisted(disk: &Disk, far: &Far, number: u64) -> Result<(), Halt> {
     let mut files = Vec::new();
+    let mut refused = 0;
     disk.files().visit(|key, path| {
         files.push((key, std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()));
     })?;
@@ -235,7 +241,16 @@ fn send_unlisted(disk: &Disk, far: &Far, number: u64) -> Result<(), Halt> {
         for (key, row) in keys.iter().zip(rows) {
             let is_aside = far.progress.lock().aside.contains_key(key);
             if row.is_none() && !is_aside && !unpromised.contains(key) {
-                send_or_put_aside(disk, far, number, *key)?;
+                match send_or_put_aside(disk, far, number, *key) {
+                    Ok(()) => refused = 0,
+                    // To begin anew for each would be to look at all files as often.
+                    Err(Halt::Object(..))
+                        if refused < REFUSED_MAX && far.progress.lock().aside.contains_key(key) =>
+                    {
+                        refused += 1;
+                    }
+                    Err(halt) => return Err(halt),
+                }
             }
             if far.progress.lock().is_closing {
                 return Err(Halt::Later("the node stops".to_owned()));

@@ -4,6 +4,7 @@
 use std::thread;
 
 use super::*;
+use crate::tier::far::{Far, PAUSE, Progress};
 use crate::tier::form::object_name;
 
 const BRIEFLY: Duration = Duration::from_millis(60);
@@ -53,6 +54,23 @@ fn an_object_that_the_tier_does_not_take_keeps_no_other_waiting() {
     assert!(store.is_far(poison).unwrap());
     let status = store.tier_status().unwrap().unwrap();
     assert_eq!((status.aside, status.trouble), (0, None));
+}
+
+#[test]
+fn what_was_refused_often_goes_soon_once_another_has_gone() {
+    let far = Far::new(Arc::new(TestDepot::default()), TierOptions { pause_max: PATIENCE, ..SOON });
+    let key = Handle::blob(&bytes(1, 70_000));
+    let mut progress = far.progress.lock();
+    for _ in 0..20 {
+        progress.put_aside(1, key, "it is too large".to_owned(), PATIENCE);
+    }
+    let is_due = |progress: &mut Progress| (0..2).any(|_| progress.aside_due() == Some(key));
+    assert!(!is_due(&mut progress));
+    thread::sleep(PAUSE);
+    assert!(!is_due(&mut progress), "its pause is far longer");
+    progress.hasten();
+    thread::sleep(PAUSE);
+    assert!(is_due(&mut progress));
 }
 
 #[test]
