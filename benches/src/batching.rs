@@ -8,7 +8,6 @@
 //! memory control group of its own: what the group has no room for is read from the disk again,
 //! and `/proc` counts that. Every result is compared with what a loop here says.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,10 +17,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node::{Node, Options};
 use objects::{Handle, Limits, TreeBuilder};
-use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 
 use crate::figures::{Report, median};
+use crate::page_cache;
 
 const INPUTS: u64 = 32;
 const INPUT_BYTES: usize = 8 << 20;
@@ -45,7 +44,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut told = [const { (Vec::new(), Vec::new()) }; 3];
     for round in 0..ROUNDS as u64 {
         for (turn, (kind, (times, read))) in (0..).zip(KINDS.iter().zip(&mut told)) {
-            forget(&home)?;
+            page_cache::forget(&home)?;
             // What a home was asked for once it knows, also for the other kinds.
             let one = measure(&home, kind, round * KINDS.len() as u64 + turn)?;
             times.push(one["seconds"].as_f64().context("no time")?);
@@ -92,22 +91,6 @@ fn make(home: &Path) -> anyhow::Result<()> {
     let tree: TreeBuilder = entries.into_iter().collect();
     store.set_label("inputs", store.put_tree(tree.view())?)?;
     node.shut_down();
-    Ok(())
-}
-
-/// Has the kernel let go of what it keeps of the home's files.
-fn forget(folder: &Path) -> anyhow::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            forget(&entry.path())?;
-        } else if kind.is_file() {
-            let file = File::open(entry.path())?;
-            file.sync_all()?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-        }
-    }
     Ok(())
 }
 

@@ -24,6 +24,7 @@ mod figures;
 mod hostile;
 mod invoke;
 mod options;
+mod page_cache;
 mod python;
 mod python_peer;
 mod ray;

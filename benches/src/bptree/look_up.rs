@@ -12,7 +12,8 @@ use node::{Node, Options};
 use objects::{Handle, Limits, Part, Selection, TreeBuilder};
 use serde_json::json;
 
-use super::titles::{self, Titles};
+use super::Grown;
+use super::titles;
 
 /// Sets of keys that a process looks up.
 const SETS: usize = 3;
@@ -29,20 +30,44 @@ pub(super) struct Told {
     pub(super) queued_us: f64,
 }
 
-/// `bptree-child HOME ROOT`: keys come on standard input.
-pub(super) fn in_a_process(
-    home: &Path,
+/// A small tree that a process looks up keys in before it is measured, as Ray does a set:
+/// what a process does for the first time takes longer, whatever it is.
+pub(super) struct Warming {
     root: Handle,
-    titles: &Titles,
-    queries: &[usize],
-) -> anyhow::Result<Told> {
+}
+
+impl Warming {
+    const KEYS: usize = 4096;
+    const ARITY: usize = 64;
+    /// Keys that are looked up in it.
+    const SOUGHT: usize = 64;
+
+    pub(super) fn plant(home: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let lines: String = (0..Self::KEYS).map(|at| format!("{}\twarm {at}\n", Self::key(at))).collect();
+        let path = folder.join("warming.tsv");
+        std::fs::write(&path, lines)?;
+        Ok(Self { root: super::put_keys(home, &path, Self::ARITY)? })
+    }
+
+    fn key(at: usize) -> String {
+        format!("a key of another tree {at:04}")
+    }
+
+    fn sought() -> impl Iterator<Item = String> {
+        (0..Self::SOUGHT).map(|at| Self::key(at * (Self::KEYS / Self::SOUGHT)))
+    }
+}
+
+/// `bptree-child HOME ROOT WARMING`: keys come on standard input. Of the trees there are the roots.
+pub(super) fn in_a_process(grown: &Grown<'_>, queries: &[usize]) -> anyhow::Result<Told> {
+    let Grown { home, root, titles, warming, .. } = grown;
     // The next keys are of no set.
     let apart =
         |part: usize| queries.iter().map(move |query| (query + titles.len() / 3 * part) % titles.len());
     let next: Vec<usize> = apart(1).chain(apart(2)).collect();
     #[expect(clippy::disallowed_methods, reason = "a process of its own has nothing in memory")]
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["bptree-child"]).arg(home).arg(root.to_string());
+    command.args(["bptree-child"]).arg(home).args([root.to_string(), warming.root.to_string()]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().context("no input")?;
     for &query in queries.iter().chain(&next) {
@@ -73,8 +98,11 @@ pub(super) fn in_a_process(
 pub(crate) fn child() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(2);
     let home = PathBuf::from(arguments.next().context("no home")?);
-    let root: Handle = arguments.next().context("no root")?.parse()?;
-    let root = root.lowered().context("a root is a tree")?;
+    let mut root = || -> anyhow::Result<Handle> {
+        let root: Handle = arguments.next().context("no root")?.parse()?;
+        root.lowered().context("a root is a tree")
+    };
+    let (root, warming) = (root()?, root()?);
     let keys = std::io::stdin().lock().split(b'\n').collect::<Result<Vec<_>, _>>()?;
     let mut sets = keys.chunks(keys.len().div_ceil(SETS));
     let mut set = || sets.next().context("too few keys");
@@ -82,7 +110,7 @@ pub(crate) fn child() -> anyhow::Result<()> {
     let options = Options { home: Some(home), workers: Some(1), ..Options::default() };
     let node = Node::start(&options)?;
     let (find, limits) = prepare(&node)?;
-    let goal = |key: &[u8]| -> anyhow::Result<Handle> {
+    let goal_in = |root: Handle, key: &[u8]| -> anyhow::Result<Handle> {
         let selection = Selection { target: root, part: Part::Element(0) }.to_tree();
         let keys = node.store().keep_tree(selection.view()).selection().and_then(Handle::strict);
         let key = node.store().keep_blob(key);
@@ -90,6 +118,7 @@ pub(crate) fn child() -> anyhow::Result<()> {
         let thunk = node.store().keep_tree(tree.view()).application();
         thunk.and_then(Handle::strict).context("a tree can be applied")
     };
+    let goal = |key: &[u8]| goal_in(root, key);
     let (mut evaluator, mut executor) = node.private_worker();
     // As a worker does it, but on this thread. What the kernel had to fetch from a disk is
     // waited for as any other request.
@@ -104,6 +133,12 @@ pub(crate) fn child() -> anyhow::Result<()> {
         }
     };
     warm_up(&node, find, limits, first, &mut evaluate)?;
+    for key in Warming::sought() {
+        let found = evaluate(goal_in(warming, key.as_bytes())?).context("the node is full")?;
+        ensure!(!found.is_failure(), "a key of the small tree gave {found}");
+    }
+    // What of it is worth remembering is written now, and not beside what is measured.
+    node.store().flush_relations()?;
     let mut found = Vec::new();
     // The process grows from here on.
     std::fs::write("/proc/self/clear_refs", "5")?;
@@ -176,8 +211,7 @@ fn warm_up(
         let result = result.context("the node is full")?;
         ensure!(result.is_failure(), "a key that is not there was found: {result}");
     }
-    // What of it is worth remembering is written now, and not beside what is measured.
-    Ok(store.flush_relations()?)
+    Ok(())
 }
 
 /// A line of `/proc/self/status`, in KiB.
