@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects of a real server of S3, as users name them. The server checks signatures;
+//! Objects of a server of S3 (moto), as users name them. The server checks signatures;
 //! between it and the node is a relay that can break off.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bucket of a real server of S3 as the durable tier of nodes.
+//! A bucket of a server of S3 (moto) as the durable tier of nodes.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ fn a_tree_of_what_is_nowhere_is_sent_alone(node: &Node) {
 }
 
 #[test]
-fn a_real_bucket_does_what_the_store_asks_of_depots() {
+fn a_bucket_does_what_the_store_asks_of_depots() {
     let Some(server) = Server::start() else { return };
     node::check_bucket("s3://data/depot", &format!("http://{}", server.address), "eu-north-7", &server.keys);
 }

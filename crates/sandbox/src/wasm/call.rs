@@ -113,6 +113,7 @@ impl CallState {
     pub(crate) fn begin(&mut self, call: Call, used: u64, ticket: Ticket) {
         self.budget = Budget::new(call.limits.memory_bytes, used);
         self.table.begin(call.handle, call.application);
+        self.fault = None;
         self.ticket = ticket;
     }
 

@@ -84,6 +84,8 @@ pub(super) struct Aside {
     tries: u32,
     /// It is tried again from then on.
     from: Instant,
+    /// From then on it may be tried sooner, if another one goes.
+    hasten_from: Instant,
     why: String,
 }
 
@@ -475,28 +477,33 @@ impl Progress {
     }
 
     /// The tier does not take this one now: those behind it go first, and it is tried again, after longer and
-    /// longer pauses. If there are too many of those, it stays where it is.
-    pub(super) fn put_aside(&mut self, number: u64, key: Handle, why: String, pause_max: Duration) {
+    /// longer pauses. False: there are too many of those, and it stays where it is.
+    pub(super) fn put_aside(&mut self, number: u64, key: Handle, why: String, pause_max: Duration) -> bool {
         if self.aside.len() >= ASIDE_MAX && !self.aside.contains_key(&key) {
-            return;
+            return false;
         }
         if self.front().is_some_and(|front| front.1 == key) {
             self.pop();
         }
         let now = Instant::now();
-        let new = || Aside { number, tries: 0, from: now, why: String::new() };
+        let new = || Aside { number, tries: 0, from: now, hasten_from: now, why: String::new() };
         let aside = self.aside.entry(key).or_insert_with(new);
         // Who put it again waits for it as for what was put before.
         aside.number = aside.number.min(number);
         let pause =
             PAUSE.saturating_mul(1 << aside.tries.min(16)).min(pause_max.saturating_mul(ASIDE_PAUSES));
         (aside.tries, aside.from, aside.why) = (aside.tries.saturating_add(1), now + pause, why);
+        true
     }
 
-    /// One that was put aside has been taken: the others are tried soon, for what was wrong may be over.
-    pub(super) fn hasten(&mut self) {
-        let soon = Instant::now() + PAUSE;
-        self.aside.values_mut().for_each(|aside| aside.from = aside.from.min(soon));
+    /// One that was put aside has been taken: the others are tried soon, for what was wrong may be over. Each once
+    /// in the longest pause: some may be refused for what they are.
+    pub(super) fn hasten(&mut self, pause_max: Duration) {
+        let now = Instant::now();
+        for aside in self.aside.values_mut().filter(|aside| aside.hasten_from <= now) {
+            aside.from = aside.from.min(now + PAUSE);
+            aside.hasten_from = now + pause_max.saturating_mul(ASIDE_PAUSES);
+        }
     }
 
     /// The large object that comes next.

@@ -162,6 +162,7 @@ pub(super) fn send_pack(
 
 /// Sends large objects until there are none that wait.
 pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
+    let mut refusals = Refusals(0);
     loop {
         let mut progress = far.progress.lock();
         if progress.is_closing {
@@ -178,7 +179,7 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
         }
         drop(progress);
         if let Some(number) = unlisted {
-            let sent = send_unlisted(disk, far, number);
+            let sent = send_unlisted(disk, far, &mut refusals);
             let mut progress = far.progress.lock();
             match sent {
                 Ok(()) => progress.large_done = progress.large_done.max(number),
@@ -188,10 +189,13 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
                 }
             }
         } else if let Some(key) = due {
-            send_or_put_aside(disk, far, u64::MAX, key)?;
+            refusals.note(far, send_or_put_aside(disk, far, u64::MAX, key)?)?;
         } else if let Some((number, key)) = next {
-            send_or_put_aside(disk, far, number, key)?;
-            far.progress.lock().pop();
+            let refusal = send_or_put_aside(disk, far, number, key)?;
+            if refusal.is_none() {
+                far.progress.lock().pop();
+            }
+            refusals.note(far, refusal)?;
         } else {
             return Ok(());
         }
@@ -199,32 +203,57 @@ pub(super) fn large(disk: &Disk, far: &Far) -> Result<(), Halt> {
     }
 }
 
-/// Sends one whose turn has come. One that the tier does not take is tried again after those that wait.
-fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result<(), Halt> {
+/// How many were refused one after another.
+struct Refusals(u32);
+
+impl Refusals {
+    /// So many are due to the tier and not to them: it is left in peace for a while.
+    const MOST: u32 = 16;
+
+    fn note(&mut self, far: &Far, refusal: Option<Halt>) -> Result<(), Halt> {
+        let Some(halt) = refusal else {
+            self.0 = 0;
+            return Ok(());
+        };
+        self.0 += 1;
+        if self.0 >= Self::MOST {
+            return Err(halt);
+        }
+        far.counts.failures.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Sends one whose turn has come. One that the tier does not take is put aside, to be tried again after those
+/// that wait; why it does not, if so.
+fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result<Option<Halt>, Halt> {
     let sent = send_large(disk, far, key);
     let mut progress = far.progress.lock();
     match sent {
-        Ok(()) => {
-            if progress.aside.remove(&key).is_some() {
-                progress.hasten();
+        Ok(is_new) => {
+            let was_aside = progress.aside.remove(&key).is_some();
+            if was_aside && is_new {
+                progress.hasten(far.options.pause_max);
             }
-            Ok(())
+            Ok(None)
         }
         Err(Halt::Object(key, why)) => {
-            progress.put_aside(number, key, why.clone(), far.options.pause_max);
-            Err(Halt::Object(key, why))
+            let refusal = Halt::Object(key, why.clone());
+            // There may be too many.
+            match progress.put_aside(number, key, why, far.options.pause_max) {
+                true => Ok(Some(refusal)),
+                false => Err(refusal),
+            }
         }
         Err(halt) => Err(halt),
     }
 }
 
-/// So many that are refused one after another are due to the tier, which is left in peace for a while.
-const REFUSED_MAX: u32 = 16;
-
-/// Sends all that no row of the tier names, but for what nobody put. `number`: up to which they wait.
-fn send_unlisted(disk: &Disk, far: &Far, number: u64) -> Result<(), Halt> {
+/// Sends all that no row of the tier names, but for what nobody put.
+fn send_unlisted(disk: &Disk, far: &Far, refusals: &mut Refusals) -> Result<(), Halt> {
+    /// When they were put is not known: whoever waits for everything waits for them. The first number there is.
+    const BEFORE_ALL: u64 = 1;
     let mut files = Vec::new();
-    let mut refused = 0;
     disk.files().visit(|key, path| {
         files.push((key, std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()));
     })?;
@@ -241,16 +270,8 @@ fn send_unlisted(disk: &Disk, far: &Far, number: u64) -> Result<(), Halt> {
         for (key, row) in keys.iter().zip(rows) {
             let is_aside = far.progress.lock().aside.contains_key(key);
             if row.is_none() && !is_aside && !unpromised.contains(key) {
-                match send_or_put_aside(disk, far, number, *key) {
-                    Ok(()) => refused = 0,
-                    // To begin anew for each would be to look at all files as often.
-                    Err(Halt::Object(..))
-                        if refused < REFUSED_MAX && far.progress.lock().aside.contains_key(key) =>
-                    {
-                        refused += 1;
-                    }
-                    Err(halt) => return Err(halt),
-                }
+                // To begin anew for each that is refused would be to look at all files as often.
+                refusals.note(far, send_or_put_aside(disk, far, BEFORE_ALL, *key)?)?;
             }
             if far.progress.lock().is_closing {
                 return Err(Halt::Later("the node stops".to_owned()));
@@ -261,8 +282,8 @@ fn send_unlisted(disk: &Disk, far: &Far, number: u64) -> Result<(), Halt> {
 }
 
 /// Sends one, unless it is there. What is not here any more, or is damaged, is passed over: whoever reads it
-/// is told.
-pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt> {
+/// is told. Whether the tier has taken it now.
+pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<bool, Halt> {
     debug_assert!(is_large(key), "small ones go in packs");
     let _claimed = far.claim(object_name(key));
     let is_lost = far.is_lost(key);
@@ -270,11 +291,11 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
         if row.is_stale() {
             renew(disk, far, &[key])?;
         }
-        return Ok(());
+        return Ok(false);
     }
     let object = match disk.read_to_send(key) {
         Ok(Some(object)) => object,
-        Ok(None) | Err(Error::Corrupt { .. }) => return Ok(()),
+        Ok(None) | Err(Error::Corrupt { .. }) => return Ok(false),
         Err(error) => return Err(Halt::Object(key, error.to_string())),
     };
     let refused = |error: DepotError| Halt::Object(key, error.to_string());
@@ -290,7 +311,7 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
         far.depot.remove(&outboard_name(key)).map_err(refused)?;
     }
     if is_partial(key) {
-        let Some(outboard) = outboard_of(key, &object) else { return Ok(()) };
+        let Some(outboard) = outboard_of(key, &object) else { return Ok(false) };
         far.depot.put(&outboard_name(key), &Object::from_vec(outboard)).map_err(refused)?;
     }
     far.depot.put(&object_name(key), &object).map_err(refused)?;
@@ -301,7 +322,7 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<(), Halt
     far.is_there(key);
     far.counts.sent.fetch_add(1, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(object_len(key), Ordering::Relaxed);
-    Ok(())
+    Ok(true)
 }
 
 /// The outboard of an object; `None` if that is damaged.

@@ -32,6 +32,17 @@ fn restores_what_was_there() {
 }
 
 #[test]
+fn restores_whatever_stands_at_the_edges_of_blocks() {
+    for at in [0, 1023, 1024, 1025, 4095, 4096, 5119, 5120, 5199] {
+        for other in [1022, 1023, 1024, 2047, 2048, 5199] {
+            let mut memory = vec![0; 5200];
+            (memory[at], memory[other]) = (7, 9);
+            check(&memory);
+        }
+    }
+}
+
+#[test]
 fn long_zero_ranges_are_not_stored() {
     let mut memory = vec![0; 65536];
     memory[1024..1040].fill(1);

@@ -119,7 +119,7 @@ const PROBES: [Probe; 14] = [
     },
 ];
 
-/// How a probe ends: both ways leave its instance to the next application.
+/// How a probe ends: after both an instance that can be restored serves the next application.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Returns,

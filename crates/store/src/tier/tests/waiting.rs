@@ -56,21 +56,88 @@ fn an_object_that_the_tier_does_not_take_keeps_no_other_waiting() {
     assert_eq!((status.aside, status.trouble), (0, None));
 }
 
+/// Pauses of minutes after some failures.
+const PATIENT: TierOptions = TierOptions { pause_max: Duration::from_secs(30), ..SOON };
+
 #[test]
-fn what_was_refused_often_goes_soon_once_another_has_gone() {
-    let far = Far::new(Arc::new(TestDepot::default()), TierOptions { pause_max: PATIENCE, ..SOON });
+fn what_was_refused_often_goes_soon_once_another_has_gone_and_not_with_each() {
+    let far = Far::new(Arc::new(TestDepot::default()), PATIENT);
     let key = Handle::blob(&bytes(1, 70_000));
     let mut progress = far.progress.lock();
-    for _ in 0..20 {
-        progress.put_aside(1, key, "it is too large".to_owned(), PATIENCE);
-    }
+    let refuse = |progress: &mut Progress| {
+        (0..20).all(|_| progress.put_aside(1, key, "it is too large".to_owned(), PATIENT.pause_max))
+    };
     let is_due = |progress: &mut Progress| (0..2).any(|_| progress.aside_due() == Some(key));
-    assert!(!is_due(&mut progress));
+    assert!(refuse(&mut progress));
     thread::sleep(PAUSE);
     assert!(!is_due(&mut progress), "its pause is far longer");
-    progress.hasten();
+    progress.hasten(PATIENT.pause_max);
     thread::sleep(PAUSE);
     assert!(is_due(&mut progress));
+    assert!(refuse(&mut progress));
+    progress.hasten(PATIENT.pause_max);
+    thread::sleep(PAUSE);
+    assert!(!is_due(&mut progress), "it was tried a moment ago");
+}
+
+#[test]
+fn who_goes_hastens_those_that_were_refused() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open(folder.path());
+    store.attach_tier(Arc::clone(&depot) as _, PATIENT).unwrap();
+    let blobs = [1, 2].map(|number| {
+        let blob = Handle::blob(&bytes(number, 70_000));
+        depot.refuses.lock().push(object_name(blob));
+        assert_eq!(store.put_blob(&bytes(number, 70_000)).unwrap(), blob);
+        wait_until("it is put aside", || store.tier_status().unwrap().unwrap().aside == number);
+        blob
+    });
+    let far = store.far().unwrap();
+    for _ in 0..20 {
+        far.progress.lock().put_aside(1, blobs[0], "it is too large".to_owned(), PATIENT.pause_max);
+    }
+    depot.refuses.lock().clear();
+    wait_until("the second one goes", || store.is_far(blobs[1]).unwrap());
+    wait_until("the first one follows it", || store.is_far(blobs[0]).unwrap());
+}
+
+#[test]
+fn many_that_are_refused_keep_nobody_waiting_after_a_start() {
+    const REFUSED: u64 = 30;
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open(folder.path());
+    let put = |number: u64| store.put_blob(&bytes(number, 70_000)).unwrap();
+    let blobs: Vec<Handle> = (0..REFUSED + 5).map(put).collect();
+    let (refused, others) = blobs.split_at(REFUSED as usize);
+    depot.refuses.lock().extend(refused.iter().map(|blob| object_name(*blob)));
+    // To rest after each would take minutes.
+    store.attach_tier(Arc::clone(&depot) as _, PATIENT).unwrap();
+    wait_until("the others go", || others.iter().all(|blob| store.is_far(*blob).unwrap()));
+    wait_until("the refused are aside", || store.tier_status().unwrap().unwrap().aside == REFUSED);
+    assert!(refused.iter().all(|blob| !store.is_far(*blob).unwrap()));
+}
+
+#[test]
+fn who_waits_for_everything_waits_for_what_was_there_before_the_start() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open(folder.path());
+    let old = store.put_blob(&bytes(1, 70_000)).unwrap();
+    depot.refuses.lock().push(object_name(old));
+    depot.fail_after(0);
+    store.attach_tier(Arc::clone(&depot) as _, SOON).unwrap();
+    let far = store.far().unwrap();
+    let ticket = far.ticket(store.disk().unwrap().index().packs().end(), false);
+    // It is put before the old one is looked for, and looked for with it.
+    let new = store.put_blob(&bytes(2, 70_000)).unwrap();
+    depot.heal();
+    wait_until("the new one goes", || store.is_far(new).unwrap());
+    wait_until("the old one is aside", || store.tier_status().unwrap().unwrap().aside == 1);
+    wait_until("no more is under way", || store.tier_status().unwrap().unwrap().waiting_large == 0);
+    assert!(!far.progress.lock().has(ticket), "the old one is not there");
+    assert!(!store.is_far(old).unwrap());
 }
 
 #[test]
