@@ -96,13 +96,7 @@ pub(super) fn in_a_process(grown: &Grown<'_>, queries: &[usize]) -> anyhow::Resu
 }
 
 pub(crate) fn child() -> anyhow::Result<()> {
-    let mut arguments = std::env::args().skip(2);
-    let home = PathBuf::from(arguments.next().context("no home")?);
-    let mut root = || -> anyhow::Result<Handle> {
-        let root: Handle = arguments.next().context("no root")?.parse()?;
-        root.lowered().context("a root is a tree")
-    };
-    let (root, warming) = (root()?, root()?);
+    let (home, root, warming) = asked()?;
     let keys = std::io::stdin().lock().split(b'\n').collect::<Result<Vec<_>, _>>()?;
     let mut sets = keys.chunks(keys.len().div_ceil(SETS));
     let mut set = || sets.next().context("too few keys");
@@ -110,14 +104,7 @@ pub(crate) fn child() -> anyhow::Result<()> {
     let options = Options { home: Some(home), workers: Some(1), ..Options::default() };
     let node = Node::start(&options)?;
     let (find, limits) = prepare(&node)?;
-    let goal_in = |root: Handle, key: &[u8]| -> anyhow::Result<Handle> {
-        let selection = Selection { target: root, part: Part::Element(0) }.to_tree();
-        let keys = node.store().keep_tree(selection.view()).selection().and_then(Handle::strict);
-        let key = node.store().keep_blob(key);
-        let tree: TreeBuilder = [limits, find, key, keys.context("a selection")?, root].into_iter().collect();
-        let thunk = node.store().keep_tree(tree.view()).application();
-        thunk.and_then(Handle::strict).context("a tree can be applied")
-    };
+    let goal_in = |root: Handle, key: &[u8]| goal_in(&node, (find, limits), root, key);
     let goal = |key: &[u8]| goal_in(root, key);
     let (mut evaluator, mut executor) = node.private_worker();
     // As a worker does it, but on this thread. What the kernel had to fetch from a disk is
@@ -176,6 +163,17 @@ pub(crate) fn child() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The home, and the roots of the trees.
+fn asked() -> anyhow::Result<(PathBuf, Handle, Handle)> {
+    let mut arguments = std::env::args().skip(2);
+    let home = PathBuf::from(arguments.next().context("no home")?);
+    let mut root = || -> anyhow::Result<Handle> {
+        let root: Handle = arguments.next().context("no root")?.parse()?;
+        root.lowered().context("a root is a tree")
+    };
+    Ok((home, root()?, root()?))
+}
+
 /// The codelet, compiled, and the limits of an application of it.
 fn prepare(node: &Node) -> anyhow::Result<(Handle, Handle)> {
     let codelet = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/guests/find-key.wasm"));
@@ -183,6 +181,21 @@ fn prepare(node: &Node) -> anyhow::Result<(Handle, Handle)> {
     let limits = Limits { memory_bytes: 1 << 20, fuel: 1_000_000, ..Limits::default() };
     node.prepare(find, &limits).map_err(|fault| anyhow::anyhow!("{fault}"))?;
     Ok((find, limits.handle().context("limits")?))
+}
+
+/// The application of the codelet to a key and a tree.
+fn goal_in(
+    node: &Node,
+    (find, limits): (Handle, Handle),
+    root: Handle,
+    key: &[u8],
+) -> anyhow::Result<Handle> {
+    let selection = Selection { target: root, part: Part::Element(0) }.to_tree();
+    let keys = node.store().keep_tree(selection.view()).selection().and_then(Handle::strict);
+    let key = node.store().keep_blob(key);
+    let tree: TreeBuilder = [limits, find, key, keys.context("a selection")?, root].into_iter().collect();
+    let thunk = node.store().keep_tree(tree.view()).application();
+    thunk.and_then(Handle::strict).context("a tree can be applied")
 }
 
 /// What a node does once: the first pages of its tables, the first sandbox. Keys are looked
