@@ -52,11 +52,14 @@ impl Dev {
 
     /// The next event of a kind; those before it are passed over.
     pub(super) fn wait(&self, kind: &str) -> Value {
+        let mut passed = Vec::new();
         loop {
-            let event = self.events.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {kind}"));
+            let event = self.events.recv_timeout(PATIENCE);
+            let event = event.unwrap_or_else(|_| panic!("no {kind} after {passed:?}"));
             if event["event"] == kind {
                 return event;
             }
+            passed.push(event);
         }
     }
 
