@@ -37,8 +37,10 @@ const ARITIES: [usize; 5] = [WHOLE, 1 << 12, 1 << 10, 1 << 8, 1 << 6];
 const SETS: usize = 16;
 /// Added to the seeds of sets that are looked up where the kernel has nothing of the files.
 const COLD: u64 = 1 << 40;
-/// Sets in the tree that is one node, which Ray takes a minute for.
-const SETS_WHOLE: usize = 5;
+/// Sets in trees of nodes from this arity on, what is on the paths of which Ray takes up to a minute to hold, and
+/// in that of one node a minute more to look keys up in.
+const LARGE: usize = 1 << 10;
+const SETS_LARGE: usize = 3;
 
 pub(crate) const OPTIONS: &[&str] = &["entries", "arities", "sets"];
 
@@ -63,8 +65,8 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     let mut worst = 0_f64;
     for (&arity, &root) in arities.iter().zip(&roots) {
-        let whole = if arity >= WHOLE { SETS_WHOLE } else { SETS };
-        let sets = report.options.number("sets", whole as u64)? as usize;
+        let usual = if arity >= LARGE { SETS_LARGE } else { SETS };
+        let sets = report.options.number("sets", usual as u64)? as usize;
         let grown = Grown { home: &home, titles: &titles, lines: &lines, arity, root, warming: &warming };
         worst = worst.max(measure(report, &grown, sets)?);
     }
