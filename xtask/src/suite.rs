@@ -2,8 +2,9 @@
 //! `make check` and `make test`: every check there is, in order of cost.
 //!
 //! A failing step does not stop the others; all are named at the end. A test
-//! that is skipped is listed with its reason; one that is not expected to be
-//! skipped counts as failed.
+//! that is ignored is listed with its reason; one that is not expected to be
+//! counts as failed. So are those that find something missing that they need,
+//! and print a line `skipped: …`.
 
 use std::time::Instant;
 
@@ -43,7 +44,7 @@ impl Tally {
         let result = step(what, || {
             let mut cargo = process::cargo();
             cargo.current_dir(layout::root().join(folder));
-            cargo.args(["test", "--no-fail-fast"]).args(arguments);
+            cargo.args(["test", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
             if folder == "guests" {
                 cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
             }
@@ -59,6 +60,7 @@ impl Tally {
         }
         self.passed += output.passed;
         self.failed += output.failed;
+        self.skipped.append(&mut output.skipped);
         for name in output.ignored {
             match IGNORED.iter().find(|(known, _)| *known == name) {
                 Some((_, reason)) => self.skipped.push(format!("{name}: {reason}")),
@@ -93,10 +95,20 @@ struct TestOutput {
     passed: u64,
     failed: u64,
     ignored: Vec<String>,
+    /// Tests that have found something missing that they need, and said so: they count as passed.
+    skipped: Vec<String>,
+    /// Whose output is told.
+    telling: String,
 }
 
 impl TestOutput {
     fn look(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            name.clone_into(&mut self.telling);
+        }
+        if let Some(why) = line.strip_prefix("skipped: ") {
+            self.skipped.push(format!("{}: {why}", self.telling));
+        }
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored")) {
             self.ignored.push(name.0.to_owned());
         }

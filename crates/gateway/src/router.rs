@@ -207,7 +207,7 @@ fn storage() -> Vec<Endpoint> {
         Endpoint::new(Post, "/v1/evaluate", Long, evaluate::evaluate),
         Endpoint::new(Get, "/v1/labels", Quick, labels::list),
         Endpoint::new(Get, "/v1/labels/{*name}", Quick, labels::get),
-        Endpoint::new(Put, "/v1/labels/{*name}", Quick, labels::put),
+        Endpoint::new(Put, "/v1/labels/{*name}", Long, labels::put),
         Endpoint::new(Delete, "/v1/labels/{*name}", Quick, labels::remove),
         Endpoint::new(Post, "/v1/collect", Long, collection::collect),
         Endpoint::new(Get, "/v1/collect", Quick, collection::status),

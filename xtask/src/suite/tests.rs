@@ -10,6 +10,10 @@ fn results_are_added_up() {
         "running 3 tests",
         "test a ... ok",
         "test deep::b ... ignored, needs a device",
+        "successes:",
+        "---- bucket::moto::is_read stdout ----",
+        "skipped: moto cannot be fetched",
+        "",
         "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
         "test result: FAILED. 40 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.25s",
     ] {
@@ -17,6 +21,7 @@ fn results_are_added_up() {
     }
     assert_eq!((output.passed, output.failed), (42, 3));
     assert_eq!(output.ignored, ["deep::b"]);
+    assert_eq!(output.skipped, ["bucket::moto::is_read: moto cannot be fetched"]);
 }
 
 #[test]

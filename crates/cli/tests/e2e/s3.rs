@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects of a server of S3 (moto), as users name them. The server checks signatures;
-//! between it and the node is a relay that can break off.
+//! Objects of a server of S3, as users name them: of a mock that is quickly there (moto),
+//! and of one that people use (versitygw). Both check signatures; between them and the
+//! node is a relay that can break off.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 
@@ -16,10 +18,22 @@ use super::{Node, home};
 const LEN: usize = 3_000_000;
 const OBJECT: &str = "s3://data/dir/a-b";
 
-/// The server, a process that is killed with this.
+/// Makes of each function, which takes a server, a test for each server that there is.
+macro_rules! with_each_server {
+    ($($test:ident),* $(,)?) => {
+        mod moto {
+            $(#[test] fn $test() { $crate::s3::Server::moto().map(super::$test); })*
+        }
+        mod versitygw {
+            $(#[test] fn $test() { $crate::s3::Server::versitygw().map(super::$test); })*
+        }
+    };
+}
+pub(super) use with_each_server;
+
+/// The server, a process that ends with this, and with the process of the test.
 pub(super) struct Server {
     child: Child,
-    input: ChildStdin,
     output: BufReader<ChildStdout>,
     pub(super) address: SocketAddr,
     pub(super) keys: String,
@@ -27,27 +41,31 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// None, having said so, where it cannot be fetched.
-    pub(super) fn start() -> Option<Self> {
-        let mut child = Command::new(python_with_aws()?)
-            .args(["-c", include_str!("s3.py"), &LEN.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut output = BufReader::new(output);
+    /// The mock. None, having said so, where it cannot be fetched.
+    pub(super) fn moto() -> Option<Self> {
+        Self::start(Command::new(python_with_aws()?).args(["-c", include_str!("s3.py"), &LEN.to_string()]))
+    }
+
+    /// A server of S3 over a folder. None, having said so, where it cannot be built.
+    pub(super) fn versitygw() -> Option<Self> {
+        let (python, program) = (python_with_aws()?, versitygw()?);
+        Self::start(Command::new(python).args(["-c", include_str!("s3.py"), &LEN.to_string()]).arg(program))
+    }
+
+    fn start(command: &mut Command) -> Option<Self> {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).unwrap();
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
         let (address, keys, etag) = (text("address").parse().unwrap(), text("keys"), text("etag"));
-        Some(Self { child, input, output, address, keys, etag })
+        Some(Self { child, output, address, keys, etag })
     }
 
     fn write_anew(&mut self, text: &str) {
-        self.input.write_all(format!("{text}\n").as_bytes()).unwrap();
+        self.child.stdin.as_mut().unwrap().write_all(format!("{text}\n").as_bytes()).unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         assert_eq!(line, "written\n");
@@ -56,9 +74,33 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.child.kill().unwrap();
+        // It ends with its input, and ends what it has started.
+        drop(self.child.stdin.take());
         self.child.wait().unwrap();
     }
+}
+
+/// The program, built once by Go.
+fn versitygw() -> Option<&'static Path> {
+    const MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw-1.8.0");
+        let program = folder.join("versitygw");
+        if !program.exists() {
+            let mut go = Command::new("go");
+            let built = go.args(["install", MODULE]).env("GOBIN", &folder).env("CGO_ENABLED", "0").output();
+            let said = match built {
+                Ok(built) if built.status.success() => return Some(program),
+                Ok(built) => String::from_utf8_lossy(&built.stderr).into_owned(),
+                Err(error) => error.to_string(),
+            };
+            eprintln!("skipped: Go does not build {MODULE}: {said}");
+            return None;
+        }
+        Some(program)
+    };
+    PROGRAM.get_or_init(build).as_deref()
 }
 
 /// Carries connections to a server, and notes the heads of requests.
@@ -157,9 +199,12 @@ fn failure(node: &Node, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-#[test]
-fn objects_of_a_bucket_are_fetched_with_keys_that_only_the_node_knows() {
-    let Some(mut server) = Server::start() else { return };
+with_each_server!(
+    objects_of_a_bucket_are_fetched_with_keys_that_only_the_node_knows,
+    results_are_written_to_a_bucket_and_not_a_second_time,
+);
+
+fn objects_of_a_bucket_are_fetched_with_keys_that_only_the_node_knows(mut server: Server) {
     let relay = Relay::start(server.address);
     let home = home();
     let node = node(home.path(), relay.address);
@@ -214,9 +259,7 @@ fn objects_of_a_bucket_are_fetched_with_keys_that_only_the_node_knows() {
     assert!(!seen.contains(secret) && seen.contains("SINEW_S3"));
 }
 
-#[test]
-fn results_are_written_to_a_bucket_and_not_a_second_time() {
-    let Some(server) = Server::start() else { return };
+fn results_are_written_to_a_bucket_and_not_a_second_time(server: Server) {
     let home = home();
     let node = writing_node(home.path(), server.address);
     // Long enough for parts, and not all the same.

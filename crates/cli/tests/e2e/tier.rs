@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bucket of a server of S3 (moto) as the durable tier of nodes.
+//! A bucket of a server of S3 as the durable tier of nodes.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::recomputing::{FILL, age, bytes, number, result};
-use super::s3::{Relay, Server, set_keys};
+use super::s3::{Relay, Server, set_keys, with_each_server};
 use super::{Node, home, http_with};
 
 fn node(home: &Path, relay: &Relay, more: &str) -> Node {
@@ -75,15 +75,18 @@ fn a_tree_of_what_is_nowhere_is_sent_alone(node: &Node) {
     assert!(told.starts_with("HTTP/1.1 504") && told.contains("1 of the objects are not here"), "{told}");
 }
 
-#[test]
-fn a_bucket_does_what_the_store_asks_of_depots() {
-    let Some(server) = Server::start() else { return };
+with_each_server!(
+    a_bucket_does_what_the_store_asks_of_depots,
+    a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket,
+    a_bucket_that_cannot_be_reached_keeps_only_those_waiting_who_want_it,
+    what_was_dropped_comes_the_way_that_explain_tells,
+);
+
+fn a_bucket_does_what_the_store_asks_of_depots(server: Server) {
     node::check_bucket("s3://data/depot", &format!("http://{}", server.address), "eu-north-7", &server.keys);
 }
 
-#[test]
-fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
-    let Some(server) = Server::start() else { return };
+fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket(server: Server) {
     let relay = Relay::start(server.address);
     let (first_home, second_home) = (home(), home());
     let first = node(first_home.path(), &relay, "");
@@ -149,9 +152,7 @@ fn a_node_whose_disk_is_lost_is_gone_on_with_from_its_bucket() {
     assert!(told.contains("nothing is sent: another home owns it"), "{told}");
 }
 
-#[test]
-fn a_bucket_that_cannot_be_reached_keeps_only_those_waiting_who_want_it() {
-    let Some(server) = Server::start() else { return };
+fn a_bucket_that_cannot_be_reached_keeps_only_those_waiting_who_want_it(server: Server) {
     let relay = Relay::start(server.address);
     let home = home();
     let node = node(home.path(), &relay, "acknowledge = \"tier\"\npatience_s = 2\n");
@@ -197,9 +198,7 @@ fn drop_derived(home: &Path, relay: &Relay) {
     assert_eq!(node.terminate(), 0);
 }
 
-#[test]
-fn what_was_dropped_comes_the_way_that_explain_tells() {
-    let Some(server) = Server::start() else { return };
+fn what_was_dropped_comes_the_way_that_explain_tells(server: Server) {
     let relay = Relay::start(server.address);
     let home = home();
     let first = node(home.path(), &relay, "");

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::far::{Far, Halt, PAUSE, Progress};
 use super::publishing::Walk;
 use crate::disk::Disk;
-use crate::files::is_large;
+use crate::files::{is_large, object_len};
 use crate::packs::Spot;
 use crate::{Error, Store};
 
@@ -32,6 +32,24 @@ pub enum Awaited {
     Whole(Vec<Handle>),
     /// All labels that are set now, with what they name.
     Labels,
+}
+
+/// A tier that takes less in a second takes too long.
+const SLOWEST_BYTES: f64 = (1 << 20) as f64;
+
+impl Awaited {
+    /// How long that is waited for by who waits for so long for what is small.
+    pub(super) fn within(&self, patience: Duration) -> Duration {
+        let roots = match self {
+            Self::All { .. } | Self::Labels => &[][..],
+            Self::Objects(roots) | Self::Whole(roots) => roots,
+        };
+        let bytes: u64 =
+            roots.iter().filter(|root| is_large(root.plain_tree())).map(|root| object_len(*root)).sum();
+        patience.saturating_add(
+            Duration::try_from_secs_f64(bytes as f64 / SLOWEST_BYTES).unwrap_or(Duration::MAX),
+        )
+    }
 }
 
 /// Up to where somebody wants the tier to have everything.
@@ -79,13 +97,15 @@ impl Wanted {
 }
 
 impl Store {
-    /// Waits until the tier has what is awaited.
+    /// Waits until the tier has what is awaited: for so long, and a second longer for each MiB of it that is named
+    /// and large.
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Unsent`] if that cannot be in this time, or some of it is nowhere or was
     /// damaged before it was sent. What was put is on the disk all the same, and is sent when it can be.
     pub fn tier_until(&self, awaited: Awaited, patience: Duration) -> Result<(), Error> {
         let (Some(disk), Some(far)) = (self.disk(), self.far()) else { return Err(Error::NoTier) };
+        let patience = awaited.within(patience);
         let until = Instant::now() + patience;
         match awaited {
             Awaited::All { labels } => {

@@ -276,3 +276,14 @@ fn nobody_is_told_that_a_tier_has_what_it_had_when_it_was_this_home_s() {
     let told = refusal(first.tier_until(Awaited::All { labels: false }, PATIENCE));
     assert!(told.contains("another home owns it"), "{told}");
 }
+
+#[test]
+fn what_is_large_is_waited_for_longer() {
+    let blob = |len: u64| Handle::blob_from_hash(&[7; 32], len).unwrap();
+    let within = |awaited: Awaited| awaited.within(Duration::from_secs(60)).as_secs();
+    let roots = vec![blob(10 << 30), blob(4096), blob(100 << 20)];
+    assert_eq!(within(Awaited::Objects(roots.clone())), 60 + 10 * 1024 + 100);
+    assert_eq!(within(Awaited::Whole(roots)), 60 + 10 * 1024 + 100);
+    assert_eq!(within(Awaited::Objects(vec![blob((1 << 48) - 1)])), 60 + (1 << 28) - 1);
+    assert_eq!(within(Awaited::All { labels: true }), 60);
+}
