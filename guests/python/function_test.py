@@ -58,6 +58,9 @@ class Function:
         module.stream, module.wait_for_room = self.stream, self.wait_for_room
         self.told = []
         module.share, module.tell_phases = lambda parts: None, self.told.append
+        images = types.ModuleType("images")
+        exec((HERE / "images.py").read_text(), images.__dict__)
+        module.reducing, module.image_at = images.reducing, images.image_at
         # And pieces of a body, of which None has to be waited for.
         self.coming, self.body_waits = [], 0
         module.take_body, module.wait_for_body = self.take_body, self.wait_for_body
@@ -604,7 +607,7 @@ class Tracebacks(Case):
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
         template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
-        for name in ("lines.py", "failures.py", "shared.py", "heap.py"):
+        for name in ("lines.py", "failures.py", "shared.py", "images.py", "heap.py"):
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))

@@ -258,7 +258,7 @@ class Heap:
         if not foreign:
             return b"", 0
         target = io.BytesIO()  # noqa: F821
-        pickler = self.pickler(target, 5, buffer_callback=self.buffer)
+        pickler = reducing(self.pickler(target, 5, buffer_callback=self.buffer))  # noqa: F821 - of images.py
         count = 0
         while count < len(foreign):
             pickler.dump(foreign[count])
@@ -337,6 +337,7 @@ class HandsOver:
 
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
+        module.reducing, module.image_at = reducing, image_at  # noqa: F821 - of images.py
         module.share, module.hand_over, module.tell_phases = self.share, self.hand_over, self.tell_phases
 
     def tell_phases(self, marks):
@@ -430,7 +431,7 @@ def small_pickle(value):
         return LARGE
     target = Bounded()
     try:
-        pickle.Pickler(target, 5, buffer_callback=target.callback).dump(value)
+        reducing(pickle.Pickler(target, 5, buffer_callback=target.callback)).dump(value)  # noqa: F821 - of images.py
     except TooLong:
         return LARGE
     except Exception:

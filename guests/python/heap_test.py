@@ -25,6 +25,7 @@ import struct
 import sys
 import time
 import traceback
+import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -32,8 +33,11 @@ import heap_library_cases  # noqa: E402
 from heap_cases import made_from  # noqa: E402
 from heap_compare import as_pickled, described, difference, inspect, mutate, told  # noqa: E402
 
-with open(os.path.join(HERE, "heap.py"), encoding="utf-8") as source:
-    exec(compile(source.read(), "heap.py", "exec"))
+for name in ("images.py", "heap.py"):
+    with open(os.path.join(HERE, name), encoding="utf-8") as source:
+        exec(compile(source.read(), name, "exec"))
+# Pickles find it there.
+sys.modules["sinew"] = types.SimpleNamespace(image_at=image_at)  # noqa: F821
 
 SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.

@@ -363,16 +363,17 @@ def written(value, what, table):
 def result_of(box, what):
     """A step's result, the only item of the box: mapped where it is, or pickled. Then arrays and the like are not copied
     into it, but lie beside the rest; what is long is put where others can map it."""
+    import io
     import pickle
 
     if (handed := hand_over(box)) is not None:  # noqa: F821 - the template's
         return STEP_FRAME + handed if isinstance(handed, bytes) else handed
-    value, buffers = box.pop(), []
+    value, buffers, target = box.pop(), [], io.BytesIO()
     try:
-        rest = pickle.dumps(value, 5, buffer_callback=buffers.append)
+        reducing(pickle.Pickler(target, 5, buffer_callback=buffers.append)).dump(value)  # noqa: F821 - the template's
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise TypeError(f"{what} cannot be passed on: {error}") from None
-    views = [buffer.raw() for buffer in buffers]
+    rest, views = target.getvalue(), [buffer.raw() for buffer in buffers]
     parts = laid_out(rest, views) if views else [STEP_FRAME, rest]
     if sum(len(part) for part in parts) >= SHARED_BYTES_MIN and (shared := share(parts)) is not None:  # noqa: F821
         return shared

@@ -17,6 +17,7 @@ mod executables;
 mod frameworks;
 mod functions;
 mod http2;
+mod images;
 mod java;
 mod keys;
 mod lambda;
