@@ -50,7 +50,8 @@ fn images_are_handed_over_as_the_memory_that_they_have() {
     node.install(&folder).unwrap();
     // Pillow has palettes for itself.
     for (mode, is_shared) in [("RGB", true), ("L", true), ("F", true), ("P", false)] {
-        let seen = |is_same: bool| json!({"is_same": is_same, "info": {"mode": mode}, "is_shared": is_shared});
+        let seen =
+            |is_same: bool| json!({"is_same": is_same, "info": {"mode": mode}, "is_shared": is_shared});
         let told = node.ok(&["invoke", "pictures", "-d", &json!({"mode": mode}).to_string()]);
         let expected = json!([seen(true), seen(false), seen(true), seen(true), [640, 480]]);
         assert_eq!(serde_json::from_str::<Value>(&told).unwrap(), expected, "{mode}");

@@ -59,20 +59,34 @@ impl Deployments {
         }
         let deployment =
             Deployment::read(&self.store, workflow.deployment).map_err(FunctionError::Invalid)?;
-        let most = self.processes.memory_bytes();
-        if settings.memory_bytes.is_some_and(|bytes| bytes > most) {
-            let why = format!(
-                "{} may have {} bytes of memory, and all instances of this node {most}: lower its memory, or start \
-                 the node with more (--memory)",
-                settings.handler,
-                settings.memory_bytes.unwrap_or_default()
-            );
-            return Err(FunctionError::Invalid(why));
-        }
+        self.has_room_for(workflow, settings, deployment.limits.memory_bytes)?;
         let made = made(&self.store, workflow, settings, &deployment).map_err(FunctionError::Invalid)?;
         self.processes.expect(made.0.procedure, made.1);
         known.insert(settings.clone(), made.clone());
         Ok(made.0)
+    }
+
+    /// A step waits for room as long as others have it, but not for what there never is: the workflow's own
+    /// instance waits for the step, and has its memory meanwhile.
+    fn has_room_for(
+        &self,
+        workflow: &Served,
+        settings: &StepSettings,
+        usual_bytes: u64,
+    ) -> Result<(), FunctionError> {
+        let (all, own) = (self.processes.memory_bytes(), workflow.memory_bytes);
+        let bytes = settings.memory_bytes.unwrap_or(usual_bytes);
+        if bytes.saturating_add(own) <= all {
+            return Ok(());
+        }
+        let beside =
+            if own > 0 { format!(" beside the {own} of the workflow itself") } else { String::new() };
+        let why = format!(
+            "{} may have {bytes} bytes of memory{beside}, and all instances of this node {all}: lower its memory, or start the node \
+             with more (--memory)",
+            settings.handler
+        );
+        Err(FunctionError::Invalid(why))
     }
 }
 
