@@ -47,12 +47,30 @@ static int check(const struct head *head, int fd)
     return is_whole ? 0 : -EPROTO;
 }
 
+/* What is between the buffers, of which whole pages are left out: in these nobody counts references, and who only reads
+ * them needs no pages of their own. Buffers are in the order of their addresses, as far as they lie there. */
+static size_t between_buffers(const struct head *head, struct area all, struct area *parts, size_t most)
+{
+    const uint64_t *pairs = (const uint64_t *)head->buffers.at;
+    size_t count = 0;
+    for (uint64_t index = 0; index < head->buffers.count && count + 1 < most; index++, pairs += 2) {
+        uintptr_t from = (pairs[0] + PAGE - 1) & ~(PAGE - 1), to = (pairs[0] + pairs[1]) & ~(PAGE - 1);
+        if (pairs[0] < all.begin || pairs[0] > all.end || pairs[1] > all.end - pairs[0] || from >= to)
+            continue;
+        parts[count++] = (struct area){all.begin, from};
+        all.begin = to;
+    }
+    parts[count++] = all;
+    return count;
+}
+
 static void prefetch_parts(const struct head *head)
 {
-    struct area parts[2];
+    struct area parts[PREFETCH_PARTS_MAX], all[2];
     for (int index = 0; index < 2; index++)
-        parts[index] = (struct area){head->parts[index].at, head->parts[index].at + head->parts[index].count};
-    prefetch(parts);
+        all[index] = (struct area){head->parts[index].at, head->parts[index].at + head->parts[index].count};
+    parts[0] = all[0];
+    prefetch(parts, 1 + between_buffers(head, all[1], parts + 1, PREFETCH_PARTS_MAX - 1));
 }
 
 int heap_map(int fd, struct head *head)

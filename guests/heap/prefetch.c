@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -32,8 +33,8 @@ static size_t length_of(const struct area *part)
 }
 
 struct work {
-    struct area parts[2];
-    size_t allowed;
+    size_t count, allowed;
+    struct area parts[PREFETCH_PARTS_MAX];
 };
 
 /* Bytes that are left of the bound; 0 if there is no use in going on. */
@@ -52,7 +53,7 @@ static void *run(void *argument)
 {
     struct work *work = argument;
     size_t most = work->allowed < PREFETCH_MAX ? work->allowed : PREFETCH_MAX, left = most;
-    for (int index = 0; index < 2 && left; index++)
+    for (size_t index = 0; index < work->count && left; index++)
         left = populate(&work->parts[index], left);
     atomic_fetch_add(&allowed, work->allowed - (most - left));
     free(work);
@@ -77,14 +78,19 @@ static int start(struct work *work)
     return done == 0;
 }
 
-void prefetch(const struct area parts[2])
+void prefetch(const struct area *parts, size_t count)
 {
-    if (length_of(&parts[0]) + length_of(&parts[1]) < PREFETCH_MIN)
+    size_t length = 0;
+    for (size_t index = 0; index < count; index++)
+        length += length_of(&parts[index]);
+    if (length < PREFETCH_MIN || count > PREFETCH_PARTS_MAX)
         return;
     struct work *work = malloc(sizeof *work);
     if (!work)
         return;
-    *work = (struct work){{parts[0], parts[1]}, atomic_exchange(&allowed, 0)};
+    work->count = count;
+    work->allowed = atomic_exchange(&allowed, 0);
+    memcpy(work->parts, parts, count * sizeof *parts);
     if (work->allowed >= STEP && start(work))
         return;
     atomic_fetch_add(&allowed, work->allowed);

@@ -15,7 +15,9 @@
 
 /* Bytes that this process may have so from now on; none if nothing is said. */
 EXPORTED void prefetch_allow(size_t bytes);
+/* So many parts at most of what is prefetched at once. */
+#define PREFETCH_PARTS_MAX 512
 /* Parts of memory that stays mapped; what cannot be done is not missed. */
-void prefetch(const struct area parts[2]);
+void prefetch(const struct area *parts, size_t count);
 
 #endif
