@@ -137,8 +137,8 @@ static Object *copy(Object *self, Object *box)
     return PyLong_FromUnsignedLongLong(at);
 }
 
-/* Whether it is for the pickle to say that it is here. */
-static int is_for_persist(const Object *object)
+/* Whether it is for the pickle to say that it is here: all that may be copied, in which one can be told from two. */
+static int is_for_persist(struct writer *w, const Object *object)
 {
     const Type *type = object->type;
     if (is_static((uintptr_t)object))
@@ -146,7 +146,7 @@ static int is_for_persist(const Object *object)
     if (type == &PyUnicode_Type || type == &PyBytes_Type)
         return SIZE(object) >= 1024;
     return type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
-           type == &PyFrozenSet_Type || type == &PyByteArray_Type || is_array(object);
+           type == &PyFrozenSet_Type || type == &PyByteArray_Type || is_array(object) || is_plain(w, object->type);
 }
 
 /* How far a writer has come. */
@@ -196,7 +196,7 @@ static Object *persist(Object *self, Object *object)
 {
     struct writer *w = &writer;
     (void)self;
-    if (!is_for_persist(object))
+    if (!is_for_persist(w, object))
         return none();
     if (!w->is_closed)
         w->is_closed = 1, w->closed_from = w->rest.at;

@@ -30,7 +30,7 @@ import types
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import heap_library_cases  # noqa: E402
-from heap_cases import made_from  # noqa: E402
+from heap_cases import LATE, made_from  # noqa: E402
 from heap_compare import as_pickled, described, difference, inspect, mutate, told  # noqa: E402
 
 for name in ("images.py", "heap.py"):
@@ -212,6 +212,20 @@ def leaves(library):
         os.close(descriptor)
 
 
+def shares(library):
+    """What is reached from what is copied and from what is pickled is one, whichever comes first."""
+    heap, base = heap_of(ctypes.PyDLL(library)), PLAN
+    one, many = LATE[0](), collections.deque
+    one.items = [1]
+    for value in [one, many([one])], [many([one]), one], many([one, [one]]), many([[one], one]), {"a": many([{"b": one}]), "c": [one, one]}:
+        base += 2 * SEGMENT_BYTES
+        descriptor = segment()
+        assert heap.open(descriptor, base) and isinstance(heap.write([value]), int) and heap.close(True) == 0
+        why = difference(described(heap.read(descriptor)), described(value))
+        assert not why, f"{value}: {why}"
+        os.close(descriptor)
+
+
 def learns(library):
     """What calls make for themselves is made elsewhere after a while, and what they hand over in their segments."""
     heap, base = heap_of(ctypes.PyDLL(library)), PLAN
@@ -337,7 +351,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = is_well(leaves, library) and is_well(learns, library)
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, learns)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
