@@ -528,7 +528,22 @@ impl Processes {
         let function = Function::new(Spec { procedure, limits }, expected.concurrency);
         let function = Function { idle_max: expected.idle, ..function };
         self.lines.recall_named(None);
-        self.fleet()?.load(&function, Instant::now() + LOAD_MAX).map_err(|error| match error {
+        let fleet = self.fleet()?;
+        let load = || fleet.load(&function, Instant::now() + LOAD_MAX);
+        let loaded = load().or_else(|error| match error {
+            // Somebody may have killed its process, which says nothing about the function.
+            keep_alive::Error::Start(sandbox::Error::Procedure { fault, .. })
+                if fault.code == FailureCode::Trap =>
+            {
+                tracing::info!(
+                    detail = fault.detail,
+                    "an instance ended while it was loaded; another one is tried"
+                );
+                load()
+            }
+            other => Err(other),
+        });
+        loaded.map_err(|error| match error {
             keep_alive::Error::Late => {
                 let why =
                     "there was no memory to load it: instances of other functions are busy with all of it";

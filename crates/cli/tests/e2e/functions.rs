@@ -3,6 +3,7 @@
 //! rolled back, on a node that is killed, in containers of their own.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -357,4 +358,49 @@ fn a_function_that_names_imports_is_forked_with_them_loaded() {
     let told = refusal(&node.python("path", "imports = [\"/etc/x\"]\n", source));
     assert!(told.contains("is no name of a module"), "{told}");
     assert_eq!(node.call("with", &json!({})).0, 200);
+}
+
+/// Processes of this name. Kernels give names 15 bytes.
+fn processes_called(name: &str) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_called = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    };
+    pids.filter(is_called).collect()
+}
+
+#[test]
+fn a_function_is_deployed_although_its_process_is_killed_once_while_it_is_loaded() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    for (function, kills, is_deployed) in [("once", 1, true), ("always", 2, false)] {
+        let name = format!("{function}-{}", std::process::id() % 100_000);
+        let source = format!(
+            "import ctypes, time\nctypes.CDLL(None).prctl(15, b'{name}')\ntime.sleep(1)\n\
+             def handler(event):\n    return 'loaded'\n"
+        );
+        let folder = node.python(function, "", &source);
+        let mut deploy =
+            node.command(&["deploy", folder.to_str().unwrap()]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut killed = Vec::new();
+        while killed.len() < kills && deploy.try_wait().unwrap().is_none() {
+            for pid in processes_called(&name) {
+                if !killed.contains(&pid) {
+                    let sent = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+                    assert!(sent.success());
+                    killed.push(pid);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let done = deploy.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((killed.len(), done.status.success()), (kills, is_deployed), "{told}");
+        assert!(is_deployed || told.contains("ended by signal 9"), "{told}");
+    }
+    assert_eq!(node.call("once", &json!({})), (200, json!("loaded")));
 }
