@@ -41,10 +41,12 @@ struct work {
 static size_t populate(const struct area *part, size_t left)
 {
     uintptr_t at = part->begin & ~(PAGE - 1);
-    for (; at < part->end && left >= STEP; at += STEP, left -= STEP) {
-        size_t step = part->end - at < STEP ? (part->end - at + PAGE - 1) & ~(PAGE - 1) : STEP;
-        if (madvise((void *)at, step, MADV_POPULATE_WRITE) < 0)
+    while (at < part->end) {
+        size_t rest = (part->end - at + PAGE - 1) & ~(PAGE - 1), step = rest < STEP ? rest : STEP;
+        if (step > left || madvise((void *)at, step, MADV_POPULATE_WRITE) < 0)
             return 0;
+        at += step;
+        left -= step;
     }
     return left;
 }

@@ -411,7 +411,7 @@ async def call_async(name, payload=None):
 def install_sinew():
     """The module `sinew`, for functions to import."""
     module = type(sys)("sinew", "What a function may ask of the node that it runs on.")
-    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, isolated, result_at, sent, image_at):
+    for member in (call, call_async, CallError, function, workflow, Function, Step, StepError, isolated, result_at, sent, image_at, image_has):
         setattr(module, member.__name__, member)
         # As it is known to whoever reads what has it in it.
         member.__module__ = "sinew"

@@ -60,7 +60,7 @@ class Function:
         module.share, module.tell_phases = lambda parts: None, self.told.append
         images = types.ModuleType("images")
         exec((HERE / "images.py").read_text(), images.__dict__)
-        module.reducing, module.image_at = images.reducing, images.image_at
+        module.reducing, module.image_at, module.image_has = images.reducing, images.image_at, images.image_has
         # And pieces of a body, of which None has to be waited for.
         self.coming, self.body_waits = [], 0
         module.take_body, module.wait_for_body = self.take_body, self.wait_for_body

@@ -337,7 +337,7 @@ class HandsOver:
 
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
-        module.reducing, module.image_at = reducing, image_at  # noqa: F821 - of images.py
+        module.reducing, module.image_at, module.image_has = reducing, image_at, image_has  # noqa: F821 - of images.py
         module.share, module.hand_over, module.tell_phases = self.share, self.hand_over, self.tell_phases
 
     def tell_phases(self, marks):

@@ -37,7 +37,7 @@ for name in ("images.py", "heap.py"):
     with open(os.path.join(HERE, name), encoding="utf-8") as source:
         exec(compile(source.read(), name, "exec"))
 # Pickles find it there.
-sys.modules["sinew"] = types.SimpleNamespace(image_at=image_at)  # noqa: F821
+sys.modules["sinew"] = types.SimpleNamespace(image_at=image_at, image_has=image_has)  # noqa: F821
 
 SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.

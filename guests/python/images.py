@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Images of Pillow are handed over as the memory in which their pixels are. As they pickle themselves, all pixels are
-# packed into bytes, these are copied, and unpacked again: three ways through the image, where one is enough. Both ends go by
-# Arrow's C data interface, with which Pillow shares memory from version 11.3 on. It is run before `heap.py`, in the same
-# module.
+# packed into bytes, these are copied, and unpacked again; here they are copied as they are. Both ends go by Arrow's C data
+# interface, with which Pillow shares memory from version 13 on: earlier ones give wrong addresses for images of which the
+# memory is not their own. It is run before `heap.py`, in the same module.
 
 import copyreg
 import ctypes
-import functools
 import pickle
 import sys
 
+PILLOW_MIN = 13
 # How Arrow calls a pixel of a mode, and the bytes that it has in memory. Images of other modes pickle themselves.
 PIXELS = {
     "L": (b"C", 1), "I": (b"i", 4), "F": (b"f", 4),
@@ -40,62 +40,40 @@ ArrowArray._fields_ = [
     ("dictionary", ctypes.c_void_p), ("release", ctypes.c_void_p), ("private_data", ctypes.c_void_p),
 ]  # fmt: skip
 
+# By capsules libraries hand structures to each other. Those that are made here own nothing.
+new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+in_capsule = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
 
 class Pixels:
-    """The memory of an image's pixels, for Pillow to take over."""
+    """The memory of an image's pixels, for Pillow to read for as long as this lives."""
 
     def __init__(self, memory, form, count):
-        self.memory, self.form, self.count = memory, form, count
+        self.first = ctypes.c_char.from_buffer(memory)
+        self.buffers = (ctypes.c_void_p * 2)(None, ctypes.addressof(self.first))
+        self.schema = ArrowSchema(format=form, name=b"")
+        self.array = ArrowArray(length=count, n_buffers=2, buffers=self.buffers)
 
     def __arrow_c_array__(self, requested_schema=None):
-        at = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        buffers = (ctypes.c_void_p * 2)(None, at)
-        release = ctypes.cast(capsules().release, ctypes.c_void_p)
-        schema = ArrowSchema(format=self.form, name=b"", release=release)
-        array = ArrowArray(length=self.count, n_buffers=2, buffers=buffers, release=release)
-        return capsules().new(schema, SCHEMA, ()), capsules().new(array, ARRAY, (buffers, self.memory))
-
-
-class Capsules:
-    """Makes objects by which libraries hand structures to each other, and keeps what is in them until they end."""
-
-    def __init__(self):
-        api, object_type, pointer = ctypes.pythonapi, ctypes.py_object, ctypes.c_void_p
-        self.held = {}
-        # Called by the interpreter, which holds its lock then.
-        self.ended = ctypes.PYFUNCTYPE(None, pointer)(self.end)
-        # Whoever takes a structure over calls this when it is done; what is in it lives as long as the capsule.
-        self.release = ctypes.CFUNCTYPE(None, pointer)(lambda at: None)
-        self.make = ctypes.PYFUNCTYPE(object_type, pointer, ctypes.c_char_p, pointer)(("PyCapsule_New", api))
-        self.pointer = ctypes.PYFUNCTYPE(pointer, object_type, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
-
-    def new(self, structure, name, owners):
-        capsule = self.make(ctypes.addressof(structure), name, ctypes.cast(self.ended, ctypes.c_void_p))
-        self.held[id(capsule)] = structure, owners
-        return capsule
-
-    def end(self, at):
-        self.held.pop(at, None)
-
-
-@functools.cache
-def capsules():
-    return Capsules()
+        return (
+            new_capsule(ctypes.addressof(self.schema), SCHEMA, None),
+            new_capsule(ctypes.addressof(self.array), ARRAY, None),
+        )
 
 
 def pixels_of(image):
     """The memory of an image's pixels, which lives as long as what is given here; None if it is in several pieces, or of a
-    mode or a version of Pillow of which it cannot be had."""
+    mode of which it cannot be had."""
     known = PIXELS.get(image.mode)
-    if known is None or not hasattr(image, "__arrow_c_array__") or image.palette is not None:
-        return None
     count = image.width * image.height
+    if known is None or image.palette is not None or count * known[1] < PIXELS_BYTES_MIN:
+        return None
     try:
         _, capsule = image.__arrow_c_array__()
-        array = ctypes.cast(capsules().pointer(capsule, ARRAY), ctypes.POINTER(ArrowArray)).contents
     except (ValueError, MemoryError, OSError):
         return None
-    if array.length != count or array.offset or count * known[1] < PIXELS_BYTES_MIN:
+    array = ctypes.cast(in_capsule(capsule, ARRAY), ctypes.POINTER(ArrowArray)).contents
+    if array.length != count or array.offset:
         return None
     at = (array.children[0].contents if array.n_children else array).buffers[1]
     memory = (ctypes.c_char * (count * known[1])).from_address(at)
@@ -108,24 +86,35 @@ def image_reduced(image):
     pixels = pixels_of(image)
     if pixels is None:
         return image.__reduce_ex__(5)
-    return image_at, (image.mode, image.size, image.info, pickle.PickleBuffer(pixels))
+    made = image.mode, image.size, pickle.PickleBuffer(pixels)
+    return image_at, made, image.info, None, None, image_has
 
 
-def image_at(mode, size, info, memory):
-    """The image whose pixels are in this memory, and stay there; what is changed is the image's own."""
+def image_at(mode, size, memory):
+    """An image with a copy of these pixels: one that only borrows them cannot be written to in all ways."""
     from PIL import Image
 
-    form, length = PIXELS[mode]
+    (form, length), count = PIXELS[mode], size[0] * size[1]
     memory = memoryview(memory)
+    if memory.nbytes != count * length:
+        raise ValueError(f"an image of {size[0]} by {size[1]} pixels ({mode}) has {count * length} bytes, not {memory.nbytes}")
     if memory.readonly:
         memory = memoryview(bytearray(memory))
-    image = Image.fromarrow(Pixels(memory, form, size[0] * size[1]), mode, size)
-    image.info = info
+    pixels = Pixels(memory, form, count)
+    borrowed = Image.fromarrow(pixels, mode, size)
+    image = borrowed.copy()
+    # Before what it borrows.
+    del borrowed
     return image
 
 
-# Found by pickles where every function has it.
-image_at.__module__ = "sinew"
+def image_has(image, info):
+    """What is known of an image besides its pixels, which may refer to it."""
+    image.info = info
+
+
+# Found by pickles where every function has them.
+image_at.__module__ = image_has.__module__ = "sinew"
 
 
 def reducing(pickler):
@@ -133,6 +122,13 @@ def reducing(pickler):
     registered another way."""
     images = sys.modules.get("PIL.Image")
     kind = getattr(images, "Image", None)
-    if kind is not None and kind not in copyreg.dispatch_table:
-        pickler.dispatch_table = {**copyreg.dispatch_table, kind: image_reduced}
+    if kind is None or kind in copyreg.dispatch_table or not is_known(images):
+        return pickler
+    pickler.dispatch_table = {**copyreg.dispatch_table, kind: image_reduced}
     return pickler
+
+
+def is_known(images):
+    """Whether this Pillow shares memory rightly."""
+    version = str(getattr(images, "__version__", "")).partition(".")[0]
+    return version.isdecimal() and int(version) >= PILLOW_MIN

@@ -3,8 +3,8 @@
 //!
 //! A failing step does not stop the others; all are named at the end. A test
 //! that is ignored is listed with its reason; one that is not expected to be
-//! counts as failed. So are those that find something missing that they need,
-//! and print a line `skipped: …`.
+//! counts as failed. Listed, too, are those that find something missing that
+//! they need, and print a line `skipped: …`; they count as passed.
 
 use std::time::Instant;
 

@@ -209,8 +209,9 @@ impl Backend for NodeBackend {
     }
 
     fn tier_until(&self, awaited: store::Awaited, patience: Option<Duration>) -> Result<(), store::Error> {
-        let patience = patience.or_else(|| self.0.tier.as_ref().map(Tier::patience));
-        self.0.store.tier_until(awaited, patience.unwrap_or_default())
+        let usual = || self.0.tier.as_ref().map(Tier::patience).unwrap_or_default() + awaited.allowance();
+        let patience = patience.unwrap_or_else(usual);
+        self.0.store.tier_until(awaited, patience)
     }
 
     fn tier(&self) -> Result<Option<store::TierStatus>, store::Error> {

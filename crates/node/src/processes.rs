@@ -205,6 +205,19 @@ impl Processes {
         self.options.memory_bytes
     }
 
+    /// Memory that there can be for an instance of another function while one of this procedure is there: what that
+    /// holds, and what all are forked from, is nobody else's.
+    pub(crate) fn room_beside(&self, procedure: Handle) -> u64 {
+        let Some(fleet) = self.known_fleet() else { return self.memory_bytes() };
+        let report = fleet.report();
+        let own = report.functions.iter().find(|found| found.spec.procedure == procedure);
+        let own_bytes = own.map_or(0, |own| {
+            let keep_alive::FunctionStats { held_bytes, idle, busy, starting, .. } = own.stats;
+            held_bytes / u64::from(idle + busy + starting).max(1)
+        });
+        report.memory_max_bytes.saturating_sub(report.kept_bytes + own_bytes)
+    }
+
     /// Has a procedure run as its deployment says.
     pub(crate) fn expect(&self, procedure: Handle, expected: Expected) {
         let mut expectations = self.expected.write();

@@ -86,7 +86,9 @@ def versitygw(program):
             return address, access, secret, end
         except OSError:
             if process.poll() is not None or time.monotonic() > until:
-                sys.exit(open(said.name).read())
+                print(json.dumps({"error": open(said.name).read()}), flush=True)
+                end()
+                sys.exit(1)
             time.sleep(0.02)
 
 

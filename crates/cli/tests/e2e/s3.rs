@@ -59,6 +59,7 @@ impl Server {
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(said["error"], Value::Null, "the server does not start");
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
         let (address, keys, etag) = (text("address").parse().unwrap(), text("keys"), text("etag"));
         Some(Self { child, output, address, keys, etag })
@@ -82,25 +83,32 @@ impl Drop for Server {
 
 /// The program, built once by Go.
 fn versitygw() -> Option<&'static Path> {
-    const MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let build = || {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw-1.8.0");
-        let program = folder.join("versitygw");
-        if !program.exists() {
-            let mut go = Command::new("go");
-            let built = go.args(["install", MODULE]).env("GOBIN", &folder).env("CGO_ENABLED", "0").output();
-            let said = match built {
-                Ok(built) if built.status.success() => return Some(program),
-                Ok(built) => String::from_utf8_lossy(&built.stderr).into_owned(),
-                Err(error) => error.to_string(),
-            };
-            eprintln!("skipped: Go does not build {MODULE}: {said}");
-            return None;
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match PROGRAM.get_or_init(build_versitygw) {
+        Ok(program) => Some(program),
+        Err(why) => {
+            eprintln!("skipped: Go does not build versitygw: {why}");
+            None
         }
-        Some(program)
-    };
-    PROGRAM.get_or_init(build).as_deref()
+    }
+}
+
+fn build_versitygw() -> Result<PathBuf, String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw-1.8.0");
+    let program = folder.join("versitygw");
+    if program.exists() {
+        return Ok(program);
+    }
+    let mut go = Command::new("go");
+    go.args(["install", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"]);
+    let built =
+        go.env("GOBIN", &folder).env("CGO_ENABLED", "0").output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&built.stderr);
+    built
+        .status
+        .success()
+        .then_some(program)
+        .ok_or_else(|| said.lines().last().unwrap_or("it says nothing").to_owned())
 }
 
 /// Carries connections to a server, and notes the heads of requests.

@@ -605,10 +605,7 @@ fn what_cannot_be_a_step_is_refused_with_what_to_do() {
         ("function(lambda: 1)()", "defined at the top of its module"),
         ("function(memory='much')", "memory is 'much', which is no quantity like '512MiB'"),
         ("numbers.options(memory='4TiB')(1).result()", "and all instances of this node"),
-        (
-            "numbers.options(memory='448MiB')(1).result()",
-            "of the workflow itself, and all instances of this node",
-        ),
+        ("numbers.options(memory='511MiB')(1).result()", "are left beside the workflow itself"),
         ("numbers.options(retries=1000)(1).result()", "retries is 1000, not a number from 0 to 100"),
         ("numbers.options(pure='yes')", "pure is 'yes', not a number"),
         ("numbers.options(timeout='100ms') and waits.options(timeout='100ms')(5).result()", "took too long"),

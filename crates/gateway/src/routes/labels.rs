@@ -77,9 +77,7 @@ pub(crate) async fn put(
         Ok::<_, store::Error>(before)
     });
     let before = set.await?.map_err(|error| Problem::store(&error))?;
-    // First, for what is large takes long.
-    kept(&shared, until, Awaited::Whole(vec![handle])).await?;
-    kept(&shared, until, Awaited::Labels).await?;
+    kept(&shared, until, Awaited::Labels(vec![handle])).await?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(Label { name, handle: handle.to_string() })))
 }

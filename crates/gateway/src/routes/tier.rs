@@ -112,10 +112,10 @@ pub(crate) async fn flush(
             format!("handles are {}, and at most {HANDLES_MAX}: put them into a tree", handles.len());
         return Err(Problem::bad_request("bad-flush", detail));
     }
-    let handles = handles.iter().map(|handle| parse_handle(handle)).collect::<Result<_, _>>()?;
-    waited(&shared, Awaited::Whole(handles), patience).await?;
+    let handles: Vec<_> = handles.iter().map(|handle| parse_handle(handle)).collect::<Result<_, _>>()?;
+    waited(&shared, Awaited::Whole(handles.clone()), patience).await?;
     if wish.labels {
-        waited(&shared, Awaited::Labels, patience).await?;
+        waited(&shared, Awaited::Labels(handles), patience).await?;
     }
     status(State(shared)).await
 }

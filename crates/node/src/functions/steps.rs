@@ -74,17 +74,17 @@ impl Deployments {
         settings: &StepSettings,
         usual_bytes: u64,
     ) -> Result<(), FunctionError> {
-        let (all, own) = (self.processes.memory_bytes(), workflow.memory_bytes);
         let bytes = settings.memory_bytes.unwrap_or(usual_bytes);
-        if bytes.saturating_add(own) <= all {
+        let most = self.processes.room_beside(workflow.procedure);
+        if bytes <= most {
             return Ok(());
         }
-        let beside =
-            if own > 0 { format!(" beside the {own} of the workflow itself") } else { String::new() };
         let why = format!(
-            "{} may have {bytes} bytes of memory{beside}, and all instances of this node {all}: lower its memory, or start the node \
-             with more (--memory)",
-            settings.handler
+            "{} may have {bytes} bytes of memory, and all instances of this node {}, of which {most} are left beside the \
+             workflow itself: lower its memory or that of {}, or start the node with more (--memory)",
+            settings.handler,
+            self.processes.memory_bytes(),
+            workflow.name
         );
         Err(FunctionError::Invalid(why))
     }

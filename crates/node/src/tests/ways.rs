@@ -140,7 +140,7 @@ impl House {
         assert_eq!(collected.dropped, objects.len() as u64);
         // Recipes stand beside labels.
         store.set_label("last", Handle::u64(1)).unwrap();
-        store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+        store.tier_until(Awaited::Labels(Vec::new()), PATIENCE).unwrap();
         let recipe = |object: &Handle| (*object, store.recipe(*object).unwrap().unwrap());
         let recipes = objects.iter().map(recipe).collect();
         drop(node);

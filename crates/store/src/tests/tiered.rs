@@ -69,7 +69,7 @@ fn child_that_is_killed() {
                 let own = [blob];
                 let awaited = match number % 6 {
                     0 => Awaited::All { labels: true },
-                    3 => Awaited::Labels,
+                    3 => Awaited::Labels(Vec::new()),
                     _ => Awaited::Objects(own.to_vec()),
                 };
                 store.tier_until(awaited, PATIENCE).unwrap();

@@ -30,25 +30,27 @@ pub enum Awaited {
     Objects(Vec<Handle>),
     /// These, with all that they name.
     Whole(Vec<Handle>),
-    /// All labels that are set now, with what they name.
-    Labels,
+    /// All labels that are set now, with what they name; among that are these.
+    Labels(Vec<Handle>),
 }
 
 /// A tier that takes less in a second takes too long.
 const SLOWEST_BYTES: f64 = (1 << 20) as f64;
+/// What is named may only claim to be so large.
+const ALLOWANCE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Awaited {
-    /// How long that is waited for by who waits for so long for what is small.
-    pub(super) fn within(&self, patience: Duration) -> Duration {
+    /// How much longer this is waited for than what is small, by who does not say for how long: a second for each MiB of
+    /// what is named here and large, and a day at most. What trees name is not looked at.
+    pub fn allowance(&self) -> Duration {
         let roots = match self {
-            Self::All { .. } | Self::Labels => &[][..],
-            Self::Objects(roots) | Self::Whole(roots) => roots,
+            Self::All { .. } => &[][..],
+            Self::Objects(roots) | Self::Whole(roots) | Self::Labels(roots) => roots,
         };
-        let bytes: u64 =
-            roots.iter().filter(|root| is_large(root.plain_tree())).map(|root| object_len(*root)).sum();
-        patience.saturating_add(
-            Duration::try_from_secs_f64(bytes as f64 / SLOWEST_BYTES).unwrap_or(Duration::MAX),
-        )
+        let large = roots.iter().filter(|root| is_large(root.plain_tree()));
+        let bytes = large.fold(0_u64, |bytes, root| bytes.saturating_add(object_len(*root)));
+        let allowance = Duration::try_from_secs_f64(bytes as f64 / SLOWEST_BYTES);
+        allowance.map_or(ALLOWANCE_MAX, |allowance| allowance.min(ALLOWANCE_MAX))
     }
 }
 
@@ -97,15 +99,13 @@ impl Wanted {
 }
 
 impl Store {
-    /// Waits until the tier has what is awaited: for so long, and a second longer for each MiB of it that is named
-    /// and large.
+    /// Waits until the tier has what is awaited.
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Unsent`] if that cannot be in this time, or some of it is nowhere or was
     /// damaged before it was sent. What was put is on the disk all the same, and is sent when it can be.
     pub fn tier_until(&self, awaited: Awaited, patience: Duration) -> Result<(), Error> {
         let (Some(disk), Some(far)) = (self.disk(), self.far()) else { return Err(Error::NoTier) };
-        let patience = awaited.within(patience);
         let until = Instant::now() + patience;
         match awaited {
             Awaited::All { labels } => {
@@ -114,7 +114,7 @@ impl Store {
                 // Nothing of it may have had to be sent: whose tier it is was not asked then.
                 far.wait_for(disk, &[], false, until, patience)
             }
-            Awaited::Labels => {
+            Awaited::Labels(_) => {
                 let labels = far.progress.lock().labels_next;
                 far.wait(Ticket { labels, ..Ticket::default() }, None, until, patience)
             }

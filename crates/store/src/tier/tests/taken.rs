@@ -58,7 +58,7 @@ fn whoever_is_taking_a_tier_writes_no_labels_before_it_has_those_that_are_there(
     let depot = Arc::new(TestDepot::default());
     let store = open_with(&folder.path().join("a"), &depot);
     store.set_label("before", Handle::u64(1)).unwrap();
-    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    store.tier_until(Awaited::Labels(Vec::new()), PATIENCE).unwrap();
     drop(store);
     let store = open_with(&folder.path().join("b"), &depot);
     depot.stalls_ms.store(20, Ordering::SeqCst);
@@ -73,7 +73,7 @@ fn whoever_is_taking_a_tier_writes_no_labels_before_it_has_those_that_are_there(
         }
         assert_eq!(taking.join().unwrap().labels, 1);
     });
-    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    store.tier_until(Awaited::Labels(Vec::new()), PATIENCE).unwrap();
     drop(store);
     // The newest and those before them, all that there are.
     for (name, bytes) in depot.names.lock().iter().filter(|(name, _)| name.starts_with("labels/")) {
@@ -300,7 +300,7 @@ fn a_home_whose_disk_was_set_back_writes_no_old_labels_over_newer_ones() {
     let store = open_with(&older, &depot);
     for number in 3..6 {
         name(&store, "third", number, &[40]);
-        let told = store.tier_until(Awaited::Labels, PATIENCE).unwrap_err().to_string();
+        let told = store.tier_until(Awaited::Labels(Vec::new()), PATIENCE).unwrap_err().to_string();
         assert!(told.contains("set back") && told.contains("sinew tier --take"), "{told}");
     }
     store.take_tier().unwrap();

@@ -44,7 +44,7 @@ fn an_object_that_the_tier_does_not_take_keeps_no_other_waiting() {
     assert!(told.contains(&poison.to_string()) && told.contains("it is too large"), "{told}");
     store.tier_until(Awaited::Objects(others.clone()), PATIENCE).unwrap();
     store.set_label("other", others[0]).unwrap();
-    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    store.tier_until(Awaited::Labels(Vec::new()), PATIENCE).unwrap();
     // It is not forgotten, also not by the next process.
     drop(store);
     let store = open_with(folder.path(), &depot);
@@ -151,7 +151,7 @@ fn nobody_waits_for_what_is_somebody_else_s() {
     store.tier_until(Awaited::Objects(vec![blobs[0]]), PATIENCE).unwrap();
     store.tier_until(Awaited::Objects(vec![blobs[3]]), PATIENCE).unwrap();
     store.tier_until(Awaited::Whole(vec![tree, Handle::u64(7)]), PATIENCE).unwrap();
-    store.tier_until(Awaited::Labels, PATIENCE).unwrap();
+    store.tier_until(Awaited::Labels(Vec::new()), PATIENCE).unwrap();
     let told = refusal(store.tier_until(Awaited::All { labels: false }, BRIEFLY));
     assert!(told.contains("it is being sent"), "{told}");
     // The disk is lost now, and what was acknowledged is not.
@@ -280,10 +280,11 @@ fn nobody_is_told_that_a_tier_has_what_it_had_when_it_was_this_home_s() {
 #[test]
 fn what_is_large_is_waited_for_longer() {
     let blob = |len: u64| Handle::blob_from_hash(&[7; 32], len).unwrap();
-    let within = |awaited: Awaited| awaited.within(Duration::from_secs(60)).as_secs();
+    let allowance = |awaited: Awaited| awaited.allowance().as_secs();
     let roots = vec![blob(10 << 30), blob(4096), blob(100 << 20)];
-    assert_eq!(within(Awaited::Objects(roots.clone())), 60 + 10 * 1024 + 100);
-    assert_eq!(within(Awaited::Whole(roots)), 60 + 10 * 1024 + 100);
-    assert_eq!(within(Awaited::Objects(vec![blob((1 << 48) - 1)])), 60 + (1 << 28) - 1);
-    assert_eq!(within(Awaited::All { labels: true }), 60);
+    for awaited in [Awaited::Objects, Awaited::Whole, Awaited::Labels] {
+        assert_eq!(allowance(awaited(roots.clone())), 10 * 1024 + 100);
+    }
+    assert_eq!(allowance(Awaited::Objects(vec![blob((1 << 48) - 1); 2])), 24 * 3600);
+    assert_eq!(allowance(Awaited::All { labels: true }), 0);
 }
