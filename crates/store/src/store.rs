@@ -448,6 +448,9 @@ impl Store {
         if handle.literal_bytes().is_some() {
             return Ok(true);
         }
+        if let Some(far) = disk.far() {
+            far.await_trust();
+        }
         let _stays = disk.stay();
         if key.names_tree() {
             let mut closure = Closure::strict(&self.memory, disk);

@@ -25,6 +25,8 @@ const LOST_MAX: usize = 1 << 10;
 const LARGE_MAX: usize = 64 << 10;
 /// Outboards of which the last levels are kept.
 const TAILS_MAX: usize = 64;
+/// Who asks for something that is there waits so long at most until it is known whose the tier is.
+const TRUST_WAIT: Duration = Duration::from_secs(10);
 /// The shortest pause after something went wrong, and the longest.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -259,6 +261,14 @@ impl Far {
     /// Whether what rows say may be told to whoever relies on it.
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_trusted.load(Ordering::Relaxed)
+    }
+
+    /// Waits while it is found out again whose the tier is, which takes an answer of it or two: until then nothing
+    /// is trusted. For who may wait, and holds nothing.
+    pub(crate) fn await_trust(&self) {
+        if !self.is_trusted() {
+            drop(self.taking.try_lock_for(TRUST_WAIT));
+        }
     }
 
     /// Waits until a lane has something to do, or for `linger`. False: it is to end.

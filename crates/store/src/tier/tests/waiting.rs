@@ -288,3 +288,23 @@ fn what_is_large_is_waited_for_longer() {
     assert_eq!(allowance(Awaited::Objects(vec![blob((1 << 48) - 1); 2])), 24 * 3600);
     assert_eq!(allowance(Awaited::All { labels: true }), 0);
 }
+
+#[test]
+fn what_is_there_can_be_relied_on_while_it_is_found_out_again_whose_the_tier_is() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let first = open_with(&folder.path().join("a"), &depot);
+    let blob = first.put_blob(&bytes(1, 70_000)).unwrap();
+    first.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+    drop(first);
+    let second = open_with(&folder.path().join("b"), &depot);
+    second.take_tier().unwrap();
+    depot.stalls_ms.store(40, std::sync::atomic::Ordering::SeqCst);
+    // Before it is sent, that is looked at.
+    second.put_blob(&bytes(2, 5000)).unwrap();
+    let until = Instant::now() + Duration::from_millis(600);
+    while Instant::now() < until {
+        assert!(second.renew(blob).unwrap());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
