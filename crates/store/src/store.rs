@@ -445,12 +445,16 @@ impl Store {
     pub fn renew(&self, handle: Handle) -> Result<bool, Error> {
         let key = handle.plain_tree();
         let Some(disk) = self.disk() else { return self.contains(handle) };
-        if handle.literal_bytes().is_some() {
+        if handle.literal_bytes().is_some() || self.is_renewed(disk, key)? {
             return Ok(true);
         }
-        if let Some(far) = disk.far() {
-            far.await_trust();
-        }
+        // Only what is nowhere else waits for the tier.
+        let Some((far, _)) = disk.far_place(key)? else { return Ok(false) };
+        far.await_trust();
+        self.is_renewed(disk, key)
+    }
+
+    fn is_renewed(&self, disk: &Disk, key: Handle) -> Result<bool, Error> {
         let _stays = disk.stay();
         if key.names_tree() {
             let mut closure = Closure::strict(&self.memory, disk);

@@ -42,6 +42,18 @@ fn open_with(home: &Path, depot: &Arc<TestDepot>) -> Store {
     store
 }
 
+/// A home that has taken a tier, which alone has a blob of this length.
+fn taken(folder: &Path, len: usize) -> (Arc<TestDepot>, Store, Handle) {
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.join("a"), &depot);
+    let blob = store.put_blob(&bytes(1, len)).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+    drop(store);
+    let store = open_with(&folder.join("b"), &depot);
+    store.take_tier().unwrap();
+    (depot, store, blob)
+}
+
 fn bytes(number: u64, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|at| (at as u64 * 31 + at as u64 / 251 + number) as u8).collect();
     bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -306,13 +318,8 @@ fn a_part_of_a_large_object_moves_kilobytes() {
 #[test]
 fn many_readers_of_one_object_bring_it_once() {
     let folder = tempdir().unwrap();
-    let depot = Arc::new(TestDepot::default());
-    let store = open_with(&folder.path().join("a"), &depot);
-    let blob = store.put_blob(&bytes(1, 100_000)).unwrap();
-    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
-    drop(store);
-    let store = Arc::new(open_with(&folder.path().join("b"), &depot));
-    store.take_tier().unwrap();
+    let (depot, store, blob) = taken(folder.path(), 100_000);
+    let store = Arc::new(store);
     depot.stalls_ms.store(50, Ordering::SeqCst);
     let threads: Vec<_> = (0..8)
         .map(|_| {

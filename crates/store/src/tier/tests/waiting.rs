@@ -292,14 +292,8 @@ fn what_is_large_is_waited_for_longer() {
 #[test]
 fn what_is_there_can_be_relied_on_while_it_is_found_out_again_whose_the_tier_is() {
     let folder = tempdir().unwrap();
-    let depot = Arc::new(TestDepot::default());
-    let first = open_with(&folder.path().join("a"), &depot);
-    let blob = first.put_blob(&bytes(1, 70_000)).unwrap();
-    first.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
-    drop(first);
-    let second = open_with(&folder.path().join("b"), &depot);
-    second.take_tier().unwrap();
-    depot.stalls_ms.store(40, std::sync::atomic::Ordering::SeqCst);
+    let (depot, second, blob) = taken(folder.path(), 70_000);
+    depot.stalls_ms.store(40, Ordering::SeqCst);
     // Before it is sent, that is looked at.
     second.put_blob(&bytes(2, 5000)).unwrap();
     let until = Instant::now() + Duration::from_millis(600);
