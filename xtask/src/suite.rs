@@ -4,7 +4,8 @@
 //! A failing step does not stop the others; all are named at the end. A test
 //! that is ignored is listed with its reason; one that is not expected to be
 //! counts as failed. Listed, too, are those that find something missing that
-//! they need, and print a line `skipped: …`; they count as passed.
+//! they need, and print a line `skipped: …`; they count as passed. Why
+//! tests have failed is told again at the end.
 
 use std::time::Instant;
 
@@ -16,6 +17,9 @@ use crate::{build_times, examples, fuzz, guests, install, layout, licences, proc
 /// Tests that may be ignored, and why.
 const IGNORED: &[(&str, &str)] = &[];
 
+/// Lines from where a test panics on that are told again at the end.
+const TOLD_LINES: usize = 8;
+
 /// What happened so far.
 #[derive(Default)]
 struct Tally {
@@ -23,6 +27,8 @@ struct Tally {
     failed: u64,
     skipped: Vec<String>,
     broken: Vec<String>,
+    /// Why tests have failed.
+    told: Vec<String>,
 }
 
 impl Tally {
@@ -61,6 +67,7 @@ impl Tally {
         self.passed += output.passed;
         self.failed += output.failed;
         self.skipped.append(&mut output.skipped);
+        self.told.append(&mut output.told);
         for name in output.ignored {
             match IGNORED.iter().find(|(known, _)| *known == name) {
                 Some((_, reason)) => self.skipped.push(format!("{name}: {reason}")),
@@ -76,6 +83,10 @@ impl Tally {
         println!();
         for skipped in &self.skipped {
             println!("skipped: {skipped}");
+        }
+        // Passing tests have printed more than anybody reads, before and after these.
+        for line in &self.told {
+            println!("{line}");
         }
         for broken in &self.broken {
             println!("broken: {broken}");
@@ -99,12 +110,37 @@ struct TestOutput {
     skipped: Vec<String>,
     /// Whose output is told.
     telling: String,
+    /// Those that are told now have failed.
+    are_failures: bool,
+    /// So many more lines of it are told again.
+    telling_lines: usize,
+    /// Why tests have failed.
+    told: Vec<String>,
 }
 
 impl TestOutput {
     fn look(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
             name.clone_into(&mut self.telling);
+        }
+        match line {
+            "failures:" => (self.are_failures, self.telling_lines) = (true, 0),
+            "successes:" => self.are_failures = false,
+            line if line.starts_with("test result: ") => self.are_failures = false,
+            line if self.are_failures && line.starts_with("---- ") => {
+                self.telling_lines = 0;
+                self.told.push(line.to_owned());
+            }
+            line if self.are_failures => {
+                if line.starts_with("thread '") || line.starts_with("Error: ") {
+                    self.telling_lines = TOLD_LINES;
+                }
+                if self.telling_lines > 0 {
+                    self.telling_lines -= 1;
+                    self.told.push(line.to_owned());
+                }
+            }
+            _ => {}
         }
         if let Some(why) = line.strip_prefix("skipped: ") {
             self.skipped.push(format!("{}: {why}", self.telling));

@@ -25,6 +25,29 @@ fn results_are_added_up() {
 }
 
 #[test]
+fn why_tests_have_failed_is_told_again() {
+    let mut output = TestOutput::default();
+    for line in [
+        "successes:",
+        "---- expects_a_panic stdout ----",
+        "thread 'expects_a_panic' panicked at a.rs:1:2:",
+        "failures:",
+        "---- fails stdout ----",
+        "what a node tells",
+        "thread 'fails' panicked at b.rs:3:4:",
+        "left is not right",
+        "failures:",
+        "    fails",
+        "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.25s",
+        "thread 'of another step' panicked",
+    ] {
+        output.look(line);
+    }
+    let told = ["---- fails stdout ----", "thread 'fails' panicked at b.rs:3:4:", "left is not right"];
+    assert_eq!(output.told, told);
+}
+
+#[test]
 fn an_unlisted_skip_fails() {
     assert!(IGNORED.iter().all(|(name, reason)| !name.is_empty() && !reason.is_empty()));
 }

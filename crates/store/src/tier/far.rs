@@ -351,7 +351,7 @@ impl Far {
     }
 
     pub(super) fn is_lost(&self, key: Handle) -> bool {
-        self.progress.lock().lost.contains(&key)
+        self.progress.lock().is_lost(&key)
     }
 
     /// It was sent.
@@ -457,6 +457,10 @@ impl Far {
 }
 
 impl Progress {
+    pub(super) fn is_lost(&self, key: &Handle) -> bool {
+        self.lost.contains(key)
+    }
+
     pub(super) fn has(&self, ticket: Ticket) -> bool {
         self.packs >= ticket.packs
             && self.large_done >= ticket.large

@@ -249,7 +249,7 @@ fn send_or_put_aside(disk: &Disk, far: &Far, number: u64, key: Handle) -> Result
     }
 }
 
-/// Sends all that no row of the tier names, but for what nobody put.
+/// Sends all that no row of the tier names, or one that is wrong, but for what nobody put.
 fn send_unlisted(disk: &Disk, far: &Far, refusals: &mut Refusals) -> Result<(), Halt> {
     /// When they were put is not known: whoever waits for everything waits for them. The first number there is.
     const BEFORE_ALL: u64 = 1;
@@ -268,8 +268,10 @@ fn send_unlisted(disk: &Disk, far: &Far, refusals: &mut Refusals) -> Result<(), 
             row.map(|row| at.filter(|_| row.is_stale()).map_or(row, |at| row.relied_on(at)))
         })?;
         for (key, row) in keys.iter().zip(rows) {
-            let is_aside = far.progress.lock().aside.contains_key(key);
-            if row.is_none() && !is_aside && !unpromised.contains(key) {
+            let progress = far.progress.lock();
+            let (is_aside, is_lost) = (progress.aside.contains_key(key), progress.is_lost(key));
+            drop(progress);
+            if (row.is_none() || is_lost) && !is_aside && !unpromised.contains(key) {
                 // To begin anew for each that is refused would be to look at all files as often.
                 refusals.note(far, send_or_put_aside(disk, far, BEFORE_ALL, *key)?)?;
             }
