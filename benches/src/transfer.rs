@@ -12,38 +12,23 @@
 //! measured; what goes wrong with a value or a side is told in the end, and the rest is measured all the same.
 
 mod differences;
+pub(crate) mod interpreter;
 mod outcome;
 mod sides;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::coldstart::installed;
 use crate::figures::Report;
 use crate::options::Options;
 use crate::python_peer::{Peer, Redis};
 use crate::warm::servers::PEERS;
 use outcome::Outcome;
 use sides::{Side, Times};
-
-const PACKAGES: [&str; 9] = [
-    "numpy==2.2.6",
-    "pandas==2.3.3",
-    "pyarrow==26.0.1",
-    "pillow==13.0.0",
-    "lightgbm==4.7.0",
-    "scikit-learn==1.9.1",
-    "redis==7.1.0",
-    "hiredis==3.5.0",
-    "ray==2.60.0",
-];
-/// LightGBM needs a library of the system: libgomp.
-const CHECK: &str =
-    "import numpy, pandas, pyarrow, PIL.Image, lightgbm, sklearn.ensemble, redis, hiredis, ray";
 
 /// One value that is handed over.
 struct Kind {
@@ -99,7 +84,8 @@ const ATTEMPTS: u32 = 6;
 const SPARE_NS: u64 = 60_000_000;
 
 /// What the bench can be asked for.
-pub(crate) const OPTIONS: &[&str] = &["kinds", "rounds", "differences", "seed", "processes", "sanitize"];
+pub(crate) const OPTIONS: &[&str] =
+    &["kinds", "rounds", "differences", "seed", "processes", "sanitize", "python"];
 
 /// A kind takes no more rounds after this.
 const KIND_WITHIN: Duration = Duration::from_secs(300);
@@ -109,7 +95,7 @@ const ROUNDS_MIN: usize = 3;
 const MEMORY_OF_A_BYTE: u64 = 40;
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let python = python()?;
+    let python = interpreter::python(&report.options)?;
     if report.options.has("differences") {
         return differences::run(report, &python);
     }
@@ -136,11 +122,6 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
          In brackets the quartiles. A value counts by the length of its pickle",
     );
     Ok(())
-}
-
-/// The Python of this bench and of `workflows`, with what both need.
-pub(crate) fn python() -> anyhow::Result<PathBuf> {
-    installed("bench-transfer", &PACKAGES, CHECK)
 }
 
 /// All, or those that `--kinds` or `SINEW_BENCH_TRANSFER` names, for who looks into one of them.

@@ -23,7 +23,7 @@ use runner::Runner;
 
 /// What the bench can be asked for.
 pub(crate) const OPTIONS: &[&str] =
-    &["jobs", "rounds", "sweep", "factors", "throughput", "memory", "rate", "seconds"];
+    &["jobs", "rounds", "sweep", "factors", "throughput", "memory", "rate", "seconds", "python"];
 
 const ROUNDS: u64 = 15;
 const SWEEP_ROUNDS: u64 = 5;
@@ -54,7 +54,7 @@ const SWEEPS: [(&str, [usize; 4]); 3] =
     [("size", [2_500, 5_000, 10_000, 20_000]), ("width", [2, 4, 8, 16]), ("epochs", [5, 10, 20, 30])];
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let python = crate::transfer::python()?;
+    let python = crate::transfer::interpreter::python(&report.options)?;
     if report.options.has("memory") {
         return memory::run(report, &python);
     }

@@ -17,6 +17,8 @@ static const struct layout python_3_11 = {
     .text_head = 72,
     .interned_bits = 3,
     .immortal = 1l << 60,
+    .tuple_items = 24,
+    .has_own_bytes = 1,
     .instance_size = 24,
     .dictionary_before = 24,
 };
@@ -29,6 +31,25 @@ static const struct layout python_3_12 = {
     .immortal = 0xffffffff,
     .are_statics_immortal = 1,
     .has_tag = 1,
+    .tuple_items = 24,
+    .has_own_bytes = 1,
+    .instance_size = 16,
+    .dictionary_before = 24,
+    .inline_bytes = 16,
+};
+
+/* 3.14, and 3.15 but for bytearrays: references have 32 bits, and a flag above them says that they are not counted. Tuples
+ * know their hashes. */
+static const struct layout python_3_14 = {
+    .ascii_head = 40,
+    .text_head = 56,
+    .interned_bits = 3 | 1 << 7,
+    .immortal = 3l << 30 | 1l << 48,
+    .are_statics_immortal = 1,
+    .has_tag = 1,
+    .keeps_numbers = 1,
+    .tuple_items = 32,
+    .has_own_bytes = 1,
     .instance_size = 16,
     .dictionary_before = 24,
     .inline_bytes = 16,
@@ -53,9 +74,11 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *ignored)
 
 int heap_begin(int major, int minor, const uint8_t *whose)
 {
-    if (major != 3 || minor < 11 || minor > 13)
+    if (major != 3 || minor < 11 || minor > 15)
         return -ENOSYS;
-    layout = minor == 11 ? python_3_11 : python_3_12;
+    layout = minor == 11 ? python_3_11 : minor < 14 ? python_3_12 : python_3_14;
+    /* From then on they are an object of bytes, which they give away (`take_bytes`). */
+    layout.has_own_bytes = minor < 15;
     memcpy(identity, whose, IDENTITY_BYTES);
     /* Static objects are of one image, types as None is. */
     if (!dl_iterate_phdr(find_image, NULL) || !is_static((uintptr_t)&PyLong_Type))

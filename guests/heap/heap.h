@@ -80,6 +80,12 @@ struct layout {
     int are_statics_immortal;
     /* Of a whole number: from the word with its size to its digits. */
     int has_tag;
+    /* Its end keeps its memory for another one, as that of a floating one does. */
+    int keeps_numbers;
+    /* Of a tuple: where its items begin; before them is its hash, if that is not where they usually are. */
+    size_t tuple_items;
+    /* Of a bytearray: its bytes are memory, and no object. */
+    int has_own_bytes;
     /* Of instances with nothing but a dictionary: their size, and how far before them lies its pointer. */
     size_t instance_size;
     size_t dictionary_before;
@@ -105,6 +111,7 @@ static inline int is_static(uintptr_t address)
 #define STATE_COMPACT(state) ((state) >> 5 & 1)
 #define STATE_ASCII(state) ((state) >> 6 & 1)
 #define BYTES_HEAD 32
+#define TUPLE_ITEMS(tuple) (&FIELD(tuple, layout.tuple_items, Object *))
 /* Of arrays, as NumPy has said since 1.22: what is at which place (ndarraytypes.h). */
 #define ARRAY_BYTES 96
 #define ARRAY_DATA(array) FIELD(array, 16, uintptr_t)

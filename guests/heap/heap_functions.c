@@ -146,7 +146,7 @@ static int is_for_persist(struct writer *w, const Object *object)
     if (type == &PyUnicode_Type || type == &PyBytes_Type)
         return SIZE(object) >= 1024;
     return type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
-           type == &PyFrozenSet_Type || type == &PyByteArray_Type || is_array(object) || is_plain(w, object->type);
+           type == &PyFrozenSet_Type || (type == &PyByteArray_Type && layout.has_own_bytes) || is_array(object) || is_plain(w, object->type);
 }
 
 /* How far a writer has come. */

@@ -75,7 +75,7 @@ static void leave(struct writer *w, Object *object, int depth)
     }
     if ((object->type != &PyList_Type && object->type != &PyTuple_Type) || SIZE(object) > ITEMS_MAX)
         return;
-    Object **items = object->type == &PyList_Type ? LIST_ITEMS(object) : &FIELD(object, 24, Object *);
+    Object **items = object->type == &PyList_Type ? LIST_ITEMS(object) : TUPLE_ITEMS(object);
     for (int64_t index = 0; index < SIZE(object); index++)
         leave(w, items[index], depth + 1);
 }

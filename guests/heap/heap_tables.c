@@ -74,7 +74,7 @@ int is_stable(const Object *key, int depth)
     if (type != &PyTuple_Type)
         return 0;
     for (int64_t index = 0; index < SIZE(key); index++)
-        if (!is_stable((&FIELD(key, 24, Object *))[index], depth + 1))
+        if (!is_stable(TUPLE_ITEMS(key)[index], depth + 1))
             return 0;
     return 1;
 }

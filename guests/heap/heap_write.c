@@ -284,13 +284,13 @@ static uintptr_t copied(struct writer *w, Object *object, uintptr_t slot)
     if (type == &PyList_Type)
         return shell(w, object, 40, GC_HEAD);
     if (type == &PyTuple_Type)
-        return shell(w, object, 24 + 8 * (size_t)SIZE(object), GC_HEAD);
+        return shell(w, object, layout.tuple_items + 8 * (size_t)SIZE(object), GC_HEAD);
     if (type == &PyDict_Type)
         return has_stable_keys(object) ? shell(w, object, DICT_BYTES, GC_HEAD) : foreign_placed(w, object, slot);
     if (type == &PySet_Type || type == &PyFrozenSet_Type)
         return has_stable_keys(object) ? shell(w, object, SET_BYTES, GC_HEAD) : foreign_placed(w, object, slot);
     if (type == &PyByteArray_Type)
-        return byte_array(w, object);
+        return layout.has_own_bytes ? byte_array(w, object) : foreign_placed(w, object, slot);
     if (is_array(object)) {
         uintptr_t at = shell(w, object, ARRAY_BYTES, 0);
         return at && note_type(w, at + 8, (Object *)type) ? at : 0;
@@ -330,9 +330,9 @@ static uintptr_t placed_from(struct writer *w, Object *object, uintptr_t slot, i
 {
     if (is_static((uintptr_t)object))
         return static_placed(w, object);
-    /* As most are. */
+    /* As most are. Whoever maps it must never keep its memory for other numbers. */
     if (object->type == &PyLong_Type && is_in_segment(w, object))
-        return (uintptr_t)object;
+        return layout.keeps_numbers ? number_stays(object) : (uintptr_t)object;
     return is_only_place && is_single(object) ? copied(w, object, slot) : placed_once(w, object, slot);
 }
 
@@ -421,7 +421,9 @@ static int fill_list(struct writer *w, Object *from, uintptr_t to)
 static int fill_tuple(struct writer *w, Object *from, uintptr_t to)
 {
     SIZE(to) = SIZE(from);
-    return fill_items(w, &FIELD(from, 24, Object *), to + 24, (size_t)SIZE(from), 1);
+    if (layout.tuple_items > 24)
+        FIELD(to, 24, int64_t) = -1;
+    return fill_items(w, TUPLE_ITEMS(from), to + layout.tuple_items, (size_t)SIZE(from), 1);
 }
 
 static int fill_instance(struct writer *w, Object *from, uintptr_t to)

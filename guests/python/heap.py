@@ -463,9 +463,10 @@ def program_identity():
 def has_known_sizes(version):
     ascii_head, text_head = (48, 72) if version[:2] == (3, 11) else (40, 56)
     known = {"": ascii_head + 1, "\xe9 "[::-1]: text_head + 3, "\u0100 "[::-1]: text_head + 6, b"": 33, 0.5: 24, 0j: 32, 1 << 30: 32}
+    tuple_head, bytearray_head = 32 if version >= (3, 14) else 24, 64 if version >= (3, 15) else 56
     return all(one.__sizeof__() == size for one, size in known.items()) and [
         [].__sizeof__(), ().__sizeof__(), set().__sizeof__(), bytearray().__sizeof__(), dict.__basicsize__
-    ] == [40, 24, 200, 56, 48]  # fmt: skip
+    ] == [40, tuple_head, 200, bytearray_head, 48]  # fmt: skip
 
 
 class Probe:

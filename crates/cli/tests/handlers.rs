@@ -3,7 +3,7 @@
 //! languages. They run here, so that whoever runs all tests runs them too.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn run(program: &str, arguments: &[&str]) {
@@ -25,8 +25,8 @@ fn python_handlers() {
     run("python3", &["-B", "python/workflow_test.py"]);
 }
 
-/// Compiles what maps values, and hands over so many of them.
-fn transfers(name: &str, flags: &[&str], preload: &str, count: &str) {
+/// Compiles what maps values, and has Pythons hand over so many of them.
+fn transfers(name: &str, flags: &[&str], preload: &str, pythons: &[PathBuf], count: &str) {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
     let library = std::env::temp_dir().join(format!("sinew-{name}-{}.so", std::process::id()));
     let sources = std::fs::read_dir(guests.join("heap")).unwrap().map(|entry| entry.unwrap().path());
@@ -44,31 +44,64 @@ fn transfers(name: &str, flags: &[&str], preload: &str, count: &str) {
     ]);
     compiler.args(flags).args(sources).arg("-o").arg(&library);
     assert!(compiler.status().unwrap().success(), "guests/heap cannot be compiled");
-    let mut python = Command::new("python3");
-    python.args(["-B", "python/heap_test.py"]).arg(&library).arg(count).current_dir(guests);
-    if !preload.is_empty() {
-        let found = Command::new("cc").arg(format!("-print-file-name={preload}")).output().unwrap();
-        // What Python keeps to its end is no leak.
-        python
-            .env("LD_PRELOAD", String::from_utf8_lossy(&found.stdout).trim())
-            .env("ASAN_OPTIONS", "detect_leaks=0");
+    for python in pythons {
+        let mut python = Command::new(python);
+        python.args(["-B", "python/heap_test.py"]).arg(&library).arg(count).current_dir(&guests);
+        if !preload.is_empty() {
+            let found = Command::new("cc").arg(format!("-print-file-name={preload}")).output().unwrap();
+            // What Python keeps to its end is no leak.
+            python
+                .env("LD_PRELOAD", String::from_utf8_lossy(&found.stdout).trim())
+                .env("ASAN_OPTIONS", "detect_leaks=0");
+        }
+        let output = python.output().unwrap();
+        let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{name}: {}\n{}", output.status, shown.join("\n"));
+        println!("{}", shown[0]);
     }
-    let output = python.output().unwrap();
     _ = std::fs::remove_file(&library);
-    let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(output.status.success(), "{name}: {}\n{}", output.status, shown.join("\n"));
-    println!("{}", shown[0]);
+}
+
+/// The usual one.
+fn python() -> PathBuf {
+    PathBuf::from("python3")
+}
+
+/// Later ones: as Debian has them, in a folder of the tests' own.
+fn later_pythons() -> Vec<PathBuf> {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    let fetched = |version: &str| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python{version}"));
+        let mut fetching = Command::new(python());
+        fetching.arg("-B").arg(guests.join("python/fetch_python.py")).arg(version).arg(folder);
+        let output = fetching.output().unwrap();
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            println!(
+                "skipped: Python {version} cannot be fetched: {}",
+                why.trim().lines().last().unwrap_or_default()
+            );
+            return None;
+        }
+        Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+    };
+    ["3.14", "3.15"].iter().filter_map(|version| fetched(version)).collect()
 }
 
 #[test]
 fn values_that_are_mapped_are_those_that_were_made() {
-    transfers("heap", &["-O2"], "", "2000");
+    transfers("heap", &["-O2"], "", &[python()], "2000");
+}
+
+#[test]
+fn later_pythons_map_values_too() {
+    transfers("heap-later", &["-O2"], "", &later_pythons(), "300");
 }
 
 #[test]
 fn values_are_mapped_without_a_wrong_access() {
     let checked = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
-    transfers("heap-checked", &checked, "libasan.so", "300");
+    transfers("heap-checked", &checked, "libasan.so", &[python()], "300");
 }
 
 #[test]

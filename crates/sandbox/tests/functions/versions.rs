@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interpreters of other versions than the one in `PATH`.
 //!
-//! Those of Python are looked for where they are usually installed; those of
-//! Node are fetched from npm, which carries the program as a package. What is
-//! not there is skipped with a message.
+//! Those of Python are looked for where they are usually installed, and the newest are
+//! fetched from Debian's archive; those of Node are fetched from npm, which carries the program
+//! as a package. What is not there is skipped with a message.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,11 +16,30 @@ use crate::world::{World, options};
 pub(crate) const PYTHON: &[Case] = &[("other_versions_fork", other_pythons_fork)];
 pub(crate) const NODE: &[Case] = &[("other_versions_serve", other_nodes_serve)];
 
+/// Those that are fetched.
+const FETCHED: [&str; 2] = ["3.14", "3.15"];
+
+/// A Python of this version in a folder of the tests' own.
+fn fetched_python(version: &str) -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/python/fetch_python.py");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python{version}"));
+    let output = Command::new("python3").arg("-B").arg(script).arg(version).arg(folder).output().unwrap();
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        println!(
+            "skipped: Python {version} cannot be fetched: {}",
+            why.trim().lines().last().unwrap_or_default()
+        );
+        return None;
+    }
+    Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
 /// Pythons of later minor versions than 3.11.
 fn pythons() -> Vec<PathBuf> {
     let folders = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let mut found: Vec<PathBuf> = Vec::new();
-    for minor in 12..16 {
+    for minor in 12..14 {
         let in_path = folders.iter().flatten().map(|folder| folder.join(format!("python3.{minor}")));
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let versions = std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
@@ -28,6 +47,7 @@ fn pythons() -> Vec<PathBuf> {
         let mut all = in_path.chain(of_pyenv);
         found.extend(all.find(|program| says_version(program, &format!("Python 3.{minor}."))));
     }
+    found.extend(FETCHED.iter().filter_map(|version| fetched_python(version)));
     found
 }
 
