@@ -11,7 +11,8 @@
  * The copies are never freed, nor strings and bytes that stay: they have a surplus of
  * references that no process uses up, and no collector's list has them. The end of a number
  * that stays does nothing but free memory, and what lies in a segment of others is never
- * freed. So what is left of a value after a request does no harm.
+ * freed; where the interpreter keeps the memory of numbers for others, those that stay are never
+ * ended. So what is left of a value after a request does no harm.
  *
  * The writer needs the interpreter's lock; between copies Python's code may run.
  */

@@ -330,9 +330,9 @@ static uintptr_t placed_from(struct writer *w, Object *object, uintptr_t slot, i
 {
     if (is_static((uintptr_t)object))
         return static_placed(w, object);
-    /* As most are. Whoever maps it must never keep its memory for other numbers. */
+    /* As most are. Where the memory of numbers is kept for others, whoever maps it must never end it, and its maker must. */
     if (object->type == &PyLong_Type && is_in_segment(w, object))
-        return layout.keeps_numbers ? number_stays(object) : (uintptr_t)object;
+        return layout.keeps_numbers ? copied(w, object, slot) : (uintptr_t)object;
     return is_only_place && is_single(object) ? copied(w, object, slot) : placed_once(w, object, slot);
 }
 

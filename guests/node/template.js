@@ -155,7 +155,7 @@
 
   /* The interpreter, its version, and the folder that it lies in. */
   function facts() {
-    return [process.execPath, process.version.slice(1), path.dirname(path.dirname(fs.realpathSync(process.execPath)))];
+    return [process.execPath, process.version.slice(1), `node-${process.versions.modules}`, path.dirname(path.dirname(fs.realpathSync(process.execPath)))];
   }
 
   /* The first words: where files are mapped, and what was loaded. */

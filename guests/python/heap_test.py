@@ -226,6 +226,35 @@ def shares(library):
         os.close(descriptor)
 
 
+def ends(library):
+    """Numbers of a value that is mapped are never others', and those that were handed over are not kept by who made them."""
+    first, count, base, descriptor = 1 << 20, 60_000, PLAN, segment()
+    maker = os.fork()
+    if maker == 0:
+        heap, has = heap_of(ctypes.PyDLL(library)), []
+        for _ in range(6):
+            assert heap.open(segment() if has else descriptor, base)
+            box = [{at: first + at for at in range(count)}]
+            assert isinstance(heap.write(box), int) and heap.close(True) == 0
+            box.clear()
+            heap.core.heap_release()
+            gc.collect()
+            heap.core.segment_sweep()
+            has.append(own_memory_bytes())  # noqa: F821
+            base += 2 * SEGMENT_BYTES
+        # Each time it would be more than this.
+        os._exit(has[-1] - has[1] > 32 * count)
+    assert os.waitpid(maker, 0)[1] == 0, "who made them keeps them"
+    heap = heap_of(ctypes.PyDLL(library))
+    for _ in range(3):
+        value = heap.read(descriptor)
+        assert value == {at: first + at for at in range(count)}, "a number has become another one"
+        value.clear()
+        numbers = [2 * first + at for at in range(1000)]
+        del value, numbers
+    os.close(descriptor)
+
+
 def learns(library):
     """What calls make for themselves is made elsewhere after a while, and what they hand over in their segments."""
     heap, base = heap_of(ctypes.PyDLL(library)), PLAN
@@ -351,7 +380,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, learns)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, learns)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

@@ -15,6 +15,7 @@ the same memory layout; a child confines itself before it reads a byte of the
 function.
 """
 
+import _imp
 import collections
 import ctypes
 import errno
@@ -81,13 +82,14 @@ def main():
     # Where the kernel has none, a fork only takes longer.
     huge_pages = core.template_use_huge_pages()
     threads = core.template_threads()
-    texts = "\0".join((sys.executable, sys.version.split()[0], sys.prefix, sys.base_prefix))
+    values = "maps values" if core.heap else "sends values, since only CPython 3.11 to 3.15 with its lock maps them"
+    abi = _imp.extension_suffixes()[0].removeprefix(".").removesuffix(".so")
+    texts = "\0".join((sys.executable, f"{sys.version.split()[0]}, {values}", abi, sys.prefix, sys.base_prefix))
     if role == "model" or threads != 1:
         why = f"after the imports there are {threads} threads, so that forking is not safe"
         why = NOT_ASKED if role == "model" else why
         return say(core, os.fsencode("\0".join((f"?{why}", texts))))
-    facts = struct.pack("<cHI32si", b"H", VERSION, os.getpid(), layout_digest(), huge_pages)
-    say(core, facts + os.fsencode(texts))
+    say(core, struct.pack("<cHI32si", b"H", VERSION, os.getpid(), layout_digest(), huge_pages) + os.fsencode(texts))
     serve(core)
 
 

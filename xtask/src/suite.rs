@@ -120,6 +120,10 @@ struct TestOutput {
 
 impl TestOutput {
     fn look(&mut self, line: &str) {
+        if line.starts_with("running ") {
+            // Some binaries print what they print at once.
+            "a test".clone_into(&mut self.telling);
+        }
         if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
             name.clone_into(&mut self.telling);
         }

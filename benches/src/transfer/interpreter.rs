@@ -36,29 +36,12 @@ pub(crate) fn python(options: &Options) -> anyhow::Result<PathBuf> {
 }
 
 /// A later one, whose packages lie among its own.
-#[expect(clippy::disallowed_methods, reason = "an interpreter and pip are programs of their own")]
+#[expect(clippy::disallowed_methods, reason = "what fetches an interpreter is a program of its own")]
 fn fetched(version: &str) -> anyhow::Result<PathBuf> {
     let folder = Path::new(ROOT).canonicalize()?.join(format!("target/bench-python{version}"));
-    let fetching = Command::new("python3")
-        .arg(format!("{ROOT}/guests/python/fetch_python.py"))
-        .arg(version)
-        .arg(&folder)
-        .output()?;
-    ensure!(fetching.status.success(), "Python {version}: {}", String::from_utf8_lossy(&fetching.stderr));
-    let python = folder.join(format!("usr/bin/python{version}"));
-    if !Command::new(&python).args(["-c", CHECK]).output()?.status.success() {
-        let packages = [&LATER[..], &SHARED].concat();
-        eprintln!("  installing {packages:?} from PyPI");
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "--python"]).arg(&python).args([
-            "install",
-            "--quiet",
-            "--only-binary",
-            ":all:",
-            "--target",
-        ]);
-        let installed = pip.arg(folder.join("usr/lib/python3/dist-packages")).args(packages).output()?;
-        ensure!(installed.status.success(), "pip: {}", String::from_utf8_lossy(&installed.stderr));
-    }
-    Ok(python)
+    let mut fetching = Command::new("python3");
+    fetching.arg(format!("{ROOT}/guests/python/fetch_python.py")).arg(version).arg(&folder);
+    let fetched = fetching.args(LATER).args(SHARED).output()?;
+    ensure!(fetched.status.success(), "Python {version}: {}", String::from_utf8_lossy(&fetched.stderr));
+    Ok(folder.join(format!("usr/bin/python{version}")))
 }

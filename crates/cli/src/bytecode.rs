@@ -12,12 +12,12 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::commands::deploy::build::run_to_end;
 use crate::deployment::within_bounds;
 use crate::directory::{Child, Folder, Plan, unreadable};
-use crate::requirements::{cache, prune, python, touch};
+use crate::python::Python;
+use crate::requirements::{cache, prune, touch};
 use crate::upload::Uplink;
 
 /// The folder that Python looks for compiled modules in.
@@ -56,12 +56,13 @@ struct Module {
 /// is no Python to compile them they are left out: then imports take longer.
 pub(crate) async fn add(plan: Plan, place: &str, uplink: &mut Uplink<'_>) -> anyhow::Result<Plan> {
     let modules = modules(&plan);
-    let Ok(python) = python() else { return Ok(plan) };
     if modules.is_empty() {
         return Ok(plan);
     }
+    let Ok(python) = uplink.python().await else { return Ok(plan) };
+    let Some(tag) = python.cache_tag() else { return Ok(plan) };
     let mut hasher = blake3::Hasher::new();
-    for part in [python, place] {
+    for part in [python.key().as_str(), place] {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     for module in &modules {
@@ -74,11 +75,11 @@ pub(crate) async fn add(plan: Plan, place: &str, uplink: &mut Uplink<'_>) -> any
     let Ok(cache) = cache("bytecode") else { return Ok(plan) };
     let folder = cache.join(key);
     if !folder.is_dir() {
-        compile(&modules, place, &folder).await?;
+        compile(&python, &modules, place, &folder).await?;
         prune(&cache, KEPT_MAX);
     }
     touch(&folder);
-    let extended = extended(plan.clone(), &modules, &folder)?;
+    let extended = extended(plan.clone(), &modules, &folder, tag);
     // What was within bounds without them is deployed without them.
     Ok(within_bounds(extended, place).unwrap_or(plan))
 }
@@ -110,8 +111,7 @@ fn is_module(name: &OsString) -> bool {
 }
 
 /// Makes a folder with the compiled modules; it is complete or not there.
-#[expect(clippy::disallowed_methods, reason = "Python compiles its modules itself")]
-async fn compile(modules: &[Module], place: &str, folder: &Path) -> anyhow::Result<()> {
+async fn compile(python: &Python, modules: &[Module], place: &str, folder: &Path) -> anyhow::Result<()> {
     let new = folder.with_extension(format!("{}.new", std::process::id()));
     fs::create_dir_all(&new).map_err(|error| unreadable(&new, error))?;
     let list = new.join("list");
@@ -125,7 +125,7 @@ async fn compile(modules: &[Module], place: &str, folder: &Path) -> anyhow::Resu
     }
     let written = fs::File::create(&list).and_then(|mut file| file.write_all(&words));
     written.map_err(|error| unreadable(&list, error))?;
-    let mut python = Command::new("python3");
+    let mut python = python.command();
     python.args(["-S", "-s", "-P", "-W", "ignore", "-c", SCRIPT]).arg(&list);
     // What is compiled depends on neither.
     python.env("PYTHONHASHSEED", "0").env_remove("PYTHONPATH").env_remove("PYTHONHOME");
@@ -142,8 +142,7 @@ async fn compile(modules: &[Module], place: &str, folder: &Path) -> anyhow::Resu
 }
 
 /// The plan with what was compiled.
-fn extended(mut plan: Plan, modules: &[Module], compiled: &Path) -> anyhow::Result<Plan> {
-    let tag = crate::requirements::cache_tag()?;
+fn extended(mut plan: Plan, modules: &[Module], compiled: &Path, tag: &str) -> Plan {
     let mut at = 0;
     while at < modules.len() {
         let folder = modules[at].folder;
@@ -172,7 +171,7 @@ fn extended(mut plan: Plan, modules: &[Module], compiled: &Path) -> anyhow::Resu
         let place = beside.partition_point(|(name, _)| *name < child.0);
         beside.insert(place, child);
     }
-    Ok(plan)
+    plan
 }
 
 #[cfg(test)]

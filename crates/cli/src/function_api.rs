@@ -13,6 +13,7 @@ use crate::exit::{Code, Stop};
 use crate::expression::closest;
 use crate::manifest::is_function_name;
 use crate::node_api::{JSON, Node};
+use crate::python::Wanted;
 
 /// What the node says of a deployment that it was asked to switch to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,17 @@ impl Deployed {
 }
 
 impl Node {
+    /// The Python that runs functions; `None` if the node has none, or is too old to say.
+    pub(crate) async fn python(&mut self) -> anyhow::Result<Option<Wanted>> {
+        let request = Request::get("/v1/interpreters/python");
+        let told = self.json(request, whole(Bytes::new())).await;
+        match told {
+            Ok(told) => Ok(Wanted::read(&told)),
+            Err(error) if is_not_found(&error) || is_older(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Keeps a deployment as a function's version, and lets it serve its
     /// requests if it is to.
     pub(crate) async fn deploy(
@@ -210,6 +222,12 @@ pub(crate) fn checked(name: &str) -> Result<&str, Stop> {
     }
     let stop = Stop::new(Code::Usage, format!("{name:?} cannot be a function's name"));
     Err(stop.suggest("names have 1 to 63 characters of a-z, 0-9 and -, and begin with a letter"))
+}
+
+/// Whether the node knows of no such thing because it is older.
+fn is_older(error: &anyhow::Error) -> bool {
+    let problem = error.downcast_ref::<Stop>().and_then(|stop| stop.problem.as_ref());
+    problem.and_then(|problem| problem["type"].as_str()).is_some_and(|kind| kind.ends_with(":no-such-route"))
 }
 
 pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {

@@ -23,6 +23,7 @@ mod manifest;
 mod node_api;
 mod output;
 mod progress;
+mod python;
 mod quantity;
 mod requirements;
 mod search_tree;

@@ -23,6 +23,7 @@ use crate::directory::{plan, unreadable};
 use crate::exit::{Code, Stop};
 use crate::function_api::is_not_found;
 use crate::manifest::{Function, Runtime};
+use crate::python::Python;
 use crate::quantity::human_time;
 use crate::upload::Uplink;
 
@@ -42,7 +43,8 @@ const HANDLE: &str = "handle";
 struct Wanted {
     /// The directory that pip or npm runs in, with what they read.
     source: PathBuf,
-    runtime: Runtime,
+    /// What installs it; npm if there is none.
+    python: Option<Python>,
     /// Which installation this is.
     key: String,
     /// For people.
@@ -55,7 +57,7 @@ pub(crate) async fn layer(
     source: &Path,
     uplink: &mut Uplink<'_>,
 ) -> anyhow::Result<Option<Handle>> {
-    let Some(wanted) = wanted(function, source)? else { return Ok(None) };
+    let Some(wanted) = wanted(function, source, uplink).await? else { return Ok(None) };
     let folder = cache("requirements")?.join(&wanted.key);
     let noted = folder.join(HANDLE);
     if let Some(handle) = fs::read_to_string(&noted).ok().and_then(|text| text.parse::<Handle>().ok())
@@ -81,32 +83,37 @@ pub(crate) fn has_lock(function: &Function, source: &Path) -> bool {
     function.runtime == Runtime::Node && function.has_requirements && source.join(NODE_FILES[0]).is_file()
 }
 
-fn wanted(function: &Function, source: &Path) -> anyhow::Result<Option<Wanted>> {
+async fn wanted(
+    function: &Function,
+    source: &Path,
+    uplink: &mut Uplink<'_>,
+) -> anyhow::Result<Option<Wanted>> {
     if !function.has_requirements || !source.is_dir() {
         return Ok(None);
     }
-    let (file, text, interpreter) = match function.runtime {
+    let (file, text, interpreter, python) = match function.runtime {
         Runtime::Python => {
             let Some(text) = read_if_there(&source.join(PYTHON_FILE))? else { return Ok(None) };
             let text = with_included(source, PYTHON_FILE, &text, 0)?;
             if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
                 return Ok(None);
             }
-            (PYTHON_FILE, text, python()?)
+            let python = uplink.python().await?;
+            (PYTHON_FILE, text, python.key(), Some(python))
         }
         Runtime::Node => {
             let Some(lock) = read_if_there(&source.join(NODE_FILES[0]))? else { return Ok(None) };
             let manifest = read_text(&source.join(NODE_FILES[1]), FILE_BYTES_MAX)?;
-            (NODE_FILES[0], format!("{lock}\0{manifest}"), node()?)
+            (NODE_FILES[0], format!("{lock}\0{manifest}"), node()?.to_owned(), None)
         }
         Runtime::Java | Runtime::Executable | Runtime::Wasm | Runtime::Workflow => return Ok(None),
     };
     let mut hasher = blake3::Hasher::new();
-    for part in [file, interpreter, text.as_str()] {
+    for part in [file, interpreter.as_str(), text.as_str()] {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     let key = hasher.finalize().to_hex()[..32].to_owned();
-    Ok(Some(Wanted { source: source.to_owned(), runtime: function.runtime, key, file }))
+    Ok(Some(Wanted { source: source.to_owned(), python, key, file }))
 }
 
 fn read_if_there(path: &Path) -> anyhow::Result<Option<String>> {
@@ -147,6 +154,9 @@ fn with_included(folder: &Path, name: &str, text: &str, level: usize) -> anyhow:
 async fn install(name: &str, wanted: &Wanted, folder: &Path, uplink: &mut Uplink<'_>) -> anyhow::Result<()> {
     let begun = Instant::now();
     uplink.say(&format!("installing what {} of {name} asks for; once, for all functions", wanted.file));
+    if let Some(caution) = wanted.python.as_ref().and_then(Python::caution) {
+        uplink.say(&caution);
+    }
     let new = folder.with_extension(format!("{}.new", std::process::id()));
     let done = install_into(wanted, &new.join(LAYER)).await;
     let moved = done.and_then(|()| match fs::rename(&new, folder) {
@@ -164,10 +174,10 @@ async fn install(name: &str, wanted: &Wanted, folder: &Path, uplink: &mut Uplink
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "pip and npm install what the function names")]
+#[expect(clippy::disallowed_methods, reason = "npm installs what the function names")]
 async fn install_into(wanted: &Wanted, layer: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(layer).map_err(|error| unreadable(layer, error))?;
-    if wanted.runtime == Runtime::Node {
+    let Some(python) = &wanted.python else {
         for file in NODE_FILES {
             let copied = fs::copy(wanted.source.join(file), layer.join(file));
             copied.map_err(|error| unreadable(&layer.join(file), error))?;
@@ -179,23 +189,19 @@ async fn install_into(wanted: &Wanted, layer: &Path) -> anyhow::Result<()> {
         if own.is_file() {
             npm.env("npm_config_userconfig", own.canonicalize().map_err(|error| unreadable(&own, error))?);
         }
-        return finished(npm, "npm ci").await;
-    }
-    let mut pip = Command::new("python3");
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-compile",
-    ]);
+        let advice = "correct the versions that are asked for; nothing was deployed";
+        return finished(npm, "npm ci", advice).await;
+    };
+    let mut pip = python.pip_install();
+    pip.args(["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]);
     pip.args(["--root-user-action=ignore", "--target"]).arg(layer).args(["-r", PYTHON_FILE]);
-    finished(in_source(pip, wanted), "pip install").await?;
+    finished(in_source(pip, wanted), "pip install", &python.advice()).await?;
+    if python.cache_tag().is_none() {
+        return Ok(());
+    }
     // What is imported from a layer cannot be compiled there; and whatever the
     // times of its files are, this is what was compiled from them.
-    let mut compile = Command::new("python3");
+    let mut compile = python.command();
     compile.args(["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]);
     // Two installations are the same bytes: nothing of where they were made is in them.
     compile.args(["-p", LAYER_PLACE, "-s"]).arg(layer).arg(layer).env("PYTHONHASHSEED", "0");
@@ -210,26 +216,13 @@ fn in_source(mut command: Command, wanted: &Wanted) -> Command {
     command
 }
 
-async fn finished(command: Command, what: &str) -> anyhow::Result<()> {
+async fn finished(command: Command, what: &str, advice: &str) -> anyhow::Result<()> {
     let Ended { status, printed } = run_to_end(command, what).await?;
     if status.success() {
         return Ok(());
     }
     let stop = Stop::new(Code::Failed, format!("{what} failed ({status}):\n{}", printed.trim_end()));
-    Err(stop.suggest("correct the versions that are asked for; nothing was deployed").into())
-}
-
-/// Which Python installs: packages are for one version and one kind of machine.
-pub(crate) fn python() -> anyhow::Result<&'static str> {
-    static TAG: OnceLock<String> = OnceLock::new();
-    let script =
-        "import sys, sysconfig; print(sys.implementation.cache_tag, sys.version, sysconfig.get_platform())";
-    tag(&TAG, "python3", &["-c", script], "pip comes with Python: apt-get install python3-pip")
-}
-
-/// What that Python has in the names of the modules that it compiled.
-pub(crate) fn cache_tag() -> anyhow::Result<&'static str> {
-    Ok(python()?.split(' ').next().unwrap_or_default())
+    Err(stop.suggest(advice).into())
 }
 
 /// Which Node installs.

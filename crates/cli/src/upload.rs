@@ -24,6 +24,7 @@ use crate::expression::Objects;
 use crate::node_api::Node;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::python::Python;
 
 /// Files up to this long travel in bundles.
 pub(crate) const BUNDLED_BYTES_MAX: u64 = 1 << 20;
@@ -96,11 +97,21 @@ pub(crate) struct Uplink<'a> {
     pub(crate) progress: Progress,
     output: &'a Output,
     remembered: Option<&'a mut Remembered>,
+    python: Option<Python>,
 }
 
 impl<'a> Uplink<'a> {
     pub(crate) fn new(node: &'a mut Node, output: &'a Output, progress: Progress) -> Self {
-        Self { node, objects: Objects::default(), progress, output, remembered: None }
+        Self { node, objects: Objects::default(), progress, output, remembered: None, python: None }
+    }
+
+    /// What installs and compiles for the node's Python.
+    pub(crate) async fn python(&mut self) -> anyhow::Result<Python> {
+        if let Some(known) = &self.python {
+            return Ok(known.clone());
+        }
+        let python = Python::of(self.node.python().await?)?;
+        Ok(self.python.insert(python).clone())
     }
 
     /// Sends only what is not remembered. After an error nothing may be.

@@ -3,8 +3,13 @@
 //! languages. They run here, so that whoever runs all tests runs them too.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+#[path = "e2e/later_python.rs"]
+mod later_python;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use later_python::fetched;
 
 fn run(program: &str, arguments: &[&str]) {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
@@ -67,27 +72,6 @@ fn python() -> PathBuf {
     PathBuf::from("python3")
 }
 
-/// Later ones: as Debian has them, in a folder of the tests' own.
-fn later_pythons() -> Vec<PathBuf> {
-    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-    let fetched = |version: &str| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python{version}"));
-        let mut fetching = Command::new(python());
-        fetching.arg("-B").arg(guests.join("python/fetch_python.py")).arg(version).arg(folder);
-        let output = fetching.output().unwrap();
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr);
-            println!(
-                "skipped: Python {version} cannot be fetched: {}",
-                why.trim().lines().last().unwrap_or_default()
-            );
-            return None;
-        }
-        Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-    };
-    ["3.14", "3.15"].iter().filter_map(|version| fetched(version)).collect()
-}
-
 #[test]
 fn values_that_are_mapped_are_those_that_were_made() {
     transfers("heap", &["-O2"], "", &[python()], "2000");
@@ -95,7 +79,10 @@ fn values_that_are_mapped_are_those_that_were_made() {
 
 #[test]
 fn later_pythons_map_values_too() {
-    transfers("heap-later", &["-O2"], "", &later_pythons(), "300");
+    // With values of a library.
+    let pythons = ["3.14", "3.15"].iter().filter_map(|version| fetched(version, &["numpy"]));
+    let pythons: Vec<PathBuf> = pythons.collect();
+    transfers("heap-later", &["-O2"], "", &pythons, "300");
 }
 
 #[test]

@@ -262,6 +262,17 @@ pub trait Intake: Send {
     fn end(&mut self);
 }
 
+/// What runs functions of a language, for whoever installs their packages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Its file on the node's machine, absolute.
+    pub program: String,
+    /// As `3.14.2`.
+    pub version: String,
+    /// What compiled modules for it have in their names, as `cpython-314-x86_64-linux-gnu`.
+    pub abi: String,
+}
+
 /// The functions of a node. Methods that change something block; the gateway
 /// calls them off its event loop.
 pub trait Functions: Send + Sync {
@@ -304,6 +315,14 @@ pub trait Functions: Send + Sync {
     /// it. `None`: nowhere.
     fn intake(&self, _application: Handle) -> Option<Box<dyn Intake>> {
         None
+    }
+
+    /// The interpreter that runs functions of a runtime, as `python`. Blocks the first time.
+    ///
+    /// # Errors
+    /// [`FunctionError::NotFound`] if there is none for that, or none that can be started.
+    fn interpreter(&self, runtime: &str) -> Result<Interpreter, FunctionError> {
+        Err(FunctionError::NotFound(format!("there is no interpreter for {runtime:?}")))
     }
 
     /// How an application of a function ran, once; none where it did not run

@@ -180,6 +180,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Post, "/2015-03-31/functions/{name}/invocations", Long, lambda::invoke),
         Endpoint::new(Get, "/v1/explain/{handle}", Quick, explain::explain),
         Endpoint::new(Get, "/v1/status", Quick, operations::status),
+        Endpoint::new(Get, "/v1/interpreters/{runtime}", Quick, functions::interpreter),
         Endpoint::new(Get, "/v1/identity", Quick, identity::identity),
         Endpoint::new(Get, "/dashboard/", Quick, dashboard::index),
         Endpoint::new(Get, "/dashboard/{file}", Quick, dashboard::file),

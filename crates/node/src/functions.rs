@@ -17,12 +17,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use gateway::{
-    CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, RouteError,
-    Routed, Served, StepSettings,
+    CallReport, Counts, Deployed, Details, EgressCounts, FunctionError, Functions, Instances, Interpreter,
+    RouteError, Routed, Served, StepSettings,
 };
 use objects::{Handle, Pairs};
 use parking_lot::{Mutex, RwLock};
 use sandbox::Spec;
+use sandbox::process::Language;
 use sandbox::wasm::Codelets;
 use store::Store;
 
@@ -335,6 +336,18 @@ fn texts(pairs: &Pairs) -> Vec<(String, String)> {
 }
 
 impl Functions for Deployments {
+    fn interpreter(&self, runtime: &str) -> Result<Interpreter, FunctionError> {
+        let interpreted = Language::of_runtime(runtime).filter(|found| Language::INTERPRETED.contains(found));
+        let language = interpreted.ok_or_else(|| {
+            FunctionError::NotFound(format!("functions of the runtime {runtime:?} have no interpreter"))
+        })?;
+        let told = self.processes.interpreter(language).map_err(|why| {
+            FunctionError::NotFound(format!("{} functions cannot run here: {why}", language.name()))
+        })?;
+        let program = told.program.to_string_lossy().into_owned();
+        Ok(Interpreter { program, version: told.version, abi: told.abi })
+    }
+
     fn has_place(&self, served: &Served) -> bool {
         self.processes.has_place(served.procedure)
     }

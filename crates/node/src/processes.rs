@@ -20,7 +20,7 @@ use gateway::{CallReport, EgressCounts, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
-use sandbox::process::{Image, runtime_of};
+use sandbox::process::{Image, InterpreterFacts, Language, runtime_of};
 use sandbox::{Call, Fault, Sandbox, Spec};
 use store::{Object, Store};
 
@@ -278,6 +278,14 @@ impl Processes {
             busy: found.stats.busy.into(),
             cold_starts: found.stats.counts.cold,
         })
+    }
+
+    /// What runs functions of a language.
+    ///
+    /// # Errors
+    /// Why nothing does.
+    pub(crate) fn interpreter(&self, language: Language) -> Result<InterpreterFacts, String> {
+        self.runtimes.facts(language)
     }
 
     /// What a function's instances did outside.

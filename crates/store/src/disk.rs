@@ -249,7 +249,9 @@ impl Disk {
 
     /// Whether the object is there, or in the tier, or was dropped and can be made again.
     pub(crate) fn has(&self, key: Handle) -> Result<bool, Error> {
-        Ok(self.contains(key)? || self.tiered(key)?.is_some() || self.index.recipe(key)?.is_some())
+        Ok(self.contains(key)?
+            || self.tiered(key)?.is_some_and(|row| !row.is_damaged)
+            || self.index.recipe(key)?.is_some())
     }
 
     /// The object, verified: large ones once per process, small ones always.

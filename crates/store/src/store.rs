@@ -465,7 +465,9 @@ impl Store {
             disk.note_put(closure.visited());
         }
         if !disk.contains(key)? {
-            if let Some((far, row)) = disk.far_place(key)?.filter(|(far, _)| far.is_trusted()) {
+            if let Some((far, row)) =
+                disk.far_place(key)?.filter(|(far, row)| far.is_trusted() && !row.is_damaged)
+            {
                 far.rely(disk, key, &row)?;
                 return Ok(true);
             }

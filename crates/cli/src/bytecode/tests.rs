@@ -25,8 +25,10 @@ fn compiled(root: &Path) -> (Plan, tempfile::TempDir) {
     let modules = modules(&plan);
     let cache = tempfile::tempdir().unwrap();
     let folder = cache.path().join("made");
-    tokio::runtime::Runtime::new().unwrap().block_on(compile(&modules, "/layers/0", &folder)).unwrap();
-    (extended(plan, &modules, &folder).unwrap(), cache)
+    let python = Python::of(None).unwrap();
+    let compiling = compile(&python, &modules, "/layers/0", &folder);
+    tokio::runtime::Runtime::new().unwrap().block_on(compiling).unwrap();
+    (extended(plan, &modules, &folder, python.cache_tag().unwrap()), cache)
 }
 
 fn bytes(plan: &Plan) -> Vec<(OsString, Vec<u8>)> {
@@ -50,7 +52,8 @@ fn two_builds_have_the_same_bytes_wherever_they_are_made() {
     let ((one, _kept), (other, _kept_too)) = (compiled(one.path()), compiled(other.path()));
     assert_eq!(one.folders.len(), 4);
     assert_eq!(bytes(&one), bytes(&other));
-    let tag = crate::requirements::cache_tag().unwrap();
+    let python = Python::of(None).unwrap();
+    let tag = python.cache_tag().unwrap();
     let listed: Vec<Vec<u8>> = one.folders.iter().map(Folder::names).collect();
     assert_eq!(listed[0], b"d __pycache__\nf a.py\nd b\n");
     assert!(listed.contains(&format!("f c.{tag}.pyc\n").into_bytes()), "{listed:?}");
@@ -66,7 +69,8 @@ fn two_builds_have_the_same_bytes_wherever_they_are_made() {
 fn what_does_not_compile_is_left_as_it_is() {
     let root = source(&[("bad.py", "def f(:\n"), ("good.py", "x = 1\n")]);
     let (plan, _kept) = compiled(root.path());
-    let tag = crate::requirements::cache_tag().unwrap();
+    let python = Python::of(None).unwrap();
+    let tag = python.cache_tag().unwrap();
     assert_eq!(plan.folders[0].names(), b"d __pycache__\nf bad.py\nf good.py\n");
     assert_eq!(plan.folders[1].names(), format!("f good.{tag}.pyc\n").into_bytes());
 }

@@ -22,6 +22,7 @@ mod java;
 mod keys;
 mod lambda;
 mod later;
+mod later_python;
 mod line;
 mod map;
 mod metering;

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use serde_json::json;
 
 use super::functions::is_root;
+use super::later_python::fetched;
 use super::{Node, home};
 
 /// Whether packages can be fetched: their own clients are asked.
@@ -92,6 +93,30 @@ fn python_packages_with_native_code_are_installed_once_and_shared() {
     let told = node.install(&other).unwrap_err();
     assert!(told.contains("pip install failed") && told.contains("No matching distribution"), "{told}");
     assert_eq!(node.call("other", &json!({})), expected, "the version before serves");
+}
+
+#[test]
+fn packages_are_for_the_python_that_the_node_runs() {
+    if !is_root() || !reaches("python3", &["-m", "pip", "index", "versions", "six"]) {
+        return;
+    }
+    let Some(python) = fetched("3.14", &[]) else { return };
+    let home = home();
+    let python = python.to_str().unwrap();
+    let node = Node::start_with(home.path(), &["--listen", "127.0.0.1:0", "--python", python]);
+    let source = "import os, sys\nimport lib, markupsafe._speedups as native\n\
+        def handler(event, context):\n    \
+        return [sys.version_info[:2], native.__file__, os.path.exists(lib.__cached__), str(native._escape_inner('<'))]\n";
+    let folder = node.python("later", "layers = [\"own\"]\n", source);
+    std::fs::create_dir(folder.join("own")).unwrap();
+    std::fs::write(folder.join("own/lib.py"), "x = 1\n").unwrap();
+    std::fs::write(folder.join("requirements.txt"), "markupsafe==3.0.3\n").unwrap();
+    node.install(&folder).unwrap();
+    let (status, told) = node.call("later", &json!({}));
+    assert_eq!((status, &told[0], &told[3]), (200, &json!([3, 14]), &json!("&lt;")), "{told}");
+    // Native code, and what is compiled of modules.
+    assert!(told[1].as_str().unwrap().contains(".cpython-314-"), "{told}");
+    assert_eq!(told[2], json!(true), "compiled for that one: {told}");
 }
 
 #[test]

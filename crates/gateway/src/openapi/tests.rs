@@ -80,6 +80,7 @@ fn the_document_is_whole() {
                     "RunId",
                     "KeyId",
                     "DashboardFile",
+                    "Runtime",
                 ]
                 .iter()
                 .any(|component| {

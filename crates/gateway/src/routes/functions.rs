@@ -187,6 +187,16 @@ pub(crate) struct Search {
 const RECORDS_MAX: usize = 1000;
 const RECORDS_DEFAULT: usize = 100;
 
+/// `GET /v1/interpreters/{runtime}`: what packages for functions have to be made for.
+pub(crate) async fn interpreter(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Problem> {
+    let runtime = path_text(path)?;
+    let told = change(shared, move |functions| functions.interpreter(&runtime)).await?;
+    Ok(Json(json!({ "program": told.program, "version": told.version, "abi": told.abi })))
+}
+
 pub(crate) async fn logs(
     State(shared): State<Arc<Shared>>,
     search: Result<Query<Search>, QueryRejection>,

@@ -119,6 +119,18 @@ async fn a_route_leads_to_its_function_and_shadows_nothing() {
     assert_eq!(house.get("/users/8").await.problem(404), "no-such-route");
 }
 
+#[tokio::test]
+async fn who_installs_packages_is_told_what_they_are_for() {
+    let house = house();
+    let told = house.get("/v1/interpreters/python").await.json();
+    let expected =
+        json!({"program": "/usr/bin/python3", "version": "3.14.2", "abi": "cpython-314-x86_64-linux-gnu"});
+    assert_eq!(told, expected);
+    house.get("/v1/interpreters/cobol").await.problem(404);
+    // A catch-all route of a function has none of it.
+    house.get("/v1/interpreters/").await.problem(404);
+}
+
 /// The node's log, once there is anything in it.
 async fn recorded(house: &House) -> serde_json::Value {
     for _ in 0..2000 {

@@ -108,6 +108,15 @@ fn nothing<T>() -> Result<T, FunctionError> {
 }
 
 impl Functions for FakeFunctions {
+    fn interpreter(&self, runtime: &str) -> Result<Interpreter, FunctionError> {
+        if runtime != "python" {
+            return nothing();
+        }
+        let [program, version, abi] =
+            ["/usr/bin/python3", "3.14.2", "cpython-314-x86_64-linux-gnu"].map(str::to_owned);
+        Ok(Interpreter { program, version, abi })
+    }
+
     fn step(&self, workflow: &Served, settings: &StepSettings) -> Result<Arc<Served>, FunctionError> {
         let known = self.served.lock().unwrap();
         let name = format!("{}.{}", workflow.name, settings.handler);

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
-    Brought, Debuggers, Functions, FunctionsOptions, Image, Language, Layers, Plan, Reactor, Runtime,
-    RuntimeOptions, runtime_of,
+    Brought, Debuggers, Functions, FunctionsOptions, Image, InterpreterFacts, Language, Layers, Plan,
+    Reactor, Runtime, RuntimeOptions, runtime_of,
 };
 use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
@@ -81,6 +81,8 @@ pub(crate) struct Runtimes {
     unloadable: Mutex<HashMap<(Language, Wanted), (Instant, Fault)>>,
     /// What functions bring that was found to keep a template from forking.
     not_brought: Mutex<HashSet<(Language, Wanted)>>,
+    /// What interpreters have said of themselves.
+    facts: Mutex<HashMap<Language, InterpreterFacts>>,
     /// Ends runtimes that are not needed any more.
     ending: Mutex<Option<JoinHandle<()>>>,
 }
@@ -97,6 +99,7 @@ impl Runtimes {
             loadable: Mutex::default(),
             unloadable: Mutex::default(),
             not_brought: Mutex::default(),
+            facts: Mutex::default(),
             ending: Mutex::default(),
         }
     }
@@ -179,6 +182,20 @@ impl Runtimes {
         );
         loadable.insert(wanted);
         Ok(())
+    }
+
+    /// What a language's interpreter says of itself.
+    ///
+    /// # Errors
+    /// Why it says nothing; it is asked again the next time.
+    pub(super) fn facts(&self, language: Language) -> Result<InterpreterFacts, String> {
+        let mut known = self.facts.lock();
+        if let Some(facts) = known.get(&language) {
+            return Ok(facts.clone());
+        }
+        let facts = language.facts(&self.interpreter(language))?;
+        known.insert(language, facts.clone());
+        Ok(facts)
     }
 
     /// The program of a language's interpreter.

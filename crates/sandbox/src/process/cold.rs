@@ -39,8 +39,13 @@ impl Cold {
     pub(crate) fn adapter() -> Self {
         let mut program = Program::adapter();
         program.directory = "/".into();
-        let unforkable =
-            Unforkable { reason: EXECUTED.to_owned(), interpreter: PathBuf::new(), prefixes: Vec::new() };
+        let unforkable = Unforkable {
+            reason: EXECUTED.to_owned(),
+            interpreter: PathBuf::new(),
+            version: String::new(),
+            abi: String::new(),
+            prefixes: Vec::new(),
+        };
         Self { language: Language::Executable, program, unforkable }
     }
 

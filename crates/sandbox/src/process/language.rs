@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::container::Program;
 use super::options::FunctionsOptions;
 use super::runtime::Runtime;
-use super::starter::Starter;
-use super::template::{Hello, Layout, Refusal, Template};
+use super::starter::{Starter, model};
+use super::template::{Hello, Layout, Refusal, Template, Unforkable};
 use crate::Error;
 
 /// What functions are written in, or that it does not matter.
@@ -28,12 +28,25 @@ pub enum Language {
     Executable,
 }
 
+/// An interpreter, for whoever prepares what it is to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterpreterFacts {
+    /// Its file, absolute.
+    pub program: PathBuf,
+    /// As `3.14.2`.
+    pub version: String,
+    /// What compiled modules for it have in their names, as `cpython-314-x86_64-linux-gnu`.
+    pub abi: String,
+    /// Whether values of workflows are mapped by it, and not sent.
+    pub maps_values: bool,
+}
+
 /// How an interpreter would serve functions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Serving {
     /// Instances are forked from a template.
     Forked {
-        /// The interpreter's.
+        /// The interpreter's, and for Python whether it maps values.
         version: String,
         /// Where everything lies: the same in nodes that have the same interpreter.
         layout: Layout,
@@ -277,6 +290,23 @@ impl Language {
         }
     }
 
+    /// What an interpreter says of itself: starts one, which ends.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    pub fn facts(self, interpreter: &Path) -> Result<InterpreterFacts, String> {
+        let options = FunctionsOptions {
+            interpreter: interpreter.to_owned(),
+            start_timeout: PROBE_TIMEOUT,
+            ..FunctionsOptions::new(self)
+        };
+        let Unforkable { interpreter: program, version, abi, .. } =
+            model(&options, Vec::new()).map_err(Refusal::reason)?;
+        let maps_values = version.contains("maps values");
+        let version = version.split(',').next().unwrap_or_default().to_owned();
+        Ok(InterpreterFacts { program, version, abi, maps_values })
+    }
+
     /// Whether this interpreter can import these modules: starts one that does,
     /// and ends it.
     ///
@@ -422,7 +452,10 @@ mod tests {
         let (forked, none) = (probe("python3"), probe("/bin/true"));
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(matches!(&cold, Serving::Cold { reason } if reason.contains("thread")), "{cold:?}");
-        assert!(matches!(forked, Serving::Forked { .. }), "{forked:?}");
+        assert!(
+            matches!(&forked, Serving::Forked { version, .. } if version.contains("maps values")),
+            "{forked:?}"
+        );
         assert!(matches!(&none, Serving::No { reason } if reason.contains("Python 3.11")), "{none:?}");
     }
 }

@@ -55,7 +55,7 @@ pub use debugger::{Debuggee, Debuggers};
 pub use error::Error;
 pub use functions::Functions;
 pub use image::{IMPORTS_MAX, Image, Part, Settings, is_module, runtime_of};
-pub use language::{Language, Serving};
+pub use language::{InterpreterFacts, Language, Serving};
 pub use layers::{Layer, Layers};
 pub use linux::Exit;
 pub use options::{Brought, FunctionsOptions, Interpreter};

@@ -115,7 +115,7 @@ fn cold(options: &FunctionsOptions, refusal: Refusal) -> Result<Starter, String>
 }
 
 /// Where the interpreter lies, as it says itself once it has imported these.
-fn model(options: &FunctionsOptions, imports: Vec<String>) -> Result<Unforkable, Refusal> {
+pub(super) fn model(options: &FunctionsOptions, imports: Vec<String>) -> Result<Unforkable, Refusal> {
     let asked = TemplateOptions { imports, is_to_fork: false, ..options.template(None) };
     match Template::start(&asked) {
         Err(Refusal::Fork(unforkable)) => Ok(unforkable),

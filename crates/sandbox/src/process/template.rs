@@ -7,9 +7,9 @@
 //!
 //! ```text
 //!  H ← version u16, pid u32, layout digest, huge pages i32,
-//!      "interpreter\0version\0prefix\0another prefix …"
+//!      "interpreter\0version\0binary interface\0prefix\0another prefix …"
 //!  ! ← why it cannot serve
-//!  ? ← "why it cannot fork\0interpreter\0version\0prefix\0another prefix …"
+//!  ? ← "why it cannot fork\0interpreter\0version\0binary interface\0prefix\0another prefix …"
 //!  F → id u64, setns flags u32, uid u32, gid u32, flags u32 (1 Landlock, 2 its own user),
 //!      limits u16, joins u16, doors u16, program u32,
 //!      limits × (resource u32, soft i64, hard i64), the seccomp program;
@@ -93,6 +93,9 @@ pub(crate) struct Unforkable {
     pub(crate) reason: String,
     /// The interpreter's file, absolute.
     pub(crate) interpreter: PathBuf,
+    pub(crate) version: String,
+    /// What native code for it is made for: its version, and the kind of machine.
+    pub(crate) abi: String,
     /// The directories that the interpreter and its libraries lie in.
     pub(crate) prefixes: Vec<PathBuf>,
 }
@@ -136,6 +139,8 @@ pub(crate) struct Hello {
     /// The interpreter's file, absolute.
     pub(crate) interpreter: PathBuf,
     pub(crate) version: String,
+    /// What native code for it is made for: its version, and the kind of machine.
+    pub(crate) abi: String,
     /// The directories that the interpreter and its libraries lie in.
     pub(crate) prefixes: Vec<PathBuf>,
 }
@@ -494,9 +499,9 @@ fn text_of(text: &[u8]) -> String {
 fn parse_unforkable(text: &[u8]) -> Option<Unforkable> {
     let mut texts = std::str::from_utf8(text).ok()?.split('\0');
     let (reason, interpreter) = (text_of(texts.next()?.as_bytes()), PathBuf::from(texts.next()?));
-    let _version = texts.next()?;
+    let (version, abi) = (texts.next()?.to_owned(), texts.next()?.to_owned());
     let prefixes = texts.map(PathBuf::from).collect();
-    interpreter.is_absolute().then_some(Unforkable { reason, interpreter, prefixes })
+    interpreter.is_absolute().then_some(Unforkable { reason, interpreter, version, abi, prefixes })
 }
 
 fn parse_facts(facts: &[u8]) -> Option<Hello> {
@@ -506,11 +511,12 @@ fn parse_facts(facts: &[u8]) -> Option<Hello> {
     let (huge_pages, rest) = rest.split_first_chunk()?;
     let mut texts = std::str::from_utf8(rest).ok()?.split('\0');
     let (interpreter, says) = (PathBuf::from(texts.next()?), texts.next()?.to_owned());
+    let abi = texts.next()?.to_owned();
     let prefixes = texts.map(PathBuf::from).collect();
     let (layout, pid) = (Layout(*digest), u32::from_le_bytes(*pid));
     let huge_pages = i32::from_le_bytes(*huge_pages);
     let is_ours = u16::from_le_bytes(*version) == VERSION && interpreter.is_absolute();
-    is_ours.then_some(Hello { layout, huge_pages, pid, interpreter, version: says, prefixes })
+    is_ours.then_some(Hello { layout, huge_pages, pid, interpreter, version: says, abi, prefixes })
 }
 
 fn fork_message(id: u64, confinement: &Confinement, joins: usize, doors: usize) -> Vec<u8> {

@@ -59,10 +59,11 @@ fn says_version(program: &Path, begins: &str) -> bool {
 fn other_pythons_fork(language: Language) {
     let found = pythons();
     if found.is_empty() {
-        eprintln!("skipped: there is no Python later than 3.11");
+        println!("skipped: there is no Python later than 3.11");
     }
     for interpreter in found {
         let name = interpreter.display().to_string();
+        assert!(language.facts(&interpreter).unwrap().maps_values, "{name}");
         let world = World::with(FunctionsOptions { interpreter, ..options(language) }, Weakness::NONE);
         assert_eq!(world.functions.why_cold(), None, "{name}");
         let version = world.says("return ('%d.%d' % sys.version_info[:2]).encode()");
@@ -104,7 +105,7 @@ fn other_nodes_serve(language: Language) {
         let interpreter = match fetched_node(major) {
             Ok(program) => program,
             Err(why) => {
-                eprintln!("skipped: no Node {major} can be fetched: {why}");
+                println!("skipped: no Node {major} can be fetched: {why}");
                 continue;
             }
         };

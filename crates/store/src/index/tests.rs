@@ -137,7 +137,13 @@ fn taking(index: &Index, number: u64) -> Batch {
     let (gone, moved, sent) = (object(number), object(number + 20), object(number + 40));
     let definition: TreeBuilder = [object(number + 60).0].into_iter().collect();
     let application = definition.view().handle().application().unwrap();
-    let tiered = Tiered { place: Place::Lone, is_whole: true, is_seen: true, since_s: number as u32 };
+    let tiered = Tiered {
+        place: Place::Lone,
+        is_whole: true,
+        is_seen: true,
+        is_damaged: number.is_multiple_of(2),
+        since_s: number as u32,
+    };
     Batch {
         dead: vec![(gone.0, spot(number))],
         recipes: vec![(gone.0, Some(Recipe::new(application, 1, number, 1)))],

@@ -35,6 +35,8 @@ const PACKED: u8 = 2;
 const WHOLE: u8 = 0x80;
 /// This home has sent it, or has read it.
 const SEEN: u8 = 0x40;
+/// It is not what was read there the last time.
+const DAMAGED: u8 = 0x20;
 
 /// Where an object is in the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub(crate) struct Tiered {
     pub(crate) is_whole: bool,
     /// This home has sent it, or has read all of it there. Others are only said to be there.
     pub(crate) is_seen: bool,
+    /// Something else was read there, or nothing: it is to be sent again.
+    pub(crate) is_damaged: bool,
     /// When it was sent, or put again, or relied on: seconds since 1970.
     pub(crate) since_s: u32,
 }
@@ -202,6 +206,7 @@ fn row(key: Handle, told: &Tiered) -> [u8; ROW_LEN] {
     row[1 + PACK_NAME_LEN + 4..][..4].copy_from_slice(&told.since_s.to_le_bytes());
     row[0] |= if told.is_whole { WHOLE } else { 0 };
     row[0] |= if told.is_seen { SEEN } else { 0 };
+    row[0] |= if told.is_damaged { DAMAGED } else { 0 };
     seal(key.as_bytes(), &mut row);
     row
 }
@@ -213,7 +218,7 @@ fn parse(key: &[u8; 32], row: &[u8; ROW_LEN]) -> Option<Tiered> {
 fn parse_content(content: &[u8]) -> Option<Tiered> {
     let (what, rest) = content.split_first()?;
     let since_s = u32::from_le_bytes(*rest.get(PACK_NAME_LEN + 4..)?.first_chunk()?);
-    let place = match what & !(WHOLE | SEEN) {
+    let place = match what & !(WHOLE | SEEN | DAMAGED) {
         LONE => Place::Lone,
         PACKED => {
             let (pack, rest) = rest.split_first_chunk()?;
@@ -221,5 +226,6 @@ fn parse_content(content: &[u8]) -> Option<Tiered> {
         }
         _ => return None,
     };
-    Some(Tiered { place, is_whole: what & WHOLE != 0, is_seen: what & SEEN != 0, since_s })
+    let [is_whole, is_seen, is_damaged] = [WHOLE, SEEN, DAMAGED].map(|flag| what & flag != 0);
+    Some(Tiered { place, is_whole, is_seen, is_damaged, since_s })
 }

@@ -119,7 +119,8 @@ impl Far {
             self.change_rows(disk, &keys, Batch::default(), |_, row| {
                 let place = places.next()?;
                 taken.objects += u64::from(row.is_none());
-                row.or(Some(Tiered { place, is_whole: false, is_seen: false, since_s }))
+                let found = Tiered { place, is_whole: false, is_seen: false, is_damaged: false, since_s };
+                row.or(Some(found))
             })?;
         }
         Ok(())

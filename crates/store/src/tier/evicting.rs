@@ -87,7 +87,7 @@ fn evict_some(
         if disk.bytes() <= disk_max {
             break;
         }
-        if row.is_some_and(|row| row.is_seen) && !far.is_lost(*key) && disk.files().contains(*key)? {
+        if row.is_some_and(|row| row.is_seen && !row.is_damaged) && disk.files().contains(*key)? {
             disk.remove_large(*key)?;
             // Its room is free when nobody maps it any more.
             memory.let_go(*key);

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use objects::Handle;
@@ -19,8 +19,6 @@ use crate::Error;
 use crate::files::is_large;
 use crate::packs::Spot;
 
-/// Objects that are remembered for not being in the tier; more are found when they are read again.
-const LOST_MAX: usize = 1 << 10;
 /// Large objects that wait by name; of more it is found out by looking at all files.
 const LARGE_MAX: usize = 64 << 10;
 /// Outboards of which the last levels are kept.
@@ -113,8 +111,10 @@ pub(super) struct Progress {
     pub(super) hurried: usize,
     /// Up to where packs are wanted by them.
     pub(super) packs_wanted: Spot,
-    /// Objects that were not in the tier as rows say: who puts one has it sent anew.
-    lost: HashSet<Handle>,
+    /// Objects that were not in the tier as rows say, until these say so.
+    pub(super) lost: HashSet<Handle>,
+    /// Small objects before where packs were sent to may have to be sent again.
+    pub(super) are_packs_doubtful: bool,
     pub(super) is_closing: bool,
     /// What went wrong last in each lane.
     trouble: [Option<(String, bool)>; LANES],
@@ -150,6 +150,8 @@ pub(crate) struct Far {
     pub(super) used: Used,
     /// Held by who changes rows.
     pub(super) rows: Mutex<()>,
+    /// How many of them say that something is damaged.
+    pub(super) damaged: AtomicU64,
     /// Names of what somebody writes or removes just now.
     claimed: Mutex<HashSet<String>>,
     freed: Condvar,
@@ -193,6 +195,7 @@ impl Far {
             hurried: 0,
             packs_wanted: Spot::from_u64(0),
             lost: HashSet::new(),
+            are_packs_doubtful: false,
             is_closing: false,
             trouble: [const { None }; LANES],
             failures: [0; LANES],
@@ -213,6 +216,7 @@ impl Far {
             counts: Counts::default(),
             used: Used::default(),
             rows: Mutex::default(),
+            damaged: AtomicU64::new(0),
             claimed: Mutex::default(),
             freed: Condvar::new(),
             publishing: RwLock::default(),
@@ -280,7 +284,10 @@ impl Far {
                 return false;
             }
             let is_due = match lane {
-                Lane::Packs => progress.hurried > 0 && progress.packs < progress.packs_wanted,
+                Lane::Packs => {
+                    progress.hurried > 0
+                        && (progress.packs < progress.packs_wanted || progress.are_packs_doubtful)
+                }
                 Lane::Large => !progress.large.is_empty() || progress.unlisted.is_some(),
                 Lane::Labels => progress.hurried > 0 && progress.labels_done < progress.labels_next,
                 Lane::Room => false,
@@ -342,19 +349,12 @@ impl Far {
         progress.failures = [0; LANES];
     }
 
-    /// The tier has not what a row says.
+    /// The tier has not what a row says. Who has read it writes that down ([`Far::note_damaged`]).
     pub(super) fn note_lost(&self, key: Handle) {
-        let mut progress = self.progress.lock();
-        if progress.lost.len() < LOST_MAX {
-            progress.lost.insert(key);
-        }
+        self.progress.lock().lost.insert(key);
     }
 
-    pub(super) fn is_lost(&self, key: Handle) -> bool {
-        self.progress.lock().is_lost(&key)
-    }
-
-    /// It was sent.
+    /// It was moved, and nothing is wrong.
     pub(super) fn is_there(&self, key: Handle) {
         self.progress.lock().lost.remove(&key);
     }
@@ -457,12 +457,9 @@ impl Far {
 }
 
 impl Progress {
-    pub(super) fn is_lost(&self, key: &Handle) -> bool {
-        self.lost.contains(key)
-    }
-
     pub(super) fn has(&self, ticket: Ticket) -> bool {
         self.packs >= ticket.packs
+            && (!self.are_packs_doubtful || ticket.packs == Spot::from_u64(0))
             && self.large_done >= ticket.large
             && self.labels_done >= ticket.labels
             && self.aside.values().all(|aside| aside.number > ticket.large)

@@ -114,6 +114,8 @@ pub(super) struct Walk<'a> {
     visited: Visited,
     /// Trees of which something is nowhere.
     torn: HashSet<Handle>,
+    /// Something that the tier had was found damaged: that a tree was whole says nothing.
+    is_doubtful: bool,
     unsent: Vec<(Handle, Object)>,
     unsent_bytes: usize,
     /// Trees whose rows are to say that all they name is there.
@@ -132,6 +134,7 @@ impl<'a> Walk<'a> {
             far,
             visited: Visited::default(),
             torn: HashSet::new(),
+            is_doubtful: far.has_damaged(),
             unsent: Vec::new(),
             unsent_bytes: 0,
             whole: Vec::new(),
@@ -167,7 +170,7 @@ impl<'a> Walk<'a> {
         self.goes_on()?;
         let is_sent = if is_large(key) {
             self.send_large(key)?
-        } else if self.disk.tiered(key)?.is_some() && !self.far.is_lost(key) {
+        } else if self.disk.tiered(key)?.is_some_and(|row| !row.is_damaged) {
             true
         } else {
             let object = match self.disk.read(key) {
@@ -184,7 +187,7 @@ impl<'a> Walk<'a> {
     /// one that is damaged there is sent again.
     fn send_large(&mut self, key: Handle) -> Result<bool, Halt> {
         send_large(self.disk, self.far, key)?;
-        Ok(self.disk.tiered(key)?.is_some() && !self.far.is_lost(key))
+        Ok(self.disk.tiered(key)?.is_some_and(|row| !row.is_damaged))
     }
 
     /// Fails where it is of no use to go on.
@@ -230,10 +233,9 @@ impl<'a> Walk<'a> {
             return Ok(None);
         }
         self.goes_on()?;
-        let is_lost = self.far.is_lost(key);
-        let row = self.disk.tiered(key)?.filter(|_| !is_lost);
+        let row = self.disk.tiered(key)?.filter(|row| !row.is_damaged);
         let is_stale = is_large(key) && row.as_ref().is_some_and(Tiered::is_stale);
-        if !is_stale && row.is_some_and(|row| row.is_whole || !key.names_tree()) {
+        if !is_stale && row.is_some_and(|row| (row.is_whole && !self.is_doubtful) || !key.names_tree()) {
             return Ok(None);
         }
         if is_large(key) && !key.names_tree() && self.send_large(key)? {
@@ -292,8 +294,7 @@ impl<'a> Walk<'a> {
         let keys: Vec<Handle> = self.unsent.iter().map(|(key, _)| *key).collect();
         let rows = self.disk.all_tiered(&keys)?;
         let unsent = std::mem::take(&mut self.unsent).into_iter().zip(rows);
-        let is_missing =
-            |(object, row): &((Handle, Object), Option<Tiered>)| row.is_none() || self.far.is_lost(object.0);
+        let is_missing = |(_, row): &((Handle, Object), Option<Tiered>)| row.is_none_or(|row| row.is_damaged);
         let unsent: Vec<_> = unsent.filter(is_missing).map(|(object, _)| object).collect();
         self.unsent_bytes = 0;
         if unsent.is_empty() {
@@ -306,6 +307,11 @@ impl<'a> Walk<'a> {
     /// Sends what is left, and notes which trees are there with all that they name.
     pub(super) fn finish(&mut self) -> Result<(), Halt> {
         self.flush()?;
+        if self.is_doubtful {
+            let torn: Vec<Handle> = self.torn.iter().copied().collect();
+            let is_torn = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: false, ..row });
+            self.far.change_rows(self.disk, &torn, Batch::default(), is_torn)?;
+        }
         let whole = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: true, ..row });
         Ok(self.far.change_rows(self.disk, &self.whole, Batch::default(), whole)?)
     }

@@ -75,7 +75,7 @@ impl Store {
 
     fn bring_one(&self, disk: &Disk, far: &Far, key: Handle, tiered: Tiered) -> Result<Object, Error> {
         let object = if is_large(key) {
-            self.bring_large(disk, far, key, tiered)?
+            disk.judged(far, key, &tiered, self.bring_large(disk, far, key))?
         } else {
             let object = Object::from_vec(disk.far_whole(far, key, tiered)?);
             let _stays = disk.stay();
@@ -88,7 +88,7 @@ impl Store {
         Ok(object)
     }
 
-    fn bring_large(&self, disk: &Disk, far: &Far, key: Handle, tiered: Tiered) -> Result<Object, Error> {
+    fn bring_large(&self, disk: &Disk, far: &Far, key: Handle) -> Result<Object, Error> {
         let mut temp = disk.temp_file()?;
         let mut growing = Growing::new(key.names_tree());
         let len = object_len(key);
@@ -107,10 +107,6 @@ impl Store {
         let _stays = disk.stay();
         let object = disk.adopt(temp, key, outboard)?;
         let object = object.ok_or_else(|| far.failed(key, "it was taken away again at once".to_owned()))?;
-        if !tiered.is_seen {
-            let seen = |_, row: Option<Tiered>| row.map(|row| Tiered { is_seen: true, ..row });
-            far.change_rows(disk, &[key], Batch::default(), seen)?;
-        }
         self.memory.insert_with(key, DURABLE, || object.clone());
         Ok(object)
     }
@@ -118,8 +114,12 @@ impl Store {
     /// These bytes of a large object in the tier, which lie within it, without the rest.
     pub(crate) fn bring_part(&self, key: Handle, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
         let Some(disk) = self.disk() else { return Ok(None) };
-        let Some((far, _)) = disk.far_place(key)? else { return Ok(None) };
-        far.part(key, range).map(Some)
+        let Some((far, tiered)) = disk.far_place(key)? else { return Ok(None) };
+        let part = far.part(key, range);
+        if part.is_err() {
+            far.note_damaged(disk, key, &tiered)?;
+        }
+        part.map(Some)
     }
 }
 
@@ -161,9 +161,22 @@ impl Disk {
                     far.is_there(key);
                     tiered = row;
                 }
-                None => return read,
+                None => return self.judged(far, key, &tiered, read),
             }
         }
+    }
+
+    /// What was read of all of an object, where this row says: notes what that says about it.
+    fn judged<T>(&self, far: &Far, key: Handle, tiered: &Tiered, read: Result<T, Error>) -> Result<T, Error> {
+        match &read {
+            Err(_) => far.note_damaged(self, key, tiered)?,
+            Ok(_) if tiered.is_damaged || (!tiered.is_seen && is_large(key)) => {
+                let good = |row: Tiered| Tiered { is_seen: true, is_damaged: false, ..row };
+                far.change_rows(self, &[key], Batch::default(), |_, row| row.map(good))?;
+            }
+            Ok(_) => {}
+        }
+        read
     }
 }
 

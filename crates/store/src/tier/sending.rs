@@ -16,7 +16,7 @@ use super::form::{self, PACK_BYTES, PACK_OBJECTS, object_name, outboard_name, pa
 use super::rows::ROWS;
 use crate::disk::Disk;
 use crate::files::{is_large, object_len};
-use crate::index::{Batch, Place, Tiered, seconds_now};
+use crate::index::{Batch, Place, Tiered};
 use crate::memory::Memory;
 use crate::outboard::{Grower, is_hash_of, is_partial, upper_levels};
 use crate::packs::{Sound, Spot, UNIT, now};
@@ -40,9 +40,15 @@ struct Chunk {
 pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let _in_order = far.sending_packs.lock();
     let goal = disk.index().packs().end();
+    if far.progress.lock().are_packs_doubtful {
+        let begin = Spot::from_u64(0);
+        disk.committer().commit(end_batch(begin))?;
+        let mut progress = far.progress.lock();
+        (progress.packs, progress.are_packs_doubtful) = (begin, false);
+    }
     let mut from = sent_to(disk)?;
     loop {
-        let chunk = collect(disk, far, from)?;
+        let chunk = collect(disk, from)?;
         renew(disk, far, &chunk.renewed)?;
         if !chunk.objects.is_empty() {
             super::owning::ensure(disk, far)?;
@@ -97,7 +103,7 @@ fn renew(disk: &Disk, far: &Far, keys: &[Handle]) -> Result<(), Error> {
 }
 
 /// What comes behind a place in the packs and is not in the tier.
-fn collect(disk: &Disk, far: &Far, from: Spot) -> Result<Chunk, Error> {
+fn collect(disk: &Disk, from: Spot) -> Result<Chunk, Error> {
     let packs = disk.index().packs();
     let mut chunk = Chunk { objects: Vec::new(), renewed: Vec::new(), next: from, is_last: false };
     let (mut bytes, mut seen) = (0, HashSet::new());
@@ -111,7 +117,7 @@ fn collect(disk: &Disk, far: &Far, from: Spot) -> Result<Chunk, Error> {
             let keys: Vec<Handle> = some.iter().map(|record| record.key).collect();
             for (record, row) in some.iter().zip(disk.all_tiered(&keys)?) {
                 chunk.renewed.extend(row.filter(Tiered::is_stale).map(|_| record.key));
-                if (row.is_none() || far.is_lost(record.key)) && seen.insert(record.key) {
+                if row.is_none_or(|row| row.is_damaged) && seen.insert(record.key) {
                     bytes += record.bytes.len();
                     chunk.objects.push((record.key, Object::copy_of(record.bytes)));
                 }
@@ -147,14 +153,12 @@ pub(super) fn send_pack(
     }
     far.depot.put(&pack_name(&pack), &Object::from_vec(bytes))?;
     super::owning::ensure(disk, far)?;
-    let since_s = seconds_now();
     let offsets: HashMap<Handle, u32> = contents.iter().copied().collect();
     let keys: Vec<Handle> = contents.into_iter().map(|(key, _)| key).collect();
     far.change_rows(disk, &keys, end.map(end_batch).unwrap_or_default(), |key, _| {
         let place = Place::Packed { pack, offset: *offsets.get(&key)? };
-        Some(Tiered { place, is_whole: false, is_seen: true, since_s })
+        Some(Tiered::sent(place))
     })?;
-    objects.iter().for_each(|(key, _)| far.is_there(*key));
     far.counts.sent.fetch_add(objects.len() as u64, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(len, Ordering::Relaxed);
     Ok(())
@@ -268,10 +272,8 @@ fn send_unlisted(disk: &Disk, far: &Far, refusals: &mut Refusals) -> Result<(), 
             row.map(|row| at.filter(|_| row.is_stale()).map_or(row, |at| row.relied_on(at)))
         })?;
         for (key, row) in keys.iter().zip(rows) {
-            let progress = far.progress.lock();
-            let (is_aside, is_lost) = (progress.aside.contains_key(key), progress.is_lost(key));
-            drop(progress);
-            if (row.is_none() || is_lost) && !is_aside && !unpromised.contains(key) {
+            let is_aside = far.progress.lock().aside.contains_key(key);
+            if row.is_none_or(|row| row.is_damaged) && !is_aside && !unpromised.contains(key) {
                 // To begin anew for each that is refused would be to look at all files as often.
                 refusals.note(far, send_or_put_aside(disk, far, BEFORE_ALL, *key)?)?;
             }
@@ -288,8 +290,9 @@ fn send_unlisted(disk: &Disk, far: &Far, refusals: &mut Refusals) -> Result<(), 
 pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<bool, Halt> {
     debug_assert!(is_large(key), "small ones go in packs");
     let _claimed = far.claim(object_name(key));
-    let is_lost = far.is_lost(key);
-    if let Some(row) = disk.tiered(key)?.filter(|_| !is_lost) {
+    let row = disk.tiered(key)?;
+    let is_damaged = row.is_some_and(|row| row.is_damaged);
+    if let Some(row) = row.filter(|_| !is_damaged) {
         if row.is_stale() {
             renew(disk, far, &[key])?;
         }
@@ -305,9 +308,7 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<bool, Ha
     if let Some(sentence) = far.sentence() {
         sentence.spare(key);
     }
-    if is_lost {
-        // If this ends in between, nothing says that it is there.
-        far.change_rows(disk, &[key], Batch::default(), |_, _| None)?;
+    if is_damaged {
         // What is there says that it is what is to be sent, and is not.
         far.depot.remove(&object_name(key)).map_err(refused)?;
         far.depot.remove(&outboard_name(key)).map_err(refused)?;
@@ -319,9 +320,7 @@ pub(super) fn send_large(disk: &Disk, far: &Far, key: Handle) -> Result<bool, Ha
     far.depot.put(&object_name(key), &object).map_err(refused)?;
     // It may have taken long.
     super::owning::ensure(disk, far)?;
-    let tiered = Tiered { place: Place::Lone, is_whole: false, is_seen: true, since_s: seconds_now() };
-    far.change_rows(disk, &[key], Batch::default(), |_, _| Some(tiered))?;
-    far.is_there(key);
+    far.change_rows(disk, &[key], Batch::default(), |_, _| Some(Tiered::sent(Place::Lone)))?;
     far.counts.sent.fetch_add(1, Ordering::Relaxed);
     far.counts.sent_bytes.fetch_add(object_len(key), Ordering::Relaxed);
     Ok(true)

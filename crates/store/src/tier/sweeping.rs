@@ -212,7 +212,7 @@ impl Sweeper<'_> {
             // The bytes were compared with their name on their way.
             let moved = |offset: &u32| {
                 let place = Place::Packed { pack, offset: *offset };
-                Tiered { place, is_seen: true, ..row }
+                Tiered { place, is_seen: true, is_damaged: false, ..row }
             };
             Some(place.map_or(row, moved))
         })

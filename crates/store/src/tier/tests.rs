@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod collected;
+mod damaged;
 mod depots;
 mod taken;
 mod waiting;

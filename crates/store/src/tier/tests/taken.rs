@@ -2,16 +2,10 @@
 //! Tiers that change hands, are damaged, or lack what can be made again: each of these has lost
 //! something that was acknowledged.
 
+use super::damaged::damage;
 use super::*;
 use crate::Dropping;
 use crate::recipes::tests as recipes;
-
-/// Everything that is put from now on has other bytes in the depot.
-fn damage(depot: &TestDepot, begin: &str) {
-    let mut names = depot.names.lock();
-    let found = names.iter_mut().filter(|(name, _)| name.starts_with(begin) && !name.ends_with("outboard"));
-    found.for_each(|(_, bytes)| *bytes.last_mut().unwrap() ^= 1);
-}
 
 #[test]
 fn labels_say_each_time_how_to_make_what_was_dropped() {
@@ -79,39 +73,6 @@ fn whoever_is_taking_a_tier_writes_no_labels_before_it_has_those_that_are_there(
     for (name, bytes) in depot.names.lock().iter().filter(|(name, _)| name.starts_with("labels/")) {
         let names = Names::from_bytes(bytes).unwrap();
         assert!(names.labels.contains(&("before".to_owned(), Handle::u64(1))), "{name}: {names:?}");
-    }
-}
-
-#[test]
-fn what_is_damaged_there_is_sent_again_when_it_is_put_again() {
-    let ways: [fn(Handle) -> Awaited; 3] = [
-        |_| Awaited::All { labels: false },
-        |blob| Awaited::Objects(vec![blob]),
-        |blob| Awaited::Whole(vec![blob]),
-    ];
-    let cases = [300, 70_000, 3 << 20].into_iter().flat_map(|len| ways.map(|way| (len, way)));
-    for ((len, awaited), is_listed) in cases.flat_map(|case| [true, false].map(|is_listed| (case, is_listed)))
-    {
-        let folder = tempdir().unwrap();
-        let depot = Arc::new(TestDepot::default());
-        let store = open_with(&folder.path().join("a"), &depot);
-        let blob = store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
-        drop(store);
-        damage(&depot, if len < 65_536 { "packs/" } else { "objects/" });
-        let store = open_with(&folder.path().join("b"), &depot);
-        store.take_tier().unwrap();
-        assert!(matches!(store.get(blob).unwrap_err(), Error::Far { .. }));
-        if !is_listed {
-            // As when too many wait for their names to be kept, and soon after a start.
-            store.far().unwrap().progress.lock().unlist();
-        }
-        store.put_blob(&bytes(1, len)).unwrap();
-        store.tier_until(awaited(blob), PATIENCE).unwrap();
-        drop(store);
-        let store = open_with(&folder.path().join("c"), &depot);
-        store.take_tier().unwrap();
-        assert_eq!(store.get(blob).unwrap().unwrap().bytes(), bytes(1, len), "{len} {is_listed}");
     }
 }
 
