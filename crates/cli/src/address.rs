@@ -2,6 +2,7 @@
 //! Which node a command talks to: a unix socket, or host and port.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::arguments::Global;
@@ -30,6 +31,16 @@ pub(crate) enum Address {
 }
 
 impl Address {
+    /// Whether it is on this machine, so that what it says of files is about those here.
+    pub(crate) fn is_here(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => {
+                host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+        }
+    }
+
     /// What the node is called in requests: `Host`.
     pub(crate) fn authority(&self) -> String {
         match self {

@@ -59,7 +59,7 @@ pub(crate) async fn add(plan: Plan, place: &str, uplink: &mut Uplink<'_>) -> any
     if modules.is_empty() {
         return Ok(plan);
     }
-    let Ok(python) = uplink.python().await else { return Ok(plan) };
+    let Ok(python) = uplink.python().await? else { return Ok(plan) };
     let Some(tag) = python.cache_tag() else { return Ok(plan) };
     let mut hasher = blake3::Hasher::new();
     for part in [python.key().as_str(), place] {

@@ -44,7 +44,7 @@ impl Node {
         let request = Request::get("/v1/interpreters/python");
         let told = self.json(request, whole(Bytes::new())).await;
         match told {
-            Ok(told) => Ok(Wanted::read(&told)),
+            Ok(told) => Ok(Wanted::read(&told, self.address().is_here())),
             Err(error) if is_not_found(&error) || is_older(&error) => Ok(None),
             Err(error) => Err(error),
         }

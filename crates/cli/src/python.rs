@@ -6,6 +6,7 @@
 //! `PATH`. Where there is none, pip is told what wheels have to be for, and nothing is compiled.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -21,32 +22,43 @@ const FACTS: &str = "import _imp, sys, sysconfig; print(sys.implementation.cache
 /// Of the C library that wheels were made for: as old as the oldest that Python itself is made for, and no newer than
 /// that of any system that a node runs on.
 const MANYLINUX: [&str; 6] = ["2_28", "2_27", "2_24", "2_17", "2_12", "2_5"];
+const MUSLLINUX: [&str; 2] = ["1_2", "1_1"];
 
 /// What native code for an interpreter is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// The node's interpreter, on its machine.
-    program: PathBuf,
+    /// The node's interpreter, if that is on this machine: of another one nothing that it names is run here.
+    program: Option<PathBuf>,
     version: String,
+    /// `3.14` of `3.14.2`.
+    minor: String,
     /// As `cpython-314-x86_64-linux-gnu`.
     abi: String,
 }
 
 impl Wanted {
-    /// What a node says; `None` if it does not.
-    pub(crate) fn read(told: &Value) -> Option<Self> {
+    /// What a node says; `None` if it does not. `is_here`: it is on this machine.
+    pub(crate) fn read(told: &Value, is_here: bool) -> Option<Self> {
         let text = |name: &str| told[name].as_str().filter(|text| !text.is_empty());
-        Some(Self {
-            program: text("program")?.into(),
-            version: text("version")?.into(),
-            abi: text("abi")?.into(),
-        })
+        let program =
+            text("program").filter(|_| is_here).map(PathBuf::from).filter(|program| is_safe(program));
+        let version = text("version")?;
+        let mut numbers = version.split('.').map(|number| number.parse::<u16>().ok());
+        let minor = format!("{}.{}", numbers.next()??, numbers.next()??);
+        Some(Self { program, version: version.to_owned(), minor, abi: text("abi")?.to_owned() })
     }
+}
 
-    /// `3.14` of `3.14.2`.
-    fn minor(&self) -> &str {
-        self.version.rfind('.').map_or(&self.version, |end| &self.version[..end])
-    }
+/// Whether nobody but its owner, who is root or whoever asks, can have put something else there: a node may be somebody
+/// else's.
+fn is_safe(program: &Path) -> bool {
+    let Ok(program) = program.canonicalize() else { return false };
+    let user = Path::new("/proc/self").metadata().map_or(0, |own| own.uid());
+    let is_theirs = |path: &Path| {
+        let found = path.metadata();
+        found.is_ok_and(|found| [0, user].contains(&found.uid()) && found.mode() & 0o1002 != 0o002)
+    };
+    program.is_absolute() && program.ancestors().all(is_theirs)
 }
 
 /// A Python that is here.
@@ -56,6 +68,8 @@ struct Local {
     /// What it has in the names of modules that it compiled.
     cache_tag: String,
     abi: String,
+    /// As `3.14`.
+    minor: String,
     /// All of that, its version and the kind of machine.
     told: String,
 }
@@ -73,12 +87,12 @@ impl Python {
     ///
     /// # Errors
     /// There is none here at all.
-    pub(crate) fn of(wanted: Option<Wanted>) -> anyhow::Result<Self> {
+    pub(crate) fn of(wanted: Option<Wanted>) -> Result<Self, Stop> {
         let usual = local(Path::new(USUAL));
         let found = wanted.as_ref().and_then(|wanted| {
-            let named = PathBuf::from(format!("python{}", wanted.minor()));
-            let others = [wanted.program.clone(), named];
-            let mut all = usual.clone().into_iter().chain(others.iter().filter_map(|program| local(program)));
+            let named = PathBuf::from(format!("python{}", wanted.minor));
+            let others = wanted.program.iter().chain(std::iter::once(&named));
+            let mut all = usual.clone().into_iter().chain(others.filter_map(|program| local(program)));
             all.find(|local| local.abi == wanted.abi)
         });
         if let Some(local) = found {
@@ -95,7 +109,7 @@ impl Python {
     pub(crate) fn key(&self) -> String {
         match &self.other {
             None => self.local.told.clone(),
-            Some(wanted) => format!("{} for {} {}", self.local.told, wanted.abi, wanted.minor()),
+            Some(wanted) => format!("{} for {} {}", self.local.told, wanted.abi, wanted.minor),
         }
     }
 
@@ -121,19 +135,33 @@ impl Python {
     /// `pip install` for the node.
     #[expect(clippy::disallowed_methods, reason = "pip installs what the function names")]
     pub(crate) fn pip_install(&self) -> Command {
-        let has_pip = self.command().args(["-m", "pip", "--version"]).output();
-        let mut pip = if has_pip.is_ok_and(|output| output.status.success()) {
-            self.command()
-        } else {
-            Command::new(USUAL)
+        let can = |pip: &mut Command| pip.arg("--version").output().is_ok_and(|told| told.status.success());
+        let own = || {
+            let mut pip = self.command();
+            pip.args(["-m", "pip"]);
+            pip
         };
-        pip.args(["-m", "pip"]);
-        if pip.get_program() != self.local.program.as_os_str() {
-            pip.arg("--python").arg(&self.local.program);
-        }
-        pip.arg("install");
-        if let Some(wanted) = &self.other {
-            pip.args(["--only-binary", ":all:"]).args(wheels_for(wanted));
+        let usual = |program: Option<&Path>| {
+            let mut pip = Command::new(USUAL);
+            pip.args(["-m", "pip"]);
+            program.iter().for_each(|program| _ = pip.arg("--python").arg(program));
+            pip
+        };
+        let program = self.local.program.as_path();
+        let (mut pip, are_wheels) = if self.other.is_some() {
+            (usual(None), true)
+        } else if can(&mut own()) {
+            (own(), false)
+        } else {
+            // One that is too old for that Python fails; whoever has no pip at all is told by it.
+            let can_usual = program != Path::new(USUAL) && can(&mut usual(Some(program)));
+            (usual(Some(program).filter(|_| can_usual)), !can_usual)
+        };
+        pip.arg("install").env("PYTHONSAFEPATH", "1");
+        if are_wheels {
+            let own = || (self.local.abi.as_str(), self.local.minor.as_str());
+            let (abi, minor) = self.other.as_ref().map_or_else(own, |wanted| (&wanted.abi, &wanted.minor));
+            pip.args(["--only-binary", ":all:"]).args(wheels_for(abi, minor));
         }
         pip
     }
@@ -145,29 +173,34 @@ impl Python {
             Some(wanted) => format!(
                 "install python{} with pip here, which is what the node runs, or start the node with a Python that is here \
                  (`sinew up --python`); nothing was deployed",
-                wanted.minor()
+                wanted.minor
             ),
         }
     }
 }
 
 /// What pip is told of wheels for another Python or another kind of machine.
-fn wheels_for(wanted: &Wanted) -> Vec<String> {
-    let mut parts = wanted.abi.splitn(3, '-');
-    let (_, number, rest) =
-        (parts.next(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let machine = rest.split('-').next().unwrap_or_default();
-    let option = |name: &str, value: String| [format!("--{name}"), value];
-    let mut all = Vec::new();
-    all.extend(option("python-version", wanted.minor().to_owned()));
-    all.extend(option("implementation", "cp".to_owned()));
-    for abi in [format!("cp{number}"), "abi3".to_owned(), "none".to_owned()] {
-        all.extend(option("abi", abi));
+fn wheels_for(abi: &str, minor: &str) -> Vec<String> {
+    let mut parts = abi.splitn(3, '-').skip(1);
+    let (number, system) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let machine = match system.split('-').next().unwrap_or_default() {
+        "i386" => "i686",
+        "arm" => "armv7l",
+        "powerpc64le" => "ppc64le",
+        machine => machine,
+    };
+    let platforms: Vec<String> = if system.ends_with("musl") {
+        MUSLLINUX.iter().map(|version| format!("musllinux_{version}_{machine}")).collect()
+    } else {
+        let versions = MANYLINUX.iter().map(|version| format!("manylinux_{version}_{machine}"));
+        versions.chain([format!("manylinux2014_{machine}")]).collect()
+    };
+    let mut all =
+        vec!["--python-version".to_owned(), minor.to_owned(), "--implementation".to_owned(), "cp".to_owned()];
+    for abi in [&format!("cp{number}"), "abi3", "none"] {
+        all.extend(["--abi".to_owned(), abi.to_owned()]);
     }
-    for version in MANYLINUX {
-        all.extend(option("platform", format!("manylinux_{version}_{machine}")));
-    }
-    all.extend(option("platform", format!("manylinux2014_{machine}")));
+    all.extend(platforms.into_iter().flat_map(|platform| ["--platform".to_owned(), platform]));
     all
 }
 
@@ -179,13 +212,14 @@ fn local(program: &Path) -> Option<Local> {
     if let Some(found) = known.get(program) {
         return found.clone();
     }
-    let output = Command::new(program).args(["-c", FACTS]).output();
+    let output = Command::new(program).args(["-I", "-c", FACTS]).output();
     let told = output.ok().filter(|output| output.status.success());
     let found = told.and_then(|output| {
         let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let mut words = told.split(' ').map(str::to_owned);
-        let (cache_tag, abi) = (words.next()?, words.next()?);
-        Some(Local { program: program.to_owned(), cache_tag, abi, told })
+        let (cache_tag, abi, version) = (words.next()?, words.next()?, words.next()?);
+        let minor = version.rsplit_once('.').map_or(version.as_str(), |(minor, _)| minor).to_owned();
+        Some(Local { program: program.to_owned(), cache_tag, abi, minor, told })
     });
     known.insert(program.to_owned(), found.clone());
     found
@@ -200,7 +234,7 @@ mod tests {
     use super::*;
 
     fn wanted(program: &str, version: &str, abi: &str) -> Wanted {
-        Wanted::read(&json!({"program": program, "version": version, "abi": abi})).unwrap()
+        Wanted::read(&json!({"program": program, "version": version, "abi": abi}), true).unwrap()
     }
 
     #[test]
@@ -237,10 +271,26 @@ mod tests {
 
     #[test]
     fn a_node_that_says_nothing_gets_what_is_made_here() {
-        for told in
-            [json!(null), json!({}), json!({"program": "/usr/bin/python3", "version": "", "abi": "x"})]
-        {
-            assert_eq!(Wanted::read(&told), None);
+        for told in [
+            json!(null),
+            json!({}),
+            json!({"program": "/usr/bin/python3", "version": "", "abi": "x"}),
+            json!({"version": "/../x.1", "abi": "x"}),
+        ] {
+            assert_eq!(Wanted::read(&told, true), None);
         }
+    }
+
+    #[test]
+    fn nothing_that_a_node_elsewhere_names_is_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, mark) = (folder.path().join("python3.99"), folder.path().join("ran"));
+        std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", mark.display())).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let told = json!({"program": program, "version": "3.99.1", "abi": "cpython-399-x86_64-linux-gnu"});
+        Python::of(Wanted::read(&told, false)).unwrap();
+        assert!(!mark.exists());
+        Python::of(Wanted::read(&told, true)).unwrap();
+        assert!(mark.exists(), "the test can see it");
     }
 }

@@ -98,7 +98,7 @@ async fn wanted(
             if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
                 return Ok(None);
             }
-            let python = uplink.python().await?;
+            let python = uplink.python().await??;
             (PYTHON_FILE, text, python.key(), Some(python))
         }
         Runtime::Node => {

@@ -105,13 +105,14 @@ impl<'a> Uplink<'a> {
         Self { node, objects: Objects::default(), progress, output, remembered: None, python: None }
     }
 
-    /// What installs and compiles for the node's Python.
-    pub(crate) async fn python(&mut self) -> anyhow::Result<Python> {
+    /// What installs and compiles for the node's Python. The inner error: there is no Python here.
+    pub(crate) async fn python(&mut self) -> anyhow::Result<Result<Python, Stop>> {
         if let Some(known) = &self.python {
-            return Ok(known.clone());
+            return Ok(Ok(known.clone()));
         }
-        let python = Python::of(self.node.python().await?)?;
-        Ok(self.python.insert(python).clone())
+        let found = Python::of(self.node.python().await?);
+        self.python = found.as_ref().ok().cloned();
+        Ok(found)
     }
 
     /// Sends only what is not remembered. After an error nothing may be.

@@ -320,7 +320,7 @@ pub trait Functions: Send + Sync {
     /// The interpreter that runs functions of a runtime, as `python`. Blocks the first time.
     ///
     /// # Errors
-    /// [`FunctionError::NotFound`] if there is none for that, or none that can be started.
+    /// [`FunctionError::NotFound`] if there is none for that, [`FunctionError::Failed`] if it cannot be started.
     fn interpreter(&self, runtime: &str) -> Result<Interpreter, FunctionError> {
         Err(FunctionError::NotFound(format!("there is no interpreter for {runtime:?}")))
     }

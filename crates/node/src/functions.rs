@@ -342,7 +342,7 @@ impl Functions for Deployments {
             FunctionError::NotFound(format!("functions of the runtime {runtime:?} have no interpreter"))
         })?;
         let told = self.processes.interpreter(language).map_err(|why| {
-            FunctionError::NotFound(format!("{} functions cannot run here: {why}", language.name()))
+            FunctionError::Failed(format!("{} functions cannot run here: {why}", language.name()))
         })?;
         let program = told.program.to_string_lossy().into_owned();
         Ok(Interpreter { program, version: told.version, abi: told.abi })

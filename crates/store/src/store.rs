@@ -465,13 +465,17 @@ impl Store {
             disk.note_put(closure.visited());
         }
         if !disk.contains(key)? {
-            if let Some((far, row)) =
-                disk.far_place(key)?.filter(|(far, row)| far.is_trusted() && !row.is_damaged)
-            {
-                far.rely(disk, key, &row)?;
-                return Ok(true);
+            match disk.far_place(key)?.filter(|(far, _)| far.is_trusted()) {
+                Some((far, row)) if !row.is_damaged => far.rely(disk, key, &row)?,
+                Some((far, _)) => {
+                    // Memory may have the only one.
+                    let Some((object, _)) = self.memory.peek(key) else { return Ok(false) };
+                    disk.write(&[(key, object)], Vec::new())?;
+                    far.note_put(std::iter::once(key));
+                }
+                None => return Ok(self.memory.state(key).is_some()),
             }
-            return Ok(self.memory.state(key).is_some());
+            return Ok(true);
         }
         disk.promise(std::iter::once(key))?;
         disk.note_put(std::iter::once(key));

@@ -213,7 +213,7 @@ impl Store {
     pub fn attach_tier(&self, depot: Arc<dyn Depot>, options: TierOptions) -> Result<(), Error> {
         let disk = self.disk().ok_or(Error::NoDisk)?;
         let far = Arc::new(Far::new(depot, options));
-        far.find_damaged(disk)?;
+        far.find_doubts(disk)?;
         if !disk.attach(Arc::clone(&far)) {
             return Err(Error::Tier { tier: far.depot.name(), why: "the store has one already".to_owned() });
         }

@@ -115,6 +115,8 @@ pub(super) struct Progress {
     pub(super) lost: HashSet<Handle>,
     /// Small objects before where packs were sent to may have to be sent again.
     pub(super) are_packs_doubtful: bool,
+    /// Up to where packs were sent before they were looked at again: who put what is there is long gone.
+    pub(super) packs_before: Spot,
     pub(super) is_closing: bool,
     /// What went wrong last in each lane.
     trouble: [Option<(String, bool)>; LANES],
@@ -150,8 +152,9 @@ pub(crate) struct Far {
     pub(super) used: Used,
     /// Held by who changes rows.
     pub(super) rows: Mutex<()>,
-    /// How many of them say that something is damaged.
-    pub(super) damaged: AtomicU64,
+    /// How often something was found damaged, and up to which of these rows say no more of trees than is true.
+    pub(super) doubts: AtomicU64,
+    pub(super) settled: AtomicU64,
     /// Names of what somebody writes or removes just now.
     claimed: Mutex<HashSet<String>>,
     freed: Condvar,
@@ -196,6 +199,7 @@ impl Far {
             packs_wanted: Spot::from_u64(0),
             lost: HashSet::new(),
             are_packs_doubtful: false,
+            packs_before: Spot::from_u64(0),
             is_closing: false,
             trouble: [const { None }; LANES],
             failures: [0; LANES],
@@ -216,7 +220,8 @@ impl Far {
             counts: Counts::default(),
             used: Used::default(),
             rows: Mutex::default(),
-            damaged: AtomicU64::new(0),
+            doubts: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
             claimed: Mutex::default(),
             freed: Condvar::new(),
             publishing: RwLock::default(),

@@ -2,6 +2,7 @@
 //! Labels in the tier: all of one moment, written when everything that they name is there.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use objects::Handle;
 
@@ -29,7 +30,7 @@ pub(super) fn publish(disk: &Disk, far: &Far) -> Result<(), Halt> {
         far.published(wanted);
         return Ok(());
     }
-    let mut walk = Walk::new(disk, far, || true);
+    let mut walk = Walk::new(disk, far, || true)?;
     for (_, handle) in &labels {
         walk.walk(*handle)?;
     }
@@ -114,8 +115,8 @@ pub(super) struct Walk<'a> {
     visited: Visited,
     /// Trees of which something is nowhere.
     torn: HashSet<Handle>,
-    /// Something that the tier had was found damaged: that a tree was whole says nothing.
-    is_doubtful: bool,
+    /// What was found damaged before it began.
+    doubts: u64,
     unsent: Vec<(Handle, Object)>,
     unsent_bytes: usize,
     /// Trees whose rows are to say that all they name is there.
@@ -128,20 +129,25 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(disk: &'a Disk, far: &'a Far, is_awaited: impl Fn() -> bool + 'a) -> Self {
-        Self {
+    pub(super) fn new(
+        disk: &'a Disk,
+        far: &'a Far,
+        is_awaited: impl Fn() -> bool + 'a,
+    ) -> Result<Self, Error> {
+        let doubts = far.settle_doubts(disk)?;
+        Ok(Self {
             disk,
             far,
             visited: Visited::default(),
             torn: HashSet::new(),
-            is_doubtful: far.has_damaged(),
+            doubts,
             unsent: Vec::new(),
             unsent_bytes: 0,
             whole: Vec::new(),
             recipes: Vec::new(),
             gaps: 0,
             is_awaited: Box::new(is_awaited),
-        }
+        })
     }
 
     pub(super) fn walk(&mut self, root: Handle) -> Result<(), Halt> {
@@ -235,7 +241,7 @@ impl<'a> Walk<'a> {
         self.goes_on()?;
         let row = self.disk.tiered(key)?.filter(|row| !row.is_damaged);
         let is_stale = is_large(key) && row.as_ref().is_some_and(Tiered::is_stale);
-        if !is_stale && row.is_some_and(|row| (row.is_whole && !self.is_doubtful) || !key.names_tree()) {
+        if !is_stale && row.is_some_and(|row| row.is_whole || !key.names_tree()) {
             return Ok(None);
         }
         if is_large(key) && !key.names_tree() && self.send_large(key)? {
@@ -307,12 +313,9 @@ impl<'a> Walk<'a> {
     /// Sends what is left, and notes which trees are there with all that they name.
     pub(super) fn finish(&mut self) -> Result<(), Halt> {
         self.flush()?;
-        if self.is_doubtful {
-            let torn: Vec<Handle> = self.torn.iter().copied().collect();
-            let is_torn = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: false, ..row });
-            self.far.change_rows(self.disk, &torn, Batch::default(), is_torn)?;
-        }
-        let whole = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: true, ..row });
+        // Where something was found damaged meanwhile, it may be of these.
+        let is_whole = || self.far.doubts.load(Ordering::Acquire) == self.doubts;
+        let whole = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: is_whole(), ..row });
         Ok(self.far.change_rows(self.disk, &self.whole, Batch::default(), whole)?)
     }
 }

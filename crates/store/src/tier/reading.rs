@@ -28,13 +28,13 @@ const GROUPS_AT_ONCE: u64 = 64;
 const TAIL_BYTES: u64 = 64 << 10;
 
 impl Store {
-    /// Whether an object that is not here is in the tier.
+    /// Whether an object that is not here is in the tier, as far as is known: not if it was found damaged there.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Index`] if the disk cannot be read.
     pub fn is_far(&self, handle: Handle) -> Result<bool, Error> {
         let Some(disk) = self.disk() else { return Ok(false) };
-        Ok(disk.far_place(handle.plain_tree())?.is_some())
+        Ok(disk.far_place(handle.plain_tree())?.is_some_and(|(_, row)| !row.is_damaged))
     }
 
     /// What it would take to bring so many bytes of an object, or all of it if it has no more, in
@@ -170,8 +170,18 @@ impl Disk {
     fn judged<T>(&self, far: &Far, key: Handle, tiered: &Tiered, read: Result<T, Error>) -> Result<T, Error> {
         match &read {
             Err(_) => far.note_damaged(self, key, tiered)?,
+            // It may be the outboard that is not what it should be.
+            Ok(_) if tiered.is_damaged && is_large(key) => {
+                if self.contains(key)? {
+                    far.note_put(std::iter::once(key));
+                }
+            }
             Ok(_) if tiered.is_damaged || (!tiered.is_seen && is_large(key)) => {
-                let good = |row: Tiered| Tiered { is_seen: true, is_damaged: false, ..row };
+                // What somebody else has found meanwhile stays.
+                let good = |row: Tiered| match row == *tiered {
+                    true => Tiered { is_seen: true, is_damaged: false, ..row },
+                    false => row,
+                };
                 far.change_rows(self, &[key], Batch::default(), |_, row| row.map(good))?;
             }
             Ok(_) => {}

@@ -14,8 +14,8 @@ use crate::files::is_large;
 use crate::index::{Batch, Place, Tiered, seconds, seconds_now};
 use crate::packs::FRESH;
 
-/// How many rows say that something is damaged.
-const DAMAGED: &str = "damaged";
+/// Something was found damaged, and not all trees that name it are known to be torn.
+const DOUBTFUL: &str = "doubtful";
 /// Rows that are written together.
 pub(super) const ROWS: usize = 16 << 10;
 
@@ -65,69 +65,87 @@ impl Far {
         mut change: impl FnMut(Handle, Option<Tiered>) -> Option<Tiered>,
     ) -> Result<(), Error> {
         let _one = self.rows.lock();
-        let before = self.damaged.load(Ordering::Relaxed);
-        let mut damaged = before;
-        let count = |row: Option<Tiered>| u64::from(row.is_some_and(|row| row.is_damaged));
         for keys in keys.chunks(ROWS) {
             let rows = disk.index().all_tiered(keys)?;
             for (key, row) in keys.iter().zip(rows) {
                 let changed = change(*key, row);
-                if changed != row {
-                    damaged = (damaged + count(changed)).saturating_sub(count(row));
-                    batch.tiered.push((*key, changed));
-                }
+                batch.tiered.extend((changed != row).then_some((*key, changed)));
             }
-        }
-        if damaged != before {
-            batch.tier_notes.push((DAMAGED, damaged.to_le_bytes().to_vec()));
         }
         if batch.tiered.is_empty() && batch.tier_notes.is_empty() {
             return Ok(());
         }
-        // Until all is good again, nobody relies on what was found to be whole.
-        self.damaged.fetch_max(damaged, Ordering::Relaxed);
-        disk.committer().commit(batch)?;
-        self.damaged.store(damaged, Ordering::Relaxed);
+        disk.committer().commit(batch).map(drop)
+    }
+
+    /// Whether a process before this one has left doubts.
+    pub(super) fn find_doubts(&self, disk: &Disk) -> Result<(), Error> {
+        let has_some = disk.index().tier_note(DOUBTFUL)?.is_some_and(|note| !note.is_empty());
+        self.doubts.store(u64::from(has_some), Ordering::Release);
         Ok(())
     }
 
-    /// How many rows say that something is damaged, as a process before this one has left them.
-    pub(super) fn find_damaged(&self, disk: &Disk) -> Result<(), Error> {
-        let _one = self.rows.lock();
-        let note = disk.index().tier_note(DAMAGED)?;
-        let damaged =
-            note.and_then(|note| Some(u64::from_le_bytes(*note.first_chunk()?))).unwrap_or_default();
-        self.damaged.store(damaged, Ordering::Relaxed);
-        self.progress.lock().are_packs_doubtful = damaged > 0;
-        Ok(())
+    /// These are not what they should be there, as far as their rows are of what was looked at. From now on no tree
+    /// is known to be whole there.
+    pub(super) fn mark_damaged(
+        &self,
+        disk: &Disk,
+        keys: &[Handle],
+        is_it: impl Fn(&Tiered) -> bool,
+    ) -> Result<(), Error> {
+        // First: whoever walks now writes down nothing of what it has found.
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+        let batch = Batch { tier_notes: vec![(DOUBTFUL, vec![1])], ..Batch::default() };
+        self.change_rows(disk, keys, batch, |_, row| {
+            row.map(|row| Tiered { is_damaged: row.is_damaged || is_it(&row), ..row })
+        })
     }
 
-    /// Whether something that rows name was found damaged, and not sent again so far.
-    pub(super) fn has_damaged(&self) -> bool {
-        self.damaged.load(Ordering::Relaxed) > 0
+    /// Forgets which trees are whole, if something was found damaged since that was last done. For who walks then.
+    pub(super) fn settle_doubts(&self, disk: &Disk) -> Result<u64, Error> {
+        loop {
+            let doubts = self.doubts.load(Ordering::Acquire);
+            if self.settled.load(Ordering::Acquire) == doubts {
+                return Ok(doubts);
+            }
+            disk.index().visit_tiered(ROWS, |rows| {
+                let whole = rows.iter().filter(|(_, row)| row.is_whole).map(|(key, _)| *key);
+                let torn = |_, row: Option<Tiered>| row.map(|row| Tiered { is_whole: false, ..row });
+                self.change_rows(disk, &whole.collect::<Vec<_>>(), Batch::default(), torn)
+            })?;
+            let _one = self.rows.lock();
+            if self.doubts.load(Ordering::Acquire) == doubts {
+                let tier_notes = vec![(DOUBTFUL, Vec::new())];
+                disk.committer().commit(Batch { tier_notes, ..Batch::default() })?;
+                self.settled.store(doubts, Ordering::Release);
+            }
+        }
     }
 
-    /// What was read where this row says is not the object, and who has it here sends it again.
+    /// What was read where this row says is not the object. Whoever has it here sends it again.
     pub(super) fn note_damaged(&self, disk: &Disk, key: Handle, read: &Tiered) -> Result<(), Error> {
-        if !self.progress.lock().lost.remove(&key) {
+        if !self.progress.lock().lost.contains(&key) {
             return Ok(());
         }
-        // It may have been sent again meanwhile, or moved.
-        let damaged = |_, row: Option<Tiered>| {
-            row.map(|row| Tiered { is_damaged: row.is_damaged || row == *read, ..row })
-        };
-        self.change_rows(disk, &[key], Batch::default(), damaged)?;
-        if !disk.contains(key)? {
-            return Ok(());
-        }
-        // Somebody put it while it was read; those who sent it then found a row.
-        if is_large(key) {
+        // Somebody may have put it while it was read: those who sent it then found a row. Who waits for packs from
+        // now on waits until these were looked at with what the row says then.
+        let are_packs_doubtful = !is_large(key) && disk.contains(key)?;
+        self.doubt_packs(are_packs_doubtful);
+        // If it was sent again meanwhile, to send it once more is all that comes of it.
+        self.mark_damaged(disk, &[key], |row| row.place == read.place)?;
+        self.progress.lock().lost.remove(&key);
+        self.doubt_packs(are_packs_doubtful);
+        if is_large(key) && disk.contains(key)? {
             self.note_put(std::iter::once(key));
-        } else {
+        }
+        Ok(())
+    }
+
+    fn doubt_packs(&self, are_doubtful: bool) {
+        if are_doubtful {
             self.progress.lock().are_packs_doubtful = true;
             self.changed.notify_all();
         }
-        Ok(())
     }
 
     /// Somebody relies on what is in the tier: it stays there as long as if it was put now. For who stays.

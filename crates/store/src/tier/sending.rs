@@ -40,15 +40,11 @@ struct Chunk {
 pub(super) fn packs(disk: &Disk, far: &Far) -> Result<(), Halt> {
     let _in_order = far.sending_packs.lock();
     let goal = disk.index().packs().end();
-    if far.progress.lock().are_packs_doubtful {
-        let begin = Spot::from_u64(0);
-        disk.committer().commit(end_batch(begin))?;
-        let mut progress = far.progress.lock();
-        (progress.packs, progress.are_packs_doubtful) = (begin, false);
-    }
+    look_again(disk, far)?;
     let mut from = sent_to(disk)?;
+    let before = far.progress.lock().packs_before;
     loop {
-        let chunk = collect(disk, from)?;
+        let chunk = collect(disk, from, before)?;
         renew(disk, far, &chunk.renewed)?;
         if !chunk.objects.is_empty() {
             super::owning::ensure(disk, far)?;
@@ -102,8 +98,22 @@ fn renew(disk: &Disk, far: &Far, keys: &[Handle]) -> Result<(), Error> {
     far.change_rows(disk, keys, Batch::default(), |_, row| row.map(|row| row.relied_on(now)))
 }
 
-/// What comes behind a place in the packs and is not in the tier.
-fn collect(disk: &Disk, from: Spot) -> Result<Chunk, Error> {
+/// Has all packs looked at from the beginning on, if something in them may have to be sent again.
+fn look_again(disk: &Disk, far: &Far) -> Result<(), Error> {
+    if !far.progress.lock().are_packs_doubtful {
+        return Ok(());
+    }
+    let (begin, end) = (Spot::from_u64(0), sent_to(disk)?);
+    disk.committer().commit(end_batch(begin))?;
+    let mut progress = far.progress.lock();
+    progress.are_packs_doubtful = false;
+    progress.packs = begin;
+    progress.packs_before = progress.packs_before.max(end);
+    Ok(())
+}
+
+/// What comes behind a place in the packs and is not in the tier. What is before the other one was not put again.
+fn collect(disk: &Disk, from: Spot, before: Spot) -> Result<Chunk, Error> {
     let packs = disk.index().packs();
     let mut chunk = Chunk { objects: Vec::new(), renewed: Vec::new(), next: from, is_last: false };
     let (mut bytes, mut seen) = (0, HashSet::new());
@@ -116,7 +126,8 @@ fn collect(disk: &Disk, from: Spot) -> Result<Chunk, Error> {
             let some: Vec<_> = records.by_ref().take(LOOKED_UP).collect();
             let keys: Vec<Handle> = some.iter().map(|record| record.key).collect();
             for (record, row) in some.iter().zip(disk.all_tiered(&keys)?) {
-                chunk.renewed.extend(row.filter(Tiered::is_stale).map(|_| record.key));
+                let is_new = Spot { pack: number, unit: record.unit } >= before;
+                chunk.renewed.extend(row.filter(|row| is_new && row.is_stale()).map(|_| record.key));
                 if row.is_none_or(|row| row.is_damaged) && seen.insert(record.key) {
                     bytes += record.bytes.len();
                     chunk.objects.push((record.key, Object::copy_of(record.bytes)));

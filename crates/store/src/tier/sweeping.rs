@@ -156,7 +156,7 @@ impl Sweeper<'_> {
                     // What is damaged there is there still, for people to look at.
                     self.swept.damaged += 1;
                     self.sentence.spare_pack(&pack);
-                    return Ok(());
+                    return self.far.mark_damaged(self.disk, &[key], |row| row.place.pack() == Some(pack));
                 };
                 objects.push((key, object));
             }

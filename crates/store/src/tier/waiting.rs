@@ -253,7 +253,7 @@ fn send_all(disk: &Disk, far: &Far, wanted: &Arc<Wanted>) -> Result<Result<(), S
     if !wanted.roots.is_empty() || disk.index().tiered_len()? > 0 {
         super::owning::ensure(disk, far)?;
     }
-    let mut walk = Walk::new(disk, far, || is_awaited(wanted));
+    let mut walk = Walk::new(disk, far, || is_awaited(wanted))?;
     for root in &wanted.roots {
         if wanted.is_whole {
             walk.walk(*root)?;

@@ -314,7 +314,7 @@ fn who_reads_while_packs_are_written_anew_is_never_told_an_error() {
     // It has looked where it is, and is about to read it there.
     let late = disk.far_whole(far, blobs[3], stale).unwrap();
     assert_eq!(late, bytes(3, 2000));
-    assert!(!far.has_damaged(), "it is not taken for damaged");
+    assert!(!disk.tiered(blobs[3]).unwrap().unwrap().is_damaged, "it is not taken for damaged");
 }
 
 #[test]

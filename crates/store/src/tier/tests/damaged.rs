@@ -132,8 +132,61 @@ fn what_is_found_damaged_while_it_is_here_is_sent_again() {
         // Somebody else reads it there while it is put.
         assert!(matches!(store.disk().unwrap().look_far(blob).unwrap_err(), Error::Far { .. }));
         store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
-        assert!(!store.far().unwrap().has_damaged());
+        assert!(!store.disk().unwrap().tiered(blob).unwrap().unwrap().is_damaged, "{len}");
         drop(store);
         assert_read(&folder.path().join("b"), &depot, blob, len);
+    }
+}
+
+#[test]
+fn an_outboard_that_is_damaged_is_sent_again_once_the_object_is_here() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let len = 3 << 20;
+    let store = open_with(&folder.path().join("a"), &depot);
+    let blob = store.put_blob(&bytes(1, len)).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+    drop(store);
+    for (name, bytes) in depot.names.lock().iter_mut().filter(|(name, _)| name.ends_with("outboard")) {
+        assert!(name.starts_with("objects/"));
+        bytes.iter_mut().for_each(|byte| *byte ^= 1);
+    }
+    let store = open_with(&folder.path().join("b"), &depot);
+    store.take_tier().unwrap();
+    assert!(matches!(store.bring_part(blob, 0..100).unwrap_err(), Error::Far { .. }));
+    // The object itself is sound.
+    assert_eq!(store.get(blob).unwrap().unwrap().bytes(), bytes(1, len));
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+    drop(store);
+    let store = open_with(&folder.path().join("c"), &depot);
+    store.take_tier().unwrap();
+    assert_eq!(store.bring_part(blob, 0..100).unwrap().unwrap(), bytes(1, len)[..100]);
+}
+
+#[test]
+fn one_that_nobody_has_makes_each_walk_look_at_its_own_trees_only() {
+    let folder = tempdir().unwrap();
+    let depot = Arc::new(TestDepot::default());
+    let store = open_with(&folder.path().join("a"), &depot);
+    let torn = store.put_blob(&bytes(1, 70_000)).unwrap();
+    store.tier_until(Awaited::All { labels: false }, PATIENCE).unwrap();
+    damage(&depot, "objects/");
+    let trees = [vec![torn], (2..40).map(|number| store.put_blob(&bytes(number, 200)).unwrap()).collect()];
+    let trees = trees.map(|entries| {
+        let tree: TreeBuilder = entries.into_iter().collect();
+        store.put_tree(tree.view()).unwrap()
+    });
+    store.set_label("torn", trees[0]).unwrap();
+    store.set_label("whole", trees[1]).unwrap();
+    store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+    drop(store);
+    let store = open_with(&folder.path().join("b"), &depot);
+    store.take_tier().unwrap();
+    assert!(matches!(store.get(torn).unwrap_err(), Error::Far { .. }));
+    let is_whole = |tree| store.disk().unwrap().tiered(tree).unwrap().unwrap().is_whole;
+    for label in ["one", "two"] {
+        store.set_label(label, trees[1]).unwrap();
+        store.tier_until(Awaited::All { labels: true }, PATIENCE).unwrap();
+        assert_eq!(trees.map(is_whole), [false, true], "{label}");
     }
 }
