@@ -232,7 +232,7 @@ fn lies_about_folders(language: Language) {
              def lie(core, message):\n    \
              if message[:1] == b'H':\n        \
              head = message[:struct.calcsize('<cHI32si')]\n        \
-             message = head + b'\\0'.join([os.fsencode(sys.executable), b'3.11', b'{host}', *message[len(head):].split(b'\\0')[2:]])\n    \
+             message = head + b'\\0'.join([os.fsencode(sys.executable), b'3.11', b'cpython-311', b'{host}', *message[len(head):].split(b'\\0')[3:]])\n    \
              return say(core, message)\nmain.say = lie\n"
         )
     };
