@@ -49,16 +49,20 @@ impl Wanted {
     }
 }
 
-/// Whether nobody but its owner, who is root or whoever asks, can have put something else there: a node may be somebody
-/// else's.
+/// Whether nobody but root and whoever asks can have put something else there, or at any link's end: a node may be
+/// somebody else's.
 fn is_safe(program: &Path) -> bool {
-    let Ok(program) = program.canonicalize() else { return false };
+    let Ok(end) = program.canonicalize() else { return false };
     let user = Path::new("/proc/self").metadata().map_or(0, |own| own.uid());
+    // Whoever may write to a sticky folder can take nothing of others away there.
     let is_theirs = |path: &Path| {
-        let found = path.metadata();
-        found.is_ok_and(|found| [0, user].contains(&found.uid()) && found.mode() & 0o1002 != 0o002)
+        let found = path.symlink_metadata();
+        found.is_ok_and(|found| {
+            let is_open = !found.is_symlink() && found.mode() & 0o1002 == 0o002;
+            [0, user].contains(&found.uid()) && !is_open
+        })
     };
-    program.is_absolute() && program.ancestors().all(is_theirs)
+    program.is_absolute() && program.ancestors().chain(end.ancestors()).all(is_theirs)
 }
 
 /// A Python that is here.
@@ -292,5 +296,23 @@ mod tests {
         assert!(!mark.exists());
         Python::of(Wanted::read(&told, true)).unwrap();
         assert!(mark.exists(), "the test can see it");
+    }
+
+    #[test]
+    fn what_others_can_have_put_there_is_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let (open, link) = (folder.path().join("open"), folder.path().join("open/python3"));
+        let program = folder.path().join("python3");
+        std::fs::write(&program, "").unwrap();
+        std::fs::create_dir(&open).unwrap();
+        std::os::unix::fs::symlink(&program, &link).unwrap();
+        let allow = |mode| {
+            std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap()
+        };
+        allow(0o755);
+        assert!(is_safe(&program) && is_safe(&link));
+        allow(0o777);
+        assert!(is_safe(&program) && !is_safe(&link), "somebody else may put another link there");
+        assert!(!is_safe(Path::new("python3")) && !is_safe(Path::new("/nowhere/python3")));
     }
 }
