@@ -111,7 +111,14 @@ fn packages_are_for_the_python_that_the_node_runs() {
     std::fs::create_dir(folder.join("own")).unwrap();
     std::fs::write(folder.join("own/lib.py"), "x = 1\n").unwrap();
     std::fs::write(folder.join("requirements.txt"), "markupsafe==3.0.3\n").unwrap();
-    node.install(&folder).unwrap();
+    // Where the checkout lies in others' folders, nothing is run there that the node names; then it is found by its name.
+    let usual = std::env::var_os("PATH").unwrap();
+    let own = Path::new(python).parent().unwrap().to_owned();
+    let programs = std::iter::once(own).chain(std::env::split_paths(&usual));
+    let mut deploy = node.command(&["deploy", folder.to_str().unwrap()]);
+    deploy.env("XDG_CACHE_HOME", home.path().join("cache"));
+    let done = deploy.env("PATH", std::env::join_paths(programs).unwrap()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let (status, told) = node.call("later", &json!({}));
     assert_eq!((status, &told[0], &told[3]), (200, &json!([3, 14]), &json!("&lt;")), "{told}");
     // Native code, and what is compiled of modules.
