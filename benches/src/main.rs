@@ -23,6 +23,7 @@ mod external_io;
 mod figures;
 mod hostile;
 mod invoke;
+mod native_memory;
 mod options;
 mod page_cache;
 mod python;
@@ -44,7 +45,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 21] = [
+const BENCHES: [Bench; 22] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -66,6 +67,7 @@ const BENCHES: [Bench; 21] = [
     ("compile", compile::run),
     ("workflows", workflows::run),
     ("transfer", transfer::run),
+    ("native-memory", native_memory::run),
 ];
 
 /// What some benches can be asked for: `--name` or `--name=value`.

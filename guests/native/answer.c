@@ -32,6 +32,10 @@ struct exchange {
     char traceparent[TRACEPARENT_BYTES + 1];
     /* The answer: head and body. */
     int is_answered, status, is_too_long;
+    /* It is what the outbox holds (memory.c). */
+    int is_value;
+    /* Others may map what it makes. */
+    int is_step;
     size_t body_length;
     struct bytes headers_told, result;
     char failure_kind[TEXT_BYTES_MAX + 1], failure[TEXT_BYTES_MAX + 1];
@@ -77,6 +81,8 @@ static void read_call(struct json *json, const char **seal) {
             request->caller = json_string(json);
         else if (strcmp(name, "content_type") == 0)
             request->content_type = json_string(json);
+        else if (strcmp(name, "source") == 0)
+            exchange.is_step = strcmp(json_string(json), "step") == 0;
         else if (strcmp(name, "seal") == 0)
             *seal = json_string(json);
         else if (strcmp(name, "version") == 0)
@@ -135,6 +141,7 @@ static void begin_exchange(const void *body, size_t length) {
                                        .query = "", .request_id = "", .function = "", .caller = ""};
     exchange.headers_count = 0;
     exchange.is_on_line = exchange.is_answered = exchange.is_too_long = 0;
+    exchange.is_value = exchange.is_step = 0;
     exchange.headers_told.length = exchange.result.length = 0;
     exchange.failure_kind[0] = exchange.failure[0] = 0;
     exchange.traceparent[0] = 0;

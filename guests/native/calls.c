@@ -110,7 +110,7 @@ static struct call_line *free_call_line(void) {
 /* There is a line to a function. */
 static void add_call_line(const struct frame *frame) {
     struct call_line *line = NULL, *before;
-    int own[3], has_ends = take_descriptors(own), end = -1;
+    int own[3], has_ends = take_descriptors(own, 3), end = -1;
     const char *name = (const char *)frame->payload + 4;
 
     if (frame->length < 4)

@@ -20,7 +20,9 @@
 /* What is received at once of frames that are short. */
 #define BUFFER_BYTES (64u << 10)
 /* Descriptors that have come and are not taken. */
-#define DESCRIPTORS_MAX 96
+#define DESCRIPTORS_MAX 512
+/* Those of one message, of which the kernel takes no more. */
+#define MESSAGE_DESCRIPTORS_MAX 253
 #define LOG_PIECE_BYTES (32u << 10)
 /* What may be printed between two calls. */
 #define BETWEEN_CALLS_BYTES (32u << 10)
@@ -32,7 +34,7 @@
 
 enum kind {
     LOADED = 3, CALL, RESULT, RAISED, BAD_RESULT, LOG, ASK = 10, TOLD, SERVE = 18, LINE, SERVED, SERVING,
-    WAITED, ASK_AGAIN, DROPPED
+    WAITED, ASK_AGAIN, DROPPED, MAPPED = 26, LEAVING
 };
 
 struct frame {
@@ -126,8 +128,8 @@ static void send_frame(enum kind kind, uint32_t turn, const struct iovec *parts,
     pthread_mutex_unlock(&channel.sending);
 }
 
-/* Keeps the descriptors that came with a message. Where some were cut off it has none,
- * and not those of the next one. */
+/* Keeps the descriptors that came with a message. Where some were cut off there is -1 in the
+ * place of all of them: whoever takes them has none, and not those of the next one. */
 static void keep_descriptors(struct msghdr *message) {
     size_t before = channel.descriptors_count;
 
@@ -148,7 +150,7 @@ static void keep_descriptors(struct msghdr *message) {
         return;
     while (channel.descriptors_count > before)
         close(channel.descriptors[--channel.descriptors_count]);
-    for (int count = 0; count < 3 && channel.descriptors_count < DESCRIPTORS_MAX; count++)
+    if (channel.descriptors_count < DESCRIPTORS_MAX)
         channel.descriptors[channel.descriptors_count++] = -1;
 }
 
@@ -156,7 +158,7 @@ static void keep_descriptors(struct msghdr *message) {
 static size_t receive_some(void *into, size_t room) {
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(32 * sizeof(int))];
+        char room[CMSG_SPACE(MESSAGE_DESCRIPTORS_MAX * sizeof(int))];
     } rights;
     struct iovec place = part(into, room);
 
@@ -216,16 +218,19 @@ static struct frame *receive_frame(void) {
     return frame;
 }
 
-/* The three descriptors of a line; whether they are there. */
-static int take_descriptors(int own[3]) {
+/* The descriptors that came with a frame, of which there are so many; whether they are there. */
+static int take_descriptors(int *own, size_t wanted) {
     size_t count = channel.descriptors_count;
+    int is_there = count >= wanted && channel.descriptors[0] >= 0;
 
-    if (count < 3)
+    if (count == 0 || (count < wanted && channel.descriptors[0] >= 0))
         return 0;
-    memcpy(own, channel.descriptors, 3 * sizeof(int));
-    memmove(channel.descriptors, channel.descriptors + 3, (count - 3) * sizeof(int));
-    channel.descriptors_count -= 3;
-    return own[0] >= 0;
+    wanted = is_there ? wanted : 1;
+    if (is_there)
+        memcpy(own, channel.descriptors, wanted * sizeof(int));
+    memmove(channel.descriptors, channel.descriptors + wanted, (count - wanted) * sizeof(int));
+    channel.descriptors_count -= wanted;
+    return is_there;
 }
 
 /* Sends a piece of what was printed, as far as the budget goes. */

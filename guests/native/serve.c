@@ -11,6 +11,10 @@
 /* Before the request's id: times, bytes, status, both spans, trace, seal, flags, length. */
 #define REPORT_BYTES 72
 #define MS_NS 1000000u
+/* In the place of an argument's length: it is what the next descriptor has. */
+#define IN_DESCRIPTOR UINT32_MAX
+/* In the number of arguments: the last descriptor is the outbox, and its address is behind the lengths. */
+#define WITH_OUTBOX 0x80000000u
 /* What the node says about the channel, in the environment. */
 #define CHANNEL_VARIABLE "SINEW_CHANNEL"
 
@@ -142,7 +146,11 @@ static void conclude(uint32_t turn, int returned) {
     uint32_t lengths[3];
     struct iovec parts[6];
 
-    if (returned == 0) {
+    if (returned == 0 && exchange.is_value) {
+        uint64_t length = close_outbox(1);
+
+        send_frame(MAPPED, turn, (struct iovec[]){part(&length, 8)}, 1);
+    } else if (returned == 0) {
         send_frame(RESULT, turn, (struct iovec[]){part(exchange.result.at, exchange.result.length)}, 1);
     } else {
         for (size_t at = 0; at < 3; at++) {
@@ -158,33 +166,91 @@ static void conclude(uint32_t turn, int returned) {
     }
 }
 
-/* Where the arguments of a call are: request, head and body. */
-static int read_arguments(const struct frame *frame, const unsigned char *at[3], size_t lengths[3]) {
-    size_t begin = 16;
+/* What a call is given. */
+struct arguments {
+    /* Request, head and body. */
+    const unsigned char *at[3];
+    size_t lengths[3];
+    /* Of values, and then of the outbox, if there is one. */
+    int descriptors[SINEW_VALUES_MAX + 1];
+    size_t values;
+    int has_outbox, has_descriptors;
+    uint64_t base;
+};
 
-    if (frame->length < begin || word_of(frame->payload) != 3)
+/* Where the arguments of a call are: request, head, body, and values that others have made. */
+static int read_arguments(const struct frame *frame, struct arguments *into) {
+    uint32_t count = frame->length < 4 ? 0 : word_of(frame->payload);
+    size_t begin;
+
+    into->has_outbox = (count & WITH_OUTBOX) != 0;
+    count &= ~WITH_OUTBOX;
+    begin = 4 + 4 * (size_t)count + (into->has_outbox ? 8 : 0);
+    if (count < 3 || count - 3 > SINEW_VALUES_MAX || frame->length < begin)
         return -EPROTO;
-    for (size_t each = 0; each < 3; each++) {
-        lengths[each] = word_of(frame->payload + 4 + 4 * each);
-        if (lengths[each] > frame->length - begin)
+    into->values = count - 3;
+    if (into->has_outbox)
+        into->base = long_of(frame->payload + begin - 8);
+    for (size_t each = 0; each < count; each++) {
+        uint32_t length = word_of(frame->payload + 4 + 4 * each);
+
+        if (each >= 3 && length == IN_DESCRIPTOR)
+            continue;
+        if (each >= 3 || length > frame->length - begin)
             return -EPROTO;
-        at[each] = frame->payload + begin;
-        begin += lengths[each];
+        into->at[each] = frame->payload + begin;
+        into->lengths[each] = length;
+        begin += length;
     }
-    return begin == frame->length ? 0 : -EPROTO;
+    if (begin != frame->length)
+        return -EPROTO;
+    into->has_descriptors = take_descriptors(into->descriptors, into->values + (size_t)into->has_outbox);
+    return 0;
+}
+
+/* They are of no use. */
+static void close_descriptors(const struct arguments *arguments) {
+    size_t count = arguments->has_descriptors ? arguments->values + (size_t)arguments->has_outbox : 0;
+
+    while (count > 0)
+        close(arguments->descriptors[--count]);
+}
+
+/* Has the handler find what others have made, and memory for what it makes. */
+static int bring_memory(const struct arguments *arguments) {
+    int error = 0;
+
+    if (arguments->values == 0 && !arguments->has_outbox)
+        return 0;
+    if (!arguments->has_descriptors)
+        return fail_value(-EMFILE);
+    for (size_t each = 0; each < arguments->values; each++) {
+        error = error < 0 ? error : map_value(arguments->descriptors[each]);
+        close(arguments->descriptors[each]);
+    }
+    if (arguments->has_outbox && exchange.is_step)
+        open_outbox(arguments->descriptors[arguments->values], arguments->base);
+    else if (arguments->has_outbox)
+        close(arguments->descriptors[arguments->values]);
+    exchange.request.values = given.list;
+    exchange.request.values_count = given.count;
+    return error < 0 ? fail_value(error) : 0;
 }
 
 /* A call by the node. */
 static void serve_call(const struct frame *frame) {
-    const unsigned char *at[3];
-    size_t lengths[3];
+    struct arguments arguments = {0};
     uint64_t waited, on_lines;
     int returned;
 
     begin_printing(frame->turn);
     begin_exchange("", 0);
-    if (read_arguments(frame, at, lengths) < 0 || read_request(at[1], lengths[1], at[2], lengths[2]) < 0) {
+    if (read_arguments(frame, &arguments) < 0
+        || read_request(arguments.at[1], arguments.lengths[1], arguments.at[2], arguments.lengths[2]) < 0) {
         returned = sinew_fail(&exchange.request, "NativeError", "a native function is called with request, head and body");
+        close_descriptors(&arguments);
+        end_printing();
+    } else if ((returned = bring_memory(&arguments)) < 0) {
         end_printing();
     } else {
         begin_calls(frame->turn, &exchange.identity, 0);
@@ -196,11 +262,14 @@ static void serve_call(const struct frame *frame) {
             send_frame(WAITED, frame->turn, (struct iovec[]){part(&on_lines, 8)}, 1);
     }
     conclude(frame->turn, returned);
+    unmap_values();
+    close_outbox(0);
+    leave_if_charged();
 }
 
 /* The node has a line for it to serve. */
 static void open_served_line(const struct frame *frame) {
-    int own[3], has_ends = take_descriptors(own);
+    int own[3], has_ends = take_descriptors(own, 3);
     size_t length, rest;
 
     served.turn = frame->turn;

@@ -12,4 +12,5 @@
 #include "channel.c"
 #include "calls.c"
 #include "answer.c"
+#include "memory.c"
 #include "serve.c"

@@ -40,6 +40,22 @@ extern "C" {
 #define SINEW_TYPE_MAX 256
 /* Bytes of the status, the content type and the headers of an answer, as JSON. */
 #define SINEW_ANSWER_HEAD_MAX (64u << 10)
+/* Values of others that a step is given. */
+#define SINEW_VALUES_MAX 100
+
+/* A value that another function has made, in memory that is mapped where it was made: a
+ * pointer in it leads to what it led to there. What is written to it is this process's own,
+ * and is gone when the handler returns. */
+typedef struct sinew_value {
+    /* What sinew_answer_value() was given there. It has not been looked at: who trusts that
+     * function less than this one checks it as it would what comes from outside. */
+    void *at;
+    /* All memory that was made with it, and bytes of that. */
+    const void *memory;
+    size_t length;
+    /* What it was said to be; empty if nothing was said. */
+    const char *content_type;
+} sinew_value;
 
 /* A request. It, and all that it leads to, is the library's, and is there until the
  * handler returns. */
@@ -58,6 +74,10 @@ typedef struct sinew_request {
     const char *caller;
     /* When nobody waits for the answer any more, in ms since 1970; 0 for a pure function. */
     uint64_t deadline_ms;
+    /* Values of other steps of the workflow. {"$value": 0} in the body stands for the first
+     * one, and so on. */
+    const sinew_value *values;
+    size_t values_count;
 } sinew_request;
 
 /* What another function answered. */
@@ -104,6 +124,23 @@ int sinew_answer(sinew_request *request, int status, const char *content_type, c
 /* Says why the call fails; returns -1, for the handler to return. The kind is what
  * others call an exception. Each text is cut at 4096 bytes. */
 int sinew_fail(sinew_request *request, const char *kind, const char *message);
+
+/* Memory for a value that other functions map where it is, instead of being sent it: all
+ * zeros, and aligned for every type; pieces of over a page for a cache line. What nobody writes
+ * to takes none. It cannot be given back: it is there until the handler returns. Any thread of the
+ * handler's may ask for it, and write to it until then; a process that is forked has none of it.
+ * NULL with an errno of ENOTSUP where the request is not a step's of a declared workflow, or the
+ * function is not deployed with values = "map"; or ENOMEM, if it would be more than twice the
+ * function's memory limit. What is written to counts for that limit. */
+void *sinew_memory(sinew_request *request, size_t size);
+
+/* Answers with a value in that memory, for other steps to map. It may have pointers, to memory of this
+ * request alone, or to nothing: not to other memory of the process, its functions or its
+ * constants, nor into values that it was given, for whoever maps it has none of these. The
+ * content type may be NULL. The status is 200, and there are no headers.
+ * -EALREADY if it was answered; -EINVAL for a type that is none, or for what is not in
+ * memory of this request. */
+int sinew_answer_value(sinew_request *request, const char *content_type, const void *value);
 
 /* Calls another function, NAME, NAME:ALIAS or NAME:VERSION, while a request is handled,
  * and waits for its answer. Any thread may, and several at a time. The content type may be NULL.

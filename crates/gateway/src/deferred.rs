@@ -168,7 +168,7 @@ impl Outcome {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
             headers.append(name, HeaderValue::from_str(value).ok()?);
         }
-        Some(Answer { status: StatusCode::from_u16(self.status).ok()?, headers, body })
+        Some(Answer { status: StatusCode::from_u16(self.status).ok()?, headers, body, memory: None })
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
         headers.append("x-a", "1".parse().unwrap());
         headers.append("x-a", "2".parse().unwrap());
         let body = Bytes::from_static(b"text");
-        let answer = Answer { status: StatusCode::CREATED, headers, body };
+        let answer = Answer { status: StatusCode::CREATED, headers, body, memory: None };
         let (outcome, body) = Outcome::decoded(Outcome::encoded(&answer, 7)).unwrap();
         assert_eq!((outcome.version, outcome.omitted, &body[..]), (7, None, &b"text"[..]));
         let again = outcome.answer(body).unwrap();

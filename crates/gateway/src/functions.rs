@@ -39,6 +39,8 @@ pub struct Served {
     pub is_program: bool,
     /// It is a workflow: its calls of other functions are steps.
     pub is_workflow: bool,
+    /// As a step of a declared workflow it maps what other steps made in memory, and may make such.
+    pub maps_values: bool,
     /// Of a workflow that is declared: its steps. Then it has no instance.
     pub declaration: Option<Arc<Declaration>>,
     /// Of a module: what its answers are; `None`: as they look.

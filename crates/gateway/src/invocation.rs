@@ -43,7 +43,7 @@ use crate::routes::evaluate::failure_detail;
 use crate::routes::objects::load;
 use crate::tenants::{Holding, Tenancy};
 use crate::unique;
-use crate::workflows::{Beginning, Durable, Run};
+use crate::workflows::{Beginning, Durable, Run, stands_for_memory};
 
 /// How much longer the gateway waits than the function may take, so that it is
 /// the function's own end that is told.
@@ -80,6 +80,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) tenancy: Option<Arc<Tenancy>>,
     /// Of a workflow that the queue has: how far the run is.
     pub(crate) durable: Option<Durable>,
+    /// Of a step of a declared workflow: memory that it maps. What it makes may be such, too.
+    pub(crate) memory: Option<Vec<Handle>>,
 }
 
 /// What a function that calls another one hands down, besides the trace.
@@ -231,7 +233,8 @@ impl Invocation<'_> {
         let own = self.served.is_workflow.then(|| traceparent.clone());
         let head = if has_head { self.head(traceparent, time, arriving.is_some(), seal) } else { Vec::new() };
         let latest = self.latest();
-        let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams };
+        let memory = self.memory.take();
+        let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams, memory };
         let given = match own.map(|traceparent| self.beginning(traceparent)) {
             Some(beginning) => Box::pin(self.in_run(shared, beginning, asked, &mut recording)).await,
             None => answer(shared, &self.served, asked, &mut recording).await,
@@ -363,6 +366,8 @@ struct Asked {
     latest: Instant,
     /// The result is wanted before it is whole.
     streams: bool,
+    /// What it maps, if it may.
+    memory: Option<Vec<Handle>>,
 }
 
 /// The end of an invocation, written down.
@@ -409,6 +414,15 @@ async fn answer(
         return Err(not_an_answer(served, "is a tree"));
     }
     let result = end.result;
+    if served.maps_values && is_memory(shared, result) {
+        return match asked.memory {
+            Some(_) => Ok(Given { answer: Answer::of_memory(result), rest: None }),
+            None => {
+                shared.backend.drop_passed(result);
+                Err(not_an_answer(served, "is memory, which only steps of a declared workflow map"))
+            }
+        };
+    }
     let bytes: Bytes = load(shared, result).await?.ok_or_else(|| Problem::object_not_found(result))?;
     // A codelet's may be one of its inputs.
     if !(served.is_pure || served.is_codelet) {
@@ -419,6 +433,12 @@ async fn answer(
         false => answer::read(bytes).map_err(|why| not_an_answer(served, why))?,
     };
     Ok(Given { answer, rest: None })
+}
+
+/// Whether a result stands for memory, and is not one itself.
+fn is_memory(shared: &Shared, result: Handle) -> bool {
+    let object = shared.backend.local(result);
+    object.is_some_and(|object| object.descriptor().is_some() && stands_for_memory(&object))
 }
 
 /// The answer whose beginning is here.
@@ -460,12 +480,14 @@ async fn run(
     asked: &mut Asked,
     recording: &mut Recording,
 ) -> Result<Reached, Problem> {
-    let Asked { permit, brought, arriving, latest, streams } = asked;
+    let Asked { permit, brought, arriving, latest, streams, memory } = asked;
+    let further = memory.as_deref().unwrap_or_default();
     let (goal, passed) = if brought.1.bytes.len() <= INLINE_BYTES_MAX {
-        keep(shared, served, &brought.0, &brought.1.bytes)?
+        apply(shared, served, &brought.0, &brought.1.bytes, further)?
     } else {
-        let (shared, served, brought) = (shared.clone(), served.clone(), brought.clone());
-        blocking(move || keep(&shared, &served, &brought.0, &brought.1.bytes)).await??
+        let (shared, served, brought, further) =
+            (shared.clone(), served.clone(), brought.clone(), further.to_vec());
+        blocking(move || apply(&shared, &served, &brought.0, &brought.1.bytes, &further)).await??
     };
     let deadline = Some(latest.saturating_duration_since(Instant::now()));
     let (priority, is_repeatable, streams) = (Priority::Normal, served.is_pure, *streams);
@@ -510,17 +532,8 @@ impl Drop for Passed {
     }
 }
 
-/// Keeps what the application consists of, and names the application.
-fn keep(
-    shared: &Arc<Shared>,
-    served: &Served,
-    head: &[u8],
-    body: &[u8],
-) -> Result<(Handle, Option<Passed>), Problem> {
-    apply(shared, served, head, body, &[])
-}
-
-/// The same, with what is here already as further arguments.
+/// Keeps what the application consists of, and names the application. What is here already is
+/// among its arguments as it is.
 fn apply(
     shared: &Arc<Shared>,
     served: &Served,

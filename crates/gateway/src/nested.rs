@@ -262,6 +262,7 @@ async fn invoke(
         nesting: Some(nesting),
         tenancy,
         durable: None,
+        memory: None,
     };
     if let Some(end) = begun {
         let answer = invocation.conclude(shared, request.body.len(), end).await.answer;

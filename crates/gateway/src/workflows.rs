@@ -28,6 +28,7 @@ use tokio::sync::Semaphore;
 pub use declared::Declaration;
 pub(crate) use history::{CANCELLED, Listed, Wanted, cancel, find, list};
 pub(crate) use journal::{Durable, resume};
+pub(crate) use keeping::stands_for_memory;
 
 use crate::functions::Served;
 use crate::invocation::Span;

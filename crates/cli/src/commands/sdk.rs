@@ -36,13 +36,14 @@ enum Language {
 const HEADER: &str = include_str!("../../../../guests/native/sinew.h");
 /// Lines of it name the parts.
 const SOURCE: &str = include_str!("../../../../guests/native/sinew.c");
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("../template/line.h", include_str!("../../../../guests/template/line.h")),
     ("../template/line.c", include_str!("../../../../guests/template/line.c")),
     ("text.c", include_str!("../../../../guests/native/text.c")),
     ("channel.c", include_str!("../../../../guests/native/channel.c")),
     ("calls.c", include_str!("../../../../guests/native/calls.c")),
     ("answer.c", include_str!("../../../../guests/native/answer.c")),
+    ("memory.c", include_str!("../../../../guests/native/memory.c")),
     ("serve.c", include_str!("../../../../guests/native/serve.c")),
 ];
 /// Both files have it, so that a later one may take their places.

@@ -41,6 +41,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
         Mode::Standard => _ = pairs.insert("mode".to_owned(), "stdin".to_owned()),
         Mode::Native => _ = pairs.insert("mode".to_owned(), "native".to_owned()),
     }
+    if function.mode == Mode::Native && function.maps_values == Some(true) {
+        pairs.insert("values".to_owned(), "map".to_owned());
+    }
     if function.streams_body {
         pairs.insert("body".to_owned(), "stream".to_owned());
     }

@@ -260,11 +260,14 @@ pub(super) fn read(
             "write runtime = \"python\", or remove `workflow`; steps can call functions in every language";
         reader.faults.push(Fault::new(place.clone(), message).hint(hint));
     }
-    if function.maps_values.is_some() && !function.is_workflow {
-        let message = format!("{name} is no workflow, and has no steps that hand values over");
-        reader
-            .faults
-            .push(Fault::new(place.clone(), message).hint("leave `values` out, or add workflow = true"));
+    if function.maps_values.is_some() && !function.is_workflow && function.mode != Mode::Native {
+        let message = format!("{name} is neither a workflow nor native, and hands no values over");
+        let hint = "leave `values` out, or add workflow = true, or mode = \"native\" for an executable";
+        reader.faults.push(Fault::new(place.clone(), message).hint(hint));
+    }
+    if function.maps_values == Some(true) && function.pure && function.mode == Mode::Native {
+        let message = format!("{name} is pure, and what is remembered cannot be memory");
+        reader.faults.push(Fault::new(place.clone(), message).hint("leave `pure` or `values` out"));
     }
     if function.is_workflow && (function.pure || function.idempotent || function.streams_body) {
         let message = format!("{name} is a workflow: its steps are pure or not, and made again or not");

@@ -25,6 +25,7 @@ mod later;
 mod later_python;
 mod line;
 mod map;
+mod memory;
 mod metering;
 mod program_functions;
 mod programs;

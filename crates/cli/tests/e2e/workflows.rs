@@ -248,12 +248,12 @@ fn deploy(node: &Node, home: &Path) {
     node.deploy(&source);
 }
 
-fn result(node: &Node, workflow: &str, event: &Value) -> Value {
+pub(crate) fn result(node: &Node, workflow: &str, event: &Value) -> Value {
     serde_json::from_str(&node.ok(&["invoke", workflow, "-d", &event.to_string()])).unwrap()
 }
 
 /// The last run of a workflow.
-fn last(node: &Node, workflow: &str) -> Value {
+pub(crate) fn last(node: &Node, workflow: &str) -> Value {
     let listed = node.ok(&["workflow", "list", workflow, "-n", "1", "-o", "json"]);
     let run: Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
     described(node, run["id"].as_str().unwrap())
@@ -264,7 +264,7 @@ fn described(node: &Node, id: &str) -> Value {
 }
 
 /// Waits until a run is as it should be.
-fn wait_until(node: &Node, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn wait_until(node: &Node, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
         let run = described(node, id);
@@ -278,7 +278,7 @@ fn wait_until(node: &Node, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
 
 /// The answer with a detached run's result. A run has ended before its result is on the disk, and until
 /// then who asks is told to ask again.
-fn kept_result(node: &Node, id: &str) -> String {
+pub(crate) fn kept_result(node: &Node, id: &str) -> String {
     let begun = Instant::now();
     loop {
         let got = node.http(&format!("GET /v1/async/{id}/result"), b"");
@@ -291,15 +291,15 @@ fn kept_result(node: &Node, id: &str) -> String {
     }
 }
 
-fn begun(node: &Node, workflow: &str, event: &Value) -> String {
+pub(crate) fn begun(node: &Node, workflow: &str, event: &Value) -> String {
     node.ok(&["workflow", "run", workflow, "--detach", "-d", &event.to_string()])
 }
 
-fn is(state: &str) -> impl Fn(&Value) -> bool {
+pub(crate) fn is(state: &str) -> impl Fn(&Value) -> bool {
     move |run| run["state"] == state
 }
 
-fn done(run: &Value) -> u64 {
+pub(crate) fn done(run: &Value) -> u64 {
     run["steps"]["done"].as_u64().unwrap_or(0)
 }
 

@@ -245,6 +245,7 @@ async fn make(
                 nesting: None,
                 tenancy,
                 durable,
+                memory: None,
             };
             invocation.run(shared, Permit::of(place), body).await.answer
         }

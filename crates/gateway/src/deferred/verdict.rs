@@ -119,7 +119,7 @@ mod tests {
 
     fn answer(status: u16) -> Result<Answer, Problem> {
         let status = StatusCode::from_u16(status).unwrap();
-        Ok(Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(b"because") })
+        Ok(Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(b"because"), memory: None })
     }
 
     #[test]

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use objects::Handle;
 use serde::Deserialize;
 
 use super::HOP_BY_HOP;
@@ -31,13 +32,22 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// It is this, which others map, and has no body.
+    pub(crate) memory: Option<Handle>,
 }
 
 impl Answer {
     /// That of a codelet, whose result is the body.
     pub(super) fn of_codelet(body: Bytes, kind: Option<HeaderValue>) -> Self {
         let kind = kind.unwrap_or(HeaderValue::from_static("application/octet-stream"));
-        Self { status: StatusCode::OK, headers: HeaderMap::from_iter([(CONTENT_TYPE, kind)]), body }
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind)]);
+        Self { status: StatusCode::OK, headers, body, memory: None }
+    }
+
+    /// Memory, by what stands for it.
+    pub(super) fn of_memory(memory: Handle) -> Self {
+        let (status, headers, body) = (StatusCode::OK, HeaderMap::new(), Bytes::new());
+        Self { status, headers, body, memory: Some(memory) }
     }
 }
 
@@ -90,7 +100,7 @@ pub(super) fn read(result: Bytes) -> Result<Answer, &'static str> {
             kept.map_err(|_| "has too many headers")?;
         }
     }
-    Ok(Answer { status, headers, body: result.slice(head_end..) })
+    Ok(Answer { status, headers, body: result.slice(head_end..), memory: None })
 }
 
 #[cfg(test)]

@@ -176,6 +176,7 @@ async fn serve(
             nesting: None,
             tenancy,
             durable: None,
+            memory: None,
         };
         let body = held(shared, Vec::new())?;
         return Box::pin(invocation.respond(shared, permit, body, Some(Box::new(arriving)))).await;
@@ -201,6 +202,7 @@ async fn serve(
         nesting: None,
         tenancy,
         durable: None,
+        memory: None,
     };
     invocation.respond(shared, permit, body, None).await
 }

@@ -156,6 +156,7 @@ async fn call(
         nesting: None,
         tenancy: tenancy.cloned(),
         durable: None,
+        memory: None,
     };
     let Ended { answer, log, .. } = invocation.run(shared, permit, body).await;
     let mut response = match answer {

@@ -81,6 +81,7 @@ impl FakeFunctions {
                 is_codelet: false,
                 is_program: false,
                 is_workflow: false,
+                maps_values: false,
                 declaration: None,
                 content_type: None,
                 is_pure: false,

@@ -7,7 +7,7 @@
 //! is on the disk; so is each that was given something of one that is open. Else a run that is begun anew might make another
 //! value in the place of one that others know. A workflow itself is told nothing of an open step.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,9 @@ pub(super) struct Keeping {
     mapped: HashMap<Number, u64>,
     /// Whether a step could not be kept, or waits for its turn.
     open: HashMap<Number, bool>,
+    /// Steps of a declared workflow that are made again if the node ends: they returned memory, which nobody can send,
+    /// or were given some.
+    unkept: HashSet<Number>,
     /// In the order in which they have ended, so that each comes after what it needs.
     waiting: VecDeque<(Number, Handle, Note)>,
     is_going_on: bool,
@@ -95,9 +98,17 @@ impl Run {
             }
             let note = inner.ledger.as_ref().and_then(|ledger| ledger.note(number));
             let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
-            (note, mapped_bytes.is_some() || needs.iter().any(|need| inner.keeping.is_open(*need)))
+            let is_other =
+                |need: &Number| inner.keeping.is_open(*need) || inner.keeping.unkept.contains(need);
+            let is_open = mapped_bytes.is_some() || needs.iter().any(is_other);
+            // What it does next is data: the run goes on, and what is made anew may be another one.
+            if is_open && self.is_declared() {
+                inner.keeping.unkept.insert(number);
+            }
+            (note, is_open)
         };
         match note {
+            Some(_) if is_open && self.is_declared() => self.hold(shared, result).await?,
             Some(note) if is_open => {
                 self.hold(shared, result).await?;
                 self.keep_later(shared, number, result, note);
@@ -244,6 +255,11 @@ impl Run {
 /// Bytes of memory of what a result is a ticket for; `None` for one that is a value itself.
 fn mapped_bytes(shared: &Shared, result: Handle) -> Option<u64> {
     ticket_bytes(&shared.backend.local(result)?)
+}
+
+/// Whether a result is a ticket.
+pub(crate) fn stands_for_memory(result: &[u8]) -> bool {
+    ticket_bytes(result).is_some()
 }
 
 fn ticket_bytes(result: &[u8]) -> Option<u64> {

@@ -38,7 +38,7 @@ pub(super) const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// What a step's result begins with: the head of a result that says nothing.
 pub(super) const RESULT_HEAD: &[u8] = b"\x02\0\0\0{}";
 /// How many such one step is given: each is a descriptor.
-const MAPPED_MAX: usize = 100;
+pub(super) const MAPPED_MAX: usize = 100;
 /// Serialized by the runtime of the workflow.
 const VALUE_TYPE: &str = "application/vnd.sinew.value";
 
@@ -412,11 +412,12 @@ impl Run {
             nesting: Some(nesting),
             tenancy: tenancy.clone(),
             durable: None,
+            memory: None,
         }
     }
 
     /// Whether its steps are calls of the node's functions.
-    fn is_declared(&self) -> bool {
+    pub(super) fn is_declared(&self) -> bool {
         self.beginning.workflow.declaration.is_some()
     }
 

@@ -42,6 +42,7 @@ pub(crate) struct Deployment {
     /// A module that is a whole program.
     is_program: bool,
     is_workflow: bool,
+    maps_values: bool,
     declaration: Option<Arc<Declaration>>,
     /// What answers of a module are.
     content_type: Option<HeaderValue>,
@@ -70,8 +71,9 @@ impl Deployment {
         let Run { runtime, procedure, told, is_program, declaration, pairs: settings, settings: run } =
             Run::read(store, procedure, limits_value, &serving)?;
         let prefix = [limits].into_iter().chain(told).collect();
-        let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
+        let Settings { timeout, calls_at_once, streams_body, secrets, part, maps_values, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
+        let maps_values = maps_values && part.is_none();
         // What comes for a call that stands in line would come between the frames of others.
         let ahead = Language::of_runtime(&runtime).filter(|_| !streams_body);
         let expected = Expected {
@@ -87,6 +89,12 @@ impl Deployment {
         let is_pure = serving.get("pure") == Some(b"true");
         let is_idempotent = serving.get("idempotent") == Some(b"true");
         check_together(part, streams_body, is_pure, is_idempotent)?;
+        if maps_values && is_pure {
+            return Err(
+                "memory cannot be remembered, which what is pure is: leave \"pure\" or \"values\" out"
+                    .to_owned(),
+            );
+        }
         let delivery = delivery(&serving, is_workflow)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
@@ -105,6 +113,7 @@ impl Deployment {
             secrets: secrets.into_values().collect(),
             is_program,
             is_workflow,
+            maps_values,
             declaration,
             content_type,
             is_pure,
@@ -132,6 +141,7 @@ impl Deployment {
             is_codelet,
             is_program: self.is_program,
             is_workflow: self.is_workflow,
+            maps_values: self.maps_values,
             declaration: self.declaration.clone(),
             content_type: self.content_type.clone(),
             is_pure: self.is_pure || is_codelet,

@@ -141,6 +141,7 @@ fn made(
         concurrency: settings.concurrency,
         is_pure: settings.is_pure,
         is_workflow: false,
+        maps_values: false,
         declaration: None,
         is_idempotent: false,
         schedules: Vec::new(),

@@ -31,7 +31,6 @@ use super::blanks::Blanks;
 use super::channel::{Argument, Bounds};
 use super::contained::Containers;
 use super::debugger::Debuggee;
-use super::image::Part;
 use super::instance::{CallEnd, Instance, Made, Others, Terms};
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
@@ -346,9 +345,8 @@ impl Functions {
         if let Some(image) = &recipe.image {
             let allowed = &image.settings.allow_hosts;
             instance.connect(options.outbound.as_deref(), seat.procedure, allowed)?;
-            let is_step = image.settings.part == Some(Part::Step);
-            seat.makes_values.store(is_step, Ordering::Relaxed);
-            seat.maps_values.store(is_step && image.settings.maps_values, Ordering::Relaxed);
+            seat.makes_values.store(image.makes_values(), Ordering::Relaxed);
+            seat.maps_values.store(image.settings.maps_values, Ordering::Relaxed);
         }
         {
             let mut control = seat.control.lock();

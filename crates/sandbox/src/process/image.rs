@@ -143,6 +143,16 @@ impl Image {
         self.runtime != Language::Executable.runtime() || self.settings.mode.as_deref() == Some(NATIVE)
     }
 
+    /// Whether it is lent memory for what it makes.
+    pub(super) fn makes_values(&self) -> bool {
+        self.settings.part == Some(Part::Step) || self.hands_memory_over()
+    }
+
+    /// Whether it is a native function that makes what others map, and maps what they make.
+    pub fn hands_memory_over(&self) -> bool {
+        self.settings.maps_values && self.settings.part.is_none()
+    }
+
     /// Reads an image, the entries of a procedure's tree.
     ///
     /// # Errors
@@ -177,6 +187,11 @@ impl Image {
             return Err(bad(format!(
                 "workflows are written in Python, and this is a function for {runtime}"
             )));
+        }
+        if settings.maps_values && settings.part.is_none() && settings.mode.as_deref() != Some(NATIVE) {
+            return Err(bad(
+                "only workflows and native functions hand memory over: leave \"values\" out, or say mode = \"native\"",
+            ));
         }
         if settings.streams_body && settings.mode.as_deref().is_some_and(|mode| mode != "http") {
             return Err(bad(

@@ -87,12 +87,53 @@ static int answer_wrongly(sinew_request *request) {
     return sinew_answer(request, 200, NULL, "", 0) == -EALREADY ? 0 : sinew_fail(request, "Error", "twice");
 }
 
+/* What `make` makes: a text, by its address. */
+struct made {
+    char *text;
+};
+
+static int make(sinew_request *request, size_t bytes, int fails) {
+    struct made *made = sinew_memory(request, sizeof *made);
+
+    if (made != NULL)
+        made->text = sinew_memory(request, bytes);
+    if (made == NULL || made->text == NULL)
+        return sinew_fail(request, "MemoryError", strerror(errno));
+    for (size_t at = 0; at < bytes; at++)
+        if (made->text[at] != 0)
+            return sinew_fail(request, "Error", "it is not zeros");
+    memset(made->text, 'x', bytes - 1);
+    if (fails)
+        return sinew_fail(request, "Error", "not today");
+    return sinew_answer_value(request, "text/x-made", made);
+}
+
+/* The type of each value, and how long the text is that it refers to. */
+static int look(sinew_request *request) {
+    char told[ANSWER_MAX] = "";
+    size_t length = 0;
+
+    for (size_t at = 0; at < request->values_count && length < ANSWER_MAX - 400; at++) {
+        const sinew_value *value = &request->values[at];
+        struct made *made = value->at;
+
+        length += (size_t)sprintf(told + length, "%s%s %zu", at == 0 ? "" : " ", value->content_type, strlen(made->text));
+        made->text[0] = 0;
+        made->text = NULL;
+    }
+    return sinew_answer(request, 200, NULL, told, length);
+}
+
 static int handle(sinew_request *request, void *context) {
     const char *body = request->body;
 
     (void)context;
     if (strncmp(body, "call ", 5) == 0)
         return call(request, atoi(body + 5));
+    if (strncmp(body, "make ", 5) == 0)
+        return make(request, strcmp(body, "make and fail") == 0 ? 10 : (size_t)atol(body + 5), strcmp(body, "make and fail") == 0);
+    if (strcmp(body, "look") == 0)
+        return look(request);
     if (strcmp(body, "at once") == 0)
         return call_at_once(request);
     if (strcmp(body, "head") == 0)

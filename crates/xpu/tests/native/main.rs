@@ -4,6 +4,7 @@
 //! anything undefined ends the program.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod memory;
 mod node;
 
 use std::os::fd::AsFd as _;

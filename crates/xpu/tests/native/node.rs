@@ -31,6 +31,8 @@ pub(crate) mod frame {
     pub(crate) const WAITED: u8 = 22;
     pub(crate) const ASK_AGAIN: u8 = 23;
     pub(crate) const DROPPED: u8 = 24;
+    pub(crate) const MAPPED: u8 = 26;
+    pub(crate) const LEAVING: u8 = 27;
 }
 
 use frame::{CALL, LINE, LOADED, LOG, RESULT, SERVE, TOLD, VERSION, WAITED};
@@ -43,6 +45,9 @@ pub(crate) const SEALED: &[u8] =
     b"{\"request_id\": \"a-request\", \"deadline_ms\": 99999999999999, \"depth\": 2, \
     \"seal\": \"07070707070707070707070707070707\"}\n{\"headers\": [[\"traceparent\", \
     \"00-0123456789abcdef0123456789abcdef-0123456789abcdef-01\"]]}";
+
+/// The head of a step's request.
+pub(crate) const STEP: &[u8] = b"{\"request_id\": \"a-run\", \"source\": \"step\"}";
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -128,12 +133,24 @@ impl Node {
         node
     }
 
+    /// One whose function may have so many open files.
+    pub(crate) fn with_files_max(files: usize) -> Self {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {files}; exec \"$0\"")]).arg(program());
+        let mut node = Self::of(limited, VERSION);
+        assert_eq!(node.frame().0, LOADED);
+        node
+    }
+
     /// A node that says so.
     pub(crate) fn of_version(version: u16) -> Self {
+        Self::of(Command::new(program()), version)
+    }
+
+    fn of(mut command: Command, version: u16) -> Self {
         let (stream, theirs) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (reader, writer) = io::pipe().unwrap();
-        let mut command = Command::new(program());
         // What it reads of its own printing is in the place of its standard error.
         command.env("SINEW_CHANNEL", format!("{version} 0 2 {RESULT_MAX} {LOG_MAX}"));
         // What the node wants ends it, and so no memory is freed at its end.
@@ -184,6 +201,26 @@ impl Node {
         arguments.iter().for_each(|argument| payload.extend(*argument));
         self.turn += 1;
         self.send(CALL, self.turn, &payload, &[]);
+    }
+
+    /// The same with values that others made, and memory that is lent at an address.
+    pub(crate) fn send_step(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        values: &[BorrowedFd<'_>],
+        lent: Option<(BorrowedFd<'_>, u64)>,
+    ) {
+        let arguments = [&[1; 16][..], head, body];
+        let count = (arguments.len() + values.len()) as u32 | if lent.is_some() { 1 << 31 } else { 0 };
+        let mut payload = count.to_le_bytes().to_vec();
+        arguments.iter().for_each(|argument| payload.extend((argument.len() as u32).to_le_bytes()));
+        values.iter().for_each(|_| payload.extend(u32::MAX.to_le_bytes()));
+        payload.extend(lent.iter().flat_map(|(_, base)| base.to_le_bytes()));
+        arguments.iter().for_each(|argument| payload.extend(*argument));
+        let fds: Vec<BorrowedFd<'_>> = values.iter().copied().chain(lent.map(|(fd, _)| fd)).collect();
+        self.turn += 1;
+        self.send(CALL, self.turn, &payload, &fds);
     }
 
     /// Calls it: kind and payload of the answer.

@@ -12,11 +12,12 @@ use objects::{BundleRecord, Handle};
 use tokio::task::JoinSet;
 
 use super::super::graph::{ARGUMENTS_MAX, Made, Number, STEPS_MAX};
+use super::super::keeping::MAPPED_KIND;
 use super::super::order::Steps;
 use super::super::refused;
-use super::super::run::{RESULT_HEAD, Run, VALUE_BYTES_MAX, too_large};
-use super::given::{Given, framed};
-use super::template::{MADE_BYTES_MAX, Root, kind};
+use super::super::run::{MAPPED_MAX, RESULT_HEAD, Run, VALUE_BYTES_MAX, too_large};
+use super::given::{Given, arguments, framed, given_with_memory};
+use super::template::{Making, Root, kind};
 use super::{Declaration, Scope, Step};
 use crate::admission::permit;
 use crate::body::{blocking, held};
@@ -141,24 +142,29 @@ impl Run {
                 "raise concurrency in sinew.toml, or have them call each other in one direction only",
             ));
         }
-        let (content_type, body) = Given::read(arguments.into())
-            .ok_or_else(|| Problem::internal("workflow", "a step has no arguments"))?
-            .body()
-            .map_err(|why| Problem::internal("workflow", &why))?;
+        let (given, memory) = given_with_memory(arguments.into())
+            .ok_or_else(|| Problem::internal("workflow", "a step has no arguments"))?;
+        if !memory.is_empty() && !served.maps_values {
+            let result = Err(takes_no_memory(served));
+            return Ok(StepEnd { result, is_remembered: false, has_run: false, is_final: true, times: None });
+        }
+        let body = given.body().map_err(|why| Problem::internal("workflow", &why))?;
         let mut headers = self.step_headers();
-        if let Ok(kind) = HeaderValue::from_str(&content_type) {
+        if let Ok(kind) = HeaderValue::from_str(&body.content_type) {
             headers.insert(CONTENT_TYPE, kind);
         }
         let timeout = self.options(number).1.timeout();
         let own = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let deadline = own.map_or(self.beginning.deadline, |own| own.min(self.beginning.deadline));
-        let invocation = self.invocation(served, &headers, deadline);
-        let ended = invocation.run(shared, permit(shared)?, held(shared, body.into())?).await;
+        let mut invocation = self.invocation(served, &headers, deadline);
+        invocation.memory = Some(self.results_of(&memory)?);
+        let ended = invocation.run(shared, permit(shared)?, held(shared, body.bytes.into())?).await;
         // A module and a workflow have no instance, and tell no times.
         let has_run = ended.times.is_some() || served.is_codelet || served.declaration.is_some();
         // What it says of parts that only steps of its own have, is nobody's.
         let times = ended.times.map(|times| StepTimes { phases: None, ..times });
         let (result, is_final) = match ended.answer {
+            Ok(Answer { memory: Some(memory), .. }) => (Ok(memory), false),
             Ok(answer) if answer.status.as_u16() >= 300 || is_encoded(&answer) => {
                 (Err(not_taken(served, &answer)), !is_passing(answer.status))
             }
@@ -166,6 +172,15 @@ impl Run {
             Err(problem) => (Err(problem), false),
         };
         Ok(StepEnd { result, is_remembered: false, has_run, is_final, times })
+    }
+
+    /// What stands for the memory that steps made.
+    fn results_of(&self, steps: &[Number]) -> Result<Vec<Handle>, Problem> {
+        let mut inner = self.inner();
+        let result = |step: &Number| inner.graph.outcome(*step).and_then(Result::ok);
+        let results = steps.iter().map(result).collect::<Option<Vec<_>>>();
+        results
+            .ok_or_else(|| Problem::internal("workflow", "a step is given memory of one that has not ended"))
     }
 
     /// That it has taken longer than it may.
@@ -228,6 +243,10 @@ impl Run {
                 return Err(too_large(*number, result.size()));
             }
             let frame = self.read(shared, result).await?;
+            if frame.first() == Some(&MAPPED_KIND) {
+                answers.push(Given::Memory(*number));
+                continue;
+            }
             let given = Given::read(frame);
             answers.push(given.ok_or_else(|| Problem::internal("workflow", "a step's result is no answer"))?);
         }
@@ -370,13 +389,19 @@ impl Conducting<'_> {
         };
         let most = self.answers_bytes.saturating_mul(self.declaration.result.references().max(1));
         let body = if most <= INLINE_BYTES_MAX { given() } else { blocking(given).await? };
-        let (content_type, body) = body.map_err(|why| {
+        let body = body.map_err(|why| {
             refused(StatusCode::BAD_GATEWAY, "step-not-given", &format!("result: {why}"))
                 .suggest("`result` in sinew.toml names what is not there")
         })?;
-        let kind = HeaderValue::from_str(&content_type).ok();
+        if let Some(step) = body.memory.first() {
+            let name = self.run.options(*step).0;
+            let why = format!("result: what {name} returned is memory, which only steps can map");
+            let problem = refused(StatusCode::BAD_GATEWAY, "memory-is-no-answer", &why);
+            return Err(problem.suggest("hand it to one more step, which answers with what it finds there"));
+        }
+        let kind = HeaderValue::from_str(&body.content_type).ok();
         let headers = kind.map(|kind| (CONTENT_TYPE, kind)).into_iter().collect();
-        Ok(Answer { status: StatusCode::OK, headers, body })
+        Ok(Answer { status: StatusCode::OK, headers, body: body.bytes, memory: None })
     }
 }
 
@@ -391,8 +416,14 @@ impl Step {
             }
         }
         let arguments = |item| {
-            let given = self.with.given(&scope(item)).and_then(|given| given.body());
-            given.map(|(kind, body)| framed(&kind, &body)).map_err(|why| format!("with: {why}"))
+            let body = self.with.given(&scope(item)).and_then(|given| given.body());
+            let few = body.and_then(|body| match body.memory.len() {
+                count if count > MAPPED_MAX => {
+                    Err(format!("it hands on the memory of {count} steps; {MAPPED_MAX} is the most for one"))
+                }
+                _ => Ok(body),
+            });
+            few.map(|body| arguments(&body)).map_err(|why| format!("with: {why}"))
         };
         let Some(each) = &self.each else { return Ok(Prepared::Steps(vec![arguments(None)?])) };
         let each = each.given(&scope(None)).map_err(|why| format!("each: {why}"))?;
@@ -420,8 +451,7 @@ fn items(each: &Given, room: usize) -> Result<Vec<Given>, String> {
     if let Some(items) = each.items() {
         return if items.len() <= room { Ok(items.to_vec()) } else { Err(too_many(items.len())) };
     }
-    let mut left = MADE_BYTES_MAX;
-    let value = each.value(&mut left)?;
+    let value = each.value(&mut Making::new())?;
     // What was skipped has none.
     match &*value {
         serde_json::Value::Array(items) if items.len() > room => Err(too_many(items.len())),
@@ -434,8 +464,7 @@ fn items(each: &Given, room: usize) -> Result<Vec<Given>, String> {
 /// Whether `when` says yes: with all but `false`, `null`, 0, and what is empty.
 fn is_so(told: &Given) -> Result<bool, String> {
     use serde_json::Value;
-    let mut left = MADE_BYTES_MAX;
-    Ok(match &*told.value(&mut left)? {
+    Ok(match &*told.value(&mut Making::new())? {
         Value::Null => false,
         Value::Bool(is_so) => *is_so,
         Value::Number(number) => number.as_f64() != Some(0.0),
@@ -477,6 +506,18 @@ fn too_much(most: usize) -> Problem {
 
 fn has_place(shared: &Shared, served: &Served) -> bool {
     shared.backend.functions().is_some_and(|functions| functions.has_place(served))
+}
+
+/// That what a function would be given is memory, and it maps none.
+fn takes_no_memory(served: &Served) -> Problem {
+    let why = format!(
+        "{}, version {}, is given memory of another step, and maps none",
+        served.name, served.version
+    );
+    let problem = refused(StatusCode::BAD_GATEWAY, "maps-no-memory", &why);
+    problem.suggest(
+        "only native functions with values = \"map\" do; or have the other one answer with sinew_answer",
+    )
 }
 
 /// That a function did not take its request.

@@ -12,12 +12,13 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::super::graph::Number;
 use super::given::Given;
 
 /// Values within values.
 pub(super) const DEPTH_MAX: usize = 32;
 /// Bytes of the texts, and of what stands for other values, that are made of one template.
-pub(super) const MADE_BYTES_MAX: usize = 64 << 20;
+const MADE_BYTES_MAX: usize = 64 << 20;
 /// What a number, a list or an object takes besides what is in it.
 const VALUE_BYTES: usize = 32;
 /// Members and places that one reference names.
@@ -67,6 +68,55 @@ pub(super) enum Template {
 pub(super) enum Piece {
     Text(String),
     Reference(Reference),
+}
+
+/// What is made of one template.
+#[derive(Debug)]
+pub(super) struct Making {
+    /// Bytes that it may still take.
+    left: usize,
+    /// The steps whose memory it hands on, each once, in the order in which they are referred to.
+    memory: Vec<Number>,
+    /// It is a part of a text, where nothing stands for memory.
+    is_text: bool,
+}
+
+impl Making {
+    pub(super) fn new() -> Self {
+        Self::within(MADE_BYTES_MAX)
+    }
+
+    /// What takes so many bytes at most.
+    pub(super) fn within(left: usize) -> Self {
+        Self { left, memory: Vec::new(), is_text: false }
+    }
+
+    /// Takes bytes of those that one template may make.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), String> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            format!(
+                "what is made of it takes more than {MADE_BYTES_MAX} bytes; hand a whole answer on, or less of it"
+            )
+        })?;
+        Ok(())
+    }
+
+    /// What stands for the memory of a step: its place among all that is handed on.
+    pub(super) fn memory(&mut self, step: Number) -> Result<Value, String> {
+        if self.is_text {
+            return Err("it is memory, which cannot be a part of a text".to_owned());
+        }
+        let place = self.memory.iter().position(|known| *known == step).unwrap_or_else(|| {
+            self.memory.push(step);
+            self.memory.len() - 1
+        });
+        Ok(serde_json::json!({ "$value": place }))
+    }
+
+    /// Steps whose memory is handed on with it.
+    pub(super) fn into_memory(self) -> Vec<Number> {
+        self.memory
+    }
 }
 
 /// What references refer to.
@@ -198,11 +248,12 @@ impl Template {
     /// # Errors
     /// Which reference refers to nothing, and why.
     pub(super) fn given(&self, scope: &Scope<'_>) -> Result<Given, String> {
-        let mut left = MADE_BYTES_MAX;
         if let Self::Whole(reference) = self {
-            return reference.given(scope, &mut left);
+            return reference.given(scope);
         }
-        self.value(scope, &mut left).map(Given::json)
+        let mut making = Making::new();
+        let value = self.value(scope, &mut making)?;
+        Ok(Given::made(value, making.into_memory()))
     }
 
     /// How many references it has.
@@ -212,30 +263,32 @@ impl Template {
         count
     }
 
-    fn value(&self, scope: &Scope<'_>, left: &mut usize) -> Result<Value, String> {
-        take(left, VALUE_BYTES)?;
+    fn value(&self, scope: &Scope<'_>, making: &mut Making) -> Result<Value, String> {
+        making.take(VALUE_BYTES)?;
         Ok(match self {
             Self::Constant(value) => value.clone(),
-            Self::Whole(reference) => reference.value(scope, left)?,
+            Self::Whole(reference) => reference.value(scope, making)?,
             Self::Text(pieces) => {
+                making.is_text = true;
                 let mut text = String::new();
                 for piece in pieces {
                     match piece {
                         Piece::Text(piece) => text.push_str(piece),
-                        Piece::Reference(reference) => match reference.value(scope, left)? {
+                        Piece::Reference(reference) => match reference.value(scope, making)? {
                             Value::String(told) => text.push_str(&told),
                             other => text.push_str(&other.to_string()),
                         },
                     }
                 }
+                making.is_text = false;
                 text.into()
             }
             Self::List(items) => {
-                items.iter().map(|item| item.value(scope, left)).collect::<Result<Value, _>>()?
+                items.iter().map(|item| item.value(scope, making)).collect::<Result<Value, _>>()?
             }
             Self::Object(members) => {
                 let members =
-                    members.iter().map(|(name, member)| Ok((name.clone(), member.value(scope, left)?)));
+                    members.iter().map(|(name, member)| Ok((name.clone(), member.value(scope, making)?)));
                 Value::Object(members.collect::<Result<Map<_, _>, String>>()?)
             }
         })
@@ -269,14 +322,16 @@ impl Reference {
         self.keys.is_empty()
     }
 
-    fn given(&self, scope: &Scope<'_>, left: &mut usize) -> Result<Given, String> {
-        match self.is_whole() {
-            true => scope.root(self.root).map(Cow::into_owned).map_err(|why| self.refused(why)),
-            false => self.value(scope, left).map(Given::json),
+    fn given(&self, scope: &Scope<'_>) -> Result<Given, String> {
+        if self.is_whole() {
+            return scope.root(self.root).map(Cow::into_owned).map_err(|why| self.refused(why));
         }
+        let mut making = Making::new();
+        let value = self.value(scope, &mut making)?;
+        Ok(Given::made(value, making.into_memory()))
     }
 
-    fn value(&self, scope: &Scope<'_>, left: &mut usize) -> Result<Value, String> {
+    fn value(&self, scope: &Scope<'_>, making: &mut Making) -> Result<Value, String> {
         let given = scope.root(self.root).map_err(|why| self.refused(why))?;
         // One of many is taken out without the others being read.
         let (given, keys) = match (given.items(), self.keys.split_first()) {
@@ -289,7 +344,7 @@ impl Reference {
             }
             _ => (&*given, self.keys.as_slice()),
         };
-        let value = given.value(left).map_err(|why| self.refused(&why))?;
+        let value = given.value(making).map_err(|why| self.refused(&why))?;
         let mut at: &Value = &value;
         for key in keys {
             at = match key.of(at) {
@@ -298,7 +353,7 @@ impl Reference {
                 None => return Err(self.refused(&missing(key, at))),
             };
         }
-        take(left, bytes_of(at)).map_err(|why| self.refused(&why))?;
+        making.take(bytes_of(at)).map_err(|why| self.refused(&why))?;
         Ok(at.clone())
     }
 
@@ -314,16 +369,6 @@ impl Key {
             Self::At(at) => value.as_array()?.get(*at),
         }
     }
-}
-
-/// Takes bytes of those that one template may make.
-pub(super) fn take(left: &mut usize, bytes: usize) -> Result<(), String> {
-    *left = left.checked_sub(bytes).ok_or_else(|| {
-        format!(
-            "what is made of it takes more than {MADE_BYTES_MAX} bytes; hand a whole answer on, or less of it"
-        )
-    })?;
-    Ok(())
 }
 
 /// What a value takes, about.

@@ -5,6 +5,7 @@ use axum::body::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::given::{Body, arguments, given_with_memory};
 use super::*;
 
 fn root(name: &str) -> Result<Root, String> {
@@ -15,6 +16,8 @@ fn root(name: &str) -> Result<Root, String> {
         "list" => Ok(Root::Step(0)),
         "image" => Ok(Root::Step(1)),
         "all" => Ok(Root::Step(2)),
+        "memory" => Ok(Root::Step(3)),
+        "memories" => Ok(Root::Step(4)),
         _ => Err(format!("there is no {name}")),
     }
 }
@@ -32,13 +35,15 @@ fn given(value: &Value) -> Result<Given, String> {
         Some(Given::of_body("application/json", Bytes::from_static(list))),
         Some(Given::of_body("image/png", Bytes::from_static(b"\x89PNG"))),
         Some(Given::List(answers.to_vec().into())),
+        Some(Given::Memory(40)),
+        Some(Given::List([50, 40, 51].map(Given::Memory).to_vec().into())),
     ];
     let item = Given::json(json!({"url": "x"}));
     read(value)?.given(&Scope { event: &event, steps: &steps, item: Some((&item, 7)) })
 }
 
 fn value(value: &Value) -> Value {
-    given(value).unwrap().value(&mut MADE_BYTES_MAX.clone()).unwrap().into_owned()
+    given(value).unwrap().value(&mut Making::new()).unwrap().into_owned()
 }
 
 fn refused(value: &Value) -> String {
@@ -77,16 +82,24 @@ fn constants_and_what_is_within_others_stay() {
 
 #[test]
 fn an_answer_that_is_no_json_is_handed_on_as_it_came() {
-    let (kind, body) = given(&json!("{{ image }}")).unwrap().body().unwrap();
+    let Body { content_type: kind, bytes: body, .. } = given(&json!("{{ image }}")).unwrap().body().unwrap();
     assert_eq!((kind.as_str(), &*body), ("image/png", &b"\x89PNG"[..]));
     assert!(refused(&json!("see {{ image }}")).contains("image/png"));
     assert!(refused(&json!({"image": "{{ image }}"})).contains("as a whole"));
     let text = Given::of_body("text/plain; charset=utf-8", Bytes::from_static(b"hello"));
-    assert_eq!(*text.value(&mut 99).unwrap(), json!("hello"));
+    assert_eq!(*text.value(&mut Making::within(99)).unwrap(), json!("hello"));
     let form = Given::of_body("application/x-www-form-urlencoded", Bytes::from_static(b"{\"a\": 1}"));
-    assert_eq!(*form.value(&mut 99).unwrap(), json!({"a": 1}));
-    assert_eq!(*Given::of_body("image/png", Bytes::new()).value(&mut 99).unwrap(), Value::Null);
-    assert!(Given::of_body("", Bytes::from_static(b"{")).value(&mut 99).unwrap_err().contains("no JSON"));
+    assert_eq!(*form.value(&mut Making::within(99)).unwrap(), json!({"a": 1}));
+    assert_eq!(
+        *Given::of_body("image/png", Bytes::new()).value(&mut Making::within(99)).unwrap(),
+        Value::Null
+    );
+    assert!(
+        Given::of_body("", Bytes::from_static(b"{"))
+            .value(&mut Making::within(99))
+            .unwrap_err()
+            .contains("no JSON")
+    );
 }
 
 #[test]
@@ -122,8 +135,8 @@ fn what_templates_make_has_a_bound() {
     let list = Given::List(vec![answer; 65].into());
     assert!(list.body().unwrap_err().contains("takes more than"));
     let long = Given::of_body("application/json", Bytes::from(vec![b' '; (8 << 20) + 1]));
-    assert!(long.value(&mut 99).unwrap_err().contains("is looked into up to"));
-    assert_eq!(long.body().unwrap().1.len(), (8 << 20) + 1, "it is handed on");
+    assert!(long.value(&mut Making::within(99)).unwrap_err().contains("is looked into up to"));
+    assert_eq!(long.body().unwrap().bytes.len(), (8 << 20) + 1, "it is handed on");
 }
 
 #[test]
@@ -152,7 +165,8 @@ fn what_is_no_reference_is_refused() {
 #[test]
 fn answers_are_framed_and_read() {
     let frame = super::super::given::framed("image/png", b"body");
-    let (kind, body) = Given::read(frame.clone().into()).unwrap().body().unwrap();
+    let Body { content_type: kind, bytes: body, .. } =
+        Given::read(frame.clone().into()).unwrap().body().unwrap();
     assert_eq!((kind.as_str(), &*body), ("image/png", &b"body"[..]));
     for end in 0..3 {
         assert!(Given::read(Bytes::copy_from_slice(&frame[..end])).is_none());
@@ -161,7 +175,47 @@ fn answers_are_framed_and_read() {
     assert!(Given::read(Bytes::from_static(b"\x02\0\0")).is_none(), "another kind");
 }
 
+#[test]
+fn places_stand_for_memory_and_each_step_has_one() {
+    let body = |template: Value| given(&template).unwrap().body().unwrap();
+    let told = |template: Value| {
+        let Body { bytes, memory, .. } = body(template);
+        (serde_json::from_slice::<Value>(&bytes).unwrap(), memory)
+    };
+    let place = |at: usize| json!({ "$value": at });
+    assert_eq!(told(json!("{{ memory }}")), (place(0), vec![40]));
+    assert_eq!(told(json!("{{ memories }}")), (json!([place(0), place(1), place(2)]), vec![50, 40, 51]));
+    assert_eq!(told(json!("{{ memories[2] }}")), (place(0), vec![51]));
+    let mixed = json!({"a": "{{ memory }}", "b": ["{{ memories }}", 1], "c": "{{ event.title }}"});
+    let (_, memory) = told(mixed.clone());
+    assert_eq!(memory, [40, 50, 51]);
+    assert_eq!(told(mixed).0, json!({"a": place(0), "b": [[place(1), place(0), place(2)], 1], "c": "Cats"}));
+    assert!(refused(&json!("of {{ memory }}")).contains("cannot be a part of a text"));
+    assert!(refused(&json!(["{{ memory }}", "of {{ memory }}"])).contains("cannot be a part of a text"));
+    assert_eq!(told(json!(["a {{ event.n }}", "{{ memory }}"])).0, json!(["a 2", place(0)]));
+    // What was made of it has places of its own.
+    let made = given(&json!(["{{ memory }}"])).unwrap();
+    assert!(made.value(&mut Making::new()).unwrap_err().contains("as a whole"));
+    // It goes with the arguments, and is read as it was written.
+    let body = body(json!("{{ memories }}"));
+    let written = arguments(&body);
+    let (read, memory) = given_with_memory(written.clone().into()).unwrap();
+    assert_eq!((read.body().unwrap().bytes, memory), (body.bytes, vec![50, 40, 51]));
+    for end in 0..5 + 3 * 4 + 3 {
+        assert!(given_with_memory(Bytes::copy_from_slice(&written[..end])).is_none(), "{end}");
+    }
+    let plain = arguments(&given(&json!("{{ list }}")).unwrap().body().unwrap());
+    assert!(given_with_memory(plain.into()).unwrap().1.is_empty());
+}
+
 proptest! {
+    #[test]
+    fn arguments_that_are_none_are_refused_and_nothing_more(
+        bytes in proptest::collection::vec(prop_oneof![Just(3_u8), Just(4), Just(0), any::<u8>()], 0..40),
+    ) {
+        let _ = given_with_memory(bytes.into());
+    }
+
     #[test]
     fn rubbish_is_refused_and_nothing_more(text in "[{}\\[\\].a-z\" 0-9]{0,40}") {
         let told = read(&json!(text));
