@@ -34,14 +34,15 @@
 
 /* What the node has lent for the call that runs. */
 static struct {
+    /* Whoever maps it or answers with it. Pieces are taken without. */
     pthread_mutex_t lock;
     /* Below zero: nothing. */
     int fd;
     uintptr_t base;
     size_t length;
-    int is_mapped;
+    atomic_int is_mapped;
     /* From the base on. */
-    size_t taken;
+    _Atomic size_t taken;
 } outbox = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 /* Values of others that are mapped. */
@@ -83,39 +84,56 @@ static void open_outbox(int fd, uintptr_t base) {
     handed.bytes_max = outbox.length > 0 ? outbox.length / 2 / HANDED_SHARE : UINT64_MAX;
 }
 
-/* A piece; with the lock. */
-static void *take_piece(size_t size) {
-    size_t alignment = size > PAGE ? 4 * PIECE_ALIGNMENT : PIECE_ALIGNMENT;
-    size_t begin = (outbox.taken + alignment - 1) & ~(alignment - 1);
+/* Maps the outbox, if that was not done; with the lock. 0, or why not. */
+static int map_outbox(void) {
+    int error;
 
-    if (outbox.fd < 0 || begin > outbox.length || size > outbox.length - begin) {
-        errno = outbox.fd < 0 || outbox.length == 0 ? ENOTSUP : ENOMEM;
-        return NULL;
+    if (outbox.is_mapped)
+        return 0;
+    if (outbox.fd < 0 || outbox.length == 0)
+        return -ENOTSUP;
+    error = map_at(outbox.base, outbox.length, MAP_SHARED, outbox.fd);
+    if (error < 0) {
+        handed.is_over = 1;
+        return error;
     }
-    if (!outbox.is_mapped) {
-        int error = map_at(outbox.base, outbox.length, MAP_SHARED, outbox.fd);
+    /* What is forked would write to what others have. */
+    madvise((void *)outbox.base, outbox.length, MADV_DONTFORK);
+    outbox.is_mapped = 1;
+    return 0;
+}
 
-        if (error < 0) {
-            handed.is_over = 1;
-            errno = -error;
-            return NULL;
-        }
-        /* What is forked would write to what others have. */
-        madvise((void *)outbox.base, outbox.length, MADV_DONTFORK);
-        outbox.is_mapped = 1;
-    }
-    outbox.taken = begin + size;
-    return (void *)(outbox.base + begin);
+/* Whether pieces can be taken; errno says why not. */
+static int can_take(void) {
+    int error;
+
+    if (atomic_load_explicit(&outbox.is_mapped, memory_order_acquire))
+        return 1;
+    pthread_mutex_lock(&outbox.lock);
+    error = map_outbox();
+    pthread_mutex_unlock(&outbox.lock);
+    errno = -error;
+    return error == 0;
 }
 
 void *sinew_memory(sinew_request *request, size_t size) {
-    void *at;
+    size_t alignment = size > PAGE ? 4 * PIECE_ALIGNMENT : PIECE_ALIGNMENT;
+    size_t before, begin;
 
     (void)request;
-    pthread_mutex_lock(&outbox.lock);
-    at = take_piece(size == 0 ? 1 : size);
-    pthread_mutex_unlock(&outbox.lock);
-    return at;
+    if (!can_take())
+        return NULL;
+    size = size == 0 ? 1 : size;
+    before = atomic_load_explicit(&outbox.taken, memory_order_relaxed);
+    do {
+        begin = (before + alignment - 1) & ~(alignment - 1);
+        if (begin > outbox.length || size > outbox.length - begin) {
+            errno = ENOMEM;
+            return NULL;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&outbox.taken, &before, begin + size, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return (void *)(outbox.base + begin);
 }
 
 int sinew_answer_value(sinew_request *request, const char *content_type, const void *value) {
