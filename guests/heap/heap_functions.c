@@ -290,6 +290,10 @@ int64_t heap_written(const void *types, size_t types_length, const void *pickles
     head->pickles_count = count;
     head->parts[0] = (struct table){w->base + PAGE, w->atoms.at - w->base - PAGE};
     head->parts[1] = (struct table){w->rest.begin, w->rest.at - w->rest.begin};
+    /* The node cuts off what is behind the value, but not what was made ready between its parts. */
+    uintptr_t unused = (w->atoms.at + PAGE - 1) & ~(PAGE - 1);
+    if (w->atoms.ready > unused)
+        madvise((void *)unused, w->atoms.ready - unused, MADV_REMOVE);
     /* From here on nothing but the end of the filling is left to be done. */
     if (w->box)
         leave_own(w);

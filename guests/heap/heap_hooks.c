@@ -5,6 +5,7 @@
  * segment that was mapped is nobody's to free.
  */
 #include "heap.h"
+#include "huge.h"
 #include "small.h"
 
 #include <errno.h>
@@ -21,13 +22,16 @@ static void *taken(size_t size, int is_zero)
     void *at = segment_take(size, &was_zero);
     if (at && is_zero && !was_zero)
         memset(at, 0, size);
+    /* What is to be zeros may stay so for the most part, and takes no memory there. */
+    if (at && !is_zero && was_zero && size >= HUGE_PAGE && size <= segment_full_max())
+        make_huge((uintptr_t)at, (uintptr_t)at + size);
     return at;
 }
 
 /* Items of long lists: their length stands before them, for whoever maps them. */
 static void *items_taken(size_t size)
 {
-    char *at = size >= ITEMS_MIN && size < SIZE_MAX - ITEMS_OFFSET ? segment_take(size + ITEMS_OFFSET, NULL) : NULL;
+    char *at = size >= ITEMS_MIN && size < SIZE_MAX - ITEMS_OFFSET ? taken(size + ITEMS_OFFSET, 0) : NULL;
     if (!at)
         return NULL;
     at += ITEMS_OFFSET;
@@ -103,8 +107,12 @@ static void *any_realloc(void *context, void *at, size_t size)
         return grown(of, at, size);
     size_t length = length_of(at);
     int is_ours = segment_piece(at) != 0;
-    if (is_ours && (size <= length ? size >= length / 2 : segment_grow(at, size)))
+    if (is_ours && size <= length && size >= length / 2)
         return at;
+    if (is_ours && size > length && segment_grow(at, size)) {
+        make_huge((uintptr_t)at + length, (uintptr_t)at + size);
+        return at;
+    }
     void *other = new_memory(of, size);
     if (other) {
         memcpy(other, at, length < size ? length : size);

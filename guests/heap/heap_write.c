@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "heap_write.h"
+#include "huge.h"
 
 #include <sys/mman.h>
 
@@ -18,6 +19,8 @@
 #define READY_FROM (256ul << 10)
 #define READY_SHARE 4
 #define READY_STEP_MAX (4ul << 20)
+/* From so many bytes on in huge ones. */
+#define READY_HUGE_FROM (4ul << 20)
 /* Foreign objects, if they are also one of so many. */
 #define FOREIGN_MAX 4096
 #define FOREIGN_SHARE 8
@@ -39,8 +42,10 @@ static void make_ready(struct target *target)
     if (written < READY_FROM)
         return;
     step = step < READY_STEP_MAX ? step : READY_STEP_MAX;
-    uintptr_t from = target->ready, to = (target->at + step + PAGE - 1) & ~(PAGE - 1);
+    size_t pages = written < READY_HUGE_FROM ? PAGE : HUGE_PAGE;
+    uintptr_t from = target->ready, to = (target->at + step + pages - 1) & ~(pages - 1);
     to = to < target->end ? to : target->end;
+    make_huge(from, to);
     if (from < to)
         madvise((void *)from, to - from, MADV_POPULATE_WRITE);
     target->ready = to;

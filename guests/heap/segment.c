@@ -270,6 +270,15 @@ static void *take_locked(size_t size, int *is_zero)
     return (void *)piece->begin;
 }
 
+size_t segment_full_max(void)
+{
+    pthread_mutex_lock(&lock);
+    /* It is twice as long as the process's memory. */
+    size_t most = current >= 0 ? segments[current].length / 4 : 0;
+    pthread_mutex_unlock(&lock);
+    return most;
+}
+
 void *segment_take(size_t size, int *is_zero)
 {
     int ignored;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "small.h"
+#include "huge.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,6 +67,9 @@ static void *from_new_span(struct small *small, unsigned class, size_t size)
         return NULL;
     uintptr_t at = small->unused;
     small->unused += SPAN;
+    /* Who has made so much makes more, or has its copies there. */
+    if (at % HUGE_PAGE == 0 && small->end - at >= HUGE_PAGE)
+        make_huge(at, at + HUGE_PAGE);
     small->spans[(at - small->base) / SPAN] = (struct span){1, (uint8_t)class};
     small->fresh[class] = at + size;
     small->fresh_end[class] = at + SPAN / size * size;

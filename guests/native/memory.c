@@ -116,6 +116,16 @@ static int can_take(void) {
     return error == 0;
 }
 
+/* Makes pages for a piece that reaches into huge ones of which nothing was taken before. Not the first one,
+ * for most values are short; and not where it can hardly be that all is written to. */
+static void make_pages(size_t before, size_t end) {
+    uintptr_t from = (outbox.base + before + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    uintptr_t to = (outbox.base + end + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+
+    if (from < to && to - from <= outbox.length / 4 && to - outbox.base <= outbox.length)
+        make_huge(from, to);
+}
+
 void *sinew_memory(sinew_request *request, size_t size) {
     size_t alignment = size > PAGE ? 4 * PIECE_ALIGNMENT : PIECE_ALIGNMENT;
     size_t before, begin;
@@ -133,6 +143,7 @@ void *sinew_memory(sinew_request *request, size_t size) {
         }
     } while (!atomic_compare_exchange_weak_explicit(&outbox.taken, &before, begin + size, memory_order_relaxed,
                                                     memory_order_relaxed));
+    make_pages(before, begin + size);
     return (void *)(outbox.base + begin);
 }
 

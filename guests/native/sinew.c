@@ -8,6 +8,7 @@
 #include "sinew.h"
 #include "../template/line.h"
 #include "../template/line.c"
+#include "../heap/huge.h"
 #include "text.c"
 #include "channel.c"
 #include "calls.c"

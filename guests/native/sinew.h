@@ -126,12 +126,12 @@ int sinew_answer(sinew_request *request, int status, const char *content_type, c
 int sinew_fail(sinew_request *request, const char *kind, const char *message);
 
 /* Memory for a value that other functions map where it is, instead of being sent it: all
- * zeros, and aligned for every type; pieces of over a page for a cache line. What nobody writes
- * to takes none. It cannot be given back: it is there until the handler returns. Any thread of the
+ * zeros, and aligned for every type; pieces of over a page for a cache line. It cannot be given back: it is there until the handler returns. Any thread of the
  * handler's may ask for it, and write to it until then; a process that is forked has none of it.
  * NULL with an errno of ENOTSUP where the request is not a step's of a declared workflow, or the
  * function is not deployed with values = "map"; or ENOMEM, if it would be more than twice the
- * function's memory limit. What is written to counts for that limit. */
+ * function's memory limit. What is written to counts for that limit, and of pieces that are not longer than
+ * half of it the rest as well. */
 void *sinew_memory(sinew_request *request, size_t size);
 
 /* Answers with a value in that memory, for other steps to map. It may have pointers, to memory of this

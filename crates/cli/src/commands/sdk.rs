@@ -36,9 +36,10 @@ enum Language {
 const HEADER: &str = include_str!("../../../../guests/native/sinew.h");
 /// Lines of it name the parts.
 const SOURCE: &str = include_str!("../../../../guests/native/sinew.c");
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("../template/line.h", include_str!("../../../../guests/template/line.h")),
     ("../template/line.c", include_str!("../../../../guests/template/line.c")),
+    ("../heap/huge.h", include_str!("../../../../guests/heap/huge.h")),
     ("text.c", include_str!("../../../../guests/native/text.c")),
     ("channel.c", include_str!("../../../../guests/native/channel.c")),
     ("calls.c", include_str!("../../../../guests/native/calls.c")),
