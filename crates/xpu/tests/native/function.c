@@ -108,6 +108,27 @@ static int make(sinew_request *request, size_t bytes, int fails) {
     return sinew_answer_value(request, "text/x-made", made);
 }
 
+/* Kilobytes of a piece that are in huge pages once it was written to, by what the kernel says. */
+static int count_huge(sinew_request *request, size_t bytes) {
+    char line[512], told[32];
+    unsigned char *at = sinew_memory(request, bytes);
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    unsigned long begin, end, kilobytes = 0;
+    int is_here = 0;
+
+    if (at == NULL || maps == NULL)
+        return sinew_fail(request, "MemoryError", strerror(errno));
+    memset(at, 1, bytes);
+    while (fgets(line, sizeof line, maps) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            is_here = begin <= (unsigned long)at && (unsigned long)at < end;
+        else if (is_here)
+            sscanf(line, "ShmemPmdMapped: %lu", &kilobytes);
+    }
+    fclose(maps);
+    return sinew_answer(request, 200, NULL, told, (size_t)sprintf(told, "%lu", kilobytes));
+}
+
 /* The type of each value, and how long the text is that it refers to. */
 static int look(sinew_request *request) {
     char told[ANSWER_MAX] = "";
@@ -132,6 +153,8 @@ static int handle(sinew_request *request, void *context) {
         return call(request, atoi(body + 5));
     if (strncmp(body, "make ", 5) == 0)
         return make(request, strcmp(body, "make and fail") == 0 ? 10 : (size_t)atol(body + 5), strcmp(body, "make and fail") == 0);
+    if (strncmp(body, "huge ", 5) == 0)
+        return count_huge(request, (size_t)atol(body + 5));
     if (strcmp(body, "look") == 0)
         return look(request);
     if (strcmp(body, "at once") == 0)

@@ -205,3 +205,29 @@ fn descriptors_that_are_lost_fail_the_call_alone() {
     }
     assert_eq!(node.call(b"", b"text").0, RESULT);
 }
+
+/// Whether the kernel makes huge pages of files in memory when it is asked to.
+fn has_huge_pages() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    version >= (6, 2) && enabled.is_ok_and(|enabled| !enabled.contains("[deny]"))
+}
+
+#[test]
+fn what_is_long_is_in_huge_pages() {
+    let mut node = Node::new();
+    let mut huge = |bytes: u64| -> u64 {
+        let outbox = Outbox::create(64 * MIB).unwrap();
+        node.send_step(STEP, format!("huge {bytes}").as_bytes(), &[], Some((outbox.fd(), BASE)));
+        let (kind, _, payload) = node.frame();
+        assert_eq!(kind, RESULT, "{}", texts(&payload).join(" "));
+        text(&payload).split_once('}').unwrap().1.parse().unwrap()
+    };
+    // The first 2 MiB are not, nor what is longer than a half of the limit, of 32 MiB here.
+    let kib = if has_huge_pages() { 6 << 10 } else { 0 };
+    assert_eq!([huge(MIB), huge(20 * MIB)], [0, 0]);
+    // Now and then a machine that is busy has none at once.
+    assert!((0..10).any(|_| huge(8 * MIB - 4096) == kib));
+}
