@@ -23,7 +23,7 @@ static void *taken(size_t size, int is_zero)
     if (at && is_zero && !was_zero)
         memset(at, 0, size);
     /* What is to be zeros may stay so for the most part, and takes no memory there. */
-    if (at && !is_zero && was_zero && size >= HUGE_PAGE && size <= segment_full_max())
+    if (at && !is_zero && was_zero && size >= HUGE_PAGE && segment_fills(size))
         make_huge((uintptr_t)at, (uintptr_t)at + size);
     return at;
 }
@@ -110,7 +110,8 @@ static void *any_realloc(void *context, void *at, size_t size)
     if (is_ours && size <= length && size >= length / 2)
         return at;
     if (is_ours && size > length && segment_grow(at, size)) {
-        make_huge((uintptr_t)at + length, (uintptr_t)at + size);
+        if (size - length >= HUGE_PAGE && segment_fills(size - length))
+            make_huge((uintptr_t)at + length, (uintptr_t)at + size);
         return at;
     }
     void *other = new_memory(of, size);

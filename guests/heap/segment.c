@@ -35,6 +35,8 @@ struct segment {
     /* In the order of their addresses, without space between them. */
     struct piece *pieces;
     size_t count, taken;
+    /* Bytes that had memory before they were written to, at most a quarter of the length. */
+    size_t filled;
     struct small *small;
     /* Nothing of the file is mapped any more. */
     int is_moved_out;
@@ -270,13 +272,17 @@ static void *take_locked(size_t size, int *is_zero)
     return (void *)piece->begin;
 }
 
-size_t segment_full_max(void)
+int segment_fills(size_t size)
 {
+    int fills = 0;
     pthread_mutex_lock(&lock);
     /* It is twice as long as the process's memory. */
-    size_t most = current >= 0 ? segments[current].length / 4 : 0;
+    if (current >= 0 && size <= segments[current].length / 4 - segments[current].filled) {
+        segments[current].filled += size;
+        fills = 1;
+    }
     pthread_mutex_unlock(&lock);
-    return most;
+    return fills;
 }
 
 void *segment_take(size_t size, int *is_zero)

@@ -55,8 +55,9 @@ int segment_begin(void);
  * is none, or no room. Whether it is all zeros, if that is asked. */
 EXPORTED void *segment_take(size_t size, int *is_zero);
 
-/* Bytes of the longest piece of which all is taken to be written to: half of what the process may have. */
-size_t segment_full_max(void);
+/* Whether all of what was just taken is to have memory at once: of one segment that is as much as half of what
+ * the process may have, for not all of it may be written to. */
+int segment_fills(size_t size);
 
 /* Gives a piece back, a small one too. What is not a piece is let be: it is in memory
  * that was mapped, and stays. */

@@ -43,6 +43,10 @@ static struct {
     atomic_int is_mapped;
     /* From the base on. */
     _Atomic size_t taken;
+    /* Of it, what was made in huge pages before it was written to. */
+    _Atomic size_t filled;
+    /* What is answered with. */
+    uintptr_t value;
 } outbox = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 /* Values of others that are mapped. */
@@ -79,6 +83,7 @@ static void open_outbox(int fd, uintptr_t base) {
     outbox.base = base;
     outbox.is_mapped = 0;
     outbox.taken = VALUE_HEAD_BYTES;
+    outbox.filled = 0;
     outbox.length = base != 0 && fstat(fd, &file) == 0 ? (size_t)file.st_size : 0;
     /* It is twice as long as the memory limit. */
     handed.bytes_max = outbox.length > 0 ? outbox.length / 2 / HANDED_SHARE : UINT64_MAX;
@@ -90,8 +95,11 @@ static int map_outbox(void) {
 
     if (outbox.is_mapped)
         return 0;
-    if (outbox.fd < 0 || outbox.length == 0)
+    if (outbox.fd < 0)
         return -ENOTSUP;
+    /* There are no addresses left, or no memory for values. */
+    if (outbox.length == 0)
+        return -ENOMEM;
     error = map_at(outbox.base, outbox.length, MAP_SHARED, outbox.fd);
     if (error < 0) {
         handed.is_over = 1;
@@ -122,7 +130,10 @@ static void make_pages(size_t before, size_t end) {
     uintptr_t from = (outbox.base + before + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
     uintptr_t to = (outbox.base + end + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
 
-    if (from < to && to - from <= outbox.length / 4 && to - outbox.base <= outbox.length)
+    if (from >= to || to - outbox.base > outbox.length)
+        return;
+    /* Altogether, for the rest is of pieces that may have been asked for in vain. */
+    if (atomic_fetch_add(&outbox.filled, to - from) + (to - from) <= outbox.length / 4)
         make_huge(from, to);
 }
 
@@ -150,26 +161,22 @@ void *sinew_memory(sinew_request *request, size_t size) {
 int sinew_answer_value(sinew_request *request, const char *content_type, const void *value) {
     const char *type = content_type == NULL ? "" : content_type;
     uintptr_t begin = outbox.base + VALUE_HEAD_BYTES;
-    unsigned char head[VALUE_HEAD_BYTES] = VALUE_MARK;
-    uint16_t type_length;
+    uint16_t type_length = (uint16_t)strnlen(type, SINEW_TYPE_MAX + 1);
+    unsigned char *head = (unsigned char *)outbox.base;
 
     (void)request;
     if (exchange.is_answered)
         return -EALREADY;
-    if (strlen(type) > SINEW_TYPE_MAX || !is_header_value(type, strlen(type)))
+    if (type_length > SINEW_TYPE_MAX || !is_header_value(type, type_length))
         return -EINVAL;
     pthread_mutex_lock(&outbox.lock);
     if (!outbox.is_mapped || (uintptr_t)value < begin || (uintptr_t)value >= outbox.base + outbox.taken) {
         pthread_mutex_unlock(&outbox.lock);
         return -EINVAL;
     }
-    type_length = (uint16_t)strlen(type);
-    memcpy(head + 8, &(uint64_t){outbox.base}, 8);
-    memcpy(head + 16, &(uint64_t){outbox.taken}, 8);
-    memcpy(head + 24, &(uint64_t){(uintptr_t)value}, 8);
+    outbox.value = (uintptr_t)value;
     memcpy(head + 32, &type_length, 2);
     memcpy(head + 34, type, type_length);
-    memcpy((void *)outbox.base, head, sizeof head);
     pthread_mutex_unlock(&outbox.lock);
     exchange.status = 200;
     exchange.body_length = 0;
@@ -177,13 +184,26 @@ int sinew_answer_value(sinew_request *request, const char *content_type, const v
     return 0;
 }
 
+/* Says where the value is, and how long: more may have been taken since it was answered. */
+static uint64_t write_value_head(void) {
+    unsigned char *head = (unsigned char *)outbox.base;
+    uint64_t length = outbox.taken;
+
+    memcpy(head, VALUE_MARK, VALUE_MARK_BYTES);
+    memcpy(head + 8, &(uint64_t){outbox.base}, 8);
+    memcpy(head + 16, &length, 8);
+    memcpy(head + 24, &(uint64_t){outbox.value}, 8);
+    return length;
+}
+
 /* Nothing more is written to the outbox. Its length if it is handed over, and else 0. */
 static uint64_t close_outbox(int is_handed_over) {
-    uint64_t length;
+    uint64_t length = 0;
     struct stat file;
 
     pthread_mutex_lock(&outbox.lock);
-    length = is_handed_over ? outbox.taken : 0;
+    if (is_handed_over)
+        length = write_value_head();
     if (outbox.is_mapped)
         munmap((void *)outbox.base, outbox.length);
     if (is_handed_over && fstat(outbox.fd, &file) == 0)
@@ -247,6 +267,15 @@ static int fail_value(int error) {
     handed.is_over |= error == -EEXIST || error == -ENOMEM;
     snprintf(text, sizeof text, "a value cannot be mapped: %s", strerror(-error));
     return sinew_fail(NULL, handed.is_over ? UNMAPPABLE : "NativeError", text);
+}
+
+/* A process that the program forks has none of it. */
+static void forget_outbox(void) {
+    pthread_mutex_init(&outbox.lock, NULL);
+    if (outbox.fd >= 0)
+        close(outbox.fd);
+    outbox.fd = -1;
+    outbox.is_mapped = 0;
 }
 
 /* Ends the process once what it has handed over, and is charged for, is much. The node

@@ -133,6 +133,9 @@ static int run_handler(void) {
     }
     if (returned == 0 && !exchange.is_answered && sinew_answer(&exchange.request, 204, NULL, NULL, 0) < 0)
         returned = sinew_fail(&exchange.request, "NativeError", "there is no memory for an answer");
+    if (returned != 0 && handed.is_over)
+        /* Something lay where it was to have memory: another process has it free. */
+        strcpy(exchange.failure_kind, UNMAPPABLE);
     if (returned != 0 && exchange.failure_kind[0] == 0) {
         snprintf(text, sizeof text, "the handler returned %d", returned);
         sinew_fail(&exchange.request, "NativeError", text);
@@ -173,7 +176,7 @@ struct arguments {
     size_t lengths[3];
     /* Of values, and then of the outbox, if there is one. */
     int descriptors[SINEW_VALUES_MAX + 1];
-    size_t values;
+    size_t descriptors_count, values;
     int has_outbox, has_descriptors;
     uint64_t base;
 };
@@ -181,16 +184,25 @@ struct arguments {
 /* Where the arguments of a call are: request, head, body, and values that others have made. */
 static int read_arguments(const struct frame *frame, struct arguments *into) {
     uint32_t count = frame->length < 4 ? 0 : word_of(frame->payload);
-    size_t begin;
+    size_t begin, descriptors;
 
     into->has_outbox = (count & WITH_OUTBOX) != 0;
     count &= ~WITH_OUTBOX;
     begin = 4 + 4 * (size_t)count + (into->has_outbox ? 8 : 0);
     if (count < 3 || count - 3 > SINEW_VALUES_MAX || frame->length < begin)
-        return -EPROTO;
+        /* Nobody knows which descriptors came with it. */
+        _exit(STATUS_GONE);
     into->values = count - 3;
     if (into->has_outbox)
         into->base = long_of(frame->payload + begin - 8);
+    /* First of all, so that those of later calls are not taken for them. */
+    descriptors = (size_t)into->has_outbox;
+    for (size_t each = 0; each < count; each++)
+        descriptors += word_of(frame->payload + 4 + 4 * each) == IN_DESCRIPTOR;
+    if (descriptors > sizeof into->descriptors / sizeof *into->descriptors)
+        _exit(STATUS_GONE);
+    into->has_descriptors = descriptors > 0 && take_descriptors(into->descriptors, descriptors);
+    into->descriptors_count = into->has_descriptors ? descriptors : 0;
     for (size_t each = 0; each < count; each++) {
         uint32_t length = word_of(frame->payload + 4 + 4 * each);
 
@@ -202,18 +214,13 @@ static int read_arguments(const struct frame *frame, struct arguments *into) {
         into->lengths[each] = length;
         begin += length;
     }
-    if (begin != frame->length)
-        return -EPROTO;
-    into->has_descriptors = take_descriptors(into->descriptors, into->values + (size_t)into->has_outbox);
-    return 0;
+    return begin == frame->length ? 0 : -EPROTO;
 }
 
 /* They are of no use. */
 static void close_descriptors(const struct arguments *arguments) {
-    size_t count = arguments->has_descriptors ? arguments->values + (size_t)arguments->has_outbox : 0;
-
-    while (count > 0)
-        close(arguments->descriptors[--count]);
+    for (size_t each = 0; each < arguments->descriptors_count; each++)
+        close(arguments->descriptors[each]);
 }
 
 /* Has the handler find what others have made, and memory for what it makes. */
@@ -410,6 +417,7 @@ static void be_left_behind(void) {
     /* Other threads may have had it. */
     pthread_mutex_init(&calls.lock, NULL);
     calls.turn = OUTSIDE;
+    forget_outbox();
 }
 
 /* Takes over what the node has prepared; 0, or why not. */

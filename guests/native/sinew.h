@@ -75,7 +75,8 @@ typedef struct sinew_request {
     /* When nobody waits for the answer any more, in ms since 1970; 0 for a pure function. */
     uint64_t deadline_ms;
     /* Values of other steps of the workflow. {"$value": 0} in the body stands for the first
-     * one, and so on. */
+     * one, and so on. Whoever asks may have written such a thing too, where the workflow hands on what it was
+     * asked with: look whether there are so many. */
     const sinew_value *values;
     size_t values_count;
 } sinew_request;
@@ -130,7 +131,7 @@ int sinew_fail(sinew_request *request, const char *kind, const char *message);
  * handler's may ask for it, and write to it until then; a process that is forked has none of it.
  * NULL with an errno of ENOTSUP where the request is not a step's of a declared workflow, or the
  * function is not deployed with values = "map"; or ENOMEM, if it would be more than twice the
- * function's memory limit. What is written to counts for that limit, and of pieces that are not longer than
+ * function's memory limit, or values take all the memory or addresses that the node has for them; or what the kernel refuses. What is written to counts for that limit, and of pieces that are not longer than
  * half of it the rest as well. */
 void *sinew_memory(sinew_request *request, size_t size);
 

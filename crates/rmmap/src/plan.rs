@@ -11,6 +11,8 @@ const BEGIN: u64 = 0x1000_0000_0000;
 const END: u64 = 0x4000_0000_0000;
 /// What addresses are lent in.
 const STEP: u64 = 2 << 20;
+/// Segments at a time: each is an open file of the node's, which others need as well.
+const LEASES_MAX: usize = 4096;
 
 /// Addresses for segments, and how much memory values may take.
 #[derive(Debug, Clone)]
@@ -46,11 +48,11 @@ impl Plan {
     }
 
     /// Addresses for a segment of so many bytes at most. `None` if values take all the memory
-    /// that they may, or there are no addresses: what is made is to be sent then.
+    /// that they may, or there are no addresses, or 4,096 are lent: what is made is to be sent then.
     pub fn lease(&self, len: u64) -> Option<Lease> {
         let len = len.checked_next_multiple_of(STEP).filter(|len| (1..=(END - BEGIN) / 4).contains(len))?;
         let mut state = self.0.lock();
-        if state.bytes >= self.0.bytes_max {
+        if state.bytes >= self.0.bytes_max || state.lent.len() >= LEASES_MAX {
             return None;
         }
         let begin = state.free_from(state.next, END, len).or_else(|| state.free_from(BEGIN, END, len))?;
@@ -166,6 +168,15 @@ mod tests {
         assert!(plan.lease(1).is_none(), "there are no more");
         all.remove(1);
         assert_eq!(plan.lease(quarter).unwrap().begin(), BEGIN + quarter);
+    }
+
+    #[test]
+    fn there_are_only_so_many_at_a_time() {
+        let plan = Plan::new(u64::MAX);
+        let mut all: Vec<Lease> = (0..LEASES_MAX).map(|_| plan.lease(1).unwrap()).collect();
+        assert!(plan.lease(1).is_none());
+        all.pop();
+        assert!(plan.lease(1).is_some());
     }
 
     #[test]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A value in a segment that was handed over.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use linux::Lent;
@@ -16,6 +18,8 @@ const TICKET_HEAD: [u8; 8] = [2, 0, 0, 0, b'{', b'}', 2, 1];
 
 /// Numbers that make tickets different from all that this process has made.
 static LAST: AtomicU64 = AtomicU64::new(0);
+/// With this nobody can tell one ticket from others: whoever knows a ticket's bytes could ask for its memory.
+static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// A segment, and its addresses: they are free again when it is dropped. Who maps it keeps its
 /// memory, but not the addresses.
@@ -34,10 +38,11 @@ impl Value {
     }
 
     /// What stands for it where blobs do: who has it has no way to the memory, but whoever has that
-    /// can tell from it where it belongs. `unique` makes it different from those of other processes.
-    pub fn ticket(&self, unique: u64) -> [u8; TICKET_BYTES] {
+    /// can tell from it where it belongs. It is different from all others, and cannot be guessed.
+    pub fn ticket(&self) -> [u8; TICKET_BYTES] {
         let mut ticket = [0; TICKET_BYTES];
-        let numbers = [self.lease.begin(), self.memory.bytes(), self.number, unique];
+        let secret = |part: u8| SECRET.hash_one((self.number, part));
+        let numbers = [self.lease.begin(), self.memory.bytes(), secret(0), secret(1)];
         let (head, rest) = ticket.split_at_mut(TICKET_HEAD.len());
         head.copy_from_slice(&TICKET_HEAD);
         for (place, number) in rest.chunks_exact_mut(8).zip(numbers) {

@@ -350,7 +350,13 @@ impl Drop for Recording {
         self.is_recorded = true;
         let parting = async move {
             // Dropping it afterwards stops what still runs.
-            let _ = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
+            let end = tokio::time::timeout(parting_max, running.evaluation.finished()).await;
+            // Nobody takes what it led to, which may be much memory.
+            if let Ok(end) = end
+                && !(recording.served.is_pure || recording.served.is_codelet)
+            {
+                recording.shared.backend.drop_passed(end.result);
+            }
             recording.report = report_of(&recording.shared, &running);
             let told = recording.report.as_ref().and_then(|report| report.spent.as_ref());
             recording.is_untold = told.is_none();

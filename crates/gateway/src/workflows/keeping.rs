@@ -8,6 +8,7 @@
 //! value in the place of one that others know. A workflow itself is told nothing of an open step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ const KEEPING_PAUSE: Duration = Duration::from_millis(100);
 const KEEPING_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Where a ticket says how many bytes of memory its value takes, from the kind on.
 const TICKET_BYTES_AT: usize = 10;
+/// All of a ticket.
+const TICKET_BYTES: usize = 40;
 /// The function of each workflow that returns what it is given.
 const SENT: &str = "sinew.sent";
 
@@ -98,9 +101,9 @@ impl Run {
             }
             let note = inner.ledger.as_ref().and_then(|ledger| ledger.note(number));
             let needs = inner.graph.step(number).map(|step| step.needs.as_slice()).unwrap_or_default();
-            let is_other =
-                |need: &Number| inner.keeping.is_open(*need) || inner.keeping.unkept.contains(need);
-            let is_open = mapped_bytes.is_some() || needs.iter().any(is_other);
+            let is_open = mapped_bytes.is_some()
+                || inner.keeping.unkept.contains(&number)
+                || needs.iter().any(|need| inner.keeping.is_open(*need));
             // What it does next is data: the run goes on, and what is made anew may be another one.
             if is_open && self.is_declared() {
                 inner.keeping.unkept.insert(number);
@@ -117,6 +120,15 @@ impl Run {
             None => self.hold(shared, result).await?,
         }
         Ok((result, is_remembered))
+    }
+
+    /// Of a declared workflow: whether steps that are about to be made are kept. They are not if one whose result
+    /// they are given is not, whether or not they fail with it.
+    pub(super) fn unkeep(&self, needs: &[&[Number]], made: Range<usize>) {
+        let unkept = &mut self.inner().keeping.unkept;
+        if needs.iter().any(|numbers| numbers.iter().any(|number| unkept.contains(number))) {
+            unkept.extend(made.filter_map(|number| Number::try_from(number).ok()));
+        }
     }
 
     /// Has a result be there until the run is over. What is mapped is nowhere else.
@@ -259,7 +271,7 @@ fn mapped_bytes(shared: &Shared, result: Handle) -> Option<u64> {
 
 /// Whether a result is a ticket.
 pub(crate) fn stands_for_memory(result: &[u8]) -> bool {
-    ticket_bytes(result).is_some()
+    result.len() == TICKET_BYTES && ticket_bytes(result).is_some()
 }
 
 fn ticket_bytes(result: &[u8]) -> Option<u64> {

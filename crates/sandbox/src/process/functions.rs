@@ -46,6 +46,8 @@ use super::template::Layout;
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
 /// Where instances cannot be forked, at least so many are kept started.
+/// Of a request, before what others made: its id, head and body.
+const REQUEST_ARGUMENTS: usize = 3;
 const COLD_BLANKS_MIN: usize = 2;
 
 /// The sandboxes of a node for functions of one language.
@@ -375,8 +377,9 @@ impl Functions {
     }
 
     /// Where a step of a workflow may put a long result. Without one it is sent.
-    fn outbox(&self, seat: &Seat) -> Option<Target> {
-        if !seat.makes_values.load(Ordering::Relaxed) {
+    fn outbox(&self, seat: &Seat, call: &Call) -> Option<Target> {
+        // What comes over a line is no step's.
+        if call.line.is_some() || !seat.makes_values.load(Ordering::Relaxed) {
             return None;
         }
         let bytes = seat.limits.memory_bytes;
@@ -394,11 +397,15 @@ impl Functions {
         let mut total = 0_u64;
         let start = recipe::arguments_start(call.procedure);
         for (index, handle) in call.application.as_tree().iter().enumerate().skip(start) {
-            let bytes = self.bytes(handle).ok_or_else(|| {
+            let mut bytes = self.bytes(handle).ok_or_else(|| {
                 let why =
                     format!("argument {} is not a blob; a function takes only blobs so far", index - start);
                 Fault::new(FailureCode::BadHandle, why)
             })?;
+            // Who asks says what a body is, and could name what is others'.
+            if call.procedure.names_tree() && index - start < REQUEST_ARGUMENTS {
+                bytes = bytes.sent();
+            }
             // What is handed over is not sent.
             total += if bytes.as_argument().descriptor.is_none() { bytes.as_slice().len() as u64 } else { 0 };
             arguments.push(bytes);
@@ -419,7 +426,7 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        let begun = seat.begin(&slices, call.deadline, Others::of(call, self.outbox(seat)), done);
+        let begun = seat.begin(&slices, call.deadline, Others::of(call, self.outbox(seat, call)), done);
         begun.or_else(|(ended, _)| ended.result.map(drop))?;
         if self.options.reactor.is_none() {
             seat.drive();
@@ -458,7 +465,7 @@ impl Functions {
             (Made::Sealed(memory), false) => store.keep_sealed(memory),
             // Only steps that are asked once make such.
             (Made::Mapped(value), _) => {
-                let ticket = value.ticket(u64::from(std::process::id())).to_vec();
+                let ticket = value.ticket().to_vec();
                 store.pass_lent(ticket, value)
             }
         };
@@ -629,7 +636,7 @@ impl Sandbox for Functions {
         // not for whoever brings calls.
         let slices: Vec<Argument<'_>> = arguments.iter().map(Bytes::as_argument).collect();
         let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, Others::of(&call, self.outbox(&seat)), done) {
+        match seat.begin(&slices, call.deadline, Others::of(&call, self.outbox(&seat, &call)), done) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((ended, done)) => done(ended),
         }
@@ -640,12 +647,14 @@ impl Sandbox for Functions {
 enum Bytes {
     Literal(Handle),
     Hashed(Object),
+    /// Which is not handed over, but sent.
+    Sent(Object),
 }
 
 impl Bytes {
     fn as_argument(&self) -> Argument<'_> {
         let descriptor = match self {
-            Self::Literal(_) => None,
+            Self::Literal(_) | Self::Sent(_) => None,
             Self::Hashed(object) => object.descriptor(),
         };
         Argument { bytes: self.as_slice(), descriptor }
@@ -654,7 +663,15 @@ impl Bytes {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Literal(handle) => handle.literal_bytes().unwrap_or_default(),
-            Self::Hashed(object) => object.bytes(),
+            Self::Hashed(object) | Self::Sent(object) => object.bytes(),
+        }
+    }
+
+    /// The same without being handed over.
+    fn sent(self) -> Self {
+        match self {
+            Self::Hashed(object) => Self::Sent(object),
+            other => other,
         }
     }
 }

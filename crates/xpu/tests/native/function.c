@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define ANSWER_MAX 4096
 #define TOO_LONG (4u << 20)
@@ -105,7 +107,19 @@ static int make(sinew_request *request, size_t bytes, int fails) {
     memset(made->text, 'x', bytes - 1);
     if (fails)
         return sinew_fail(request, "Error", "not today");
-    return sinew_answer_value(request, "text/x-made", made);
+    /* More may be taken afterwards; it goes with the rest. */
+    return sinew_answer_value(request, "text/x-made", made) == 0 && sinew_memory(request, 64) != NULL ? 0 : 7;
+}
+
+/* What a forked process has of its parent's memory, which is none. */
+static int fork_first(sinew_request *request) {
+    int status = -1;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(sinew_memory(request, 10) == NULL && errno == ENOTSUP ? 0 : 1);
+    waitpid(child, &status, 0);
+    return status == 0 ? make(request, 10, 0) : sinew_fail(request, "Error", "a child has the memory");
 }
 
 /* Kilobytes of a piece that are in huge pages once it was written to, by what the kernel says. */
@@ -153,6 +167,8 @@ static int handle(sinew_request *request, void *context) {
         return call(request, atoi(body + 5));
     if (strncmp(body, "make ", 5) == 0)
         return make(request, strcmp(body, "make and fail") == 0 ? 10 : (size_t)atol(body + 5), strcmp(body, "make and fail") == 0);
+    if (strcmp(body, "fork") == 0)
+        return fork_first(request);
     if (strncmp(body, "huge ", 5) == 0)
         return count_huge(request, (size_t)atol(body + 5));
     if (strcmp(body, "look") == 0)

@@ -106,6 +106,15 @@ fn what_one_makes_another_one_finds_at_the_same_address() {
 }
 
 #[test]
+fn what_is_forked_has_none_of_it() {
+    let mut node = Node::new();
+    let outbox = Outbox::create(MIB).unwrap();
+    node.send_step(STEP, b"fork", &[], Some((outbox.fd(), BASE)));
+    let (kind, _, payload) = node.frame();
+    assert_eq!(kind, MAPPED, "{}", texts(&payload).join(" "));
+}
+
+#[test]
 fn who_is_charged_for_a_quarter_leaves() {
     let mut node = Node::new();
     // Of a limit of 32 MiB: the first one is little.
@@ -133,7 +142,7 @@ fn memory_is_for_steps_and_has_a_bound() {
     assert_eq!(told(STEP, b"make 10", None), "MemoryError Operation not supported", "nothing was lent");
     assert_eq!(
         told(STEP, b"make 10", Some((outbox.fd(), 0))),
-        "MemoryError Operation not supported",
+        "MemoryError Cannot allocate memory",
         "no address"
     );
     assert_eq!(told(STEP, b"make 20000000", lent), "MemoryError Cannot allocate memory");

@@ -15,7 +15,7 @@ use super::super::graph::{ARGUMENTS_MAX, Made, Number, STEPS_MAX};
 use super::super::keeping::MAPPED_KIND;
 use super::super::order::Steps;
 use super::super::refused;
-use super::super::run::{MAPPED_MAX, RESULT_HEAD, Run, VALUE_BYTES_MAX, too_large};
+use super::super::run::{RESULT_HEAD, Run, VALUE_BYTES_MAX, too_large};
 use super::given::{Given, arguments, framed, given_with_memory};
 use super::template::{Making, Root, kind};
 use super::{Declaration, Scope, Step};
@@ -342,6 +342,10 @@ impl Conducting<'_> {
             self.edges += needs.len();
             made.push(Made { function: function.clone(), isolated: Vec::new(), needs, arguments });
         }
+        self.run.unkeep(
+            &step.needs.iter().map(|need| self.numbers[*need].as_slice()).collect::<Vec<_>>(),
+            first..first + count,
+        );
         let steps = Steps { options: [(function.clone(), step.options.clone())].into(), made };
         self.run.make(self.shared, steps).await?;
         let numbers = first..first + count;
@@ -417,13 +421,7 @@ impl Step {
         }
         let arguments = |item| {
             let body = self.with.given(&scope(item)).and_then(|given| given.body());
-            let few = body.and_then(|body| match body.memory.len() {
-                count if count > MAPPED_MAX => {
-                    Err(format!("it hands on the memory of {count} steps; {MAPPED_MAX} is the most for one"))
-                }
-                _ => Ok(body),
-            });
-            few.map(|body| arguments(&body)).map_err(|why| format!("with: {why}"))
+            body.map(|body| arguments(&body)).map_err(|why| format!("with: {why}"))
         };
         let Some(each) = &self.each else { return Ok(Prepared::Steps(vec![arguments(None)?])) };
         let each = each.given(&scope(None)).map_err(|why| format!("each: {why}"))?;

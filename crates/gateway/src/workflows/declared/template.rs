@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::super::graph::Number;
+use super::super::run::MAPPED_MAX;
 use super::given::Given;
 
 /// Values within values.
@@ -106,7 +107,11 @@ impl Making {
         if self.is_text {
             return Err("it is memory, which cannot be a part of a text".to_owned());
         }
-        let place = self.memory.iter().position(|known| *known == step).unwrap_or_else(|| {
+        let known = self.memory.iter().position(|known| *known == step);
+        if known.is_none() && self.memory.len() >= MAPPED_MAX {
+            return Err(format!("it hands on the memory of more than {MAPPED_MAX} steps"));
+        }
+        let place = known.unwrap_or_else(|| {
             self.memory.push(step);
             self.memory.len() - 1
         });
