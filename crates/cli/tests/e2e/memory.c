@@ -104,8 +104,8 @@ static int make(sinew_request *request, int is_forged) {
     if (sinew_answer(request, 200, NULL, NULL, 0) != -EALREADY || sinew_answer_value(request, NULL, words) != -EALREADY)
         return sinew_fail(request, "MemoryTest", "it was answered twice");
     if (is_forged)
-        /* The head of the file: how long it is, and where. */
-        memset((char *)words - 512 + 8, 0x41, 24);
+        /* The head of the file: what it is said to be. */
+        memset((char *)words - 512 + 32, 0x41, 24);
     return 0;
 }
 

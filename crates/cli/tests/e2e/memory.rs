@@ -95,6 +95,22 @@ after = ["make"]
 after = ["slow"]
 with = "{{ make }}"
 
+[functions.lenient]
+runtime = "workflow"
+result = "{{ last }}"
+[functions.lenient.steps.make]
+with = "{{ event.text }}"
+may-fail = true
+[functions.lenient.steps.look]
+with = "{{ make }}"
+may-fail = true
+[functions.lenient.steps.slow]
+after = ["look"]
+[functions.lenient.steps.last]
+call = "look"
+after = ["slow"]
+with = "{{ make }}"
+
 [functions.strange]
 runtime = "workflow"
 [functions.strange.steps.outside]
@@ -205,6 +221,20 @@ fn who_forges_a_value_harms_nobody() {
     );
     let told = result(&node, "tree", &json!({"text": "the truth"}));
     assert_eq!(told[0], "application/x-words 2/2 the=1");
+}
+
+#[test]
+fn a_step_that_was_given_memory_of_one_that_may_fail_is_made_again_too() {
+    let home = home();
+    let Some(node) = deployed(home.path()) else { return };
+    let id = begun(&node, "lenient", &json!({"text": "the long way of the word"}));
+    wait_until(&node, &id, |run| done(run) == 2 && run["steps"]["running"] == 1);
+    node.kill();
+    let node = Node::start(home.path());
+    let run = wait_until(&node, &id, is("succeeded"));
+    assert_eq!((&run["steps"]["remembered"], &run["steps"]["done"]), (&json!(0), &json!(4)), "{run}");
+    let got = kept_result(&node, &id);
+    assert!(got.ends_with("application/x-words 5/6 the=2"), "{got} {run}");
 }
 
 #[test]
