@@ -50,11 +50,6 @@ impl Value {
         }
         ticket
     }
-
-    /// Whether a blob is a ticket, and not what it stands for.
-    pub fn is_ticket(blob: &[u8]) -> bool {
-        blob.len() == TICKET_BYTES && blob.starts_with(&TICKET_HEAD)
-    }
 }
 
 impl AsFd for Value {

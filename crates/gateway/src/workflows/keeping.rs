@@ -124,9 +124,9 @@ impl Run {
 
     /// Of a declared workflow: whether steps that are about to be made are kept. They are not if one whose result
     /// they are given is not, whether or not they fail with it.
-    pub(super) fn unkeep(&self, needs: &[&[Number]], made: Range<usize>) {
+    pub(super) fn unkeep<'a>(&self, mut given: impl Iterator<Item = &'a Number>, made: Range<usize>) {
         let unkept = &mut self.inner().keeping.unkept;
-        if needs.iter().any(|numbers| numbers.iter().any(|number| unkept.contains(number))) {
+        if given.any(|number| unkept.contains(number)) {
             unkept.extend(made.filter_map(|number| Number::try_from(number).ok()));
         }
     }

@@ -71,9 +71,9 @@ impl Deployment {
         let Run { runtime, procedure, told, is_program, declaration, pairs: settings, settings: run } =
             Run::read(store, procedure, limits_value, &serving)?;
         let prefix = [limits].into_iter().chain(told).collect();
-        let Settings { timeout, calls_at_once, streams_body, secrets, part, maps_values, .. } = run;
+        let maps_values = run.hands_memory_over();
+        let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
-        let maps_values = maps_values && part.is_none();
         // What comes for a call that stands in line would come between the frames of others.
         let ahead = Language::of_runtime(&runtime).filter(|_| !streams_body);
         let expected = Expected {

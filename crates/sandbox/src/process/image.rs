@@ -104,6 +104,13 @@ pub struct Settings {
     pub secrets: BTreeMap<String, String>,
 }
 
+impl Settings {
+    /// Whether it is a native function that makes what others map, and maps what they make.
+    pub fn hands_memory_over(&self) -> bool {
+        self.maps_values && self.part.is_none()
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -145,12 +152,7 @@ impl Image {
 
     /// Whether it is lent memory for what it makes.
     pub(super) fn makes_values(&self) -> bool {
-        self.settings.part == Some(Part::Step) || self.hands_memory_over()
-    }
-
-    /// Whether it is a native function that makes what others map, and maps what they make.
-    pub fn hands_memory_over(&self) -> bool {
-        self.settings.maps_values && self.settings.part.is_none()
+        self.settings.part == Some(Part::Step) || self.settings.hands_memory_over()
     }
 
     /// Reads an image, the entries of a procedure's tree.
@@ -188,7 +190,7 @@ impl Image {
                 "workflows are written in Python, and this is a function for {runtime}"
             )));
         }
-        if settings.maps_values && settings.part.is_none() && settings.mode.as_deref() != Some(NATIVE) {
+        if settings.hands_memory_over() && settings.mode.as_deref() != Some(NATIVE) {
             return Err(bad(
                 "only workflows and native functions hand memory over: leave \"values\" out, or say mode = \"native\"",
             ));

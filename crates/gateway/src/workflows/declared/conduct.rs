@@ -342,10 +342,8 @@ impl Conducting<'_> {
             self.edges += needs.len();
             made.push(Made { function: function.clone(), isolated: Vec::new(), needs, arguments });
         }
-        self.run.unkeep(
-            &step.needs.iter().map(|need| self.numbers[*need].as_slice()).collect::<Vec<_>>(),
-            first..first + count,
-        );
+        let given = step.needs.iter().flat_map(|need| &self.numbers[*need]);
+        self.run.unkeep(given, first..first + count);
         let steps = Steps { options: [(function.clone(), step.options.clone())].into(), made };
         self.run.make(self.shared, steps).await?;
         let numbers = first..first + count;
