@@ -2,7 +2,7 @@
 //! Requests to functions: who gets them, what it is told, what comes of it.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::Request;
@@ -67,6 +67,15 @@ async fn what_a_request_consists_of_goes_with_it() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(dropped().len(), 4 + 3, "no result");
+    // What it is answered all the same nobody takes.
+    *house.fake.otherwise.lock().unwrap() = Some(Script::Takes(Duration::from_millis(200), result));
+    let left = tokio::time::timeout(Duration::from_millis(50), house.get("/function/hello"));
+    assert!(left.await.is_err());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while dropped().len() < 4 + 3 + 4 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(dropped().iter().filter(|handle| **handle == result).count(), 2);
 }
 
 #[tokio::test]
