@@ -11,8 +11,11 @@ use crate::Case;
 use crate::control::control;
 use crate::world::{World, options};
 
-pub(crate) const CASES: &[Case] =
-    &[("programs_during_load", programs_during_load), ("a_fork_during_load", fork_during_load)];
+pub(crate) const CASES: &[Case] = &[
+    ("programs_during_load", programs_during_load),
+    ("a_fork_during_load", fork_during_load),
+    ("keys_of_pages", keys_of_pages),
+];
 
 pub(crate) const HOSTILE: &[Case] =
     &[("memory_of_sockets", memory_of_sockets), ("memory_of_inotify", memory_of_inotify)];
@@ -109,4 +112,27 @@ fn fork_during_load(language: Language) {
         world.end(id);
     }
     world.assert_others_are_served();
+}
+
+/// Pages get keys as outside: who asked for a key before the container confined it, as
+/// V8 does in a template for its WebAssembly, gives it to pages after.
+fn keys_of_pages(language: Language) {
+    if language != Language::Python {
+        return;
+    }
+    let number = linux::call_number("pkey_mprotect").unwrap();
+    // No key, as most have: processors without keys, too, know what that is.
+    let lines = format!(
+        "import mmap\nlibc = ctypes.CDLL(None, use_errno=True)\nlibc.syscall.restype = ctypes.c_long\n\
+         pages = mmap.mmap(-1, 4096)\n\
+         at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(pages)))\n\
+         done = libc.syscall({number}, at, ctypes.c_size_t(4096), 1, -1)\n\
+         return b'%d %d' % (done, ctypes.get_errno())"
+    );
+    let outside = std::process::Command::new("python3")
+        .args(["-c", &format!("{}sys.stdout.buffer.write(apply(b''))", crate::world::apply(&lines))])
+        .output()
+        .unwrap();
+    assert!(outside.status.success(), "{outside:?}");
+    assert_eq!(World::new(language).says(&lines).as_bytes(), outside.stdout);
 }
