@@ -30,6 +30,18 @@ impl Host {
         }
     }
 
+    /// What it is when it changes no more: a neighbour that has ended just now is not counted.
+    pub(crate) fn at_rest() -> Self {
+        let began = Instant::now();
+        let (mut now, mut same) = (Self::look(), 0);
+        while same < 5 && began.elapsed() < LEAVING {
+            std::thread::sleep(Duration::from_millis(20));
+            let then = std::mem::replace(&mut now, Self::look());
+            same = if now == then { same + 1 } else { 0 };
+        }
+        now
+    }
+
     /// What is not in the world any more may take a moment to leave its tables.
     pub(crate) fn assert_unchanged(&self) {
         let began = Instant::now();

@@ -199,7 +199,7 @@ fn blocked_signals(world: &World) {
 }
 
 fn daemon(world: &World) {
-    let before = Host::look();
+    let before = Host::at_rest();
     let container = world.container(Weakness::NONE);
     let prepared = Host::look();
     let ran = finish(start(&container, &attacker(&["daemon"])));
@@ -234,7 +234,7 @@ fn assert_outlives(world: &World, program: &Program) {
         // Of whom it is could not be seen afterwards.
         return no_control("not root");
     }
-    let before = Host::look();
+    let before = Host::at_rest();
     let container = world.container(Weakness::HOST_PROCESSES.and(Weakness::NO_GROUP));
     let (process, mut reader) = start(&container, program);
     reader.read_exact(&mut [0]).unwrap();

@@ -513,7 +513,7 @@ fn kill_then_delete_leaves_nothing(language: Language) {
     let source =
         apply("import subprocess\nfor i in range(5): subprocess.Popen(['/bin/sleep', '1000'])\nreturn b''");
     world.assert_others_are_served();
-    let before = Host::look();
+    let before = Host::at_rest();
     let id = world.created(&source);
     assert_eq!(world.invoke(id, &source, b"").unwrap(), b"");
     let now = Host::look().processes.len();
@@ -523,7 +523,7 @@ fn kill_then_delete_leaves_nothing(language: Language) {
     drop(world);
     // With process numbers of its own a container takes them with it.
     let weak = World::with(options(language), Weakness::HOST_PROCESSES.and(Weakness::NO_GROUP));
-    let before = Host::look();
+    let before = Host::at_rest();
     assert_eq!(weak.run(&source).unwrap(), b"");
     let left: Vec<u32> = Host::look().processes.difference(&before.processes).copied().collect();
     for process in left.iter().filter_map(|pid| linux::open_process(*pid).ok()) {
