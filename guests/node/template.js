@@ -8,7 +8,8 @@
  * it never runs a function itself. Orders, fork and confinement are in native
  * code, `guests/template`, which it loads from the descriptor that its second
  * argument names; the channel of an instance is described in
- * `process/channel.rs`. The node puts the text of `lines.js` before this one.
+ * `process/channel.rs`. The node puts the texts of `lines.js` and
+ * `replaced.js` before this one.
  *
  * Invariants: the template has one thread whenever it forks, and nothing open
  * that an event loop would wait for; a child is confined before it reads a byte
@@ -26,7 +27,6 @@
   const v8 = require('v8');
   const vm = require('vm');
   const { Module, builtinModules } = require('module');
-  const { Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
 
   const VERSION = 9;
@@ -54,9 +54,6 @@
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
   const STREAM_WINDOW = 256 << 10;
   const PIECE_BYTES_MAX = 64 << 10;
-  /* How many numbers Node draws in advance. */
-  const UUIDS_IN_ADVANCE = 128;
-  const INTS_IN_ADVANCE = 1024;
   /* Modules that are globals of every program, not only of one from the command line. */
   const GLOBAL_ANYWAY = new Set(['console', 'crypto', 'process']);
   /* What may be pending when a child is forked: it needs no descriptor. */
@@ -314,6 +311,9 @@
       this.outside = { number: OUTSIDE, logLeft: 0, onLine: null };
       // What is being answered: loading, and calls.
       this.turns = new Set();
+      // Calls that stand in line, where one is served at a time.
+      this.isSerial = true;
+      this.next = [];
       // Whose turn it is, where several calls run at once.
       this.whose = null;
       // Calls of other functions that have no answer yet, by their ids.
@@ -515,8 +515,9 @@
       this.onFirst();
       this.resultMax = Number(payload.readBigUInt64LE(0));
       this.logMax = Number(payload.readBigUInt64LE(8));
+      this.isSerial = payload.readUInt16LE(16) === 1;
       // It costs every promise something, so that only those have it who need it.
-      if (payload.readUInt16LE(16) > 1) this.whose = new AsyncLocalStorage();
+      if (!this.isSerial) this.whose = new AsyncLocalStorage();
       const nameEnd = LOAD_HEAD_BYTES + payload.readUInt16LE(18);
       const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
       const turn = this.begin(OUTSIDE);
@@ -535,6 +536,11 @@
     }
 
     call(number, payload) {
+      if (this.isSerial && this.turns.size + this.next.length > 0) return void this.next.push([number, payload]);
+      this.serve(number, payload);
+    }
+
+    serve(number, payload) {
       const count = payload.readUInt32LE(0);
       let at = 4 + 4 * count;
       const given = [];
@@ -575,6 +581,7 @@
         this.together = null;
         this.write(pieces);
       }
+      this.goOn();
     }
 
     returned(turn, result) {
@@ -616,6 +623,14 @@
         if (this.lines.answer(turn, result, turn.logLeft < this.logMax)) return;
       }
       this.send(kind, turn.number, parts);
+      // What is left of a call that failed is its own for this turn of the loop.
+      if (this.next.length > 0 && this.together === null) lineLater(() => this.goOn());
+    }
+
+    /* Serves the next call in line; the answer before it is on its way, or else that would be lost
+     * where this one ends the process. */
+    goOn() {
+      if (this.next.length > 0 && this.turns.size === 0) this.serve(...this.next.shift());
     }
 
     raised(turn, error) {
@@ -723,77 +738,6 @@
 
   function cut(bytes) {
     return bytes.subarray(0, TEXT_BYTES_MAX);
-  }
-
-  // ------------------------------------------------------ what is replaced
-
-  /* Standard output and error that lead to the instance, once there is one. */
-  function replaceStreams() {
-    let instance = null;
-    const make = (number) => {
-      const stream = new Writable({
-        decodeStrings: true,
-        write(chunk, _, done) {
-          instance?.log(number, chunk);
-          done();
-        },
-      });
-      stream.fd = number;
-      return stream;
-    };
-    const [out, error] = [make(1), make(2)];
-    for (const [name, stream] of [['stdout', out], ['stderr', error]]) {
-      Object.defineProperty(process, name, { value: stream, configurable: true, enumerable: true });
-    }
-    return {
-      attach(to) {
-        instance = to;
-      },
-    };
-  }
-
-  /* Randomness that a child can seed anew. Modules may keep what they find, so
-   * it is replaced before they are loaded. */
-  function replaceRandom() {
-    const state = new Uint32Array([1, 2, 3, 4]);
-    // Chris Doty-Humphrey's sfc32.
-    const next = () => {
-      const sum = (state[0] + state[1] + state[3]) >>> 0;
-      state[3] += 1;
-      state[0] = state[1] ^ (state[1] >>> 9);
-      state[1] = state[2] + (state[2] << 3);
-      state[2] = ((state[2] << 21) | (state[2] >>> 11)) + sum;
-      return sum;
-    };
-    const random = () => ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
-    Object.defineProperty(Math, 'random', { value: random, writable: true, configurable: true });
-    const uuids = watch([crypto, Object.getPrototypeOf(crypto.webcrypto)], 'randomUUID');
-    const ints = watch([crypto], 'randomInt');
-    return {
-      reseed() {
-        crypto.randomFillSync(state);
-        // Threads seed themselves from the system, not as the template did.
-        v8.setFlagsFromString('--random-seed=0');
-        // What Node drew in advance for the template is used up.
-        if (uuids.drawn) for (let count = 0; count < UUIDS_IN_ADVANCE; count++) crypto.randomUUID();
-        if (ints.drawn) for (let count = 0; count < INTS_IN_ADVANCE; count++) crypto.randomInt(2);
-      },
-    };
-  }
-
-  /* Notes whether a function of these objects is ever called. */
-  function watch(objects, name) {
-    const watched = { drawn: false };
-    for (const object of objects) {
-      const original = object[name];
-      const watching = function (...given) {
-        watched.drawn = true;
-        return original.apply(this, given);
-      };
-      Object.defineProperty(watching, 'name', { value: name });
-      Object.defineProperty(object, name, { value: watching, writable: true, configurable: true, enumerable: true });
-    }
-    return watched;
   }
 
   main();

@@ -29,12 +29,28 @@ impl Node {
 
     /// A Python function of this source in a folder of its own.
     pub(super) fn python(&self, name: &str, settings: &str, source: &str) -> std::path::PathBuf {
+        self.source(name, "python", "main.py", settings, source)
+    }
+
+    /// The same in JavaScript.
+    pub(super) fn nodejs(&self, name: &str, settings: &str, source: &str) -> std::path::PathBuf {
+        self.source(name, "node", "main.js", settings, source)
+    }
+
+    fn source(
+        &self,
+        name: &str,
+        runtime: &str,
+        file: &str,
+        settings: &str,
+        source: &str,
+    ) -> std::path::PathBuf {
         let folder = self.home.join(format!("source-{name}"));
         std::fs::create_dir_all(&folder).unwrap();
         let manifest =
-            format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"main.handler\"\n{settings}");
+            format!("[functions.{name}]\nruntime = \"{runtime}\"\nhandler = \"main.handler\"\n{settings}");
         std::fs::write(folder.join("sinew.toml"), manifest).unwrap();
-        std::fs::write(folder.join("main.py"), source).unwrap();
+        std::fs::write(folder.join(file), source).unwrap();
         folder
     }
 

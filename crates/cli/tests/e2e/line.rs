@@ -2,6 +2,7 @@
 //! Requests that stand in line in an instance: when the one before them ends
 //! it, another instance serves them.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,26 @@ fn who_stands_in_line_behind_an_end_is_served_elsewhere() {
     let node = Node::start(home.path());
     let source = "import os\ndef handler(event, context):\n    if event.get('end'):\n        os._exit(3)\n    \
                   return {'number': event['number']}\n";
-    let folder = node.python("brief", "concurrency = 1\n", source);
-    node.deploy(&folder);
+    ends_harm_nobody(&node, &node.python("brief", "concurrency = 1\n", source));
+}
+
+#[test]
+fn who_stands_in_line_in_node_behind_an_end_is_served_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    // Some before their first turn of the loop, some after several.
+    let source = "let calls = 0;\nexports.handler = async ({ end, number }) => {\n  if (++calls % 2) \
+                  await new Promise((done) => setImmediate(done));\n  if (end) process.exit(3);\n  \
+                  return { number };\n};\n";
+    ends_harm_nobody(&node, &node.nodejs("brief", "concurrency = 1\n", source));
+}
+
+/// Many clients, and some that end the instance: nobody else fails, and each gets the answer of their own request.
+fn ends_harm_nobody(node: &Node, folder: &Path) {
+    node.deploy(folder);
     let (address, is_over, served) = (&node.address, AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {

@@ -26,7 +26,7 @@ use super::decision::{
 };
 use super::error::Error;
 use super::policy::Policy;
-use crate::{Call, Invoked, Origin, Outcome, Sandbox, SandboxId, Spec};
+use crate::{Call, Invoked, Origin, Outcome, Sandbox, SandboxId, Spec, Spent};
 use sharing::Sharing;
 
 pub use cancel::Cancel;
@@ -259,7 +259,7 @@ impl Fleet {
             last_ticket: 0,
             live: HashMap::new(),
             turns: HashMap::new(),
-            sharing: Sharing::new(options.brief),
+            sharing: Sharing::new(options.brief, options.policy.processors),
             due: Vec::new(),
             starts: VecDeque::new(),
             stops: VecDeque::new(),
@@ -313,12 +313,15 @@ impl Fleet {
         let _bound = cancel.map(|cancel| cancel.bind(shared, ticket));
         let (instance, sandbox, start) = shared.wait(ticket, &changed, deadline)?;
         // Whatever happens in the sandbox, the instance is given back.
-        let mut stay = Stay { shared, ticket, instance, is_alive: false };
+        let mut stay = Stay { shared, ticket, instance, is_alive: false, spent: None };
         let answer = shared.sandbox.invoke(sandbox, call);
         stay.is_alive = match &answer {
             Ok(Invoked::Done(outcome)) if outcome.result.is_ok() => true,
             _ => shared.is_alive(sandbox),
         };
+        if let Ok(Invoked::Done(outcome)) = &answer {
+            stay.spent.clone_from(&outcome.spent);
+        }
         match answer {
             Ok(invoked) => Ok((invoked, start)),
             // It was killed before it got to run.
@@ -465,6 +468,7 @@ struct Stay<'a> {
     ticket: Ticket,
     instance: InstanceId,
     is_alive: bool,
+    spent: Option<Box<Spent>>,
 }
 
 impl Stay<'_> {
@@ -475,7 +479,7 @@ impl Stay<'_> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        _ = self.shared.over(self.ticket, self.instance, self.is_alive);
+        _ = self.shared.over(self.ticket, self.instance, self.is_alive, self.spent.as_deref());
     }
 }
 
@@ -534,8 +538,17 @@ impl Shared {
     }
 
     /// A call has left its instance. Whether it was killed.
-    fn over(self: &Arc<Self>, ticket: Ticket, instance: InstanceId, is_alive: bool) -> bool {
+    fn over(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        instance: InstanceId,
+        is_alive: bool,
+        spent: Option<&Spent>,
+    ) -> bool {
         let mut state = self.state.lock();
+        if let Some(spent) = spent {
+            state.sharing.used(instance, spent);
+        }
         let is_killed = state.turns.remove(&ticket).is_some_and(|turn| turn.is_killed());
         let is_alive = is_alive && !is_killed;
         state.unmeasured.insert(instance);
@@ -674,7 +687,8 @@ impl Shared {
                         Ok(outcome) if outcome.result.is_ok() => true,
                         _ => shared.is_alive(sandbox),
                     };
-                    let is_killed = shared.over(ticket, instance, is_alive);
+                    let spent = outcome.as_ref().ok().and_then(|outcome| outcome.spent.as_deref());
+                    let is_killed = shared.over(ticket, instance, is_alive, spent);
                     told(match outcome {
                         Ok(outcome) => Ok((outcome, start)),
                         // It was killed before it got to run.

@@ -98,6 +98,7 @@ const PYTHON_SOURCE: &str = concat!(
 const NODE_SOURCE: &str = concat!(
     "(() => {'use strict';",
     include_str!("../../../../guests/node/lines.js"),
+    include_str!("../../../../guests/node/replaced.js"),
     include_str!("../../../../guests/node/template.js"),
     "})();"
 );
@@ -189,12 +190,12 @@ impl Language {
         Self::ALL.into_iter().find(|language| language.runtime() == name)
     }
 
-    /// Further calls that an instance may be sent at most while it serves one: it reads
-    /// them when it has come to them. Node reads what comes at once.
+    /// Further calls that an instance may be sent at most while it serves one: it comes to
+    /// them afterwards.
     pub const fn calls_ahead(self) -> u32 {
         match self {
-            Self::Python => 8,
-            Self::Node | Self::Executable => 0,
+            Self::Python | Self::Node => 8,
+            Self::Executable => 0,
         }
     }
 

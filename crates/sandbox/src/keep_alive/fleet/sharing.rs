@@ -12,20 +12,36 @@
 //! is being made, and calls wait, the next ones are sent to them ahead: an instance that has ended a call finds
 //! its next one without the node's doing. Behind a long call they would wait while another instance
 //! comes free, so this is done only as long as calls are short.
+//!
+//! Where they compute besides, and as many instances are in use as there are processors, it is done
+//! although others do nothing: one more in use would only be one more to be woken and to share
+//! the processors.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
 use super::{Start, StartKind, State};
+use crate::Spent;
 
 /// After so many nanoseconds of use an instance takes no more calls while
 /// other functions wait.
 const STAY_MAX_NS: u64 = 1_000_000_000;
+/// A call is long that takes so many times what is brief: for that time afterwards nobody stands in
+/// line where an instance does nothing.
+const LONG_BRIEFS: u64 = 10;
+const LONG_AGO_NS: u64 = 10_000_000_000;
+/// Calls compute that would use so much of a processor, had each instance in use one for itself.
+const COMPUTES: f64 = 0.25;
+/// Where nobody counts processor time, calls that take no longer are thought to compute.
+const THOUGHT_TO_COMPUTE: Duration = Duration::from_millis(1);
+/// The weight of one call in what is known of its function.
+const ONE_CALL: f64 = 1.0 / 32.0;
 
 /// Instances in use whose function allows several calls at once.
 pub(super) struct Sharing {
     brief_ns: u64,
+    processors: u32,
     allowed: HashMap<FunctionId, Allowed>,
     instances: HashMap<InstanceId, Used>,
     by_function: HashMap<FunctionId, Vec<InstanceId>>,
@@ -39,6 +55,12 @@ struct Allowed {
     /// In line besides, at most.
     ahead: u32,
     took: Option<u64>,
+    /// When a call ended that was long.
+    long: Option<u64>,
+    /// What its last calls used of processors that they had for themselves, and how long they held an
+    /// instance, in nanoseconds; the later the more they count.
+    computed_ns: f64,
+    held_ns: f64,
 }
 
 impl Allowed {
@@ -46,6 +68,22 @@ impl Allowed {
     fn took(&mut self, ns: u64) {
         let before = self.took.unwrap_or(ns);
         self.took = Some(ns.max(before - before.saturating_sub(ns) / 8));
+    }
+
+    /// A call was served while so many instances were in use for each processor.
+    fn used(&mut self, spent: &Spent, crowd: f64) {
+        let held = spent.held.as_nanos() as f64;
+        let thought = if spent.held <= THOUGHT_TO_COMPUTE { held } else { 0.0 };
+        // Those that compute wait for one another, and hold their instances for longer by that.
+        let computed = spent.cpu.map_or(thought, |cpu| cpu.as_nanos() as f64 * crowd.max(1.0));
+        self.computed_ns += (computed - self.computed_ns) * ONE_CALL;
+        self.held_ns += (held - self.held_ns) * ONE_CALL;
+    }
+
+    /// Whether its calls compute, as far as is known, and none was long of late.
+    fn computes(&self, now: u64) -> bool {
+        let was_long = self.long.is_some_and(|long| now.saturating_sub(long) < LONG_AGO_NS);
+        !was_long && self.held_ns > 0.0 && self.computed_ns >= self.held_ns * COMPUTES
     }
 
     /// Calls that may stand in line: as many as take so long together.
@@ -69,9 +107,14 @@ struct Used {
 
 impl Sharing {
     /// Who stands in line waits no longer than `brief` there, as far as is known.
-    pub(super) fn new(brief: Duration) -> Self {
-        let brief_ns = brief.as_nanos() as u64;
-        Self { brief_ns, allowed: HashMap::new(), instances: HashMap::new(), by_function: HashMap::new() }
+    pub(super) fn new(brief: Duration, processors: u32) -> Self {
+        Self {
+            brief_ns: brief.as_nanos() as u64,
+            processors: processors.max(1),
+            allowed: HashMap::new(),
+            instances: HashMap::new(),
+            by_function: HashMap::new(),
+        }
     }
 
     /// A function's instances serve so many calls at once, and may have so many
@@ -101,8 +144,14 @@ impl Sharing {
     pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Option<bool> {
         let Some(used) = self.instances.get_mut(&instance) else { return Some(is_alive) };
         let took = now.saturating_sub(std::mem::replace(&mut used.changed, now));
+        let crowd =
+            self.by_function.get(&used.function).map_or(0, Vec::len) as u64 / u64::from(self.processors);
         if let Some(allowed) = self.allowed.get_mut(&used.function).filter(|_| !used.is_alone) {
             allowed.took(took);
+            // Where many share the processors, all take longer.
+            if took >= self.brief_ns.saturating_mul(LONG_BRIEFS * crowd.max(1)) {
+                allowed.long = Some(now);
+            }
         }
         used.calls -= 1;
         used.is_alive &= is_alive;
@@ -117,6 +166,22 @@ impl Sharing {
             }
         }
         Some(used.is_alive)
+    }
+
+    /// What a call took, whose instance is in use.
+    pub(super) fn used(&mut self, instance: InstanceId, spent: &Spent) {
+        let Some(used) = self.instances.get(&instance).filter(|used| !used.is_alone) else { return };
+        let in_use = self.by_function.get(&used.function).map_or(1, Vec::len);
+        if let Some(allowed) = self.allowed.get_mut(&used.function) {
+            allowed.used(spent, in_use as f64 / f64::from(self.processors));
+        }
+    }
+
+    /// Whether as many instances of a function are in use as there are processors, and compute.
+    fn is_enough(&self, now: u64, function: FunctionId) -> bool {
+        let in_use = self.by_function.get(&function).map_or(0, Vec::len);
+        in_use >= self.processors as usize
+            && self.allowed.get(&function).is_some_and(|allowed| allowed.computes(now))
     }
 
     /// An instance was killed; its call has not left it yet.
@@ -152,15 +217,20 @@ impl Sharing {
 }
 
 impl State {
-    /// The instance in use that one more call may join.
+    /// The instance in use that one more call may join, or stand in line in.
     pub(super) fn joinable(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
-        self.least_busy(now, function, false)
+        match self.policy.has_idle(function) {
+            false => self.least_busy(now, function, false),
+            true if self.sharing.is_enough(now, function) => self.least_busy(now, function, true),
+            true => None,
+        }
     }
 
     /// Sends calls that wait ahead, to instances in use; those that came first
     /// to where the line is shortest.
     pub(super) fn line_up(&mut self, now: u64, function: FunctionId) {
         while self.policy.is_settled(function)
+            && !self.policy.has_idle(function)
             && let Some(instance) = self.least_busy(now, function, true)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
@@ -170,9 +240,6 @@ impl State {
 
     fn least_busy(&self, now: u64, function: FunctionId, in_line: bool) -> Option<InstanceId> {
         let used = self.sharing.by_function.get(&function)?;
-        if self.policy.has_idle(function) {
-            return None;
-        }
         let others_wait = self.policy.others_wait(function);
         let open = used.iter().copied().filter(|id| {
             self.sharing.has_place(now, *id, others_wait, in_line) && self.policy.takes_more(*id)

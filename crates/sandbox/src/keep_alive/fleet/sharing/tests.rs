@@ -25,6 +25,16 @@ struct Held {
 impl Held {
     /// Ends the oldest call of a sandbox; a failing one ends the sandbox too.
     fn end(&self, id: SandboxId, is_good: bool) {
+        self.end_with(id, is_good, None);
+    }
+
+    /// Ends a call that computed for so much of its time.
+    fn end_of(&self, id: SandboxId, held: Duration, cpu: Option<Duration>) {
+        let spent = Spent { running: held, held, cpu, ..Spent::default() };
+        self.end_with(id, true, Some(Box::new(spent)));
+    }
+
+    fn end_with(&self, id: SandboxId, is_good: bool, spent: Option<Box<Spent>>) {
         if !is_good {
             self.made.lock().iter_mut().filter(|made| made.0 == id).for_each(|made| made.1 = false);
         }
@@ -34,7 +44,7 @@ impl Held {
         drop(calls);
         let result =
             if is_good { Ok(Handle::u64(id.0)) } else { Err(Fault::new(FailureCode::Trap, "it ended")) };
-        then(Ok(Outcome { result, fuel: 0, log: Vec::new(), spent: None, phases: None }));
+        then(Ok(Outcome { result, fuel: 0, log: Vec::new(), spent, phases: None }));
     }
 
     /// How many calls run in each sandbox.
@@ -131,7 +141,9 @@ impl World {
         let call = Call::new(store.local(handle).unwrap(), handle, limits, procedure);
         let function = Function::new(Spec { procedure, limits }, instances_max);
         let sandbox = Arc::new(Held::default());
-        let options = FleetOptions { tick: Duration::from_millis(5), brief, ..FleetOptions::default() };
+        let policy = PolicyOptions { processors: 2, ..PolicyOptions::default() };
+        let tick = Duration::from_millis(5);
+        let options = FleetOptions { policy, tick, brief, ..FleetOptions::default() };
         Self {
             fleet: Fleet::new(options, sandbox.clone()).unwrap(),
             sandbox,
@@ -326,7 +338,7 @@ fn no_line_forms_where_calls_take_long_or_nothing_is_known() {
 #[test]
 fn a_long_call_counts_at_once_and_is_forgotten_bit_by_bit() {
     let (function, instance) = (FunctionId(1), InstanceId(1));
-    let mut sharing = Sharing::new(Duration::from_millis(1));
+    let mut sharing = Sharing::new(Duration::from_millis(1), 1);
     sharing.allow(function, 1, 1);
     let mut now = 0;
     let mut takes = |sharing: &mut Sharing, us: u64| {
@@ -346,6 +358,95 @@ fn a_long_call_counts_at_once_and_is_forgotten_bit_by_bit() {
     assert!(!takes(&mut sharing, 30_000));
     let calls = (1..200).find(|_| takes(&mut sharing, 100));
     assert!((5..50).contains(&calls.unwrap()), "{calls:?}");
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Three instances on two processors, of which two are in use; calls took so much of each
+/// millisecond before.
+fn two_of_three(cpu: Option<Duration>) -> World {
+    let world = World::with(3, 1, 2, ANY);
+    world.begin_many(3);
+    world.until("three run", |world| world.sandbox.loads() == [1, 1, 1]);
+    for number in 0..3 {
+        world.sandbox.end_of(world.sandbox.id(number), MS, cpu);
+    }
+    // What is new counts little at first.
+    for _ in 0..100 {
+        world.begin_many(1);
+        world.sandbox.end_of(world.busy(), MS, cpu);
+    }
+    world.begin_many(2);
+    world
+}
+
+impl World {
+    /// One that runs a call.
+    fn busy(&self) -> SandboxId {
+        self.sandbox.calls.lock()[0].0
+    }
+
+    fn sorted_loads(&self) -> Vec<usize> {
+        let mut loads = self.sandbox.loads();
+        loads.sort_unstable();
+        loads
+    }
+}
+
+#[test]
+fn where_calls_compute_no_more_instances_are_woken_than_there_are_processors() {
+    let world = two_of_three(Some(MS * 9 / 10));
+    assert_eq!(world.sorted_loads(), [0, 1, 1]);
+    world.begin_many(4);
+    assert_eq!((world.sorted_loads(), world.fleet.report().waiting), (vec![0, 3, 3], 0));
+    // Where lines are full another one is used.
+    world.begin_many(1);
+    assert_eq!((world.sorted_loads(), world.fleet.report().waiting), (vec![1, 3, 3], 0));
+    world.end_all();
+    assert_eq!(world.fleet.report().functions[0].stats.counts.arrivals, 3 + 100 + 7);
+}
+
+#[test]
+fn where_calls_wait_for_something_all_instances_are_used() {
+    for cpu in [Some(MS / 10), Some(Duration::ZERO)] {
+        let world = two_of_three(cpu);
+        world.begin_many(1);
+        assert_eq!(world.sandbox.loads(), [1, 1, 1], "{cpu:?}");
+        world.end_all();
+    }
+    // Where nobody counts, what is over in a millisecond is thought to compute.
+    let world = two_of_three(None);
+    world.begin_many(1);
+    assert_eq!(world.sorted_loads(), [0, 1, 2]);
+    world.end_all();
+}
+
+#[test]
+fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
+    let (function, second) = (FunctionId(1), 1_000_000_000);
+    let mut sharing = Sharing::new(MS, 2);
+    sharing.allow(function, 1, 8);
+    let spent = Spent { held: MS / 10, cpu: Some(MS / 10), ..Spent::default() };
+    let takes = |sharing: &mut Sharing, now: u64, ns: u64| {
+        for instance in [1, 2, 3].map(InstanceId) {
+            sharing.begin(now, function, instance);
+        }
+        sharing.used(InstanceId(1), &spent);
+        let is_enough = sharing.is_enough(now, function);
+        for instance in [1, 2, 3].map(InstanceId) {
+            sharing.leave(now + ns, instance, true);
+        }
+        is_enough
+    };
+    assert!(takes(&mut sharing, 0, 100_000));
+    assert!(takes(&mut sharing, second, 9_000_000), "what is not brief is not long");
+    assert!(takes(&mut sharing, 2 * second, 12_000_000), "they have had a call before that was brief");
+    assert!(!takes(&mut sharing, 3 * second, 100_000));
+    assert!(!takes(&mut sharing, 11 * second, 100_000));
+    assert!(takes(&mut sharing, 13 * second, 100_000));
+    // One alone is not as many as there are processors.
+    sharing.begin(14 * second, function, InstanceId(1));
+    assert!(!sharing.is_enough(14 * second, function));
 }
 
 #[test]
