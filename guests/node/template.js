@@ -48,7 +48,7 @@
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
-  const [SERVE, LINE, ASK_AGAIN] = [18, 19, 23];
+  const [SERVE, LINE, ASK_AGAIN, LEAVING] = [18, 19, 23, 27];
   /* Of calls of other functions: bytes of name, type and body. */
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
@@ -247,7 +247,7 @@
     if (instance.lines.attach() < 0) return core.end(1);
     streams.attach(instance);
     // What Node does at its end waits for threads that a child does not have.
-    process.reallyExit = (code) => core.end(code ?? 0);
+    process.reallyExit = (code) => instance.leave(core, code ?? 0);
     process.on('uncaughtException', (error) => instance.uncaught(core, 'uncaughtException', error));
     process.on('unhandledRejection', (error) => instance.uncaught(core, 'unhandledRejection', error));
     const waiting = setTimeout(() => rehearse(streams, instance), WAITING_MS);
@@ -313,6 +313,7 @@
       this.turns = new Set();
       // Calls that stand in line, where one is served at a time.
       this.isSerial = true;
+      this.isResting = false;
       this.next = [];
       // Whose turn it is, where several calls run at once.
       this.whose = null;
@@ -536,8 +537,15 @@
     }
 
     call(number, payload) {
-      if (this.isSerial && this.turns.size + this.next.length > 0) return void this.next.push([number, payload]);
+      const mustWait = this.turns.size + this.next.length > 0 || this.isResting;
+      if (this.isSerial && mustWait) return void this.next.push([number, payload]);
       this.serve(number, payload);
+    }
+
+    /* Ends the process. What stands in line then was not begun. */
+    leave(core, code) {
+      if (this.turns.size === 0) this.send(LEAVING, OUTSIDE, []);
+      core.end(code);
     }
 
     serve(number, payload) {
@@ -623,14 +631,19 @@
         if (this.lines.answer(turn, result, turn.logLeft < this.logMax)) return;
       }
       this.send(kind, turn.number, parts);
-      // What is left of a call that failed is its own for this turn of the loop.
-      if (this.next.length > 0 && this.together === null) lineLater(() => this.goOn());
+      if (this.together !== null || this.isResting) return;
+      // What is left of a call that failed is nobody else's: it is known after this turn of the loop.
+      this.isResting = true;
+      lineLater(() => {
+        this.isResting = false;
+        this.goOn();
+      });
     }
 
     /* Serves the next call in line; the answer before it is on its way, or else that would be lost
      * where this one ends the process. */
     goOn() {
-      if (this.next.length > 0 && this.turns.size === 0) this.serve(...this.next.shift());
+      if (this.next.length > 0 && this.turns.size === 0 && !this.isResting) this.serve(...this.next.shift());
     }
 
     raised(turn, error) {
@@ -657,7 +670,7 @@
       if (process.listenerCount(event) > 1) return;
       const turn = this.current();
       const turns = turn ? [turn] : [...this.turns];
-      if (turns.length === 0) core.end(1);
+      if (turns.length === 0) this.leave(core, 1);
       for (const one of turns) this.raised(one, error);
     }
 

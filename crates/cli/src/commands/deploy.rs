@@ -68,11 +68,27 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     }
     uplink.flush().await?;
     drop(uplink);
-    for (Wanted { function, .. }, uploaded) in wanted.iter().zip(&uploaded) {
+    for (at, (Wanted { function, .. }, uploaded)) in wanted.iter().zip(&uploaded).enumerate() {
         let switched = switch(&function.name, uploaded, !arguments.no_traffic, begun, node, output).await;
-        switched.map_err(|error| not_deployed(&function.name, error))?;
+        let others = wanted.get(at + 1..).unwrap_or_default();
+        switched.map_err(|error| nor_others(not_deployed(&function.name, error), others))?;
     }
     Ok(())
+}
+
+/// The same error, which names those that would have been deployed after it.
+fn nor_others(error: anyhow::Error, others: &[Wanted]) -> anyhow::Error {
+    let mut stop = match error.downcast::<Stop>() {
+        Ok(stop) => stop,
+        Err(error) => return error,
+    };
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|other| other.function.name.as_str()).collect();
+        let of_them = format!("not deployed either, for they come after it: {}", names.join(", "));
+        let own = stop.suggestion.take();
+        stop.suggestion = Some(own.map_or(of_them.clone(), |own| format!("{own}; {of_them}")));
+    }
+    stop.into()
 }
 
 /// Which function it was, and what the node found wrong with it.

@@ -132,11 +132,16 @@ fn nothing_is_switched_before_all_is_uploaded() {
 fn what_the_node_refuses_is_named() {
     let node = FakeNode::start();
     let root = tempfile::tempdir().unwrap();
-    write(&root.path().join("sinew.toml"), "[functions.broken]\nruntime = \"python\"\n");
+    let functions =
+        ["b", "broken", "c", "d"].map(|name| format!("[functions.{name}]\nruntime = \"python\"\n"));
+    write(&root.path().join("sinew.toml"), &functions.concat());
     write(&root.path().join("main.py"), "");
     let (code, told) = node.fails(&["deploy", text(root.path())]);
     assert!(code == 1 && told.contains("broken was not deployed: so it did"), "{told}");
     assert!(told.contains("what served before still does") && told.contains("request: id-7"), "{told}");
+    assert!(told.contains("not deployed either, for they come after it: c, d\n"), "{told}");
+    let (_, alone) = node.fails(&["deploy", text(root.path()), "--function", "broken"]);
+    assert!(!alone.contains("either"), "{alone}");
 }
 
 #[test]

@@ -75,7 +75,8 @@ impl Deployment {
         let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
         // What comes for a call that stands in line would come between the frames of others.
-        let ahead = Language::of_runtime(&runtime).filter(|_| !streams_body);
+        let is_serial = calls_at_once == 1 && !streams_body;
+        let ahead = Language::of_runtime(&runtime).filter(|_| is_serial);
         let expected = Expected {
             calls_at_once: calls_at_once.into(),
             ahead: ahead.map_or(0, Language::calls_ahead),

@@ -515,9 +515,10 @@ impl Shared {
         let (ticket, arrived, is_line) = (Ticket(state.last_ticket), self.now(), bringer.is_line());
         state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0 });
         state.sharing.allow(id, function.calls_at_once, function.ahead);
-        let decisions = match state.joinable(arrived, id) {
-            // A line has its instance for itself, at once or not at all.
-            _ if is_line && !state.policy.has_idle(id) => {
+        // A line has its instance for itself, at once or not at all.
+        let joined = if is_line { None } else { state.joinable(arrived, id) };
+        let decisions = match joined {
+            None if is_line && !state.policy.has_idle(id) => {
                 state.refuse(ticket, Error::Late);
                 Vec::new()
             }

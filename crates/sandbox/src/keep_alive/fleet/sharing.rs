@@ -144,15 +144,16 @@ impl Sharing {
     pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Option<bool> {
         let Some(used) = self.instances.get_mut(&instance) else { return Some(is_alive) };
         let took = now.saturating_sub(std::mem::replace(&mut used.changed, now));
-        let crowd =
-            self.by_function.get(&used.function).map_or(0, Vec::len) as u64 / u64::from(self.processors);
-        if let Some(allowed) = self.allowed.get_mut(&used.function).filter(|_| !used.is_alone) {
+        let (function, is_alone) = (used.function, used.is_alone);
+        let crowd = self.by_function.get(&function).map_or(0, Vec::len) as u64 / u64::from(self.processors);
+        let is_long = self.is_long(took, crowd);
+        if let Some(allowed) = self.allowed.get_mut(&function).filter(|_| !is_alone) {
             allowed.took(took);
-            // Where many share the processors, all take longer.
-            if took >= self.brief_ns.saturating_mul(LONG_BRIEFS * crowd.max(1)) {
+            if is_long {
                 allowed.long = Some(now);
             }
         }
+        let used = self.instances.get_mut(&instance)?;
         used.calls -= 1;
         used.is_alive &= is_alive;
         if used.calls > 0 {
@@ -177,11 +178,21 @@ impl Sharing {
         }
     }
 
-    /// Whether as many instances of a function are in use as there are processors, and compute.
+    /// Whether as many instances of a function are in use as there are processors, and compute: none of
+    /// them has been at one call for long.
     fn is_enough(&self, now: u64, function: FunctionId) -> bool {
-        let in_use = self.by_function.get(&function).map_or(0, Vec::len);
-        in_use >= self.processors as usize
+        let Some(in_use) = self.by_function.get(&function) else { return false };
+        let crowd = in_use.len() as u64 / u64::from(self.processors);
+        let mut serving = in_use.iter().filter_map(|id| self.instances.get(id)).filter(|used| !used.is_alone);
+        crowd >= 1
             && self.allowed.get(&function).is_some_and(|allowed| allowed.computes(now))
+            && serving.clone().count() >= self.processors as usize
+            && serving.all(|used| used.is_alive && !self.is_long(now.saturating_sub(used.changed), crowd))
+    }
+
+    /// Whether a call is long that takes so many nanoseconds. Where many share the processors, all take longer.
+    fn is_long(&self, ns: u64, crowd: u64) -> bool {
+        ns >= self.brief_ns.saturating_mul(LONG_BRIEFS * crowd.max(1))
     }
 
     /// An instance was killed; its call has not left it yet.

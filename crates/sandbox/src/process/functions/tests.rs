@@ -239,18 +239,18 @@ impl World {
     }
 }
 
-/// Answers when three calls are there, the last one first.
-const TOGETHER: &str = "const all = [];\nexports.apply = (x) => new Promise((done) => {\n\
-    \x20 all.push(() => done(Buffer.concat([x, Buffer.from(` of ${all.length}`)])));\n\
-    \x20 if (all.length === 3) for (const one of all.reverse()) setImmediate(one);\n});\n";
+/// Answers in a turn of the loop of its own, with how many there are then.
+const IN_TURN: &str = "let all = 0, calls = 0;\nexports.apply = async (x) => {\n\
+    \x20 const number = ++calls;\n  all++;\n  await new Promise((done) => setTimeout(done, 5));\n\
+    \x20 return Buffer.from(`${x} is ${number}, of ${all--}`);\n};\n";
 
 #[test]
-fn calls_that_are_begun_run_at_once() {
+fn calls_that_are_begun_are_served_one_after_the_other() {
     let world = World::watched(Language::Node);
-    let id = world.created(TOGETHER);
-    let begun = [b"a", b"b", b"c"].map(|name| world.begun(id, TOGETHER, name));
+    let id = world.created(IN_TURN);
+    let begun = [b"a", b"b", b"c"].map(|name| world.begun(id, IN_TURN, name));
     let texts = begun.map(|begun| world.text(&begun.recv_timeout(Duration::from_secs(20)).unwrap()));
-    assert_eq!(texts, ["a of 3", "b of 3", "c of 3"]);
+    assert_eq!(texts, ["a is 1, of 1", "b is 2, of 1", "c is 3, of 1"]);
     // Whoever waits in a thread is served by the same watchers.
     assert_eq!(world.run("exports.apply = (x) => x;\n", &[b"alone"]).unwrap(), b"alone");
     let python = World::watched(Language::Python);
@@ -265,21 +265,37 @@ fn calls_that_are_begun_run_at_once() {
     }
 }
 
+/// Fails at once, and has something fail later that nobody handles; what it is then is known only after it.
 #[test]
-fn who_shares_an_instance_with_a_late_call_is_told() {
+fn what_a_failed_call_leaves_is_not_put_to_the_next_one() {
+    let world = World::watched(Language::Node);
+    let source = "exports.apply = (x) => {\n  if (`${x}` === 'fine') return Buffer.from('served');\n\
+        \x20 Promise.reject(new Error('left'));\n  throw new Error('at once');\n};\n";
+    let id = world.created(source);
+    let failing = world.begun(id, source, b"");
+    let call = world.call(source, &[world.store.keep_blob(b"fine")]);
+    let (sender, receiver) = mpsc::channel();
+    world.functions.begin(id, call, Box::new(move |ended| sender.send(ended).unwrap()));
+    let fault = failing.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err();
+    assert!(fault.detail.contains("at once"), "{fault}");
+    // What nobody handled ends the instance: then it has not come to the next call.
+    match receiver.recv_timeout(Duration::from_secs(20)).unwrap() {
+        Ok(outcome) => assert_eq!(world.text(&outcome), "served"),
+        Err(error) => assert!(matches!(error, Error::NotBegun(ended) if ended == id), "{error}"),
+    }
+}
+
+#[test]
+fn who_stands_in_line_behind_a_late_call_is_not_begun() {
     let world = World::watched(Language::Node);
     let source = "exports.apply = () => new Promise(() => {});\n";
     let id = world.created(source);
     let soon = Instant::now() + Duration::from_millis(50);
     let late = world.begin(id, Call { deadline: Some(soon), ..world.call(source, &[]) });
-    let beside = world.begun(id, source, b"");
-    let fault = |begun: mpsc::Receiver<Outcome>| {
-        begun.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err()
-    };
-    assert_eq!(fault(late).code, FailureCode::Deadline);
-    let fault_beside = fault(beside);
-    assert_eq!(fault_beside.code, FailureCode::Resources);
-    assert!(fault_beside.detail.contains("another request in it took too long"), "{fault_beside}");
+    let behind = world.not_begun(id, world.call(source, &[world.store.keep_blob(b"")]));
+    assert!(matches!(behind, Error::NotBegun(gone) if gone == id), "{behind}");
+    let fault = late.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err();
+    assert_eq!(fault.code, FailureCode::Deadline);
     // It is not made anew for a call that was begun: another one may serve that.
     assert!(!world.functions.state(&[id]).pop().unwrap().unwrap().is_alive);
     assert!(matches!(world.not_begun(id, world.call(source, &[])), Error::NotBegun(gone) if gone == id));
