@@ -60,5 +60,38 @@ pub fn current_cpu() -> usize {
     sched_getcpu()
 }
 
+/// What processors did since the machine was started, in the kernel's ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// Nothing; waiting for a disk included.
+    pub idle: u64,
+    /// Anything, and nothing.
+    pub all: u64,
+}
+
+/// What the CPUs that the calling thread may run on did. `None` where the kernel
+/// does not tell (`/proc/stat`).
+pub fn processor_time() -> Option<ProcessorTime> {
+    time_of(&std::fs::read_to_string("/proc/stat").ok()?, &available_cpus().ok()?)
+}
+
+fn time_of(text: &str, cpus: &[usize]) -> Option<ProcessorTime> {
+    let mut sum = ProcessorTime { idle: 0, all: 0 };
+    for line in text.lines().filter_map(|line| line.strip_prefix("cpu")) {
+        let mut words = line.split_ascii_whitespace();
+        // The line of all has no number.
+        let number = words.next().filter(|_| !line.starts_with(' ')).and_then(|word| word.parse().ok());
+        if !number.is_some_and(|number| cpus.contains(&number)) {
+            continue;
+        }
+        // user nice system idle iowait irq softirq steal; guests are in the first two.
+        let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+        let (&idle, &waits) = (ticks.get(3)?, ticks.get(4)?);
+        sum.idle = sum.idle.saturating_add(idle).saturating_add(waits);
+        sum.all = ticks.iter().fold(sum.all, |all, each| all.saturating_add(*each));
+    }
+    (sum.all > 0).then_some(sum)
+}
+
 #[cfg(test)]
 mod tests;

@@ -39,7 +39,10 @@ pub use cached_read::read_cached;
 pub use calls::call_number;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupUsage, Controller, Gauges, Hierarchies};
 pub use chosen_group::{ChosenGroup, GroupSetting};
-pub use cpu::{available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, set_niceness};
+pub use cpu::{
+    ProcessorTime, available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, processor_time,
+    set_niceness,
+};
 pub use credentials::{
     HeldCapabilities, ProcessLimits, become_user, become_user_with, capabilities, drop_bounding_set,
     forbid_dumping, forbid_new_privileges, has_resource_limit, hold_capabilities, keep_capabilities,

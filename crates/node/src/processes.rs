@@ -592,7 +592,8 @@ impl Processes {
         let processors = linux::available_cpus().map_or(1, |cpus| cpus.len() as u32);
         let memory_bytes = self.options.memory_bytes;
         let policy = PolicyOptions { memory_bytes, processors, ..PolicyOptions::default() };
-        let options = FleetOptions { policy, ..FleetOptions::default() };
+        let processor_time = linux::processor_time;
+        let options = FleetOptions { policy, processor_time, ..FleetOptions::default() };
         let runtimes: Arc<dyn Sandbox> = Arc::clone(&self.runtimes) as _;
         let fleet = Fleet::new(options, runtimes);
         let fleet = fleet.map_err(|error| Fault::new(FailureCode::Resources, error.to_string()))?;

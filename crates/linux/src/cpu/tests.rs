@@ -4,7 +4,10 @@
 
 use std::io::ErrorKind;
 
-use super::{available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, set_niceness};
+use super::{
+    ProcessorTime, available_cpus, current_cpu, lower_priority, niceness, pin_to_cpu, processor_time,
+    set_niceness, time_of,
+};
 
 #[test]
 fn a_pinned_thread_runs_on_that_cpu_only() {
@@ -39,4 +42,16 @@ fn a_thread_lowers_its_own_priority_and_no_other_s() {
     });
     assert_eq!(lowered.join().unwrap(), (before + 3).min(19));
     assert_eq!(niceness().unwrap(), before);
+}
+
+#[test]
+fn processors_are_counted_that_may_be_used() {
+    let text = "cpu  100 0 100 900 100 0 0 0 50 0\ncpu0 10 1 20 300 5 1 2 3 7 0\ncpu1 90 0 80 600 95 0 0 0 43 0\nintr 5\n";
+    assert_eq!(time_of(text, &[0]), Some(ProcessorTime { idle: 305, all: 342 }));
+    assert_eq!(time_of(text, &[0, 1]), Some(ProcessorTime { idle: 1000, all: 1207 }));
+    for none in ["", "cpu 1 2 3 4 5", "cpu0 1 2", "cpu0 a b c d e", "intr 0 1"] {
+        assert_eq!(time_of(none, &[0, 1]), None, "{none}");
+    }
+    let now = processor_time().unwrap();
+    assert!(now.idle <= now.all);
 }

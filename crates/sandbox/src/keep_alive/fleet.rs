@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linux::ProcessorTime;
 use objects::Handle;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -55,6 +56,8 @@ pub struct FleetOptions {
     pub tick: Duration,
     /// As many calls stand in line in an instance as take less together.
     pub brief: Duration,
+    /// Tells what the processors did. Where nobody knows they are thought to be busy.
+    pub processor_time: fn() -> Option<ProcessorTime>,
 }
 
 impl Default for FleetOptions {
@@ -65,6 +68,7 @@ impl Default for FleetOptions {
             vector_max: 8,
             tick: Duration::from_millis(100),
             brief: Duration::from_millis(5),
+            processor_time: || None,
         }
     }
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
 use super::{Start, StartKind, State};
 use crate::Spent;
+use linux::ProcessorTime;
 
 /// After so many nanoseconds of use an instance takes no more calls while
 /// other functions wait.
@@ -35,6 +36,9 @@ const LONG_AGO_NS: u64 = 10_000_000_000;
 const COMPUTES: f64 = 0.25;
 /// Where nobody counts processor time, calls that take no longer are thought to compute.
 const THOUGHT_TO_COMPUTE: Duration = Duration::from_millis(1);
+/// Processors are busy that do nothing for no more than this part of the time. Where they have time to
+/// spare an instance more has its use, also where calls compute: they may wait besides.
+const IDLE_OF_BUSY: f64 = 0.3;
 /// The weight of one call in what is known of its function.
 const ONE_CALL: f64 = 1.0 / 32.0;
 
@@ -42,6 +46,9 @@ const ONE_CALL: f64 = 1.0 / 32.0;
 pub(super) struct Sharing {
     brief_ns: u64,
     processors: u32,
+    /// What the processors had done when that was last looked at.
+    processor_time: Option<ProcessorTime>,
+    are_busy: bool,
     allowed: HashMap<FunctionId, Allowed>,
     instances: HashMap<InstanceId, Used>,
     by_function: HashMap<FunctionId, Vec<InstanceId>>,
@@ -111,6 +118,8 @@ impl Sharing {
         Self {
             brief_ns: brief.as_nanos() as u64,
             processors: processors.max(1),
+            processor_time: None,
+            are_busy: true,
             allowed: HashMap::new(),
             instances: HashMap::new(),
             by_function: HashMap::new(),
@@ -184,10 +193,27 @@ impl Sharing {
         let Some(in_use) = self.by_function.get(&function) else { return false };
         let crowd = in_use.len() as u64 / u64::from(self.processors);
         let mut serving = in_use.iter().filter_map(|id| self.instances.get(id)).filter(|used| !used.is_alone);
-        crowd >= 1
+        self.are_busy
+            && crowd >= 1
             && self.allowed.get(&function).is_some_and(|allowed| allowed.computes(now))
             && serving.clone().count() >= self.processors as usize
             && serving.all(|used| used.is_alive && !self.is_long(now.saturating_sub(used.changed), crowd))
+    }
+
+    /// Whether an instance is in use, as far as this knows.
+    pub(super) fn serves(&self) -> bool {
+        !self.instances.is_empty()
+    }
+
+    /// What the processors have done so far, if it is known: whether they were busy since the last look.
+    pub(super) fn processors_did(&mut self, time: Option<ProcessorTime>) {
+        let Some(now) = time else { return };
+        let Some(before) = self.processor_time.replace(now) else { return };
+        let (idle, all) = (now.idle.saturating_sub(before.idle), now.all.saturating_sub(before.all));
+        // Too little has passed to say.
+        if all > 0 {
+            self.are_busy = idle as f64 <= all as f64 * IDLE_OF_BUSY;
+        }
     }
 
     /// Whether a call is long that takes so many nanoseconds. Where many share the processors, all take longer.

@@ -140,8 +140,13 @@ impl Shared {
             let next = Instant::now() + self.options.tick;
             while !state.is_over && !self.progress.wait_until(&mut state, next).timed_out() {}
             // It takes locks of its own.
-            let kept = MutexGuard::unlocked(&mut state, || self.sandbox.kept_bytes());
+            let is_served = state.sharing.serves();
+            let (kept, time) = MutexGuard::unlocked(&mut state, || {
+                let time = is_served.then(self.options.processor_time).flatten();
+                (self.sandbox.kept_bytes(), time)
+            });
             state.policy.keep(kept);
+            state.sharing.processors_did(time);
             self.look(&mut state);
             self.refuse_late(&mut state);
             let decisions = state.policy.tick(self.now());

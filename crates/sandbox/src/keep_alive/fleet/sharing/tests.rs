@@ -444,8 +444,32 @@ fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
     assert!(!takes(&mut sharing, 3 * second, 100_000));
     assert!(!takes(&mut sharing, 11 * second, 100_000));
     assert!(takes(&mut sharing, 13 * second, 100_000));
-    // One alone is not as many as there are processors.
+    // Where processors have time to spare all are used.
+    let did = |idle, all| Some(ProcessorTime { idle, all });
+    for (time, is_enough) in [
+        (did(100, 1000), true),
+        (did(120, 1020), false),
+        (None, false),
+        (did(120, 1020), false),
+        (did(125, 1040), true),
+    ] {
+        sharing.processors_did(time);
+        assert_eq!(takes(&mut sharing, 13 * second, 100_000), is_enough, "{time:?}");
+    }
+    // Of those that serve one is at its call for long: nobody stands in line, as after it.
+    for instance in [1, 2, 3].map(InstanceId) {
+        sharing.begin(14 * second, function, instance);
+    }
+    assert!(sharing.is_enough(14 * second + 9_000_000, function));
+    assert!(!sharing.is_enough(14 * second + 10_000_000, function));
+    for instance in [1, 2, 3].map(InstanceId) {
+        sharing.leave(14 * second, instance, true);
+    }
+    // One alone is not as many as there are processors, nor with one that serves a line.
     sharing.begin(14 * second, function, InstanceId(1));
+    assert!(!sharing.is_enough(14 * second, function));
+    sharing.begin(14 * second, function, InstanceId(2));
+    sharing.is_alone(InstanceId(2));
     assert!(!sharing.is_enough(14 * second, function));
 }
 
