@@ -27,7 +27,7 @@
   const v8 = require('v8');
   const vm = require('vm');
   const { Module, builtinModules } = require('module');
-  const { AsyncLocalStorage } = require('async_hooks');
+  const { AsyncLocalStorage, AsyncResource } = require('async_hooks');
 
   const VERSION = 9;
   const CHANNEL = 3;
@@ -313,6 +313,8 @@
       this.turns = new Set();
       // Calls that stand in line, where one is served at a time.
       this.isSerial = true;
+      // Whose work calls in line are: nobody's.
+      this.apart = null;
       this.isResting = false;
       this.next = [];
       // Whose turn it is, where several calls run at once.
@@ -485,7 +487,8 @@
 
     bodyFor(number, kind, payload) {
       const turn = this.turnOf(number);
-      if (turn === null) return;
+      // Of a call that has not begun; it comes to it then.
+      if (turn === null) return void this.next.find((next) => next[0] === number)?.push([kind, payload]);
       const body = this.bodyOf(turn);
       if (payload.length > 0) body.pieces.push(payload);
       else body.end = kind;
@@ -516,6 +519,7 @@
       this.onFirst();
       this.resultMax = Number(payload.readBigUInt64LE(0));
       this.logMax = Number(payload.readBigUInt64LE(8));
+      this.apart = new AsyncResource('sinew');
       this.isSerial = payload.readUInt16LE(16) === 1;
       // It costs every promise something, so that only those have it who need it.
       if (!this.isSerial) this.whose = new AsyncLocalStorage();
@@ -544,7 +548,7 @@
 
     /* Ends the process. What stands in line then was not begun. */
     leave(core, code) {
-      if (this.turns.size === 0) this.send(LEAVING, OUTSIDE, []);
+      if (this.turns.size === 0 && this.apply !== null) this.send(LEAVING, OUTSIDE, []);
       core.end(code);
     }
 
@@ -631,8 +635,13 @@
         if (this.lines.answer(turn, result, turn.logLeft < this.logMax)) return;
       }
       this.send(kind, turn.number, parts);
-      if (this.together !== null || this.isResting) return;
-      // What is left of a call that failed is nobody else's: it is known after this turn of the loop.
+      if (kind === RAISED && this.isSerial) this.rest();
+      else if (this.together === null) this.goOn();
+    }
+
+    /* What is left of a call that failed is nobody else's: it is known after this turn of the loop. */
+    rest() {
+      if (this.isResting) return;
       this.isResting = true;
       lineLater(() => {
         this.isResting = false;
@@ -643,7 +652,11 @@
     /* Serves the next call in line; the answer before it is on its way, or else that would be lost
      * where this one ends the process. */
     goOn() {
-      if (this.next.length > 0 && this.turns.size === 0 && !this.isResting) this.serve(...this.next.shift());
+      if (this.next.length === 0 || this.turns.size > 0 || this.isResting) return;
+      const [number, payload, ...bodies] = this.next.shift();
+      // It has nothing of what the call before it may have kept for what follows from it.
+      this.apart.runInAsyncScope(() => this.serve(number, payload));
+      for (const [kind, piece] of bodies) this.bodyFor(number, kind, piece);
     }
 
     raised(turn, error) {

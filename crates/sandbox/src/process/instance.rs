@@ -604,7 +604,9 @@ impl Instance {
         let calls = calls.map(|(place, call)| {
             let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
-            let has_begun = !self.is_leaving && (place == 0 || !self.is_serial);
+            // What was brought of a body that is sent while it comes cannot be brought again.
+            let is_known_not_begun = self.is_leaving && call.fed.is_none();
+            let has_begun = !is_known_not_begun && (place == 0 || !self.is_serial);
             let spent = match &call.others.line {
                 Some(line) => self.spent_on(&Arc::clone(line), false, now),
                 None => self.spent(call.served, now),

@@ -195,7 +195,7 @@ impl Sharing {
         let mut serving = in_use.iter().filter_map(|id| self.instances.get(id)).filter(|used| !used.is_alone);
         self.are_busy
             && crowd >= 1
-            && self.allowed.get(&function).is_some_and(|allowed| allowed.computes(now))
+            && self.allowed.get(&function).is_some_and(|allowed| allowed.ahead > 0 && allowed.computes(now))
             && serving.clone().count() >= self.processors as usize
             && serving.all(|used| used.is_alive && !self.is_long(now.saturating_sub(used.changed), crowd))
     }
@@ -207,8 +207,8 @@ impl Sharing {
 
     /// What the processors have done so far, if it is known: whether they were busy since the last look.
     pub(super) fn processors_did(&mut self, time: Option<ProcessorTime>) {
-        let Some(now) = time else { return };
-        let Some(before) = self.processor_time.replace(now) else { return };
+        let before = std::mem::replace(&mut self.processor_time, time);
+        let (Some(before), Some(now)) = (before, time) else { return };
         let (idle, all) = (now.idle.saturating_sub(before.idle), now.all.saturating_sub(before.all));
         // Too little has passed to say.
         if all > 0 {

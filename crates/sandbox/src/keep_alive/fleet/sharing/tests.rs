@@ -449,13 +449,21 @@ fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
     for (time, is_enough) in [
         (did(100, 1000), true),
         (did(120, 1020), false),
-        (None, false),
         (did(120, 1020), false),
         (did(125, 1040), true),
+        // Nothing was in use meanwhile, and it is not known what happened then.
+        (None, true),
+        (did(900, 2000), true),
+        (did(910, 2020), false),
+        (did(910, 2040), true),
     ] {
         sharing.processors_did(time);
         assert_eq!(takes(&mut sharing, 13 * second, 100_000), is_enough, "{time:?}");
     }
+    // Where an instance serves several at once nobody stands in line.
+    sharing.allow(function, 4, 0);
+    assert!(!takes(&mut sharing, 13 * second, 100_000));
+    sharing.allow(function, 1, 8);
     // Of those that serve one is at its call for long: nobody stands in line, as after it.
     for instance in [1, 2, 3].map(InstanceId) {
         sharing.begin(14 * second, function, instance);
