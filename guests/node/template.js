@@ -311,12 +311,12 @@
       this.outside = { number: OUTSIDE, logLeft: 0, onLine: null };
       // What is being answered: loading, and calls.
       this.turns = new Set();
-      // Calls that stand in line, where one is served at a time.
+      // Where one call is served at a time: those that stand in line, and whether the next one may not begin yet.
       this.isSerial = true;
-      // Whose work calls in line are: nobody's.
-      this.apart = null;
-      this.isResting = false;
       this.next = [];
+      this.isResting = false;
+      // They are served in an asynchronous context that is no call's.
+      this.apart = null;
       // Whose turn it is, where several calls run at once.
       this.whose = null;
       // Calls of other functions that have no answer yet, by their ids.
@@ -546,12 +546,6 @@
       this.serve(number, payload);
     }
 
-    /* Ends the process. What stands in line then was not begun. */
-    leave(core, code) {
-      if (this.turns.size === 0 && this.apply !== null) this.send(LEAVING, OUTSIDE, []);
-      core.end(code);
-    }
-
     serve(number, payload) {
       const count = payload.readUInt32LE(0);
       let at = 4 + 4 * count;
@@ -685,6 +679,12 @@
       const turns = turn ? [turn] : [...this.turns];
       if (turns.length === 0) this.leave(core, 1);
       for (const one of turns) this.raised(one, error);
+    }
+
+    /* Ends the process. Between two calls it says so: what stands in line then was not begun. */
+    leave(core, code) {
+      if (this.turns.size === 0 && this.apply !== null) this.send(LEAVING, OUTSIDE, []);
+      core.end(code);
     }
 
     /* Output: what is over the budget of a call is dropped. */

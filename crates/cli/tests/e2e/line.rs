@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that stand in line in an instance: when the one before them ends
-//! it, another instance serves them.
+//! it, another instance serves them. And those that an instance serves at once.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use serde_json::json;
 
 use super::functions::is_root;
 use super::{Node, home, http};
@@ -75,4 +77,35 @@ fn ends_harm_nobody(node: &Node, folder: &Path) {
         }
     });
     assert!(served.into_inner() >= 100 * ENDS);
+}
+
+#[test]
+fn who_shares_an_instance_with_a_late_request_is_told() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let settings = "concurrency = 1\nrequests-per-instance = 4\ntimeout = \"2s\"\n";
+    let source = "let inside = 0;\nexports.handler = ({ asks }) =>\n  \
+                  asks ? { inside } : new Promise(() => { inside++; });\n";
+    node.deploy(&node.nodejs("shared", settings, source));
+    std::thread::scope(|scope| {
+        let hangs = || scope.spawn(|| http(&node.address, "POST /function/shared", b"{}"));
+        let inside = |count: u32| {
+            let begun = Instant::now();
+            while node.call("shared", &json!({ "asks": true })).1["inside"] != count {
+                assert!(begun.elapsed() < Duration::from_secs(10), "{count} are not served at once");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let late = hangs();
+        inside(1);
+        std::thread::sleep(Duration::from_millis(300));
+        let beside = hangs();
+        inside(2);
+        let (late, beside) = (late.join().unwrap(), beside.join().unwrap());
+        assert!(late.starts_with("HTTP/1.1 504"), "{late}");
+        assert!(beside.contains("another request in it took too long"), "{beside}");
+    });
 }

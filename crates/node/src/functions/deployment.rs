@@ -74,7 +74,8 @@ impl Deployment {
         let maps_values = run.hands_memory_over();
         let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
-        // What comes for a call that stands in line would come between the frames of others.
+        // What serves several begins them at once; and what comes for a call that stands in line would
+        // come between the frames of others.
         let is_serial = calls_at_once == 1 && !streams_body;
         let ahead = Language::of_runtime(&runtime).filter(|_| is_serial);
         let expected = Expected {

@@ -13,24 +13,25 @@
 //! its next one without the node's doing. Behind a long call they would wait while another instance
 //! comes free, so this is done only as long as calls are short.
 //!
-//! Where they compute besides, and as many instances are in use as there are processors, it is done
-//! although others do nothing: one more in use would only be one more to be woken and to share
-//! the processors.
+//! Where they compute besides, the processors are busy, and as many instances are in use as there are
+//! processors, it is done although others do nothing: one more in use would only be one more to be woken
+//! and to share the processors.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use linux::ProcessorTime;
+
 use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
 use super::{Start, StartKind, State};
 use crate::Spent;
-use linux::ProcessorTime;
 
 /// After so many nanoseconds of use an instance takes no more calls while
 /// other functions wait.
 const STAY_MAX_NS: u64 = 1_000_000_000;
-/// A call is long that takes so many times what is brief: for that time afterwards nobody stands in
-/// line where an instance does nothing.
+/// A call is long that takes so many times what is brief.
 const LONG_BRIEFS: u64 = 10;
+/// For so many nanoseconds after a long one nobody stands in line where an instance does nothing.
 const LONG_AGO_NS: u64 = 10_000_000_000;
 /// Calls compute that would use so much of a processor, had each instance in use one for itself.
 const COMPUTES: f64 = 0.25;
@@ -82,7 +83,7 @@ impl Allowed {
         let held = spent.held.as_nanos() as f64;
         let thought = if spent.held <= THOUGHT_TO_COMPUTE { held } else { 0.0 };
         // Those that compute wait for one another, and hold their instances for longer by that.
-        let computed = spent.cpu.map_or(thought, |cpu| cpu.as_nanos() as f64 * crowd.max(1.0));
+        let computed = spent.cpu.map_or(thought, |cpu| cpu.as_nanos() as f64 * crowd);
         self.computed_ns += (computed - self.computed_ns) * ONE_CALL;
         self.held_ns += (held - self.held_ns) * ONE_CALL;
     }
@@ -154,8 +155,7 @@ impl Sharing {
         let Some(used) = self.instances.get_mut(&instance) else { return Some(is_alive) };
         let took = now.saturating_sub(std::mem::replace(&mut used.changed, now));
         let (function, is_alone) = (used.function, used.is_alone);
-        let crowd = self.by_function.get(&function).map_or(0, Vec::len) as u64 / u64::from(self.processors);
-        let is_long = self.is_long(took, crowd);
+        let is_long = self.is_long(function, took);
         if let Some(allowed) = self.allowed.get_mut(&function).filter(|_| !is_alone) {
             allowed.took(took);
             if is_long {
@@ -181,23 +181,27 @@ impl Sharing {
     /// What a call took, whose instance is in use.
     pub(super) fn used(&mut self, instance: InstanceId, spent: &Spent) {
         let Some(used) = self.instances.get(&instance).filter(|used| !used.is_alone) else { return };
-        let in_use = self.by_function.get(&used.function).map_or(1, Vec::len);
-        if let Some(allowed) = self.allowed.get_mut(&used.function) {
-            allowed.used(spent, in_use as f64 / f64::from(self.processors));
+        let (function, crowd) = (used.function, self.crowd(used.function));
+        if let Some(allowed) = self.allowed.get_mut(&function) {
+            allowed.used(spent, crowd);
         }
+    }
+
+    /// Instances of a function that are in use, for each processor; 1 at least.
+    fn crowd(&self, function: FunctionId) -> f64 {
+        let in_use = self.by_function.get(&function).map_or(0, Vec::len);
+        (in_use as f64 / f64::from(self.processors)).max(1.0)
     }
 
     /// Whether as many instances of a function are in use as there are processors, and compute: none of
     /// them has been at one call for long.
     fn is_enough(&self, now: u64, function: FunctionId) -> bool {
         let Some(in_use) = self.by_function.get(&function) else { return false };
-        let crowd = in_use.len() as u64 / u64::from(self.processors);
         let mut serving = in_use.iter().filter_map(|id| self.instances.get(id)).filter(|used| !used.is_alone);
         self.are_busy
-            && crowd >= 1
             && self.allowed.get(&function).is_some_and(|allowed| allowed.ahead > 0 && allowed.computes(now))
             && serving.clone().count() >= self.processors as usize
-            && serving.all(|used| used.is_alive && !self.is_long(now.saturating_sub(used.changed), crowd))
+            && serving.all(|used| used.is_alive && !self.is_long(function, now.saturating_sub(used.changed)))
     }
 
     /// Whether an instance is in use, as far as this knows.
@@ -217,8 +221,8 @@ impl Sharing {
     }
 
     /// Whether a call is long that takes so many nanoseconds. Where many share the processors, all take longer.
-    fn is_long(&self, ns: u64, crowd: u64) -> bool {
-        ns >= self.brief_ns.saturating_mul(LONG_BRIEFS * crowd.max(1))
+    fn is_long(&self, function: FunctionId, ns: u64) -> bool {
+        ns as f64 >= self.brief_ns.saturating_mul(LONG_BRIEFS) as f64 * self.crowd(function)
     }
 
     /// An instance was killed; its call has not left it yet.

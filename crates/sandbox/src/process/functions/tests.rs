@@ -305,11 +305,16 @@ fn who_stands_in_line_behind_a_late_call_is_not_begun() {
 
 #[test]
 fn calls_in_line_are_not_begun_when_the_one_before_them_ends_all() {
-    let world = World::watched(Language::Python);
-    for (ends, code) in
-        [("import os; os._exit(3)", FailureCode::Trap), ("import time; time.sleep(3)", FailureCode::Deadline)]
-    {
-        let source = format!("def apply(x):\n    {ends}\n");
+    let python = |ends: &str| (Language::Python, format!("def apply(x):\n    {ends}\n"));
+    let node = |ends: &str| (Language::Node, format!("exports.apply = async () => {{ {ends} }};\n"));
+    for ((language, source), code) in [
+        (python("import os; os._exit(3)"), FailureCode::Trap),
+        (python("import time; time.sleep(3)"), FailureCode::Deadline),
+        (node("await 0; process.exit(3)"), FailureCode::Trap),
+        (node("for (;;) {}"), FailureCode::Deadline),
+        (node("await new Promise(() => {})"), FailureCode::Deadline),
+    ] {
+        let world = World::watched(language);
         let id = world.created(&source);
         let soon = Instant::now() + Duration::from_millis(500);
         let call = world.call(&source, &[world.store.keep_blob(b"")]);
@@ -318,6 +323,27 @@ fn calls_in_line_are_not_begun_when_the_one_before_them_ends_all() {
         assert!(matches!(error, Error::NotBegun(ended) if ended == id), "{error}");
         let fault = first.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap_err();
         assert_eq!(fault.code, code, "{fault}");
+    }
+}
+
+/// What the next call does at once is done after the answer is on its way.
+#[test]
+fn an_answer_is_not_lost_when_the_next_call_ends_all() {
+    let python = "import os\ndef apply(x):\n    if x == b'end': os._exit(3)\n    return x\n";
+    let node = "exports.apply = async (x) => {\n  if (`${x}` === 'end') process.exit(3);\n  return x;\n};\n";
+    for (language, source) in [(Language::Python, python), (Language::Node, node)] {
+        let world = World::watched(language);
+        for _ in 0..10 {
+            let id = world.created(source);
+            let answered = world.begun(id, source, b"answered");
+            let (sender, receiver) = mpsc::channel();
+            let end = world.call(source, &[world.store.keep_blob(b"end")]);
+            world.functions.begin(id, end, Box::new(move |ended| sender.send(ended).unwrap()));
+            let outcome = answered.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_eq!(world.text(&outcome), "answered");
+            let ended = receiver.recv_timeout(Duration::from_secs(20)).unwrap().unwrap();
+            assert_eq!(ended.result.unwrap_err().code, FailureCode::Trap);
+        }
     }
 }
 
