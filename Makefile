@@ -7,7 +7,7 @@ TARGETS ?=
 SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bare test-unified check e2e bench fuzz guests bless deny clean prepare
+.PHONY: help demo test test-bare test-unified check e2e bench fuzz guests bless deny clean prepare release
 
 help:
 	@echo "make demo            install what is missing, build, count words in a real corpus, twice"
@@ -18,6 +18,7 @@ help:
 	@echo "make e2e             the end-to-end tests alone: a real node, the shown commands"
 	@echo "make bench NAME=x    print promised figures (invoke, chain, coldstart, loop …: docs/figures.md)"
 	@echo "make fuzz NAME=x     fuzz one target for SECONDS_EACH=60; without NAME all, five seconds each"
+	@echo "make release         the binary to install, laid out by what a node does, as an archive in target/dist (twenty minutes)"
 	@echo "make guests          build the codelets into target/guests"
 	@echo "make bless           accept what golden tests print now"
 	@echo "make deny            licences, advisories, sources of what we link"
@@ -51,6 +52,9 @@ bench: prepare
 
 fuzz: prepare
 	@$(XTASK) fuzz $(NAME) $(if $(NAME),$(SECONDS_EACH))
+
+release: prepare
+	@$(XTASK) release
 
 guests: prepare
 	@$(XTASK) guests

@@ -13,7 +13,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::progress::{note, step};
-use crate::{corpus, install, layout, process};
+use crate::{install, layout, process};
 
 const RELEASE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
@@ -76,7 +76,7 @@ fn make_root(root: &Path) -> anyhow::Result<()> {
     let stamp = root.with_file_name("stamp");
     if !stamp.exists() {
         step(&format!("making a bare Debian ({RELEASE})"), || {
-            corpus::remove(&pristine)?;
+            layout::remove(&pristine)?;
             std::fs::create_dir_all(&pristine)?;
             let mut debootstrap = process::command("/usr/sbin/debootstrap");
             debootstrap.args(["--variant=minbase", INCLUDE, RELEASE]).arg(&pristine).arg(MIRROR);
@@ -88,7 +88,7 @@ fn make_root(root: &Path) -> anyhow::Result<()> {
         })?;
     }
     // Nothing is mounted there: mounts ended with the run that made them.
-    corpus::remove(root)?;
+    layout::remove(root)?;
     process::run(process::command("cp").arg("-a").arg(&pristine).arg(root))?;
     for path in NETWORK.iter().map(Path::new).filter(|path| path.exists()) {
         let inside = root.join(path.strip_prefix("/")?);

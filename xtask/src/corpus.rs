@@ -54,7 +54,7 @@ fn is_made(text: &Path, stamp: &Path) -> bool {
 
 fn fetch(demo: &Path, text: &Path, stamp: &Path) -> anyhow::Result<()> {
     let sources = demo.join("corpus-src");
-    remove(&sources)?;
+    layout::remove(&sources)?;
     fs::create_dir_all(&sources)?;
     let mut names = Vec::new();
     let mut bytes = 0;
@@ -69,7 +69,7 @@ fn fetch(demo: &Path, text: &Path, stamp: &Path) -> anyhow::Result<()> {
     if bytes < BYTES_MIN {
         bail!("{} have only {bytes} bytes of text; {BYTES_MIN} are wanted", PACKAGES.join(", "));
     }
-    remove(&sources)?;
+    layout::remove(&sources)?;
     // Last of all: from here on, it is there.
     Ok(fs::write(stamp, format!("{}: {bytes} bytes\n", names.join(", ")))?)
 }
@@ -139,14 +139,6 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Removes a folder with all that is in it, if it is there.
-pub(crate) fn remove(folder: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

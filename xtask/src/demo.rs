@@ -45,7 +45,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "a node runs on {}, which this demo begins anew; stop it first (Ctrl-C, or `kill` its pid)",
         home.display()
     );
-    corpus::remove(&home)?;
+    layout::remove(&home)?;
     let node = step("starting a node", || Node::start(&layout::sinew(), &home))?;
     note(format!("ready on http://{}, data in {}", node.address(), home.display()));
     step("storing the corpus in shards, synced to disk", || {
@@ -141,7 +141,7 @@ fn functions(node: &Node) -> anyhow::Result<()> {
     println!();
     let is_root = process::output(process::command("id").arg("-u"))? == "0";
     let written = layout::demo().join("functions");
-    corpus::remove(&written)?;
+    layout::remove(&written)?;
     for runtime in ["wasm", "python", "node", "go"] {
         if runtime != "wasm" && !is_root {
             note(format!("no function in {runtime}: forking into containers takes the rights of root"));

@@ -21,8 +21,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     install::guest_tools()?;
     guests::build()?;
     process::run(process::cargo().args(["build", "--quiet", "-p", "cli"]))?;
-    let binary = layout::target().join("debug/sinew");
-    let home = layout::target().join("examples-home");
+    check(&layout::target().join("debug/sinew"), &layout::target().join("examples-home"))
+}
+
+/// Runs what the examples show by this binary, each on a new node in this home.
+/// The codelets must be built.
+pub(crate) fn check(binary: &Path, home: &Path) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     let readme = layout::root().join("README.md");
     for file in files(&layout::root().join("examples"))?.into_iter().chain([readme.clone()]) {
@@ -37,8 +41,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         }
         let ran = step(&name, || {
             // Links between files would hide what one example needs from another.
-            remove(&home)?;
-            let node = Node::start(&binary, &home)?;
+            layout::remove(home)?;
+            let node = Node::start(binary, home)?;
             commands.iter().try_for_each(|command| command.check(&node))
         });
         if let Err(error) = ran {
@@ -46,7 +50,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
             failed.push(name);
         }
     }
-    remove(&home)?;
+    layout::remove(home)?;
     if !failed.is_empty() {
         bail!("not as shown: {}", failed.join(", "));
     }
@@ -106,13 +110,6 @@ fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
-}
-
-fn remove(folder: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //! What a bare Debian 12 with Rust lacks, from Debian's archive, and from
 //! rustup or Rust's own archive. Nothing that is there already is touched.
 
-mod wasm_target;
+mod component;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -67,12 +67,17 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 /// What the guests need.
 pub(crate) fn guest_tools() -> anyhow::Result<()> {
     packages(C_GUESTS)?;
-    wasm_target::install()
+    component::guest_target()
 }
 
 /// The guests' target of the compiler, without the C tools.
 pub(crate) fn guest_target() -> anyhow::Result<()> {
-    wasm_target::install()
+    component::guest_target()
+}
+
+/// What `make release` needs besides: the program that reads what another one has counted.
+pub(crate) fn profile_merger() -> anyhow::Result<PathBuf> {
+    component::profile_merger()
 }
 
 /// What `make test-bare` needs.

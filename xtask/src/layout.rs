@@ -28,3 +28,11 @@ pub(crate) fn demo() -> PathBuf {
 pub(crate) fn sinew() -> PathBuf {
     target().join("release/sinew")
 }
+
+/// Removes a folder with all that is in it, if it is there.
+pub(crate) fn remove(folder: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

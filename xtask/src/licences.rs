@@ -13,9 +13,7 @@ use crate::{layout, process};
 /// `cargo xtask licences`.
 pub(crate) fn run() -> anyhow::Result<()> {
     let allowed = allowed(&std::fs::read_to_string(layout::root().join("deny.toml"))?)?;
-    let mut cargo = process::cargo();
-    cargo.args(["metadata", "--format-version", "1", "--locked"]);
-    let metadata: serde_json::Value = serde_json::from_str(&process::output(&mut cargo)?)?;
+    let metadata = metadata(&[])?;
     let packages =
         metadata.get("packages").and_then(|packages| packages.as_array()).context("no packages")?;
     let mut refused = Vec::new();
@@ -30,6 +28,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
     println!("{} packages, all under allowed licences", packages.len());
     Ok(())
+}
+
+/// What cargo knows about all packages.
+pub(crate) fn metadata(options: &[&str]) -> anyhow::Result<serde_json::Value> {
+    let mut cargo = process::cargo();
+    cargo.args(["metadata", "--format-version", "1", "--locked"]).args(options);
+    Ok(serde_json::from_str(&process::output(&mut cargo)?)?)
 }
 
 /// The list `[licenses] allow`.

@@ -19,6 +19,7 @@ mod machine;
 mod node;
 mod process;
 mod progress;
+mod release;
 mod suite;
 mod tidy;
 mod wasi_tests;
@@ -38,8 +39,9 @@ const USAGE: &str = "usage: cargo xtask TASK
   test                   everything that CI runs
   test-bare [TARGET...]  make demo, or other targets, in a bare Debian 12; needs root
   test-unified           the suites of containers in an emulated machine with control groups of version 2
-  bench NAME [--json] [--without-peers] [OPTION…]
+  bench NAME [--tuned] [--json] [--without-peers] [OPTION…]
                          print a promised figure
+  release                the binary that people install, laid out by what a node does, as an archive
   fuzz [NAME] [SECONDS]  run one fuzz target, or all, for a while
   wasi-tests FOLDER      run built tests of WebAssembly/wasi-testsuite by `sinew run`
   build-times            print clean and one-line build times";
@@ -69,6 +71,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         ["test-bare", targets @ ..] => bare::run(targets),
         ["test-unified"] => machine::run(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["release"] => release::run(),
         ["fuzz"] => fuzz::run(None, fuzz::SMOKE_SECONDS).map(drop),
         ["fuzz", name] => fuzz::run(Some(name), fuzz::SMOKE_SECONDS).map(drop),
         ["fuzz", name, seconds] => fuzz::run(Some(name), seconds.parse()?).map(drop),

@@ -32,6 +32,13 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// What the compiler calls this machine.
+pub(crate) fn host() -> anyhow::Result<String> {
+    let told = output(command(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV"))?;
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV tells no host")?.to_owned())
+}
+
 /// Runs it with this process's output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| describe(command))?;

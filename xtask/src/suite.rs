@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 
 use crate::progress::{seconds, step};
-use crate::{build_times, examples, fuzz, guests, install, layout, licences, process, tidy};
+use crate::{build_times, examples, fuzz, guests, install, layout, licences, process, release, tidy};
 
 /// Tests that may be ignored, and why.
 const IGNORED: &[(&str, &str)] = &[];
@@ -190,6 +190,9 @@ pub(crate) fn test() -> anyhow::Result<()> {
     tally.step("licences", licences::run);
     tally.step("codelets", guests::run);
     tally.step("examples", examples::run);
+    // The examples have built it.
+    let binary = layout::target().join("debug/sinew");
+    tally.step("what a release is counted with", || release::training::briefly(&binary));
     tally.tests("tests of the workspace", "", &["--workspace"]);
     tally.tests("tests of the guests", "guests", &["--workspace", "--locked"]);
     match fuzz::why_not() {

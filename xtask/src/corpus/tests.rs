@@ -18,7 +18,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        remove(&self.0).unwrap();
+        layout::remove(&self.0).unwrap();
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::ensure;
 
 use crate::node::Node;
 use crate::progress::{note, seconds, step};
-use crate::{corpus, layout, process};
+use crate::{layout, process};
 
 const SOURCE: &str = include_str!("finra.py");
 const EVENT: &str = r#"{"trades": 100000, "rules": 40}"#;
@@ -22,7 +22,7 @@ pub(super) fn run(node: &Node) -> anyhow::Result<()> {
         return Ok(());
     }
     let folder = layout::demo().join("finra");
-    corpus::remove(&folder)?;
+    layout::remove(&folder)?;
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("main.py"), SOURCE)?;
     let manifest = WAYS.map(|(way, _)| {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::{corpus, process};
+use crate::{layout, process};
 
 /// Programs of this Debian that the suites run, and what these find beside them.
 const PROGRAMS: &[&str] = &["/usr/bin/python3.11", "/usr/bin/node", "/usr/bin/nice"];
@@ -38,7 +38,7 @@ pub(super) fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
 /// Packs all that the machine has into one file below `folder`.
 pub(super) fn pack(folder: &Path, suites: &[(&str, PathBuf)]) -> anyhow::Result<PathBuf> {
     let root = folder.join("root");
-    corpus::remove(&root)?;
+    layout::remove(&root)?;
     for made in [
         "usr/bin",
         "usr/sbin",

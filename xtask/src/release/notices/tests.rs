@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is named, and with which texts.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[test]
+fn what_is_linked_is_named_with_the_texts_in_it_and_what_only_builds_or_tests_is_not() {
+    let all = all().unwrap();
+    for named in ["\nwasmtime 48.", "\nhyper 1.", "\nring 0.17.", "\nlibmimalloc-sys 0.1."] {
+        assert!(all.contains(named), "{named:?} is missing");
+    }
+    // Tests use the first, a build script the second, and ours need no notice.
+    for left_out in ["\nproptest ", "\ncc 1.", "\ngateway 0.1", "\nxtask "] {
+        assert!(!all.contains(left_out), "{left_out:?} is named");
+    }
+    for words in ["Permission is hereby granted", "http://www.apache.org/licenses/", "Daan Leijen"] {
+        assert!(all.contains(words), "{words:?} is missing");
+    }
+}
+
+#[test]
+fn every_package_says_its_licence() {
+    let metadata = licences::metadata(&["--filter-platform", &process::host().unwrap()]).unwrap();
+    let linked = linked(&metadata, "cli").unwrap();
+    assert!(linked.len() > 100, "{}", linked.len());
+    assert!(linked.iter().all(|package| !package.licence.is_empty()));
+    assert!(super::linked(&metadata, "no-such-package").is_err());
+}
