@@ -17,7 +17,7 @@ const FLAGS: [&str; 9] = [
     "-fvisibility=hidden",
     "-Wl,-z,relro,-z,now",
 ];
-const CORE: [&str; 4] = ["orders.c", "confine.c", "line.c", "pages.c"];
+const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
 const PYTHON: [&str; 11] = [
     "segment.c",

@@ -48,7 +48,7 @@
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
-  const [SERVE, LINE, ASK_AGAIN, LEAVING] = [18, 19, 23, 27];
+  const [SERVE, LINE, ASK_AGAIN, LEAVING, TURNS] = [18, 19, 23, 27, 29];
   /* Of calls of other functions: bytes of name, type and body. */
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
@@ -292,6 +292,7 @@
   class Instance {
     constructor(write, core) {
       this.write = write;
+      this.core = core;
       // Calls without the node.
       this.lines = new Lines(this, core);
       // Pieces that are to be written together.
@@ -315,6 +316,9 @@
       this.isSerial = true;
       this.next = [];
       this.isResting = false;
+      // Whether a call begins, and was not recalled; and whether that cannot be known here.
+      this.begins = () => true;
+      this.isUnfit = false;
       // They are served in an asynchronous context that is no call's.
       this.apart = null;
       // Whose turn it is, where several calls run at once.
@@ -360,6 +364,7 @@
       else if (kind === BODY || kind === BODY_LOST) this.bodyFor(number, kind, payload);
       else if (kind === SERVE) this.lines.serve(number, payload);
       else if (kind === LINE) this.lines.add(payload);
+      else if (kind === TURNS) this.shareTurns();
     }
 
     /* Calls the function of a name: a promise of status, type and body of the
@@ -542,8 +547,16 @@
 
     call(number, payload) {
       const mustWait = this.turns.size + this.next.length > 0 || this.isResting;
-      if (this.isSerial && mustWait) return void this.next.push([number, payload]);
-      this.serve(number, payload);
+      if (this.isSerial && mustWait) this.next.push([number, payload]);
+      else if (this.begins(number)) this.serve(number, payload);
+    }
+
+    /* From now on each call is begun in the word that the node shares, or else was recalled and is another
+     * instance's. Where there is no such word, nothing more is begun here. */
+    shareTurns() {
+      this.isUnfit = this.core.turnsOpen() !== 0;
+      this.begins = (number) => this.core.turnsBegin(number) === 1;
+      if (this.isUnfit) this.goOn();
     }
 
     serve(number, payload) {
@@ -646,8 +659,12 @@
     /* Serves the next call in line; the answer before it is on its way, or else that would be lost
      * where this one ends the process. */
     goOn() {
-      if (this.next.length === 0 || this.turns.size > 0 || this.isResting) return;
-      const [number, payload, ...bodies] = this.next.shift();
+      if (this.turns.size > 0 || this.isResting) return;
+      if (this.isUnfit) this.leave(this.core, 0);
+      let next = this.next.shift();
+      while (next !== undefined && !this.begins(next[0])) next = this.next.shift();
+      if (next === undefined) return;
+      const [number, payload, ...bodies] = next;
       // It has nothing of what the call before it may have kept for what follows from it.
       this.apart.runInAsyncScope(() => this.serve(number, payload));
       for (const [kind, piece] of bodies) this.bodyFor(number, kind, piece);

@@ -7,7 +7,7 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `shared.py` and `heap.py` before this one.
+`lines.py`, `failures.py`, `shared.py`, `turns.py` and `heap.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -52,7 +52,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
-SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES = range(18, 29)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS = range(18, 30)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -114,6 +114,7 @@ def load_core(fd):
     core.template_confine.restype = None
     core.template_forked.restype = None
     core.line_close.restype = None
+    core.turns_begin.argtypes = [ctypes.c_uint32]
     core.line_answer.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
     # Whoever waits leaves the interpreter to others.
     waiting = ctypes.CDLL(None, handle=core._handle)
@@ -302,17 +303,6 @@ class Channel:
             self.stream.sendall(head)
             for part in parts:
                 self.stream.sendall(part)
-
-
-class Received:
-    """The rest of a frame that was received already."""
-
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def receive(self, size):
-        self.at += size
-        return self.data[self.at - size : self.at]
 
 
 class Callees:
@@ -591,7 +581,8 @@ class Callees:
             number, status, size = struct.unpack_from("<IHH", payload)
             if number in self.answers and self.answers[number] is None:
                 self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
-        elif kind == LINE:
+        elif kind == LINE and not self.orders:
+            # Its descriptors come behind those of what waits.
             self.add_line(payload)
         elif kind in (BODY, BODY_LOST):
             if turn == self.turn:
@@ -603,7 +594,7 @@ class Callees:
                 self.has_left |= kind == LEFT
                 self.room += struct.unpack("<I", payload)[0] if kind == ROOM else 0
         else:
-            self.orders.append((length, kind, turn, Received(payload)))
+            self.orders.append((length, kind, turn, Received(payload)))  # noqa: F821 - of turns.py
         self.changed.notify_all()
 
 
@@ -628,7 +619,7 @@ class Log(io.RawIOBase):
         return len(data)
 
 
-class Instance(ServesLines, HandsOver):  # noqa: F821 - of lines.py and heap.py
+class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py, turns.py and heap.py
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Where a long result of the call may be put.
@@ -682,7 +673,10 @@ class Instance(ServesLines, HandsOver):  # noqa: F821 - of lines.py and heap.py
             if kind == LOAD:
                 self.load(rest.receive(length))
             elif kind == CALL:
-                self.call(turn, rest)
+                if not self.is_recalled(turn, length, rest):
+                    self.call(turn, rest)
+            elif kind == TURNS:
+                self.share_turns()
             elif kind == SERVE:
                 self.open_line(turn, rest.receive(length))
             elif kind == LINE:

@@ -371,6 +371,11 @@ static napi_value threads(napi_env env, napi_callback_info info) {
     return number(env, template_threads());
 }
 
+/* Whether the call of this turn is to be begun, and was not recalled. */
+static napi_value turns_begin_one(napi_env env, napi_callback_info info) {
+    return number(env, turns_begin((uint32_t)argument_number(env, info)));
+}
+
 /* Sends bytes over the channel, all of them before it returns. */
 static napi_value send_bytes(napi_env env, napi_callback_info info) {
     void *bytes;
@@ -412,7 +417,7 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
         {"send", send_bytes}, {"end", end}, {"streamOf", stream_of}, {"tryFork", try_fork},
         {"attend", attend}, {"onSettled", on_settled}, {"lineOpen", line_open_one}, {"lineLook", line_look_again},
         {"lineSend", line_send_one}, {"lineIsTaken", line_is_all_taken}, {"lineIsClosed", line_is_shut},
-        {"lineClose", line_close_one},
+        {"lineClose", line_close_one}, {"turnsOpen", turns_open_one}, {"turnsBegin", turns_begin_one},
     };
 
     for (size_t at = 0; at < sizeof functions / sizeof functions[0]; at++) {

@@ -285,6 +285,16 @@ static void rung(uv_handle_t *handle, int status, int events) {
     }
 }
 
+/* turnsOpen(): the word whose descriptor came first; 0, or a negative errno. */
+napi_value turns_open_one(napi_env env, napi_callback_info info) {
+    int fd = descriptors_count > 0 ? descriptors[0] : -1;
+
+    (void)info;
+    if (descriptors_count > 0)
+        memmove(descriptors, descriptors + 1, --descriptors_count * sizeof *descriptors);
+    return number(env, turns_open(fd));
+}
+
 /* lineOpen(buffer, heard, serves): one end of the line whose descriptors came
  * first; its number, or a negative errno. `heard` is called with the length of a message that
  * came into the buffer, after lineSend or lineLook gave EAGAIN; or with another

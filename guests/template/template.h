@@ -105,6 +105,13 @@ EXPORTED int template_next(void);
 /* After the fork, in the parent: the child's number, or a negative errno. */
 EXPORTED void template_forked(int pid);
 
+/* Takes the word by which the node recalls calls in line (turns.c). 0, or a
+ * negative errno; the descriptor is closed. */
+EXPORTED int turns_open(int fd);
+
+/* Before a call is begun. 1: it is to be; 0: it was recalled, and is another one's. */
+EXPORTED int turns_begin(uint32_t turn);
+
 /* After the fork, in the child. */
 EXPORTED void template_confine(const int *keep, size_t keep_count);
 

@@ -62,6 +62,8 @@ pub const MAPPED: u8 = 26;
 pub const LEAVING: u8 = 27;
 /// Instance to node: how long the parts of a step took, and what of its result was pickled.
 pub const PHASES: u8 = 28;
+/// The word by which calls in line are recalled.
+pub const TURNS: u8 = 29;
 
 /// Names a call on its instance.
 pub type Turn = u32;

@@ -201,6 +201,10 @@ pub enum Error {
     /// nothing was done: another sandbox may take it.
     #[error("sandbox {0} has ended before it came to the call; try again")]
     NotBegun(SandboxId),
+    /// The call stood in line behind others in the sandbox, which goes on, and was taken back
+    /// before it had begun: another sandbox may take it.
+    #[error("sandbox {0} is busy with another call; try again")]
+    Recalled(SandboxId),
     /// The procedure cannot be run.
     #[error("the procedure {procedure} cannot be run: {fault}")]
     Procedure {
@@ -240,9 +244,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether nothing was done of a call, since its sandbox was gone, or going.
+    /// Whether nothing was done of a call, since its sandbox was gone, going, or busy with others.
     pub(crate) fn is_before_the_call(&self) -> bool {
-        matches!(self, Self::Unknown(_) | Self::WrongPhase { .. } | Self::NotBegun(_))
+        matches!(self, Self::Unknown(_) | Self::WrongPhase { .. } | Self::NotBegun(_) | Self::Recalled(_))
     }
 }
 
@@ -305,6 +309,13 @@ pub trait Sandbox: Send + Sync {
     /// [`Error::WrongProcedure`]. What the guest does wrong is no error but
     /// an [`Outcome`].
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error>;
+
+    /// Takes back the calls that stand in line in a sandbox and have not begun: each is told
+    /// [`Error::Recalled`], maybe before this returns. Where that cannot be known, as by this default,
+    /// none is.
+    fn recall(&self, id: SandboxId) {
+        _ = id;
+    }
 
     /// Begins a call in a started sandbox; what [`Sandbox::invoke`] would return
     /// is told to `then`, once, by any thread, maybe before this returns. A

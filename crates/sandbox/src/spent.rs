@@ -7,6 +7,8 @@ use std::time::Duration;
 /// What a call in an instance took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
+    /// Before its instance came to it, in line behind others there.
+    pub in_line: Duration,
     /// From when its instance came to it until its answer.
     pub running: Duration,
     /// Of that, the time in which calls of other functions by it were under way.

@@ -80,6 +80,59 @@ fn ends_harm_nobody(node: &Node, folder: &Path) {
 }
 
 #[test]
+fn who_stands_in_line_behind_a_long_request_is_served_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let settings = "concurrency = 2\n";
+    let python = "import time\ndef handler(event, context):\n    time.sleep(event.get('seconds', 0))\n    return event\n";
+    // It keeps the event loop, as one that computes does.
+    let nodejs = "exports.handler = async (event) => {\n  for (const end = Date.now() + 1000 * (event.seconds ?? 0); \
+                  Date.now() < end; );\n  return event;\n};\n";
+    for (name, folder) in [
+        ("long-py", node.python("long-py", settings, python)),
+        ("long-js", node.nodejs("long-js", settings, nodejs)),
+    ] {
+        node.deploy(&folder);
+        long_ones_hold_up_nobody(&node, name);
+    }
+}
+
+/// Many clients, and now and then a request of two seconds: nobody else waits for that, as one instance is free of it.
+fn long_ones_hold_up_nobody(node: &Node, name: &str) {
+    let (address, request) = (&node.address, &format!("POST /function/{name}"));
+    let (is_over, slowest_ms, served) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    let answer = http(address, request, b"{}");
+                    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                    slowest_ms.fetch_max(begun.elapsed().as_millis() as usize, Ordering::Relaxed);
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _ends = Ends(&is_over);
+        // Instances are there, and what requests take is known.
+        let begun = Instant::now();
+        while served.load(Ordering::Relaxed) < 200 && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        slowest_ms.store(0, Ordering::Relaxed);
+        for _ in 0..3 {
+            let answer = http(address, request, b"{\"seconds\":2}");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+    });
+    let slowest_ms = slowest_ms.into_inner();
+    assert!(slowest_ms < 1500, "{name}: one of {} requests took {slowest_ms} ms", served.into_inner());
+}
+
+#[test]
 fn who_shares_an_instance_with_a_late_request_is_told() {
     if !is_root() {
         return;

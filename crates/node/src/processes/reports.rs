@@ -46,7 +46,17 @@ impl Reports {
 
 /// What an instance's call took, in words of the gateway.
 pub(super) fn told(spent: &sandbox::Spent) -> gateway::Spent {
-    let sandbox::Spent { running, waiting, held, cpu, is_cpu_own, cpu_between, memory_peak_bytes } = *spent;
+    // What it stood in line is told with the rest of its wait.
+    let sandbox::Spent {
+        in_line: _,
+        running,
+        waiting,
+        held,
+        cpu,
+        is_cpu_own,
+        cpu_between,
+        memory_peak_bytes,
+    } = *spent;
     gateway::Spent { running, waiting, held, cpu, is_cpu_own, cpu_between, memory_peak_bytes, fuel: 0 }
 }
 

@@ -406,6 +406,8 @@ fn named(error: Error, id: SandboxId) -> Error {
         Error::Unknown(_) => Error::Unknown(id),
         Error::WrongPhase { phase, request, .. } => Error::WrongPhase { id, phase, request },
         Error::WrongProcedure { expected, found, .. } => Error::WrongProcedure { id, expected, found },
+        Error::NotBegun(_) => Error::NotBegun(id),
+        Error::Recalled(_) => Error::Recalled(id),
         other => other,
     }
 }
@@ -469,6 +471,12 @@ impl Sandbox for Runtimes {
 
     fn delete(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {
         self.each(ids, |functions, id| functions.delete(&[id]))
+    }
+
+    fn recall(&self, id: SandboxId) {
+        if let Ok(functions) = self.of(id) {
+            functions.recall(inner(id));
+        }
     }
 
     fn begin(&self, id: SandboxId, call: Call, then: Then) {

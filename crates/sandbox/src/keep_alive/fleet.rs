@@ -124,10 +124,17 @@ pub enum StartKind {
 pub struct Start {
     /// In what.
     pub kind: StartKind,
-    /// It waited for its turn: for memory, or for another call to end.
+    /// It waited for its turn: for memory, or for another call to end, also in line in its instance.
     pub queued_ns: u64,
     /// It waited for its instance to be made.
     pub start_ns: u64,
+}
+
+impl Start {
+    /// It also stood in line in its instance, for so many nanoseconds.
+    fn in_line(self, ns: u64) -> Self {
+        Self { queued_ns: self.queued_ns.saturating_add(ns), ..self }
+    }
 }
 
 /// A function of the fleet, looked at from outside.
@@ -235,6 +242,8 @@ struct Turn {
     arrived: u64,
     /// Instances that ended before they came to it.
     tries: u32,
+    /// Nobody waits for it any more: it is not begun again.
+    is_left: bool,
 }
 
 impl Turn {
@@ -360,8 +369,9 @@ impl Fleet {
         state.turns.get(&ticket).is_some_and(|turn| matches!(turn.said, Said::Nothing))
     }
 
-    /// Ends a call that was begun, whether it waits or runs. One that runs with
-    /// others in its instance runs on, for their sake.
+    /// Ends a call that was begun, whether it waits, runs, or stands in line. One that runs with
+    /// others in its instance runs on, for their sake; those that only stand in line behind it go
+    /// elsewhere.
     pub fn cancel(&self, ticket: Ticket) {
         self.shared.cancel(ticket);
     }
@@ -517,7 +527,7 @@ impl Shared {
         };
         state.last_ticket += 1;
         let (ticket, arrived, is_line) = (Ticket(state.last_ticket), self.now(), bringer.is_line());
-        state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0 });
+        state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0, is_left: false });
         state.sharing.allow(id, function.calls_at_once, function.ahead);
         // A line has its instance for itself, at once or not at all.
         let joined = if is_line { None } else { state.joinable(arrived, id) };
@@ -563,8 +573,8 @@ impl Shared {
         is_killed
     }
 
-    /// An instance has ended before it came to a call: another one shall serve
-    /// it.
+    /// An instance has ended before it came to a call, or is too long at another one: some other
+    /// instance shall serve it.
     fn again(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -576,12 +586,17 @@ impl Shared {
         let now = self.now();
         let function =
             state.policy.function_of(instance).and_then(|id| Some((id, state.policy.settings(id)?)));
-        let mut decisions = state.leave(now, instance, false);
+        let is_recalled = matches!(error, crate::Error::Recalled(_));
+        let mut decisions = match is_recalled {
+            true => state.recalled(now, instance),
+            false => state.leave(now, instance, false),
+        };
         let Some(turn) = state.turns.get_mut(&ticket) else { return self.act(&mut state, decisions) };
-        turn.tries += 1;
-        let is_over = turn.is_killed() || turn.tries > TRIES_MAX || call.line.is_some();
+        turn.tries += u32::from(!is_recalled);
+        let is_unwanted = turn.is_killed() || turn.is_left;
+        let is_over = is_unwanted || turn.tries > TRIES_MAX || call.line.is_some();
         let Some((id, settings)) = function.filter(|_| !is_over) else {
-            let error = if turn.is_killed() { Error::Cancelled } else { Error::Invoke(error) };
+            let error = if is_unwanted { Error::Cancelled } else { Error::Invoke(error) };
             state.turns.remove(&ticket);
             self.act(&mut state, decisions);
             drop(state);
@@ -621,34 +636,6 @@ impl Shared {
             if is_late && self.give_up(&mut state, ticket, Error::Late) {
                 continue;
             }
-        }
-    }
-
-    /// Takes a call out of the waiting ones; false if it does not wait.
-    fn give_up(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, ticket: Ticket, why: Error) -> bool {
-        if !state.turns.get(&ticket).is_some_and(|turn| matches!(turn.said, Said::Nothing)) {
-            return false;
-        }
-        state.refuse(ticket, why);
-        let decisions = state.policy.cancel(self.now(), ticket);
-        self.act(state, decisions);
-        true
-    }
-
-    /// Ends a call, whether it waits or runs.
-    fn cancel(self: &Arc<Self>, ticket: Ticket) {
-        let mut state = self.state.lock();
-        if self.give_up(&mut state, ticket, Error::Cancelled) {
-            return;
-        }
-        let State { turns, sharing, .. } = &mut *state;
-        if let Some(Turn { said: Said::Run { live, instance, is_killed, .. }, .. }) = turns.get_mut(&ticket)
-            && !sharing.has_others(*instance)
-        {
-            *is_killed = true;
-            // Nobody joins it from now on.
-            sharing.killed(*instance);
-            self.kill(live.sandbox);
         }
     }
 
@@ -693,9 +680,10 @@ impl Shared {
                         _ => shared.is_alive(sandbox),
                     };
                     let spent = outcome.as_ref().ok().and_then(|outcome| outcome.spent.as_deref());
+                    let spent_in_line = spent.map_or(0, |spent| spent.in_line.as_nanos() as u64);
                     let is_killed = shared.over(ticket, instance, is_alive, spent);
                     told(match outcome {
-                        Ok(outcome) => Ok((outcome, start)),
+                        Ok(outcome) => Ok((outcome, start.in_line(spent_in_line))),
                         // It was killed before it got to run.
                         Err(_) if is_killed => Err(Error::Cancelled),
                         Err(error) => Err(Error::Invoke(error)),

@@ -47,6 +47,9 @@
 //!                   answered; those that it was sent are begun in another one
 //! 28 phases      ←  µs u64 of taking the arguments, of the function, and of giving the
 //!                   result; of each type that was pickled: count u32, length u8, name
+//! 29 turns       →  nothing: with the descriptor of the word in which both say which
+//!                   turns have begun, and which are recalled (`xpu::turns`). From now on a
+//!                   call is begun there first; one that was recalled is dropped
 //! ```
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.
@@ -79,7 +82,8 @@ use std::time::{Duration, Instant};
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
     HELLO, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE, PIECE_MAX,
-    RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, UNCONFINED, VERSION, WAITED, WANTS,
+    RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS, UNCONFINED, VERSION, WAITED,
+    WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
@@ -395,6 +399,11 @@ impl Channel {
         let fds = line.descriptors(false).map_err(|_| Broken::Closed)?;
         let (id, name) = (line.id().to_le_bytes(), line.terms().function.as_bytes());
         self.queue_with(LINE, OUTSIDE, &[&id, name], fds)
+    }
+
+    /// Queues the word by which calls in line are recalled; [`Channel::flush`] sends it.
+    pub(crate) fn turns(&mut self, word: OwnedFd) -> Result<(), Broken> {
+        self.queue_with(TURNS, OUTSIDE, &[], vec![word])
     }
 
     /// What was logged while no call ran.

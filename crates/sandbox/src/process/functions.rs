@@ -31,7 +31,7 @@ use super::blanks::Blanks;
 use super::channel::{Argument, Bounds};
 use super::contained::Containers;
 use super::debugger::Debuggee;
-use super::instance::{CallEnd, Instance, Made, Others, Terms};
+use super::instance::{Begun, CallEnd, Instance, Made, Others, Terms};
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
 use super::place::{Place, Places};
@@ -609,6 +609,12 @@ impl Sandbox for Functions {
         Ok(Invoked::Done(Self::concluded(&self.store, &seat, ended, recipe::is_asked_once(&call))))
     }
 
+    fn recall(&self, id: SandboxId) {
+        if let Ok(seat) = self.seat(id) {
+            seat.recall();
+        }
+    }
+
     fn begin(&self, id: SandboxId, call: Call, then: Then) {
         if self.options.reactor.is_none() {
             return then(self.invoke(id, call).map(|Invoked::Done(outcome)| outcome));
@@ -621,9 +627,10 @@ impl Sandbox for Functions {
         let (store, told, is_asked_once) =
             (self.store.clone(), seat.clone(), call.line.is_some() || recipe::is_asked_once(&call));
         let conclude = move |ended| match ended {
-            Ok(CallEnd { has_begun: false, .. }) => {
+            Ok(CallEnd { begun: begun @ (Begun::No | Begun::Recalled), .. }) => {
                 told.leave(false, &[]);
-                then(Err(Error::NotBegun(id)));
+                let is_recalled = begun == Begun::Recalled;
+                then(Err(if is_recalled { Error::Recalled(id) } else { Error::NotBegun(id) }));
             }
             ended => then(Ok(Self::concluded(&store, &told, ended, is_asked_once))),
         };

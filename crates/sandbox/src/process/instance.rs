@@ -10,7 +10,6 @@
 //! Whoever holds it hands calls over ([`Instance::begin`]) and looks at what
 //! has come ([`Instance::act`]); nothing of this waits.
 
-use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,12 +21,13 @@ use linux::Sealed;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use rmmap::Value;
+use xpu::turns::Turns;
 
 use super::channel::{Answer, Argument, AskId, Bounds, Broken, Channel, Frame, OUTSIDE, Raised, Turn};
 use super::cold::Cold;
 use super::language::Language;
 use super::layers::Layer;
-use super::outbound::{Outbound, Outlet, PROXY_PORT};
+use super::outbound::{Outbound, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
 use super::target::Target;
@@ -37,6 +37,7 @@ use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Phases, Spent};
 use fed::Fed;
+pub(crate) use life::Life;
 use lines::Lines;
 pub(crate) use meter::Counted;
 use meter::Meter;
@@ -45,9 +46,11 @@ use nested::Pending;
 use streamed::Streamed;
 
 mod fed;
+mod life;
 mod lines;
 mod meter;
 mod nested;
+mod recall;
 mod streamed;
 
 /// What the fault of a function that does not load tells of its output.
@@ -57,69 +60,6 @@ const NAME: &str = "function";
 /// How long a process whose channel is closed may take to be seen ending. Its
 /// template, which sees it, may have to wait for a processor first.
 const END_PATIENCE: Duration = Duration::from_secs(3);
-/// How long the template may take to reap a process that was killed. Until it
-/// has, the container cannot be taken down.
-const REAP_PATIENCE: Duration = Duration::from_secs(5);
-const REAP_STEP: Duration = Duration::from_millis(50);
-
-/// What others need of an instance to end it.
-pub(crate) struct Life {
-    place: Box<dyn Place>,
-    watch: Arc<Watch>,
-    killed: AtomicBool,
-    /// The parent of the process, if it is not the container's own.
-    template: Option<Arc<Template>>,
-    /// What carries its connections to the outside, if it may have any.
-    outlet: Mutex<Option<Box<dyn Outlet>>>,
-}
-
-impl Life {
-    /// Ends the instance, whatever it does; its call ends as cancelled.
-    pub(crate) fn kill(&self) {
-        self.killed.store(true, Ordering::Release);
-        self.place.kill();
-        self.watch.shut();
-        let outlet = self.outlet.lock().take();
-        drop(outlet);
-    }
-
-    /// What was not reached, and why: lines for its log.
-    pub(crate) fn take_notes(&self) -> Vec<String> {
-        self.outlet.lock().as_ref().map_or_else(Vec::new, |outlet| outlet.take_notes())
-    }
-}
-
-impl Life {
-    /// Whether its process is there, as far as is known.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.watch.ended().is_none() && !self.killed.load(Ordering::Acquire)
-    }
-
-    /// Connects to what listens on its own loopback.
-    pub(crate) fn connect(&self, port: u16) -> Result<TcpStream, String> {
-        self.place.connect(port)
-    }
-
-    /// Memory that is charged to it now, if that is known.
-    pub(crate) fn memory_bytes(&self) -> Option<u64> {
-        self.place.memory_bytes()
-    }
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        self.place.kill();
-        self.watch.shut();
-        let Some(template) = self.template.as_ref().filter(|_| self.place.pidfd().is_some()) else { return };
-        let deadline = Instant::now() + REAP_PATIENCE;
-        while template.is_alive() && self.watch.wait(REAP_STEP).is_none() {
-            if Instant::now() > deadline {
-                // It is stuck. Without it the kernel's init reaps.
-                template.give_up();
-            }
-        }
-    }
-}
 
 /// What an instance may do, and how long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -135,13 +75,22 @@ pub(crate) struct Terms {
 /// What is to be done with the end of a call.
 pub(crate) type Done = Box<dyn FnOnce(CallEnd) + Send>;
 
+/// Whether an instance came to a call. Otherwise another one may serve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Yes,
+    /// It ended before that.
+    No,
+    /// It goes on; the call was taken back from it.
+    Recalled,
+}
+
 /// The end of a call.
 pub(crate) struct CallEnd {
     pub(crate) result: Result<Made, Fault>,
     /// What it printed.
     pub(crate) log: Vec<u8>,
-    /// Otherwise the instance never came to it: another one may serve it.
-    pub(crate) has_begun: bool,
+    pub(crate) begun: Begun,
     /// What it took; `None` if the instance never came to it.
     pub(crate) spent: Option<Box<Spent>>,
     /// What it says of itself, if it is a step.
@@ -164,7 +113,8 @@ pub(crate) enum Made {
 impl CallEnd {
     /// Of a call that nothing was made of.
     pub(crate) fn fault(fault: Fault, has_begun: bool) -> Self {
-        Self { result: Err(fault), log: Vec::new(), has_begun, spent: None, phases: None }
+        let begun = if has_begun { Begun::Yes } else { Begun::No };
+        Self { result: Err(fault), log: Vec::new(), begun, spent: None, phases: None }
     }
 }
 
@@ -192,6 +142,10 @@ pub(crate) type Sources<'a> = &'a dyn Fn(Turn) -> Box<dyn Source>;
 /// A call that has no answer yet.
 struct UnderWay {
     turn: Turn,
+    /// When it was sent, and then: when the instance came to it.
+    came: Instant,
+    /// For so long it stood in line.
+    in_line: Duration,
     deadline: Instant,
     log: Vec<u8>,
     done: Done,
@@ -246,6 +200,8 @@ pub(crate) struct Instance {
     /// Bytes of a request's body that may be brought before it has taken any.
     body_window: usize,
     last_turn: Turn,
+    /// By which calls in line are recalled.
+    turns: Option<Turns>,
     meter: Meter,
     /// Nothing more can be done with it.
     is_over: bool,
@@ -329,6 +285,7 @@ impl Instance {
             is_serial: false,
             body_window: fed::window(1),
             last_turn: OUTSIDE,
+            turns: None,
             meter: Meter::new(Instant::now()),
             is_over: false,
             is_leaving: false,
@@ -420,6 +377,7 @@ impl Instance {
         let now = Instant::now();
         let own = now + others.line.as_ref().map_or(self.terms.call_timeout, |line| line.held_max());
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
+        self.shares_turns();
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
         let turn = self.last_turn;
@@ -440,6 +398,8 @@ impl Instance {
         let fed = body.map(|feed| Fed::new(feed, self.body_window));
         self.under_way.push(UnderWay {
             turn,
+            came: now,
+            in_line: Duration::ZERO,
             deadline,
             log,
             done,
@@ -461,6 +421,7 @@ impl Instance {
             let Self { under_way, meter, life, .. } = self;
             if let Some(call) = under_way.get_mut(place).filter(|call| call.others.line.is_none()) {
                 call.served = Some(meter.begin(now, &*life.place));
+                call.in_line = now.saturating_duration_since(std::mem::replace(&mut call.came, now));
             }
         }
     }
@@ -520,6 +481,10 @@ impl Instance {
             }
             None => self.spent(call.served, now),
         };
+        let spent = spent.map(|mut spent| {
+            spent.in_line = call.in_line;
+            spent
+        });
         if self.is_serial {
             self.comes_to(0, now);
         }
@@ -568,7 +533,7 @@ impl Instance {
             }
         };
         let (log, phases) = (call.log, call.phases);
-        ended.push((call.done, CallEnd { result, log, has_begun: true, spent, phases }));
+        ended.push((call.done, CallEnd { result, log, begun: Begun::Yes, spent, phases }));
         Ok(())
     }
 
@@ -607,12 +572,13 @@ impl Instance {
             // What was brought of a body that is sent while it comes cannot be brought again.
             let is_known_not_begun = self.is_leaving && call.fed.is_none();
             let has_begun = !is_known_not_begun && (place == 0 || !self.is_serial);
+            let begun = if has_begun { Begun::Yes } else { Begun::No };
             let spent = match &call.others.line {
                 Some(line) => self.spent_on(&Arc::clone(line), false, now),
                 None => self.spent(call.served, now),
             };
             let (log, phases) = (call.log, call.phases);
-            (call.done, CallEnd { result: Err(fault), log, has_begun, spent, phases })
+            (call.done, CallEnd { result: Err(fault), log, begun, spent, phases })
         });
         calls.collect()
     }

@@ -90,6 +90,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
     include_str!("../../../../guests/python/shared.py"),
+    include_str!("../../../../guests/python/turns.py"),
     include_str!("../../../../guests/python/images.py"),
     include_str!("../../../../guests/python/heap.py"),
     include_str!("../../../../guests/python/template.py")

@@ -341,30 +341,61 @@ impl Seat {
         }
     }
 
-    /// Ends the instance if a call in it is late; whether calls are under way.
+    /// Takes back what stands in line and has not begun.
+    pub(super) fn recall(self: &Arc<Self>) {
+        let mut held = self.instance.lock();
+        let Some(Held { instance, number, .. }) = &mut *held else { return };
+        let (recalled, number) = (instance.recall(), *number);
+        drop(held);
+        match recalled {
+            Ok(recalled) => tell(recalled),
+            Err(broken) => self.give_up(number, broken),
+        }
+    }
+
+    /// Ends the instance if a call in it is late, and takes back what stands in line behind one that
+    /// takes long; whether calls are under way.
     fn look(self: &Arc<Self>, now: Instant) -> bool {
-        let (number, is_late, is_busy) = self.seen(now);
-        if !is_late {
+        let Seen { number, is_late, is_held_up, is_busy } = self.seen(now);
+        if !is_late && !is_held_up {
             return is_busy;
         }
         // An answer that lies there unread is not late, nor is the call behind it unbegun.
         if self.act(number) == Next::Over {
             return false;
         }
-        match self.seen(now) {
-            (same, true, _) if same == number => self.give_up(number, Broken::Late),
-            (_, _, is_busy) => return is_busy,
+        let seen = self.seen(now);
+        if seen.is_late && seen.number == number {
+            self.give_up(number, Broken::Late);
+            return false;
         }
-        false
+        if seen.is_held_up {
+            self.recall();
+        }
+        seen.is_busy
     }
 
-    /// Which instance it is, whether a call in it is late, and whether there are any.
-    fn seen(&self, now: Instant) -> (u64, bool, bool) {
+    fn seen(&self, now: Instant) -> Seen {
         let held = self.instance.lock();
-        held.as_ref().map_or((0, false, false), |Held { instance, number, .. }| {
-            (*number, instance.is_late(now), instance.is_busy())
+        held.as_ref().map_or(Seen::default(), |Held { instance, number, .. }| Seen {
+            number: *number,
+            is_late: instance.is_late(now),
+            is_held_up: instance.is_held_up(now),
+            is_busy: instance.is_busy(),
         })
     }
+}
+
+/// A look at an instance.
+#[derive(Default)]
+struct Seen {
+    /// Which one of those that the seat had.
+    number: u64,
+    /// A call in it is late.
+    is_late: bool,
+    /// Calls stand behind one that takes long.
+    is_held_up: bool,
+    is_busy: bool,
 }
 
 fn tell(ended: Vec<(Done, CallEnd)>) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ending a call from another thread.
+//! Ending a call from another thread, wherever it is.
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::super::decision::Ticket;
-use super::Shared;
+use super::super::error::Error;
+use super::{Said, Shared, State, Turn};
 
 /// Ends a call that waits or runs. For one call at a time; once cancelled, it
 /// cancels every further call at once.
@@ -58,5 +59,50 @@ impl Cancel {
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
         self.0.0.lock().call = None;
+    }
+}
+
+impl Shared {
+    /// Takes a call out of the waiting ones; false if it does not wait.
+    pub(super) fn give_up(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        ticket: Ticket,
+        why: Error,
+    ) -> bool {
+        if !state.turns.get(&ticket).is_some_and(|turn| matches!(turn.said, Said::Nothing)) {
+            return false;
+        }
+        state.refuse(ticket, why);
+        let decisions = state.policy.cancel(self.now(), ticket);
+        self.act(state, decisions);
+        true
+    }
+
+    /// Ends a call, whether it waits or runs.
+    pub(super) fn cancel(self: &Arc<Self>, ticket: Ticket) {
+        let mut state = self.state.lock();
+        if self.give_up(&mut state, ticket, Error::Cancelled) {
+            return;
+        }
+        let Some(turn) = state.turns.get_mut(&ticket) else { return };
+        let Said::Run { live, instance, .. } = &turn.said else { return };
+        let (sandbox, instance) = (live.sandbox, *instance);
+        turn.is_left = true;
+        if state.sharing.has_line(instance) {
+            // Those that it does not yet serve go elsewhere, and nobody else comes.
+            state.sharing.is_alone(instance);
+            MutexGuard::unlocked(&mut state, || self.sandbox.recall(sandbox));
+        }
+        let State { turns, sharing, .. } = &mut *state;
+        if let Some(Turn { said: Said::Run { instance: same, is_killed, .. }, .. }) = turns.get_mut(&ticket)
+            && *same == instance
+            && !sharing.has_others(instance)
+        {
+            *is_killed = true;
+            // Nobody joins it from now on.
+            sharing.killed(instance);
+            self.kill(sandbox);
+        }
     }
 }

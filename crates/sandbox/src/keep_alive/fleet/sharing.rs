@@ -162,6 +162,19 @@ impl Sharing {
                 allowed.long = Some(now);
             }
         }
+        self.count_out(instance, is_alive)
+    }
+
+    /// A call was taken back that had not begun: it tells nothing of what calls take. As for
+    /// [`Sharing::leave`].
+    pub(super) fn recalled(&mut self, instance: InstanceId) -> Option<bool> {
+        if !self.instances.contains_key(&instance) {
+            return Some(true);
+        }
+        self.count_out(instance, true)
+    }
+
+    fn count_out(&mut self, instance: InstanceId, is_alive: bool) -> Option<bool> {
         let used = self.instances.get_mut(&instance)?;
         used.calls -= 1;
         used.is_alive &= is_alive;
@@ -239,6 +252,14 @@ impl Sharing {
         }
     }
 
+    /// Whether calls stand in line in an instance.
+    pub(super) fn has_line(&self, instance: InstanceId) -> bool {
+        self.instances.get(&instance).is_some_and(|used| {
+            let allowed = self.allowed.get(&used.function);
+            allowed.is_some_and(|allowed| allowed.ahead > 0 && used.calls > allowed.calls)
+        })
+    }
+
     /// Whether other calls run in an instance.
     pub(super) fn has_others(&self, instance: InstanceId) -> bool {
         self.instances.get(&instance).is_some_and(|used| used.calls > 1)
@@ -306,6 +327,15 @@ impl State {
                 self.fill(now, instance);
                 Vec::new()
             }
+        }
+    }
+
+    /// A call was taken back that stood in line in an instance, which goes on: others behind it have been,
+    /// too, and nobody takes its place.
+    pub(super) fn recalled(&mut self, now: u64, instance: InstanceId) -> Vec<Decision> {
+        match self.sharing.recalled(instance) {
+            Some(is_alive) => self.policy.ended(now, instance, is_alive),
+            None => Vec::new(),
         }
     }
 

@@ -135,6 +135,7 @@ impl Meter {
         let held = self.time_each - served.time_each - served.waiting.time_each;
         let running = now.saturating_duration_since(served.begun);
         Spent {
+            in_line: Duration::ZERO,
             running,
             waiting: served.waiting.time.min(running),
             held: nanos(if served.waiting.is_told { held.max(cpu) } else { held }),
@@ -205,6 +206,7 @@ impl Meter {
             let time = held((running, waiting));
             let cpu = self.read_ns.map(|_| nanos(part(time)));
             Spent {
+                in_line: Duration::ZERO,
                 running,
                 waiting: waiting.min(running),
                 held: time.max(cpu.unwrap_or_default()),

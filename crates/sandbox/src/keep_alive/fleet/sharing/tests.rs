@@ -19,6 +19,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Default)]
 struct Held {
     made: Mutex<Vec<(SandboxId, bool)>>,
+    killed: Mutex<Vec<SandboxId>>,
     calls: Mutex<Vec<(SandboxId, Then)>>,
 }
 
@@ -102,6 +103,7 @@ impl Sandbox for Held {
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), crate::Error>> {
+        self.killed.lock().extend(ids);
         ids.iter().map(|_| Ok(())).collect()
     }
 
@@ -115,6 +117,18 @@ impl Sandbox for Held {
 
     fn begin(&self, id: SandboxId, _: Call, then: Then) {
         self.calls.lock().push((id, then));
+    }
+
+    /// The oldest call of a sandbox has begun, and no other.
+    fn recall(&self, id: SandboxId) {
+        let mut its = 0;
+        let (back, others) = std::mem::take(&mut *self.calls.lock()).into_iter().partition(|call| {
+            its += u32::from(call.0 == id);
+            call.0 == id && its > 1
+        });
+        *self.calls.lock() = others;
+        let back: Vec<(SandboxId, Then)> = back;
+        back.into_iter().for_each(|(_, then)| then(Err(crate::Error::Recalled(id))));
     }
 }
 
@@ -510,6 +524,8 @@ fn who_finds_no_instance_that_lives_is_told_in_the_end() {
     assert!(matches!(world.ended.lock()[1], Err(Error::Invoke(crate::Error::NotBegun(_)))));
     assert_eq!(world.fleet.report().waiting, 0);
 }
+
+mod recalled;
 
 struct Nowhere;
 

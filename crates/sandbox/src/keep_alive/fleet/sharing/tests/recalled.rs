@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls in line that are taken back from an instance which goes on.
+
+use super::*;
+
+#[test]
+fn what_is_taken_back_is_served_where_there_is_a_place() {
+    let world = in_line(ANY);
+    world.begin_many(6);
+    world.until("both have a line", |world| world.sandbox.loads() == [3, 3]);
+    world.sandbox.recall(world.sandbox.id(0));
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1, 3], 2));
+    for waiting in [1, 0] {
+        world.sandbox.end(world.sandbox.id(1), true);
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1, 3], waiting));
+    }
+    world.end_all();
+    assert!(world.ended.lock().iter().all(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())));
+    assert_eq!(world.fleet.report().functions[0].stats.idle, 2, "both live");
+}
+
+#[test]
+fn a_call_may_be_taken_back_more_often_than_instances_may_end() {
+    let world = in_line_of(1, ANY);
+    world.begin_many(3);
+    world.until("they stand in line", |world| world.sandbox.loads() == [3]);
+    // Those that came first are among them each time.
+    for came in 0..2 * TRIES_MAX as usize {
+        world.sandbox.recall(world.sandbox.id(0));
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 2 + came));
+        // Whoever comes has those that wait stand in line again, as long as calls are brief.
+        world.begin_many(1);
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![3], 1 + came));
+    }
+    world.end_all();
+    assert!(world.ended.lock().iter().all(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())));
+}
+
+#[test]
+fn who_leaves_the_line_is_told_and_nobody_else_is_disturbed() {
+    let world = in_line_of(1, ANY);
+    world.begin_many(1);
+    let leaving = world.begin(Duration::from_secs(20));
+    world.begin_many(1);
+    world.until("they stand in line", |world| world.sandbox.loads() == [3]);
+    world.fleet.cancel(leaving);
+    assert!(matches!(world.ended.lock()[..], [Ok(_), Err(Error::Cancelled)]));
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 1));
+    assert!(world.sandbox.killed.lock().is_empty(), "what runs goes on");
+    // Who was sent away with it comes next, and nobody joins before the instance is at rest.
+    world.begin_many(1);
+    assert_eq!(world.sandbox.loads(), [1]);
+    world.end_all();
+    let ended = world.ended.lock();
+    assert_eq!(ended.iter().filter(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())).count(), 4);
+}
+
+#[test]
+fn who_leaves_while_others_stand_in_line_behind_is_ended_and_they_are_not() {
+    let world = in_line_of(1, ANY);
+    let leaving = world.begin(Duration::from_secs(20));
+    world.begin_many(2);
+    world.until("they stand in line", |world| world.sandbox.loads() == [3]);
+    world.fleet.cancel(leaving);
+    assert_eq!(*world.sandbox.killed.lock(), [world.sandbox.id(0)]);
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 2));
+    world.sandbox.end(world.sandbox.id(0), false);
+    world.until("another instance serves them", |world| world.sandbox.loads().iter().sum::<usize>() == 2);
+    world.end_all();
+    let ended = world.ended.lock();
+    assert_eq!(ended.iter().filter(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())).count(), 3);
+}
+
+#[test]
+fn time_in_line_is_time_in_the_queue() {
+    let world = in_line_of(1, ANY);
+    world.begin_many(1);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let told = Box::new(move |end: Result<(Outcome, Start), Error>| sender.send(end.unwrap().1).unwrap());
+    world.fleet.begin(&world.function, world.call.clone(), Instant::now() + Duration::from_secs(20), told);
+    world.until("it stands in line", |world| world.sandbox.loads() == [2]);
+    world.sandbox.end(world.sandbox.id(0), true);
+    let spent = Spent { in_line: Duration::from_secs(7), ..Spent::default() };
+    world.sandbox.end_with(world.sandbox.id(0), true, Some(Box::new(spent)));
+    let start = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!((7_000_000_000..10_000_000_000).contains(&start.queued_ns), "{start:?}");
+}
