@@ -42,6 +42,9 @@ const THOUGHT_TO_COMPUTE: Duration = Duration::from_millis(1);
 const IDLE_OF_BUSY: f64 = 0.3;
 /// The weight of one call in what is known of its function.
 const ONE_CALL: f64 = 1.0 / 32.0;
+/// A call counts for no longer than so many times what calls hold an instance for: one that had to wait
+/// for a processor, or for a collector of garbage, would say more than a hundred others.
+const OUTLIER: f64 = 8.0;
 
 /// Instances in use whose function allows several calls at once.
 pub(super) struct Sharing {
@@ -84,8 +87,10 @@ impl Allowed {
         let thought = if spent.held <= THOUGHT_TO_COMPUTE { held } else { 0.0 };
         // Those that compute wait for one another, and hold their instances for longer by that.
         let computed = spent.cpu.map_or(thought, |cpu| cpu.as_nanos() as f64 * crowd);
-        self.computed_ns += (computed - self.computed_ns) * ONE_CALL;
-        self.held_ns += (held - self.held_ns) * ONE_CALL;
+        let most = (self.held_ns * OUTLIER).max(THOUGHT_TO_COMPUTE.as_nanos() as f64);
+        let part = if held > most { most / held } else { 1.0 };
+        self.computed_ns += (computed * part - self.computed_ns) * ONE_CALL;
+        self.held_ns += (held * part - self.held_ns) * ONE_CALL;
     }
 
     /// Whether its calls compute, as far as is known, and none was long of late.
@@ -217,6 +222,11 @@ impl Sharing {
             && serving.all(|used| used.is_alive && !self.is_long(function, now.saturating_sub(used.changed)))
     }
 
+    /// How many calls of a function may stand in line in each instance.
+    fn ahead(&self, now: u64, function: FunctionId) -> Ahead {
+        if self.is_enough(now, function) { Ahead::Full } else { Ahead::Brief }
+    }
+
     /// Whether an instance is in use, as far as this knows.
     pub(super) fn serves(&self) -> bool {
         !self.instances.is_empty()
@@ -266,11 +276,16 @@ impl Sharing {
     }
 
     /// Whether one more call may run in an instance, or stand in line there.
-    fn has_place(&self, now: u64, instance: InstanceId, others_wait: bool, in_line: bool) -> bool {
+    fn has_place(&self, now: u64, instance: InstanceId, others_wait: bool, ahead: Ahead) -> bool {
         self.instances.get(&instance).is_some_and(|used| {
             let Some(allowed) = self.allowed.get(&used.function) else { return false };
-            let is_new = now.saturating_sub(used.changed) < self.brief_ns;
-            let ahead = if in_line && is_new { allowed.in_line(self.brief_ns) } else { 0 };
+            let age = now.saturating_sub(used.changed) as f64 / self.brief_ns as f64;
+            let ahead = match ahead {
+                // Those that take turns are at their calls for longer by that.
+                Ahead::Full if age < self.crowd(used.function) => allowed.ahead,
+                Ahead::Brief if age < 1.0 => allowed.in_line(self.brief_ns),
+                _ => 0,
+            };
             let most = allowed.calls.saturating_add(ahead);
             let is_long = now.saturating_sub(used.since) > STAY_MAX_NS;
             used.is_alive && !used.is_alone && used.calls < most && !(is_long && others_wait)
@@ -278,35 +293,63 @@ impl Sharing {
     }
 }
 
+/// How many calls may stand in line in an instance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    None,
+    /// As many as are over soon.
+    Brief,
+    /// As many as may be at all, unless the call that is served is none of the brief ones: elsewhere they
+    /// would take turns with those before them, and be over no sooner.
+    Full,
+}
+
 impl State {
     /// The instance in use that one more call may join, or stand in line in.
     pub(super) fn joinable(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
         match self.policy.has_idle(function) {
-            false => self.least_busy(now, function, false),
-            true if self.sharing.is_enough(now, function) => self.least_busy(now, function, true),
+            false => self.least_busy(now, function),
+            true if self.sharing.is_enough(now, function) => self.in_line(now, function),
             true => None,
         }
     }
 
-    /// Sends calls that wait ahead, to instances in use; those that came first
-    /// to where the line is shortest.
+    /// Sends calls that wait ahead, to instances in use.
     pub(super) fn line_up(&mut self, now: u64, function: FunctionId) {
         while self.policy.is_settled(function)
             && !self.policy.has_idle(function)
-            && let Some(instance) = self.least_busy(now, function, true)
+            && let Some(instance) = self.in_line(now, function)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
             self.join(now, ticket, instance);
         }
     }
 
-    fn least_busy(&self, now: u64, function: FunctionId, in_line: bool) -> Option<InstanceId> {
-        let used = self.sharing.by_function.get(&function)?;
+    /// The instance in use that serves the fewest calls, and may serve one more at once.
+    fn least_busy(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
+        self.open(now, function, Ahead::None).min_by_key(|id| self.calls_in(*id))
+    }
+
+    /// The instance in whose line one more call may stand: the shortest one; or the longest, where more
+    /// instances than are enough come to nothing but taking turns. Then those with short lines come to
+    /// their ends, and sleep.
+    fn in_line(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
+        match self.sharing.ahead(now, function) {
+            Ahead::Full => self.open(now, function, Ahead::Full).max_by_key(|id| self.calls_in(*id)),
+            ahead => self.open(now, function, ahead).min_by_key(|id| self.calls_in(*id)),
+        }
+    }
+
+    fn calls_in(&self, instance: InstanceId) -> u32 {
+        self.sharing.instances.get(&instance).map_or(0, |used| used.calls)
+    }
+
+    fn open(&self, now: u64, function: FunctionId, ahead: Ahead) -> impl Iterator<Item = InstanceId> + '_ {
+        let used = self.sharing.by_function.get(&function).map(Vec::as_slice).unwrap_or_default();
         let others_wait = self.policy.others_wait(function);
-        let open = used.iter().copied().filter(|id| {
-            self.sharing.has_place(now, *id, others_wait, in_line) && self.policy.takes_more(*id)
-        });
-        open.min_by_key(|id| self.sharing.instances.get(id).map(|used| used.calls))
+        used.iter().copied().filter(move |id| {
+            self.sharing.has_place(now, *id, others_wait, ahead) && self.policy.takes_more(*id)
+        })
     }
 
     /// Lets a call run in an instance that is in use.
@@ -342,12 +385,10 @@ impl State {
     /// Lets calls that wait run in an instance that has places.
     pub(super) fn fill(&mut self, now: u64, instance: InstanceId) {
         let Some(function) = self.sharing.instances.get(&instance).map(|used| used.function) else { return };
-        while self.sharing.has_place(
-            now,
-            instance,
-            self.policy.others_wait(function),
-            self.policy.is_settled(function),
-        ) && self.policy.takes_more(instance)
+        let ahead =
+            if self.policy.is_settled(function) { self.sharing.ahead(now, function) } else { Ahead::None };
+        while self.sharing.has_place(now, instance, self.policy.others_wait(function), ahead)
+            && self.policy.takes_more(instance)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
             self.join(now, ticket, instance);

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use store::Store;
 
 use super::super::*;
+use super::{Ahead, Allowed};
 use crate::{Fault, Phase, State as Seen, Then};
 
 const MIB: u64 = 1 << 20;
@@ -360,9 +361,12 @@ fn a_long_call_counts_at_once_and_is_forgotten_bit_by_bit() {
         now += us * 1000;
         assert_eq!(sharing.leave(now, instance, true), Some(true));
         sharing.begin(now, function, instance);
-        let has_place = sharing.has_place(now, instance, false, true);
-        assert!(!sharing.has_place(now + 1_000_000, instance, false, true), "the call that runs is long");
-        assert!(!sharing.has_place(now, instance, false, false), "not at once");
+        let has_place = sharing.has_place(now, instance, false, Ahead::Brief);
+        assert!(
+            !sharing.has_place(now + 1_000_000, instance, false, Ahead::Brief),
+            "the call that runs is long"
+        );
+        assert!(!sharing.has_place(now, instance, false, Ahead::None), "not at once");
         // It takes as long as calls took before.
         now += us * 1000;
         sharing.leave(now, instance, true);
@@ -418,6 +422,35 @@ fn where_calls_compute_no_more_instances_are_woken_than_there_are_processors() {
     assert_eq!((world.sorted_loads(), world.fleet.report().waiting), (vec![1, 3, 3], 0));
     world.end_all();
     assert_eq!(world.fleet.report().functions[0].stats.counts.arrivals, 3 + 100 + 7);
+}
+
+#[test]
+fn lines_fill_up_one_after_the_other_so_that_who_has_none_comes_to_rest() {
+    let world = two_of_three(Some(MS * 9 / 10));
+    world.begin_many(2);
+    // Where the shortest one is looked for there would be two of two.
+    assert_eq!(world.sorted_loads(), [0, 1, 3]);
+    world.begin_many(1);
+    assert_eq!(world.sorted_loads(), [0, 2, 3]);
+    world.end_all();
+}
+
+#[test]
+fn one_call_that_had_to_wait_for_a_processor_does_not_make_calls_wait() {
+    let mut allowed = Allowed::default();
+    let spent = |held, cpu| Spent { held, cpu: Some(cpu), ..Spent::default() };
+    for _ in 0..100 {
+        allowed.used(&spent(MS / 5, MS / 10), 1.0);
+    }
+    assert!(allowed.computes(0));
+    allowed.used(&spent(40 * MS, MS / 10), 1.0);
+    assert!(allowed.computes(0));
+    // Those that do wait are soon known.
+    let calls = (1..100).find(|_| {
+        allowed.used(&spent(40 * MS, MS / 10), 1.0);
+        !allowed.computes(0)
+    });
+    assert!(calls.is_some_and(|calls| calls < 30), "{calls:?}");
 }
 
 #[test]
