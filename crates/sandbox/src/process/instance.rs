@@ -426,6 +426,19 @@ impl Instance {
         }
     }
 
+    /// What a call took that was answered.
+    fn spent_by(&mut self, call: &UnderWay, answer: &Answer, now: Instant) -> Option<Box<Spent>> {
+        let mut spent = match &call.others.line {
+            Some(line) => {
+                let has_answered = matches!(answer, Answer::Result(bytes) if bytes.is_empty());
+                self.spent_on(line, has_answered, now)
+            }
+            None => self.spent(call.served, now),
+        }?;
+        spent.in_line = call.in_line;
+        Some(spent)
+    }
+
     /// What a call took that has ended.
     fn spent(&mut self, served: Option<meter::Served>, now: Instant) -> Option<Box<Spent>> {
         Some(Box::new(self.meter.end(served?, now, &*self.life.place)))
@@ -474,17 +487,7 @@ impl Instance {
         let place = self.under_way.iter().position(|call| call.turn == turn);
         let place = place.ok_or(Broken::Lie("an answer to no call"))?;
         let (call, now) = (self.under_way.remove(place), Instant::now());
-        let spent = match &call.others.line {
-            Some(line) => {
-                let has_answered = matches!(&answer, Answer::Result(bytes) if bytes.is_empty());
-                self.spent_on(&Arc::clone(line), has_answered, now)
-            }
-            None => self.spent(call.served, now),
-        };
-        let spent = spent.map(|mut spent| {
-            spent.in_line = call.in_line;
-            spent
-        });
+        let spent = self.spent_by(&call, &answer, now);
         if self.is_serial {
             self.comes_to(0, now);
         }
