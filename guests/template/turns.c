@@ -46,6 +46,9 @@ int turns_begin(uint32_t turn) {
         return 1;
     seen = atomic_load(word);
     do {
+        /* Sent before there was a word: the node takes it for begun, wherever it waits here. */
+        if ((int32_t)((uint32_t)seen - turn) >= 0)
+            return 1;
         if ((int32_t)((uint32_t)(seen >> 32) - turn) >= 0)
             return 0;
     } while (!atomic_compare_exchange_weak(word, &seen, (uint64_t)turn << 32 | turn));

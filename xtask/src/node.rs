@@ -14,6 +14,8 @@ use crate::process::{self, Background};
 
 /// How long a node may take until it is ready, recovery included.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long one that has requests under way may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running node; it is ended when this is dropped.
@@ -21,7 +23,7 @@ pub(crate) struct Node {
     binary: PathBuf,
     home: PathBuf,
     address: SocketAddr,
-    _process: Background,
+    process: Background,
 }
 
 impl Node {
@@ -49,7 +51,12 @@ impl Node {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(Self { address, binary: binary.to_owned(), home: home.to_owned(), _process: process })
+        Ok(Self { address, binary: binary.to_owned(), home: home.to_owned(), process })
+    }
+
+    /// Ends it, and waits for that: what it writes at its end is written.
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        self.process.end(ENDS_WITHIN)
     }
 
     pub(crate) fn binary(&self) -> &Path {

@@ -89,6 +89,22 @@ impl Background {
         Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| describe(command))?))
     }
 
+    /// Asks it to end, and waits: it must end well, and by itself.
+    pub(crate) fn end(mut self, patience: std::time::Duration) -> anyhow::Result<()> {
+        run(command("kill").arg(self.0.id().to_string()))?;
+        let begun = std::time::Instant::now();
+        loop {
+            match self.0.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("what ran in the background ended with {status}"),
+                None if begun.elapsed() > patience => {
+                    bail!("what ran in the background did not end within {} s", patience.as_secs());
+                }
+                None => std::thread::sleep(std::time::Duration::from_millis(50)),
+            }
+        }
+    }
+
     /// How it ended, if it did.
     pub(crate) fn ended(&mut self) -> anyhow::Result<Option<std::process::ExitStatus>> {
         Ok(self.0.try_wait()?)
@@ -97,6 +113,10 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(Some(_))) {
+            // Its id may be another one's by now.
+            return;
+        }
         // By its own id: asked first, then made to end.
         let asked = succeeds(command("kill").arg(self.0.id().to_string()));
         for _ in 0..50 {

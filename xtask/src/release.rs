@@ -48,10 +48,18 @@ pub(crate) fn tuned(packages: &[&str]) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The counts of a program, in the form that the compiler reads. Its name has the hash of
-/// the program in it: another one is another flag, so that cargo sees that it is.
+/// The counts of a program, in the form that the compiler reads. Its name has the hash of the program in it, and of
+/// what it was counted with: another one is another flag, so that cargo sees that it is.
 fn profile(program: &Path, counts: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
-    let hashed = process::output(process::command("sha256sum").arg(program))?;
+    let mut hashed = process::output(process::command("sha256sum").arg(program))?;
+    for path in
+        process::output(process::command("git").args(["ls-files", "examples", "xtask/src/release"]))?.lines()
+    {
+        hashed += &process::output(process::command("sha256sum").arg(path))?;
+    }
+    let told = folder.join("counted-with");
+    std::fs::write(&told, hashed)?;
+    let hashed = process::output(process::command("sha256sum").arg(&told))?;
     let hash = hashed.split_whitespace().next().context("sha256sum printed nothing")?;
     let profile = folder.join(format!("{}.profdata", hash.get(..16).unwrap_or(hash)));
     if profile.exists() {
@@ -77,7 +85,7 @@ fn profile(program: &Path, counts: &Path, folder: &Path) -> anyhow::Result<PathB
 fn build(packages: &[&str], triple: &str, folder: &Path, flags: &str) -> anyhow::Result<PathBuf> {
     let mut cargo = process::cargo();
     // With a target of its own what runs while building is not built so.
-    cargo.args(["build", "--quiet", "--release", "--target", triple]).env("RUSTFLAGS", flags);
+    cargo.args(["build", "--quiet", "--release", "--target", triple]).env("CARGO_ENCODED_RUSTFLAGS", flags);
     cargo.arg("--target-dir").arg(folder);
     cargo.args(packages.iter().flat_map(|package| ["-p", package]));
     process::run(&mut cargo)?;

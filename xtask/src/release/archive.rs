@@ -12,7 +12,10 @@ use crate::{layout, process};
 /// The same files make the same archive: they are in order, belong to nobody, and are as
 /// old as the commit.
 pub(super) fn make(binary: &Path, notices: &str, folder: &Path) -> anyhow::Result<PathBuf> {
-    let name = format!("sinew-{}-{}", env!("CARGO_PKG_VERSION"), process::host()?);
+    let changed = process::output(process::command("git").args(["status", "--porcelain"]))?;
+    // Nobody is to take it for what the commit makes.
+    let dirty = if changed.is_empty() { "" } else { "-dirty" };
+    let name = format!("sinew-{}-{}{dirty}", env!("CARGO_PKG_VERSION"), process::host()?);
     let inside = folder.join(&name);
     layout::remove(&inside)?;
     fs::create_dir_all(&inside)?;

@@ -17,6 +17,11 @@ use crate::{layout, licences, process};
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 /// How deep they are looked for: what a package brings along in C has its own.
 const DEPTH_MAX: usize = 4;
+/// The copyright of packages that are under the MIT licence alone and have no text of it in them.
+const WITHOUT_TEXT: &[(&str, &str)] = &[("blake2b_simd", "Copyright (c) 2019 Jack O'Connor")];
+/// What is said of all others that have no text in them.
+const STANDARD: &[&str] = &["Apache-2.0 WITH LLVM-exception", "Apache-2.0"];
+const MIT: &str = include_str!("notices/MIT.txt");
 /// What is longer is no licence.
 const TEXT_BYTES_MAX: u64 = 256 << 10;
 
@@ -26,14 +31,62 @@ pub(super) fn all() -> anyhow::Result<String> {
     let mut packages = linked(&metadata, "cli")?;
     packages.retain(|package| !Path::new(&package.manifest).starts_with(layout::root()));
     let mut found = BTreeMap::<String, BTreeSet<&str>>::new();
+    let mut bare = Vec::new();
     for package in &packages {
         let folder = Path::new(&package.manifest).parent().context("a manifest without a folder")?;
-        for path in files(folder, DEPTH_MAX)? {
+        let files = files(folder, DEPTH_MAX)?;
+        if files.is_empty() {
+            bare.push(package);
+        }
+        for path in files {
             let text = String::from_utf8_lossy(&fs::read(&path)?).trim().to_owned();
             found.entry(text).or_default().insert(&package.title);
         }
     }
+    for package in bare {
+        let text = standard(package, &packages, &found)?;
+        found.entry(text).or_default().insert(&package.title);
+    }
     Ok(text(&packages, &found))
+}
+
+/// The text for a package that has none in it: of another one under the same licence, where that is the same for all.
+fn standard(
+    package: &Package,
+    packages: &[Package],
+    found: &BTreeMap<String, BTreeSet<&str>>,
+) -> anyhow::Result<String> {
+    let name = package.title.split(' ').next().unwrap_or_default();
+    if let Some((_, copyright)) = WITHOUT_TEXT.iter().find(|(other, _)| *other == name) {
+        return Ok(MIT.replace("COPYRIGHT", copyright).trim().to_owned());
+    }
+    let offers = |package: &Package, licence: &str| {
+        package
+            .licence
+            .replace('/', " OR ")
+            .split(" OR ")
+            .any(|one| one.trim_matches(['(', ')', ' ']) == licence)
+    };
+    let same = STANDARD.iter().filter(|licence| offers(package, licence)).find_map(|licence| {
+        let others: BTreeSet<&str> = packages
+            .iter()
+            .filter(|other| other.licence == *licence)
+            .map(|other| other.title.as_str())
+            .collect();
+        let is_whole =
+            |text: &str| text.contains("Apache License") && text.contains("END OF TERMS AND CONDITIONS");
+        found
+            .iter()
+            .find(|(text, titles)| is_whole(text) && !titles.is_disjoint(&others))
+            .map(|(text, _)| text)
+    });
+    let why = || {
+        format!(
+            "{} ({}) has no text of its licence in it; add one to WITHOUT_TEXT",
+            package.title, package.licence
+        )
+    };
+    same.cloned().with_context(why)
 }
 
 /// A package that is linked.
@@ -49,8 +102,8 @@ struct Package {
 fn text(packages: &[Package], found: &BTreeMap<String, BTreeSet<&str>>) -> String {
     let mut text =
         "Sinew is under the Apache License 2.0 (LICENSE). Its binary has code of the packages below in it, \
-                    and of Rust's\nstandard library (MIT OR Apache-2.0, https://github.com/rust-lang/rust). \
-                    The texts of their licences follow.\n\n"
+                    and of Rust's\nstandard library (MIT OR Apache-2.0; what that has of others: \
+                    https://doc.rust-lang.org/COPYRIGHT-library.html).\nThe texts of their licences follow.\n\n"
             .to_owned();
     for package in packages {
         text += &format!("{}: {}; {}\n", package.title, package.licence, package.source);

@@ -38,22 +38,21 @@ pub(crate) fn briefly(program: &Path) -> anyhow::Result<()> {
 fn ask_all(program: &Path, loaded: &str) -> anyhow::Result<()> {
     let home = layout::target().join("tuned/home");
     layout::remove(&home)?;
-    {
-        let node = Node::start(program, &home)?;
-        step("functions", || functions(&node, loaded))?;
-        step("workflows", || {
-            ["steps", "steps-sent"].iter().try_for_each(|name| ask(&node, &["invoke", name, "-d", STEPS]))
-        })?;
-        step("calls that wait on the disk", || {
-            (0..DEFERRED).try_for_each(|_| ask(&node, &["invoke", "hello-py", "--async", "-d", EVENT]))
-        })?;
-        step("evaluations", || ask(&node, &["bench", "--rounds", "20"]))?;
-        step("files", || files(&node, program))?;
-        step("what people look at", || {
-            LOOKS.iter().try_for_each(|words| ask(&node, &words.split(' ').collect::<Vec<_>>()))
-        })?;
-        // Its end writes what it has counted.
-    }
+    let node = Node::start(program, &home)?;
+    step("functions", || functions(&node, loaded))?;
+    step("workflows", || {
+        ["steps", "steps-sent"].iter().try_for_each(|name| ask(&node, &["invoke", name, "-d", STEPS]))
+    })?;
+    step("calls that wait on the disk", || {
+        (0..DEFERRED).try_for_each(|_| ask(&node, &["invoke", "hello-py", "--async", "-d", EVENT]))
+    })?;
+    step("evaluations", || ask(&node, &["bench", "--rounds", "20"]))?;
+    step("files", || files(&node, program))?;
+    step("what people look at", || {
+        LOOKS.iter().try_for_each(|words| ask(&node, &words.split(' ').collect::<Vec<_>>()))
+    })?;
+    // Its end writes what it has counted.
+    node.end()?;
     layout::remove(&home)
 }
 

@@ -607,7 +607,8 @@ impl Shared {
             *brought = Some((call, told));
         }
         // Before anybody else is let in: it has waited already.
-        decisions.extend(state.policy.arrive(now, id, settings, ticket));
+        let arrived = turn.arrived;
+        decisions.extend(state.policy.again(now, id, settings, ticket, arrived));
         self.act(&mut state, decisions);
     }
 

@@ -419,7 +419,8 @@ impl Instance {
     fn comes_to(&mut self, place: usize, now: Instant) {
         if place == 0 || !self.is_serial {
             let Self { under_way, meter, life, .. } = self;
-            if let Some(call) = under_way.get_mut(place).filter(|call| call.others.line.is_none()) {
+            let is_new = |call: &&mut UnderWay| call.others.line.is_none() && call.served.is_none();
+            if let Some(call) = under_way.get_mut(place).filter(is_new) {
                 call.served = Some(meter.begin(now, &*life.place));
                 call.in_line = now.saturating_duration_since(std::mem::replace(&mut call.came, now));
             }
@@ -576,10 +577,11 @@ impl Instance {
             let is_known_not_begun = self.is_leaving && call.fed.is_none();
             let has_begun = !is_known_not_begun && (place == 0 || !self.is_serial);
             let begun = if has_begun { Begun::Yes } else { Begun::No };
-            let spent = match &call.others.line {
+            let mut spent = match &call.others.line {
                 Some(line) => self.spent_on(&Arc::clone(line), false, now),
                 None => self.spent(call.served, now),
             };
+            spent.iter_mut().for_each(|spent| spent.in_line = call.in_line);
             let (log, phases) = (call.log, call.phases);
             (call.done, CallEnd { result: Err(fault), log, begun, spent, phases })
         });

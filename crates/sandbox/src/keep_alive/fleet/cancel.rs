@@ -91,7 +91,7 @@ impl Shared {
         turn.is_left = true;
         if state.sharing.has_line(instance) {
             // Those that it does not yet serve go elsewhere, and nobody else comes.
-            state.sharing.is_alone(instance);
+            state.sharing.close(instance);
             MutexGuard::unlocked(&mut state, || self.sandbox.recall(sandbox));
         }
         let State { turns, sharing, .. } = &mut *state;

@@ -116,6 +116,8 @@ struct Used {
     is_alive: bool,
     /// It serves a line: nobody joins it.
     is_alone: bool,
+    /// What stood in line was taken back: nobody joins it before a call has ended there.
+    is_closed: bool,
 }
 
 impl Sharing {
@@ -148,7 +150,15 @@ impl Sharing {
     /// An instance is in use by a first call.
     pub(super) fn begin(&mut self, now: u64, function: FunctionId, instance: InstanceId) {
         if self.allowed.contains_key(&function) {
-            let used = Used { function, since: now, changed: now, calls: 1, is_alive: true, is_alone: false };
+            let used = Used {
+                function,
+                since: now,
+                changed: now,
+                calls: 1,
+                is_alive: true,
+                is_alone: false,
+                is_closed: false,
+            };
             self.instances.insert(instance, used);
             self.by_function.entry(function).or_default().push(instance);
         }
@@ -159,6 +169,7 @@ impl Sharing {
     pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Option<bool> {
         let Some(used) = self.instances.get_mut(&instance) else { return Some(is_alive) };
         let took = now.saturating_sub(std::mem::replace(&mut used.changed, now));
+        used.is_closed = false;
         let (function, is_alone) = (used.function, used.is_alone);
         let is_long = self.is_long(function, took);
         if let Some(allowed) = self.allowed.get_mut(&function).filter(|_| !is_alone) {
@@ -176,6 +187,7 @@ impl Sharing {
         if !self.instances.contains_key(&instance) {
             return Some(true);
         }
+        self.close(instance);
         self.count_out(instance, true)
     }
 
@@ -262,11 +274,17 @@ impl Sharing {
         }
     }
 
+    /// Nobody joins an instance before a call has ended there.
+    pub(super) fn close(&mut self, instance: InstanceId) {
+        if let Some(used) = self.instances.get_mut(&instance) {
+            used.is_closed = true;
+        }
+    }
+
     /// Whether calls stand in line in an instance.
     pub(super) fn has_line(&self, instance: InstanceId) -> bool {
         self.instances.get(&instance).is_some_and(|used| {
-            let allowed = self.allowed.get(&used.function);
-            allowed.is_some_and(|allowed| allowed.ahead > 0 && used.calls > allowed.calls)
+            self.allowed.get(&used.function).is_some_and(|allowed| used.calls > allowed.calls)
         })
     }
 
@@ -288,7 +306,8 @@ impl Sharing {
             };
             let most = allowed.calls.saturating_add(ahead);
             let is_long = now.saturating_sub(used.since) > STAY_MAX_NS;
-            used.is_alive && !used.is_alone && used.calls < most && !(is_long && others_wait)
+            let is_open = used.is_alive && !used.is_alone && !used.is_closed;
+            is_open && used.calls < most && !(is_long && others_wait)
         })
     }
 }

@@ -34,6 +34,40 @@ impl Policy {
         out
     }
 
+    /// A call that was let in before has to be served by another instance. It goes before all that came
+    /// later, and is refused only where all come to their end: that it waited is nobody's doing.
+    pub fn again(
+        &mut self,
+        now: u64,
+        id: FunctionId,
+        settings: Settings,
+        ticket: Ticket,
+        since: u64,
+    ) -> Vec<Decision> {
+        let mut out = Vec::new();
+        if self.is_draining || !self.remember(id, settings, &mut out) {
+            out.push(Decision::Refuse { ticket, reason: RefuseReason::Draining });
+            return out;
+        }
+        let Some(function) = self.functions.get_mut(&id) else { return out };
+        let idle = if function.waiting.is_empty() { function.idle.last().copied() } else { None };
+        if let Some(instance) = idle {
+            self.wake(instance);
+            self.grant(now, instance, ticket, &mut out);
+            return out;
+        }
+        if function.waiting.is_empty() {
+            function.pressed_since = now;
+        }
+        let later = function.waiting.iter().position(|other| other.ticket > ticket);
+        let place = later.unwrap_or(function.waiting.len());
+        function.waiting.insert(place, Waiting { ticket, since });
+        self.wanting.insert(id);
+        self.tickets.insert(ticket, id);
+        self.grow(now, &mut out);
+        out
+    }
+
     /// A call came, and runs in an instance of its function that is in use.
     pub fn joined(&mut self, now: u64, id: FunctionId) {
         if let Some(function) = self.functions.get_mut(&id) {

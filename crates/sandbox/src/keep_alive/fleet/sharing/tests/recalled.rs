@@ -24,16 +24,38 @@ fn a_call_may_be_taken_back_more_often_than_instances_may_end() {
     let world = in_line_of(1, ANY);
     world.begin_many(3);
     world.until("they stand in line", |world| world.sandbox.loads() == [3]);
-    // Those that came first are among them each time.
-    for came in 0..2 * TRIES_MAX as usize {
+    // Each time one more is served, and those behind it were there before.
+    for round in 0..2 * TRIES_MAX as usize {
         world.sandbox.recall(world.sandbox.id(0));
-        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 2 + came));
-        // Whoever comes has those that wait stand in line again, as long as calls are brief.
-        world.begin_many(1);
-        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![3], 1 + came));
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 2 + round));
+        // Whoever comes joins nobody, and has nobody join, before a call has ended there.
+        world.begin_many(2);
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 4 + round));
+        world.sandbox.end(world.sandbox.id(0), true);
+        assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![3], 1 + round));
     }
     world.end_all();
     assert!(world.ended.lock().iter().all(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())));
+}
+
+#[test]
+fn who_was_taken_back_goes_before_all_that_came_later() {
+    let world = in_line_of(1, ANY);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for name in 0..6 {
+        let order = order.clone();
+        let told =
+            Box::new(move |end: Result<(Outcome, Start), Error>| order.lock().push((name, end.is_ok())));
+        let soon = Instant::now() + Duration::from_secs(20);
+        world.fleet.begin(&world.function, world.call.clone(), soon, told);
+    }
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![3], 3));
+    world.sandbox.recall(world.sandbox.id(0));
+    assert_eq!((world.sandbox.loads(), world.fleet.report().waiting), (vec![1], 5));
+    let stats = world.fleet.report().functions[0].stats;
+    assert_eq!(stats.counts.arrivals, 7, "they have not come again");
+    world.end_all();
+    assert_eq!(*order.lock(), (0..6).map(|name| (name, true)).collect::<Vec<_>>());
 }
 
 #[test]
