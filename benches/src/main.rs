@@ -34,6 +34,7 @@ mod relay;
 mod sandboxed_python_density;
 mod soak;
 mod storing;
+mod tail;
 mod transfer;
 mod warm;
 mod workflow_node;
@@ -45,7 +46,7 @@ use options::Options;
 /// A bench's name and what runs it.
 type Bench = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const BENCHES: [Bench; 22] = [
+const BENCHES: [Bench; 23] = [
     ("invoke", invoke::run),
     ("chain", chain::run),
     ("count-string", count_string::run),
@@ -54,6 +55,7 @@ const BENCHES: [Bench; 22] = [
     ("apps", apps::run),
     ("hostile", hostile::run),
     ("warm", warm::run),
+    ("tail", tail::run),
     ("call", call::run),
     ("loop", dev_loop::run),
     ("soak", soak::run),

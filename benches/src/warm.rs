@@ -9,7 +9,7 @@
 //! at half of what the slowest plain Node round could do (of FastAPI, for
 //! Python), in an open loop.
 
-mod load;
+pub(crate) mod load;
 pub(crate) mod servers;
 
 use std::time::Duration;
@@ -20,6 +20,8 @@ use servers::{ANSWER, EVENT, Functions, Server};
 
 const CONNECTIONS: usize = 50;
 const ROUNDS: usize = 5;
+/// Node serves many requests at once, here as in a server of its own.
+const CALLS_AT_ONCE: usize = 64;
 const WARMING: Duration = Duration::from_secs(2);
 const SATURATED: Duration = Duration::from_secs(3);
 const OPEN: Duration = Duration::from_secs(4);
@@ -86,7 +88,9 @@ fn ratio(of: impl Fn(usize) -> f64) -> f64 {
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let processors = linux::available_cpus().map_or(1, |cpus| cpus.len());
-    let functions = Functions::start(processors)?;
+    let concurrency = format!("concurrency = {processors}\n");
+    let at_once = format!("{concurrency}requests-per-instance = {CALLS_AT_ONCE}\n");
+    let functions = Functions::start([servers::PYTHON, servers::NODE], [concurrency, at_once])?;
     let node_http = servers::node_http(functions.folder(), processors)?;
     let fastapi = report.peer("FastAPI", || servers::fastapi(functions.folder(), processors));
     let node = &functions.node;

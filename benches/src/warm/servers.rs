@@ -19,11 +19,9 @@ pub(crate) const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 /// What every handler here answers to `{"name":"Ada"}`.
 pub(crate) const EVENT: &str = "{\"name\":\"Ada\"}";
 pub(crate) const ANSWER: &str = "{\"message\":\"Hello, Ada\"}";
-const PYTHON: &str = "def handler(event, context):\n    return {\"message\": f\"Hello, {event['name']}\"}\n";
-const NODE: &str = "exports.handler = async (event) => ({ message: `Hello, ${event.name}` });\n";
-
-/// Node serves many requests at once, here as in a server of its own.
-const CALLS_AT_ONCE: usize = 64;
+pub(super) const PYTHON: &str =
+    "def handler(event, context):\n    return {\"message\": f\"Hello, {event['name']}\"}\n";
+pub(super) const NODE: &str = "exports.handler = async (event) => ({ message: `Hello, ${event.name}` });\n";
 
 /// A server, its whole family of processes, and where it listens.
 pub(crate) struct Server {
@@ -100,19 +98,20 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
+    /// Of these sources in Python and Node, with these settings.
     #[expect(clippy::disallowed_methods, reason = "the node runs as its users run it")]
-    pub(crate) fn start(processors: usize) -> anyhow::Result<Self> {
+    pub(crate) fn start(sources: [&str; 2], settings: [String; 2]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path();
-        for (language, file, source) in [("python", "main.py", PYTHON), ("node", "index.js", NODE)] {
+        let mut manifest = String::new();
+        let languages = [("python", "main.py"), ("node", "index.js")];
+        for (((language, file), source), settings) in languages.into_iter().zip(sources).zip(settings) {
             std::fs::create_dir_all(root.join(language))?;
             std::fs::write(root.join(language).join(file), source)?;
+            manifest += &format!(
+                "[functions.hello-{language}]\nruntime = \"{language}\"\nsource = \"{language}\"\n{settings}\n"
+            );
         }
-        let manifest = format!(
-            "[functions.hello-python]\nruntime = \"python\"\nsource = \"python\"\nconcurrency = {processors}\n\n\
-             [functions.hello-node]\nruntime = \"node\"\nsource = \"node\"\nconcurrency = {processors}\n\
-             requests-per-instance = {CALLS_AT_ONCE}\n",
-        );
         std::fs::write(root.join("sinew.toml"), manifest)?;
         let (home, address) = (root.join("home"), free_address()?);
         let mut up = Command::new(sinew()?);

@@ -591,6 +591,9 @@ impl Shared {
             true => state.recalled(now, instance),
             false => state.leave(now, instance, false),
         };
+        if let Some(abandoned) = if is_recalled { state.abandoned(instance) } else { None } {
+            self.kill(abandoned);
+        }
         let Some(turn) = state.turns.get_mut(&ticket) else { return self.act(&mut state, decisions) };
         turn.tries += u32::from(!is_recalled);
         let is_unwanted = turn.is_killed() || turn.is_left;

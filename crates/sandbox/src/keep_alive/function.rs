@@ -64,6 +64,8 @@ pub struct Counts {
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
     pub(super) since: u64,
+    /// It stood in line in an instance before: it is not refused.
+    pub(super) was_in: bool,
 }
 
 #[derive(Debug)]

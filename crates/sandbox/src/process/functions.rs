@@ -628,7 +628,7 @@ impl Sandbox for Functions {
             (self.store.clone(), seat.clone(), call.line.is_some() || recipe::is_asked_once(&call));
         let conclude = move |ended| match ended {
             Ok(CallEnd { begun: begun @ (Begun::No | Begun::Recalled), .. }) => {
-                told.leave(false, &[]);
+                told.goes_back();
                 let is_recalled = begun == Begun::Recalled;
                 then(Err(if is_recalled { Error::Recalled(id) } else { Error::NotBegun(id) }));
             }

@@ -353,11 +353,21 @@ impl Seat {
         }
     }
 
+    /// A call has left that had not begun: it has neither succeeded nor failed.
+    pub(super) fn goes_back(&self) {
+        self.control.lock().state.running -= 1;
+    }
+
     /// Ends the instance if a call in it is late, and takes back what stands in line behind one that
     /// takes long; whether calls are under way.
     fn look(self: &Arc<Self>, now: Instant) -> bool {
         let Seen { number, is_late, is_held_up, is_busy } = self.seen(now);
-        if !is_late && !is_held_up {
+        if is_held_up {
+            // What it has said meanwhile is for its own thread to act on; which calls have begun
+            // is known without.
+            self.recall();
+        }
+        if !is_late {
             return is_busy;
         }
         // An answer that lies there unread is not late, nor is the call behind it unbegun.
@@ -368,9 +378,6 @@ impl Seat {
         if seen.is_late && seen.number == number {
             self.give_up(number, Broken::Late);
             return false;
-        }
-        if seen.is_held_up {
-            self.recall();
         }
         seen.is_busy
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::super::decision::Ticket;
+use super::super::decision::{InstanceId, Ticket};
 use super::super::error::Error;
 use super::{Said, Shared, State, Turn};
+use crate::SandboxId;
 
 /// Ends a call that waits or runs. For one call at a time; once cancelled, it
 /// cancels every further call at once.
@@ -94,15 +95,36 @@ impl Shared {
             state.sharing.close(instance);
             MutexGuard::unlocked(&mut state, || self.sandbox.recall(sandbox));
         }
-        let State { turns, sharing, .. } = &mut *state;
-        if let Some(Turn { said: Said::Run { instance: same, is_killed, .. }, .. }) = turns.get_mut(&ticket)
-            && *same == instance
-            && !sharing.has_others(instance)
-        {
-            *is_killed = true;
-            // Nobody joins it from now on.
-            sharing.killed(instance);
+        if state.sharing.has_others(instance) {
+            // One that comes just now is taken back when it is held up.
+            return state.sharing.leaves(instance, ticket);
+        }
+        if state.stops(ticket, instance) {
             self.kill(sandbox);
         }
+    }
+}
+
+impl State {
+    /// The call runs in this instance, and ends with it.
+    fn stops(&mut self, ticket: Ticket, instance: InstanceId) -> bool {
+        let Some(Turn { said: Said::Run { instance: its, is_killed, .. }, .. }) = self.turns.get_mut(&ticket)
+        else {
+            return false;
+        };
+        if *its != instance {
+            return false;
+        }
+        *is_killed = true;
+        // Nobody joins it from now on.
+        self.sharing.killed(instance);
+        true
+    }
+
+    /// The sandbox of an instance in which nothing is left but a call whose client has left.
+    pub(super) fn abandoned(&mut self, instance: InstanceId) -> Option<SandboxId> {
+        let ticket = self.sharing.left_alone(instance)?;
+        let sandbox = self.live.get(&instance)?.sandbox;
+        self.stops(ticket, instance).then_some(sandbox)
     }
 }

@@ -118,6 +118,8 @@ struct Used {
     is_alone: bool,
     /// What stood in line was taken back: nobody joins it before a call has ended there.
     is_closed: bool,
+    /// The client of this call, which may be the one that is served, has left while others were there.
+    left: Option<Ticket>,
 }
 
 impl Sharing {
@@ -158,6 +160,7 @@ impl Sharing {
                 is_alive: true,
                 is_alone: false,
                 is_closed: false,
+                left: None,
             };
             self.instances.insert(instance, used);
             self.by_function.entry(function).or_default().push(instance);
@@ -231,7 +234,10 @@ impl Sharing {
         self.are_busy
             && self.allowed.get(&function).is_some_and(|allowed| allowed.ahead > 0 && allowed.computes(now))
             && serving.clone().count() >= self.processors as usize
-            && serving.all(|used| used.is_alive && !self.is_long(function, now.saturating_sub(used.changed)))
+            && serving.all(|used| {
+                let is_open = used.is_alive && !used.is_closed;
+                is_open && !self.is_long(function, now.saturating_sub(used.changed))
+            })
     }
 
     /// How many calls of a function may stand in line in each instance.
@@ -279,6 +285,18 @@ impl Sharing {
         if let Some(used) = self.instances.get_mut(&instance) {
             used.is_closed = true;
         }
+    }
+
+    /// The client of a call in it has left; others are there.
+    pub(super) fn leaves(&mut self, instance: InstanceId, ticket: Ticket) {
+        if let Some(used) = self.instances.get_mut(&instance) {
+            used.left = Some(ticket);
+        }
+    }
+
+    /// The call of a client that has left, if no other one is in the instance.
+    pub(super) fn left_alone(&self, instance: InstanceId) -> Option<Ticket> {
+        self.instances.get(&instance).filter(|used| used.calls == 1).and_then(|used| used.left)
     }
 
     /// Whether calls stand in line in an instance.

@@ -50,6 +50,8 @@ impl Policy {
             return out;
         }
         let Some(function) = self.functions.get_mut(&id) else { return out };
+        // It is counted by the instance that it begins in.
+        function.counts.warm = function.counts.warm.saturating_sub(1);
         let idle = if function.waiting.is_empty() { function.idle.last().copied() } else { None };
         if let Some(instance) = idle {
             self.wake(instance);
@@ -61,7 +63,7 @@ impl Policy {
         }
         let later = function.waiting.iter().position(|other| other.ticket > ticket);
         let place = later.unwrap_or(function.waiting.len());
-        function.waiting.insert(place, Waiting { ticket, since });
+        function.waiting.insert(place, Waiting { ticket, since, was_in: true });
         self.wanting.insert(id);
         self.tickets.insert(ticket, id);
         self.grow(now, &mut out);
@@ -133,25 +135,30 @@ impl Policy {
             if longest <= own + 1 {
                 return Err(reason);
             }
-            self.push_out(other, reason, out);
+            if !self.push_out(other, reason, out) {
+                return Err(reason);
+            }
         }
         if let Some(function) = self.functions.get_mut(&id) {
             if function.waiting.is_empty() {
                 function.pressed_since = now;
             }
-            function.waiting.push_back(Waiting { ticket, since: now });
+            function.waiting.push_back(Waiting { ticket, since: now, was_in: false });
             self.wanting.insert(id);
             self.tickets.insert(ticket, id);
         }
         Ok(())
     }
 
-    fn push_out(&mut self, id: FunctionId, reason: RefuseReason, out: &mut Vec<Decision>) {
-        let Some(function) = self.functions.get_mut(&id) else { return };
-        let Some(newest) = function.waiting.pop_back() else { return };
+    /// Refuses the newest call of a function that may be refused; whether there is one.
+    fn push_out(&mut self, id: FunctionId, reason: RefuseReason, out: &mut Vec<Decision>) -> bool {
+        let Some(function) = self.functions.get_mut(&id) else { return false };
+        let newest = function.waiting.iter().rposition(|waiting| !waiting.was_in);
+        let Some(newest) = newest.and_then(|place| function.waiting.remove(place)) else { return false };
         function.counts.refused += 1;
         self.tickets.remove(&newest.ticket);
         out.push(Decision::Refuse { ticket: newest.ticket, reason });
+        true
     }
 
     /// A waiting call gave up. Nothing happens if it does not wait any more.
@@ -203,15 +210,28 @@ impl Policy {
             }
         }
         // Whoever waits longest hears of it; the others have starts of their own.
-        if let Some(waiting) = self.next_waiting(instance.function) {
-            if let Some(function) = self.functions.get_mut(&instance.function) {
-                function.counts.refused += 1;
-            }
-            let reason = RefuseReason::StartFailed(id);
-            out.push(Decision::Refuse { ticket: waiting.ticket, reason });
+        if let Some(ticket) = self.without_start(instance.function) {
+            out.push(Decision::Refuse { ticket, reason: RefuseReason::StartFailed(id) });
         }
         self.grow(now, &mut out);
         out
+    }
+
+    /// Takes the call that has waited longest, since there is no instance for it. One that stood in line
+    /// before goes on to wait for those in use, if there are any.
+    fn without_start(&mut self, id: FunctionId) -> Option<Ticket> {
+        let function = self.functions.get_mut(&id)?;
+        let place = match function.busy {
+            0 => 0,
+            _ => function.waiting.iter().position(|waiting| !waiting.was_in)?,
+        };
+        let waiting = function.waiting.remove(place)?;
+        function.counts.refused += 1;
+        if function.waiting.is_empty() {
+            self.wanting.remove(&id);
+        }
+        self.tickets.remove(&waiting.ticket);
+        Some(waiting.ticket)
     }
 
     /// A call has ended; `is_alive` says whether its instance can serve again.

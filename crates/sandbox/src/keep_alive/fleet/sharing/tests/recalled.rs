@@ -94,6 +94,46 @@ fn who_leaves_while_others_stand_in_line_behind_is_ended_and_they_are_not() {
 }
 
 #[test]
+fn who_leaves_while_another_one_is_on_its_way_there_is_ended_when_that_is_taken_back() {
+    let world = in_line_of(1, ANY);
+    let leaving = world.begin(Duration::from_secs(20));
+    world.begin_many(1);
+    world.sandbox.is_deaf.store(true, std::sync::atomic::Ordering::Relaxed);
+    world.fleet.cancel(leaving);
+    assert_eq!((world.sandbox.loads(), world.sandbox.killed.lock().len()), (vec![2], 0));
+    world.sandbox.is_deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+    world.sandbox.recall(world.sandbox.id(0));
+    assert_eq!(*world.sandbox.killed.lock(), [world.sandbox.id(0)]);
+    world.sandbox.end(world.sandbox.id(0), false);
+    world.until("another instance serves it", |world| world.sandbox.loads().iter().sum::<usize>() == 1);
+    world.end_all();
+    assert!(world.ended.lock().last().is_some_and(|end| end.as_ref().is_ok_and(|end| end.result.is_ok())));
+}
+
+#[test]
+fn who_was_taken_back_is_not_refused_where_no_instance_can_be_made() {
+    let (function, settings) =
+        (FunctionId(1), Settings { instances_max: 2, idle_max: None, size_bytes: MIB });
+    let mut policy = Policy::new(PolicyOptions { processors: 2, ..PolicyOptions::default() });
+    let started = |decisions: &[Decision]| {
+        decisions.iter().find_map(|decision| match decision {
+            Decision::Start { instance, .. } => Some(*instance),
+            _ => None,
+        })
+    };
+    let refused = |decisions: &[Decision]| decisions.iter().any(|it| matches!(it, Decision::Refuse { .. }));
+    let first = started(&policy.arrive(0, function, settings, Ticket(1))).unwrap();
+    policy.ready(10, first, 10, Some(MIB));
+    // It stood in line there, for long: one more is made, and cannot be.
+    let second = started(&policy.again(1_000_000, function, settings, Ticket(2), 0)).unwrap();
+    let after = policy.failed(2_000_000, second);
+    assert!(!refused(&after), "{after:?}");
+    // The one that is there serves it at last.
+    let ended = policy.ended(3_000_000, first, true);
+    assert!(ended.iter().any(|it| matches!(it, Decision::Use { ticket: Ticket(2), .. })), "{ended:?}");
+}
+
+#[test]
 fn time_in_line_is_time_in_the_queue() {
     let world = in_line_of(1, ANY);
     world.begin_many(1);
