@@ -33,6 +33,7 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     /// The brief ones, while slow ones are under way.
+    #[expect(clippy::disallowed_methods, reason = "two clients at once")]
     fn load(&self, duration: Duration) -> anyhow::Result<Seen> {
         let exchange = |body| Exchange::post(self.path, body, ANSWER);
         let ask = |exchange: &Exchange, connections| {
