@@ -591,8 +591,9 @@ impl Shared {
             true => state.recalled(now, instance),
             false => state.leave(now, instance, false),
         };
-        if let Some(abandoned) = if is_recalled { state.abandoned(instance) } else { None } {
-            self.kill(abandoned);
+        let abandoned = if is_recalled { state.abandoned(instance) } else { None };
+        if let Some(sandbox) = abandoned {
+            self.kill(sandbox);
         }
         let Some(turn) = state.turns.get_mut(&ticket) else { return self.act(&mut state, decisions) };
         turn.tries += u32::from(!is_recalled);

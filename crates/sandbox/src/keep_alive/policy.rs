@@ -144,6 +144,11 @@ impl Policy {
         self.functions.get(&id).is_some_and(|function| function.starting == 0)
     }
 
+    /// Whether calls of a function wait.
+    pub fn has_waiting(&self, function: FunctionId) -> bool {
+        self.wanting.contains(&function)
+    }
+
     /// Whether there is no instance left and nobody waits.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty() && self.tickets.is_empty()

@@ -346,16 +346,17 @@ impl State {
     pub(super) fn joinable(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
         match self.policy.has_idle(function) {
             false => self.least_busy(now, function),
-            true if self.sharing.is_enough(now, function) => self.in_line(now, function),
+            true if self.sharing.is_enough(now, function) => self.in_line(now, function, Ahead::Full),
             true => None,
         }
     }
 
     /// Sends calls that wait ahead, to instances in use.
     pub(super) fn line_up(&mut self, now: u64, function: FunctionId) {
-        while self.policy.is_settled(function)
+        while self.policy.has_waiting(function)
+            && self.policy.is_settled(function)
             && !self.policy.has_idle(function)
-            && let Some(instance) = self.in_line(now, function)
+            && let Some(instance) = self.in_line(now, function, self.sharing.ahead(now, function))
             && let Some(ticket) = self.policy.take_waiting(function)
         {
             self.join(now, ticket, instance);
@@ -370,10 +371,11 @@ impl State {
     /// The instance in whose line one more call may stand: the shortest one; or the longest, where more
     /// instances than are enough come to nothing but taking turns. Then those with short lines come to
     /// their ends, and sleep.
-    fn in_line(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
-        match self.sharing.ahead(now, function) {
-            Ahead::Full => self.open(now, function, Ahead::Full).max_by_key(|id| self.calls_in(*id)),
-            ahead => self.open(now, function, ahead).min_by_key(|id| self.calls_in(*id)),
+    fn in_line(&self, now: u64, function: FunctionId, ahead: Ahead) -> Option<InstanceId> {
+        let open = self.open(now, function, ahead);
+        match ahead {
+            Ahead::Full => open.max_by_key(|id| self.calls_in(*id)),
+            Ahead::Brief | Ahead::None => open.min_by_key(|id| self.calls_in(*id)),
         }
     }
 

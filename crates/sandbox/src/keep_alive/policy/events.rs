@@ -18,12 +18,10 @@ impl Policy {
             out.push(Decision::Refuse { ticket, reason });
             return out;
         }
-        let Some(function) = self.functions.get_mut(&id) else { return out };
-        let idle = if function.waiting.is_empty() { function.idle.last().copied() } else { None };
-        if let Some(instance) = idle {
-            self.wake(instance);
-            self.grant(now, instance, ticket, &mut out);
-        } else if let Err(reason) = self.queue(now, id, ticket, &mut out) {
+        if self.employs_idle(now, id, ticket, &mut out) {
+            return out;
+        }
+        if let Err(reason) = self.queue(now, id, ticket, &mut out) {
             if let Some(function) = self.functions.get_mut(&id) {
                 function.counts.refused += 1;
             }
@@ -52,22 +50,35 @@ impl Policy {
         let Some(function) = self.functions.get_mut(&id) else { return out };
         // It is counted by the instance that it begins in.
         function.counts.warm = function.counts.warm.saturating_sub(1);
-        let idle = if function.waiting.is_empty() { function.idle.last().copied() } else { None };
-        if let Some(instance) = idle {
-            self.wake(instance);
-            self.grant(now, instance, ticket, &mut out);
-            return out;
+        if !self.employs_idle(now, id, ticket, &mut out) {
+            self.wait(now, id, Waiting { ticket, since, was_in: true });
+            self.grow(now, &mut out);
         }
+        out
+    }
+
+    /// Gives a call the idle instance that was used last, unless others wait.
+    fn employs_idle(&mut self, now: u64, id: FunctionId, ticket: Ticket, out: &mut Vec<Decision>) -> bool {
+        let function = self.functions.get(&id).filter(|function| function.waiting.is_empty());
+        let Some(instance) = function.and_then(|function| function.idle.last().copied()) else {
+            return false;
+        };
+        self.wake(instance);
+        self.grant(now, instance, ticket, out);
+        true
+    }
+
+    /// Has a call wait, before all that came later.
+    fn wait(&mut self, now: u64, id: FunctionId, waiting: Waiting) {
+        let Some(function) = self.functions.get_mut(&id) else { return };
         if function.waiting.is_empty() {
             function.pressed_since = now;
         }
-        let later = function.waiting.iter().position(|other| other.ticket > ticket);
-        let place = later.unwrap_or(function.waiting.len());
-        function.waiting.insert(place, Waiting { ticket, since, was_in: true });
+        // Most have come last.
+        let earlier = function.waiting.iter().rposition(|other| other.ticket < waiting.ticket);
+        function.waiting.insert(earlier.map_or(0, |place| place + 1), waiting);
         self.wanting.insert(id);
-        self.tickets.insert(ticket, id);
-        self.grow(now, &mut out);
-        out
+        self.tickets.insert(waiting.ticket, id);
     }
 
     /// A call came, and runs in an instance of its function that is in use.
@@ -139,14 +150,7 @@ impl Policy {
                 return Err(reason);
             }
         }
-        if let Some(function) = self.functions.get_mut(&id) {
-            if function.waiting.is_empty() {
-                function.pressed_since = now;
-            }
-            function.waiting.push_back(Waiting { ticket, since: now, was_in: false });
-            self.wanting.insert(id);
-            self.tickets.insert(ticket, id);
-        }
+        self.wait(now, id, Waiting { ticket, since: now, was_in: false });
         Ok(())
     }
 

@@ -59,7 +59,7 @@ impl Instance {
         self.under_way = kept;
         let mut back = Vec::with_capacity(taken.len());
         for call in taken {
-            // If the one before had just ended it was as good as served.
+            // Its time counts from the end of the one before, although it has not begun.
             drop(self.spent(call.served, now));
             // It was printed between two calls, and comes with the next one; what is too much is lost.
             _ = self.channel.keep_idle_log(&call.log);
