@@ -58,7 +58,7 @@ fn standard(
 ) -> anyhow::Result<String> {
     let name = package.title.split(' ').next().unwrap_or_default();
     if let Some((_, copyright)) = WITHOUT_TEXT.iter().find(|(other, _)| *other == name) {
-        return Ok(MIT.replace("COPYRIGHT", copyright).trim().to_owned());
+        return Ok(MIT.replacen("COPYRIGHT", copyright, 1).trim().to_owned());
     }
     let offers = |package: &Package, licence: &str| {
         package
