@@ -38,6 +38,12 @@ struct segment {
     /* Bytes that had memory before they were written to, at most a quarter of the length. */
     size_t filled;
     struct small *small;
+    /* What it is mapped from, as long as it is mapped shared; none if below 0. */
+    struct file {
+        int fd;
+        dev_t device;
+        ino_t number;
+    } file;
     /* Nothing of the file is mapped any more. */
     int is_moved_out;
 };
@@ -45,8 +51,8 @@ struct segment {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct segment segments[SEGMENTS_MAX];
 static size_t segments_count;
-/* The one that is being filled, and its file; none if below 0. */
-static int current = -1, current_fd = -1;
+/* The one that is being filled; none if below 0. */
+static int current = -1;
 /* What is taken from it, and whether the rest of it belongs to somebody. */
 static int takes, is_spoken_for;
 /* What is to be filled, before it is mapped; its file is none if below 0. */
@@ -84,9 +90,36 @@ static int map_new(uintptr_t base, size_t length, int flags, int fd)
     return -EEXIST;
 }
 
+/* Whether the descriptor still is the file's: whoever closes all that a process has gives its number to others. */
+static int is_there(const struct file *file)
+{
+    struct stat found;
+    return file->fd >= 0 && fstat(file->fd, &found) == 0 && found.st_dev == file->device && found.st_ino == file->number;
+}
+
+static void close_file(struct file *file)
+{
+    if (is_there(file))
+        close(file->fd);
+    file->fd = -1;
+}
+
+/* Whatever this process does there from now on happens to pages of its own. */
+static int make_private(struct segment *segment)
+{
+    int flags = MAP_PRIVATE | MAP_FIXED;
+    if (!is_there(&segment->file))
+        return -EBADF;
+    if (mapped(segment->base, segment->length, flags, segment->file.fd) == MAP_FAILED)
+        return -errno;
+    close_file(&segment->file);
+    return 0;
+}
+
 static void forget(size_t index)
 {
     struct segment *segment = &segments[index];
+    close_file(&segment->file);
     munmap(segment->pieces, PIECES_MAX * sizeof *segment->pieces);
     small_free(segment->small);
     munmap((void *)segment->base, segment->length);
@@ -166,7 +199,9 @@ static int begin_locked(void)
     int fd = take_offer();
     struct segment segment = {.base = offered.base, .length = offered.length};
     segment.end = segment.base + whole_pages(segment.length / 2);
-    int done = map_new(segment.base, segment.length, MAP_SHARED, fd);
+    struct stat file;
+    int done = fstat(fd, &file) < 0 ? -errno : map_new(segment.base, segment.length, MAP_SHARED, fd);
+    segment.file = (struct file){fd, file.st_dev, file.st_ino};
     if (done == 0 && (done = open_tables(&segment)) < 0)
         munmap((void *)segment.base, segment.length);
     if (done < 0) {
@@ -175,7 +210,6 @@ static int begin_locked(void)
     }
     segments[segments_count] = segment;
     current = (int)segments_count++;
-    current_fd = fd;
     small_current = takes & TAKES_SMALL ? segment.small : NULL;
     is_spoken_for = 0;
     return 0;
@@ -191,28 +225,27 @@ int segment_begin(void)
 
 static int close_locked(int keep)
 {
-    struct segment *segment = &segments[current];
-    int done = 0;
-    /* Whatever this process does from now on happens to pages of its own. */
-    if (keep &&
-        mapped(segment->base, segment->length, MAP_PRIVATE | MAP_FIXED, current_fd) == MAP_FAILED)
-        done = -errno;
-    close(current_fd);
-    current_fd = -1;
+    int done = keep ? make_private(&segments[current]) : 0;
     current = -1;
     small_current = NULL;
     return done;
 }
 
-/* A process that is forked must not write to what this one fills, nor see what this one writes to it
- * from then on: it is filled no more, and its contents become private first. */
+/* A process that is forked must not write to what this one has filled, nor see what this one writes to it
+ * from then on: what is filled is filled no more, and all that is still mapped shared, whether it was handed over or
+ * not, becomes private first. What cannot be, it does not get. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);
     if (current >= 0)
-        close_locked(1);
+        close_locked(0);
     else if (offered.fd >= 0)
         close(take_offer());
+    for (size_t index = 0; index < segments_count; index++) {
+        struct segment *segment = &segments[index];
+        if (segment->file.fd >= 0 && make_private(segment) < 0)
+            madvise((void *)segment->base, segment->length, MADV_DONTFORK);
+    }
 }
 
 static void after_fork(void)
@@ -542,6 +575,8 @@ static int move_out(struct segment *segment)
     if (done == 0)
         copy_taken(segment, copies, 1);
     free(copies);
+    if (done == 0)
+        close_file(&segment->file);
     return done == 0;
 }
 

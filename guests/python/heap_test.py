@@ -255,6 +255,28 @@ def ends(library):
     os.close(descriptor)
 
 
+def forks(library):
+    """A process that is forked has none of what this one has filled, whether that was handed over, given up or is being filled."""
+    heap, base = heap_of(ctypes.PyDLL(library)), PLAN
+    for keep in (False, True, None):
+        base += 2 * SEGMENT_BYTES
+        descriptor = segment()
+        assert heap.open(descriptor, base)
+        has = [[number] for number in range(1 << 16)]
+        if keep is not None:
+            assert isinstance(heap.write([has]), int) and heap.close(keep) == 0
+        os.close(descriptor)
+        if (child := os.fork()) == 0:
+            for one in has:
+                one.clear()
+            gc.collect()
+            os._exit(any(has))
+        assert os.waitpid(child, 0)[1] == 0, "what is forked has what was filled"
+        assert all(one == [number] for number, one in enumerate(has)), f"what is forked has changed it: {keep}"
+        gc.collect()
+        heap.end()
+
+
 def learns(library):
     """What calls make for themselves is made elsewhere after a while, and what they hand over in their segments."""
     heap, base = heap_of(ctypes.PyDLL(library)), PLAN
@@ -380,7 +402,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, learns)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, forks, learns)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
