@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+mod apart;
 mod gauges;
 mod unified;
 pub use gauges::Gauges;
@@ -68,7 +69,8 @@ impl Hierarchies {
     }
 
     /// The same, made so that groups can be made: on version 2 controllers are handed
-    /// down, and this process may come to be in a group below its own.
+    /// down. This process may come to be in a group below its own, in which it has as much of the
+    /// processors as one group made here for each of them.
     ///
     /// # Errors
     /// What reading `/proc/self` says.
@@ -87,7 +89,11 @@ impl Hierarchies {
             }
         }
         if !parents.is_empty() {
-            return Ok(Self { version: 1, parents });
+            let found = Self { version: 1, parents };
+            if is_to_change {
+                apart::go(found.parent(Controller::Cpu));
+            }
+            return Ok(found);
         }
         match version_2_parent(&mounts, &own) {
             Some((point, own)) => Ok(unified::find(&point, &own, is_to_change)),
@@ -143,7 +149,11 @@ impl Hierarchies {
 
     /// Whether groups made here have it.
     pub fn has(&self, controller: Controller) -> bool {
-        self.parents.iter().any(|(other, _)| *other == controller)
+        self.parent(controller).is_some()
+    }
+
+    fn parent(&self, controller: Controller) -> Option<&Path> {
+        self.parents.iter().find(|(other, _)| *other == controller).map(|(_, parent)| parent.as_path())
     }
 }
 
@@ -162,7 +172,7 @@ fn version_1_parent(mounts: &str, own: &str, name: &str) -> Option<PathBuf> {
         let mut before = before.split(' ').skip(3);
         is_it.then_some((before.next()?, before.next()?))
     })?;
-    Some(below(point, root, path))
+    Some(below(point, root, apart::around(path)))
 }
 
 /// Where version 2 is mounted, and the folder of this process's group.

@@ -8,9 +8,9 @@
 //! hands down all that is wanted, or else, for who may write there, below the root.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{Controller, Hierarchies, is_writable};
+use super::{Controller, Hierarchies, apart, is_writable};
 
 /// The leaf of a process that has made way.
 const LEAF: &str = "sinew-node";
@@ -26,9 +26,13 @@ pub(super) fn find(point: &Path, own: &Path, is_to_change: bool) -> Hierarchies 
         _ => own,
     };
     if is_alone(own) {
-        let is_away = !is_to_change || make_way(own);
-        if is_away {
-            return handed_down(own, if is_to_change { Wish::Have } else { Wish::Could });
+        if !is_to_change {
+            return handed_down(own, Wish::Could);
+        }
+        if let Some(leaf) = make_way(own) {
+            let found = handed_down(own, Wish::Have);
+            apart::weigh_as_all(&leaf);
+            return found;
         }
     }
     let here = handed_down(own, of_occupied(own, is_to_change));
@@ -110,18 +114,17 @@ fn is_alone(own: &Path) -> bool {
 }
 
 /// Goes into a leaf below the own group.
-fn make_way(own: &Path) -> bool {
+fn make_way(own: &Path) -> Option<PathBuf> {
     let leaf = own.join(LEAF);
     // One before, that ended, may have made it.
     let is_made = leaf.is_dir() || fs::create_dir(&leaf).is_ok();
-    is_made && fs::write(leaf.join("cgroup.procs"), std::process::id().to_string()).is_ok()
+    let is_there = is_made && fs::write(leaf.join("cgroup.procs"), std::process::id().to_string()).is_ok();
+    is_there.then_some(leaf)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use std::path::PathBuf;
 
     use super::*;
 
@@ -172,6 +175,9 @@ mod tests {
         find(&tree.0, &own, true);
         let moved = fs::read_to_string(own.join(LEAF).join("cgroup.procs")).unwrap();
         assert_eq!(moved, std::process::id().to_string());
+        let weight = fs::read_to_string(own.join(LEAF).join("cpu.weight")).unwrap();
+        let processors = crate::available_cpus().unwrap().len();
+        assert_eq!(weight.parse::<usize>().unwrap(), (100 * processors).min(10_000));
         assert_eq!(fs::read_to_string(own.join("cgroup.subtree_control")).unwrap(), "+io");
         // From the leaf it is the same group.
         fs::write(own.join("cgroup.subtree_control"), ALL).unwrap();
