@@ -541,7 +541,12 @@ impl Shared {
                 state.join(arrived, ticket, instance);
                 Vec::new()
             }
-            None => state.policy.arrive(arrived, id, function.settings(), ticket),
+            None => {
+                if !state.policy.has_idle(id) {
+                    state.count_enough(arrived, id);
+                }
+                state.policy.arrive(arrived, id, function.settings(), ticket)
+            }
         };
         self.act(&mut state, decisions);
         state.line_up(arrived, id);

@@ -8,6 +8,8 @@ use super::decision::{InstanceId, Settings, Ticket};
 
 /// A part of the next value goes into an estimate: one in so many.
 const SHARE: u64 = 4;
+/// Of a call that has waited so long, what is in use is not enough, whatever was said of it.
+const ENOUGH_UNTIL_NS: u64 = 100_000_000;
 
 /// A moving average; none before the first value.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,6 +88,8 @@ pub(super) struct Function {
     pub(super) duration_ns: Estimate,
     size_bytes: Estimate,
     pub(super) pauses: Pauses,
+    /// As many instances are in use as are of use; more would take turns with them.
+    pub(super) has_enough: bool,
     /// The pause in which an instance was made ahead, by the call before it.
     pub(super) prewarmed_after: Option<u64>,
     pub(super) counts: Counts,
@@ -106,6 +110,7 @@ impl Function {
             duration_ns: Estimate::default(),
             size_bytes: Estimate::default(),
             pauses: Pauses::default(),
+            has_enough: false,
             prewarmed_after: None,
             counts: Counts::default(),
         }
@@ -136,11 +141,18 @@ impl Function {
     /// Whether one more instance is worth while: none if those that there are
     /// will get to the last waiting call sooner than a new one would be made.
     /// But where calls have waited without a pause for as long as it takes to make
-    /// one, more will come: then it is, up to one for each processor.
-    pub(super) fn wants_one(&self, now: u64, processors: u32) -> bool {
+    /// one, more will come: then it is, up to one for each processor, and beyond that as long as
+    /// processors have time to spare.
+    ///
+    /// As many are made at once as there are processors, for to be made takes one: the first ones are ready
+    /// sooner, and by the time that others are it may be known that they are not needed.
+    pub(super) fn wants_one(&self, now: u64, processors: u32, are_full: bool) -> bool {
         let Some(head) = self.waiting.front() else { return false };
+        let waited = now.saturating_sub(head.since);
         if self.waiting.len() <= self.starting as usize
             || self.instances() >= self.settings.instances_max.max(1)
+            || self.starting >= processors.max(1)
+            || (self.has_enough && waited < ENOUGH_UNTIL_NS)
         {
             return false;
         }
@@ -151,8 +163,8 @@ impl Function {
         }
         let drained = duration.saturating_mul(self.waiting.len() as u64) / serving;
         // A call that takes longer than others did is not in the estimate.
-        let is_stuck = self.starting == 0 && now.saturating_sub(head.since) > cost;
+        let is_stuck = self.starting == 0 && waited > cost;
         let is_pressed = self.starting == 0 && now.saturating_sub(self.pressed_since) > cost;
-        drained > cost || is_stuck || (is_pressed && self.instances() < processors)
+        drained > cost || is_stuck || (is_pressed && (self.instances() < processors || !are_full))
     }
 }

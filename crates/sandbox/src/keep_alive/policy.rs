@@ -58,6 +58,8 @@ pub struct Policy {
     /// Of the budget, what is held for no instance.
     kept_bytes: u64,
     last_instance: u64,
+    /// Processors have no time to spare, as far as is known.
+    are_full: bool,
     is_draining: bool,
 }
 
@@ -105,6 +107,7 @@ impl Policy {
             stopping_bytes: 0,
             kept_bytes: 0,
             last_instance: 0,
+            are_full: true,
             is_draining: false,
         }
     }

@@ -40,6 +40,8 @@ const THOUGHT_TO_COMPUTE: Duration = Duration::from_millis(1);
 /// Processors are busy that do nothing for no more than this part of the time. Where they have time to
 /// spare an instance more has its use, also where calls compute: they may wait besides.
 const IDLE_OF_BUSY: f64 = 0.3;
+/// The same of processors that would do nothing more for anybody.
+const IDLE_OF_FULL: f64 = 0.05;
 /// The weight of one call in what is known of its function.
 const ONE_CALL: f64 = 1.0 / 32.0;
 /// A call counts for no longer than so many times what calls hold an instance for: one that had to wait
@@ -53,6 +55,7 @@ pub(super) struct Sharing {
     /// What the processors had done when that was last looked at.
     processor_time: Option<ProcessorTime>,
     are_busy: bool,
+    are_full: bool,
     allowed: HashMap<FunctionId, Allowed>,
     instances: HashMap<InstanceId, Used>,
     by_function: HashMap<FunctionId, Vec<InstanceId>>,
@@ -130,6 +133,7 @@ impl Sharing {
             processors: processors.max(1),
             processor_time: None,
             are_busy: true,
+            are_full: true,
             allowed: HashMap::new(),
             instances: HashMap::new(),
             by_function: HashMap::new(),
@@ -240,6 +244,11 @@ impl Sharing {
             })
     }
 
+    /// Whether one more instance in use would only take from the others what it has of the processors.
+    fn is_full(&self, now: u64, function: FunctionId) -> bool {
+        self.are_full && self.is_enough(now, function)
+    }
+
     /// How many calls of a function may stand in line in each instance.
     fn ahead(&self, now: u64, function: FunctionId) -> Ahead {
         if self.is_enough(now, function) { Ahead::Full } else { Ahead::Brief }
@@ -250,15 +259,22 @@ impl Sharing {
         !self.instances.is_empty()
     }
 
-    /// What the processors have done so far, if it is known: whether they were busy since the last look.
-    pub(super) fn processors_did(&mut self, time: Option<ProcessorTime>) {
+    /// What the processors have done so far, if it is known. Whether they had no time to spare since the
+    /// last look.
+    pub(super) fn processors_did(&mut self, time: Option<ProcessorTime>) -> bool {
         let before = std::mem::replace(&mut self.processor_time, time);
-        let (Some(before), Some(now)) = (before, time) else { return };
+        let (Some(before), Some(now)) = (before, time) else {
+            // What they did when something was last served says nothing of what comes.
+            (self.are_busy, self.are_full) = (true, true);
+            return true;
+        };
         let (idle, all) = (now.idle.saturating_sub(before.idle), now.all.saturating_sub(before.all));
         // Too little has passed to say.
         if all > 0 {
-            self.are_busy = idle as f64 <= all as f64 * IDLE_OF_BUSY;
+            let part = idle as f64 / all as f64;
+            (self.are_busy, self.are_full) = (part <= IDLE_OF_BUSY, part <= IDLE_OF_FULL);
         }
+        self.are_full
     }
 
     /// Whether a call is long that takes so many nanoseconds. Where many share the processors, all take longer.
@@ -403,6 +419,10 @@ impl State {
 
     /// A call has left its instance: it is at rest, or others take the place.
     pub(super) fn leave(&mut self, now: u64, instance: InstanceId, is_alive: bool) -> Vec<Decision> {
+        // With this instance, which is about to serve the next one.
+        if let Some(function) = self.policy.function_of(instance).filter(|id| self.policy.has_waiting(*id)) {
+            self.count_enough(now, function);
+        }
         match self.sharing.leave(now, instance, is_alive) {
             Some(is_alive) => self.policy.ended(now, instance, is_alive),
             None => {
@@ -419,6 +439,11 @@ impl State {
             Some(is_alive) => self.policy.ended(now, instance, is_alive),
             None => Vec::new(),
         }
+    }
+
+    /// Tells the policy whether more instances of a function would be of use.
+    pub(super) fn count_enough(&mut self, now: u64, function: FunctionId) {
+        self.policy.has_enough(function, self.sharing.is_full(now, function));
     }
 
     /// Lets calls that wait run in an instance that has places.

@@ -285,7 +285,9 @@ fn waiting_ends_at_the_deadline_and_by_cancelling() {
 #[test]
 fn many_are_made_in_vectors() {
     let slow = Behaviour { start: 30 * MS, call: 30 * MS, ..Behaviour::default() };
-    let world = World::new(FleetOptions { makers: 1, ..options(1000 * MIB) }, &[slow]);
+    let mut options = FleetOptions { makers: 1, ..options(1000 * MIB) };
+    options.policy.processors = 8;
+    let world = World::new(options, &[slow]);
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| world.call(0, 16, Duration::from_secs(20), None).unwrap());

@@ -146,7 +146,8 @@ impl Shared {
                 (self.sandbox.kept_bytes(), time)
             });
             state.policy.keep(kept);
-            state.sharing.processors_did(time);
+            let are_full = state.sharing.processors_did(time);
+            state.policy.are_full(are_full);
             self.look(&mut state);
             self.refuse_late(&mut state);
             let decisions = state.policy.tick(self.now());

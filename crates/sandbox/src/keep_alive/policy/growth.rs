@@ -65,7 +65,7 @@ impl Policy {
         let patience = self.options.patience.as_nanos() as u64;
         let claims = self.wanting.iter().filter_map(|&id| {
             let function = self.functions.get(&id)?;
-            if passed.contains(&id) || !function.wants_one(now, self.options.processors) {
+            if passed.contains(&id) || !function.wants_one(now, self.options.processors, self.are_full) {
                 return None;
             }
             let since = function.waiting.front()?.since;

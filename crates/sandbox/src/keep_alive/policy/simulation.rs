@@ -230,6 +230,7 @@ fn options() -> PolicyOptions {
     PolicyOptions {
         memory_bytes: BUDGET,
         idle_max: Duration::from_nanos(2 * HORIZON),
+        processors: 4,
         ..PolicyOptions::default()
     }
 }

@@ -110,9 +110,35 @@ fn short_calls_wait_instead_of_having_instances_made() {
 }
 
 #[test]
+fn a_burst_has_as_many_made_at_once_as_there_are_processors() {
+    let mut policy = Policy::new(PolicyOptions { processors: 2, memory_bytes: 1000 * MIB, ..options() });
+    assert_eq!(policy.call(0, A, 1), [start(A, 1)]);
+    assert_eq!(policy.call(0, A, 2), [start(A, 2)]);
+    for ticket in 3..=9 {
+        assert_eq!(policy.call(0, A, ticket), []);
+    }
+    // Nothing is known of its calls: the next one is made.
+    assert_eq!(policy.made(10 * MS, 1), [used(1, 1, Found::New), start(A, 3)]);
+    assert_eq!(policy.made(10 * MS, 2), [used(2, 2, Found::New), start(A, 4)]);
+    assert_eq!(policy.tick(20 * MS), []);
+    // They compute, and two are enough; but not for ever.
+    policy.has_enough(A, true);
+    assert_eq!(policy.over(30 * MS, 1), [used(3, 1, Found::Warm)]);
+    assert_eq!(policy.made(30 * MS, 3), [used(4, 3, Found::New)]);
+    assert_eq!(policy.made(30 * MS, 4), [used(5, 4, Found::New)]);
+    assert_eq!(policy.tick(99 * MS), []);
+    assert_eq!(policy.tick(100 * MS), [start(A, 5), start(A, 6)]);
+    // Or they wait.
+    policy.has_enough(A, false);
+    assert_eq!(policy.made(110 * MS, 5), [used(6, 5, Found::New)]);
+    assert_eq!(policy.over(110 * MS, 1), [used(7, 1, Found::Warm), start(A, 7)]);
+}
+
+#[test]
 fn short_calls_that_keep_coming_have_an_instance_for_each_processor() {
-    let starts = |processors| {
-        let mut policy = Policy::new(PolicyOptions { processors, ..options() });
+    let starts = |processors, are_full| {
+        let mut policy = Policy::new(PolicyOptions { processors, memory_bytes: 1000 * MIB, ..options() });
+        policy.are_full(are_full);
         idle(&mut policy, 0, A, 1);
         let mut decisions = policy.call(0, A, 0);
         decisions.extend(policy.call(0, A, 1));
@@ -123,7 +149,9 @@ fn short_calls_that_keep_coming_have_an_instance_for_each_processor() {
         }
         decisions.iter().filter(|decision| matches!(decision, Decision::Start { .. })).count()
     };
-    assert_eq!([starts(1), starts(2)], [0, 1]);
+    assert_eq!([starts(1, true), starts(2, true)], [0, 1]);
+    // And one more, while none is being made, where processors have time to spare.
+    assert_eq!([starts(1, false), starts(2, false)], [1, 1]);
 }
 
 #[test]
@@ -283,7 +311,7 @@ fn with_room_for_one_they_take_turns() {
 
 #[test]
 fn a_failed_start_is_heard_by_one_call() {
-    let mut policy = Policy::new(options());
+    let mut policy = Policy::new(PolicyOptions { processors: 2, ..options() });
     assert_eq!(policy.call(0, A, 1), [start(A, 1)]);
     assert_eq!(policy.call(0, A, 2), [start(A, 2)]);
     let why = RefuseReason::StartFailed(InstanceId(1));

@@ -430,6 +430,35 @@ fn where_calls_compute_no_more_instances_are_woken_than_there_are_processors() {
 }
 
 #[test]
+fn where_calls_compute_no_more_instances_are_made_before_one_has_waited_for_long() {
+    // How many there are once twelve calls have come, and that they wait.
+    let made = |cpu| {
+        let world = World::with(8, 1, 2, ANY);
+        world.begin_many(2);
+        world.until("two run", |world| world.sandbox.loads() == [1, 1]);
+        for _ in 0..40 {
+            // To be made takes much less.
+            std::thread::sleep(5 * MS);
+            world.sandbox.end_of(world.busy(), 5 * MS, Some(cpu));
+            world.begin_many(1);
+        }
+        let begun = Instant::now();
+        world.begin_many(10);
+        let seen = (world.sorted_loads(), world.fleet.report().waiting);
+        // On a machine that is slow just now, one has waited for long.
+        assert!(cpu < MS || seen == (vec![3, 3], 6) || begun.elapsed() > 80 * MS, "{seen:?}");
+        world
+    };
+    let world = made(4 * MS);
+    world.until("one has waited for long", |world| world.sandbox.loads().len() > 2);
+    world.end_all();
+    // The control: calls that wait for something else.
+    let world = made(MS / 10);
+    world.until("more are made", |world| world.sandbox.loads().len() == 8);
+    world.end_all();
+}
+
+#[test]
 fn lines_fill_up_one_after_the_other_so_that_who_has_none_comes_to_rest() {
     let world = two_of_three(Some(MS * 9 / 10));
     world.begin_many(2);
@@ -498,18 +527,19 @@ fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
     assert!(takes(&mut sharing, 13 * second, 100_000));
     // Where processors have time to spare all are used.
     let did = |idle, all| Some(ProcessorTime { idle, all });
-    for (time, is_enough) in [
-        (did(100, 1000), true),
-        (did(120, 1020), false),
-        (did(120, 1020), false),
-        (did(125, 1040), true),
+    for (time, is_enough, is_full) in [
+        (did(100, 1000), true, true),
+        (did(120, 1020), false, false),
+        (did(120, 1020), false, false),
+        (did(125, 1040), true, false),
+        (did(145, 1060), false, false),
         // Nothing was in use meanwhile, and it is not known what happened then.
-        (None, true),
-        (did(900, 2000), true),
-        (did(910, 2020), false),
-        (did(910, 2040), true),
+        (None, true, true),
+        (did(900, 2000), true, true),
+        (did(910, 2020), false, false),
+        (did(911, 2040), true, true),
     ] {
-        sharing.processors_did(time);
+        assert_eq!(sharing.processors_did(time), is_full, "{time:?}");
         assert_eq!(takes(&mut sharing, 13 * second, 100_000), is_enough, "{time:?}");
     }
     // Where an instance serves several at once nobody stands in line.
