@@ -17,6 +17,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
+/* Segments that were filled and stay mapped shared; more are made private. */
+#define FILES_MAX 8
 /* Large pieces that are moved out at once: each may be a mapping of its own. */
 #define MOVED_PIECES_MAX 256
 
@@ -199,7 +201,7 @@ static int begin_locked(void)
     int fd = take_offer();
     struct segment segment = {.base = offered.base, .length = offered.length};
     segment.end = segment.base + whole_pages(segment.length / 2);
-    struct stat file;
+    struct stat file = {0};
     int done = fstat(fd, &file) < 0 ? -errno : map_new(segment.base, segment.length, MAP_SHARED, fd);
     segment.file = (struct file){fd, file.st_dev, file.st_ino};
     if (done == 0 && (done = open_tables(&segment)) < 0)
@@ -223,11 +225,21 @@ int segment_begin(void)
     return done == 0;
 }
 
+/* Descriptors are few. */
+static void keep_few_files(void)
+{
+    size_t files = 0;
+    for (size_t index = segments_count; index-- > 0;)
+        if (segments[index].file.fd >= 0 && ++files > FILES_MAX)
+            make_private(&segments[index]);
+}
+
 static int close_locked(int keep)
 {
     int done = keep ? make_private(&segments[current]) : 0;
     current = -1;
     small_current = NULL;
+    keep_few_files();
     return done;
 }
 

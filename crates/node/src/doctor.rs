@@ -30,7 +30,8 @@ const MEMORY_WANTED_BYTES: u64 = 1 << 30;
 const DISK_WANTED_BYTES: u64 = 1 << 30;
 
 /// Looks at everything. What only process sandboxes want is told, but fails
-/// the check only where they would have no walls at all. Changes nothing but a probe file in the home.
+/// the check only where they would have no walls at all. Changes nothing but a probe file in the home, and which control group
+/// this process is in.
 pub fn doctor(options: &Options) -> Vec<Check> {
     let mut checks = vec![memory(), cpus(options), engine()];
     checks.extend(layers());

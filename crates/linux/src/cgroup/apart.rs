@@ -13,20 +13,20 @@ use std::path::Path;
 /// What a group weighs for which nothing is said, on versions 1 and 2.
 const USUAL_SHARES: usize = 1024;
 const USUAL_WEIGHT: usize = 100;
-/// More is refused.
-const SHARES_MAX: usize = 1 << 18;
-const WEIGHT_MAX: usize = 10_000;
+/// As much as so many groups at most: what is not of this process has its share of a large machine, too.
+const PROCESSORS_MAX: usize = 16;
 
 /// Goes into a group below this one of version 1. Who may not stays where it is.
 pub(super) fn go(parent: Option<&Path>) {
     let Some(parent) = parent else { return };
+    sweep(parent);
     // In the form of all others, so that what is left of it is swept.
     let own = parent.join(format!("sinew-{}-node", std::process::id()));
     // One of the same number, that ended, may have left it.
     if !own.is_dir() && fs::create_dir(&own).is_err() {
         return;
     }
-    weigh(&own, "cpu.shares", USUAL_SHARES, SHARES_MAX);
+    weigh(&own, "cpu.shares", USUAL_SHARES);
     if fs::write(own.join("cgroup.procs"), std::process::id().to_string()).is_err() {
         let _ = fs::remove_dir(&own);
     }
@@ -34,26 +34,41 @@ pub(super) fn go(parent: Option<&Path>) {
 
 /// Has a group of version 2 weigh as much as this process's group should.
 pub(super) fn weigh_as_all(group: &Path) {
-    weigh(group, "cpu.weight", USUAL_WEIGHT, WEIGHT_MAX);
+    weigh(group, "cpu.weight", USUAL_WEIGHT);
 }
 
-/// As one group for each processor, so that nobody's work on one of them weighs more than this process's.
-fn weigh(group: &Path, file: &str, usual: usize, most: usize) {
-    let processors = crate::available_cpus().map_or(1, |cpus| cpus.len());
+/// Removes the groups of those that are gone: nobody can leave its own behind and take it away.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let owner = entry.file_name().to_str().and_then(owner);
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            // One of which some process is left, as from another namespace, stays.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// The number of the process whose own group has this name.
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix("sinew-")?.strip_suffix("-node")?.parse().ok()
+}
+
+/// As one group for each processor.
+fn weigh(group: &Path, file: &str, usual: usize) {
     // Without it, it weighs as much as one of the others.
-    let _ = fs::write(group.join(file), (usual * processors).min(most).to_string());
+    let _ = fs::write(group.join(file), (usual * processors()).to_string());
+}
+
+fn processors() -> usize {
+    crate::available_cpus().map_or(1, |cpus| cpus.len()).min(PROCESSORS_MAX)
 }
 
 /// The path of a group, without the last part if that was made by [`go`], by this process or by one
 /// that has begun it.
 pub(super) fn around(path: &str) -> &str {
-    let is_own = |name: &str| {
-        let number = name.strip_prefix("sinew-").and_then(|rest| rest.strip_suffix("-node"));
-        number.is_some_and(|number| number.parse::<u32>().is_ok())
-    };
     match path.rsplit_once('/') {
-        Some(("", name)) if is_own(name) => "/",
-        Some((before, name)) if is_own(name) => before,
+        Some(("", name)) if owner(name).is_some() => "/",
+        Some((before, name)) if owner(name).is_some() => before,
         _ => path,
     }
 }
@@ -87,7 +102,19 @@ mod tests {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap();
         assert!(own.lines().any(|line| line.ends_with(&format!("/{name}"))), "{own}");
         let shares = fs::read_to_string(parent.join(&name).join("cpu.shares")).unwrap();
-        let processors = crate::available_cpus().unwrap().len();
-        assert_eq!(shares.trim().parse::<usize>().unwrap(), 1024 * processors);
+        assert_eq!(shares.trim().parse::<usize>().unwrap(), 1024 * processors());
+    }
+
+    #[test]
+    fn groups_of_those_that_are_gone_are_swept() {
+        let folder = std::env::temp_dir().join(format!("sinew-apart-{}", std::process::id()));
+        // No process has the greatest number.
+        let names =
+            ["sinew-4194999-node".to_owned(), format!("sinew-{}-node", std::process::id()), "x".to_owned()];
+        names.iter().for_each(|name| fs::create_dir_all(folder.join(name)).unwrap());
+        sweep(&folder);
+        let left = names.iter().map(|name| folder.join(name).exists());
+        assert_eq!(left.collect::<Vec<_>>(), [false, true, true]);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -36,6 +36,15 @@ pub(super) fn find(point: &Path, own: &Path, is_to_change: bool) -> Hierarchies 
         }
     }
     let here = handed_down(own, of_occupied(own, is_to_change));
+    // Only in the root does it matter to be one of many (`apart`), and may a process be moved by who is not
+    // asked: elsewhere it is in the group of a login or a service, which goes by what is in it.
+    if is_to_change
+        && is_root(own)
+        && here.has(Controller::Cpu)
+        && let Some(leaf) = make_way(own)
+    {
+        apart::weigh_as_all(&leaf);
+    }
     if is_enough(&here) || !own.starts_with(point) {
         return here;
     }
@@ -70,13 +79,16 @@ enum Wish {
 
 /// With processes in it, or somebody else's around it, only the root can begin to.
 fn of_occupied(folder: &Path, is_to_change: bool) -> Wish {
-    // All others have a type.
-    let is_root = !folder.join("cgroup.type").exists();
-    match (is_root, is_to_change) {
+    match (is_root(folder), is_to_change) {
         (true, true) => Wish::Have,
         (true, false) => Wish::Could,
         (false, _) => Wish::Look,
     }
+}
+
+/// All others have a type.
+fn is_root(folder: &Path) -> bool {
+    !folder.join("cgroup.type").exists()
 }
 
 fn handed_down(folder: &Path, wish: Wish) -> Hierarchies {
@@ -176,14 +188,27 @@ mod tests {
         let moved = fs::read_to_string(own.join(LEAF).join("cgroup.procs")).unwrap();
         assert_eq!(moved, std::process::id().to_string());
         let weight = fs::read_to_string(own.join(LEAF).join("cpu.weight")).unwrap();
-        let processors = crate::available_cpus().unwrap().len();
-        assert_eq!(weight.parse::<usize>().unwrap(), (100 * processors).min(10_000));
+        let processors = crate::available_cpus().unwrap().len().min(16);
+        assert_eq!(weight.parse::<usize>().unwrap(), 100 * processors);
         assert_eq!(fs::read_to_string(own.join("cgroup.subtree_control")).unwrap(), "+io");
         // From the leaf it is the same group.
         fs::write(own.join("cgroup.subtree_control"), ALL).unwrap();
         fs::write(own.join("cgroup.procs"), "").unwrap();
         let found = find(&tree.0, &own.join(LEAF), true);
         assert_eq!((parents(&found), found.parents.len()), (vec![own.as_path()], 4));
+    }
+
+    #[test]
+    fn in_the_root_it_goes_into_a_leaf_though_others_are_there() {
+        let tree = Tree::new("root");
+        let point = tree.group("", ALL, ALL, "1\n2\n");
+        fs::create_dir(point.join(LEAF)).unwrap();
+        assert_eq!(find(&point, &point, false).parents.len(), 4);
+        assert!(!point.join(LEAF).join("cgroup.procs").exists(), "it was only looked at");
+        let found = find(&point, &point, true);
+        assert_eq!((parents(&found), found.parents.len()), (vec![point.as_path()], 4));
+        assert!(point.join(LEAF).join("cgroup.procs").exists());
+        assert!(point.join(LEAF).join("cpu.weight").exists());
     }
 
     #[test]

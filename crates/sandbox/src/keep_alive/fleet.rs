@@ -617,6 +617,7 @@ impl Shared {
         }
         // Before anybody else is let in: it has waited already.
         let arrived = turn.arrived;
+        state.count_enough(now, id);
         decisions.extend(state.policy.again(now, id, settings, ticket, arrived));
         self.act(&mut state, decisions);
     }

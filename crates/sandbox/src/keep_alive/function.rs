@@ -8,8 +8,9 @@ use super::decision::{InstanceId, Settings, Ticket};
 
 /// A part of the next value goes into an estimate: one in so many.
 const SHARE: u64 = 4;
-/// Of a call that has waited so long, what is in use is not enough, whatever was said of it.
-const ENOUGH_UNTIL_NS: u64 = 100_000_000;
+/// Instances are made a few at a time, or none, until a call has waited for so long: then what is in use is
+/// not enough after all, or to be made takes more than a processor.
+const HELD_BACK_NS: u64 = 100_000_000;
 
 /// A moving average; none before the first value.
 #[derive(Debug, Clone, Copy, Default)]
@@ -146,13 +147,13 @@ impl Function {
     ///
     /// As many are made at once as there are processors, for to be made takes one: the first ones are ready
     /// sooner, and by the time that others are it may be known that they are not needed.
+    /// For a call that has waited for long that does not hold.
     pub(super) fn wants_one(&self, now: u64, processors: u32, are_full: bool) -> bool {
         let Some(head) = self.waiting.front() else { return false };
         let waited = now.saturating_sub(head.since);
         if self.waiting.len() <= self.starting as usize
             || self.instances() >= self.settings.instances_max.max(1)
-            || self.starting >= processors.max(1)
-            || (self.has_enough && waited < ENOUGH_UNTIL_NS)
+            || (waited < HELD_BACK_NS && self.is_held_back(processors.max(1)))
         {
             return false;
         }
@@ -166,5 +167,10 @@ impl Function {
         let is_stuck = self.starting == 0 && waited > cost;
         let is_pressed = self.starting == 0 && now.saturating_sub(self.pressed_since) > cost;
         drained > cost || is_stuck || (is_pressed && (self.instances() < processors || !are_full))
+    }
+
+    /// Whether no instance is made for now, though calls wait.
+    fn is_held_back(&self, processors: u32) -> bool {
+        self.starting >= processors || (self.has_enough && self.busy >= processors)
     }
 }

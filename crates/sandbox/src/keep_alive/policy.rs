@@ -152,6 +152,11 @@ impl Policy {
         self.wanting.contains(&function)
     }
 
+    /// Functions of which calls wait.
+    pub fn waiting(&self) -> impl Iterator<Item = FunctionId> {
+        self.wanting.iter().copied()
+    }
+
     /// Whether there is no instance left and nobody waits.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty() && self.tickets.is_empty()

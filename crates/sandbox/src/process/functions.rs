@@ -126,8 +126,11 @@ impl Functions {
         let layers = options.layers.clone();
         // What is brought enters no container before its function's files are there.
         let is_shown_others = options.brought.is_some() && !runtime.abilities().is_root;
+        // Without a group for memory each process has a limit for itself, in which all counts that it may write
+        // to: a value that was handed over would leave it nothing.
+        let values = options.values.filter(|_| runtime.abilities().limits_memory);
         let options =
-            FunctionsOptions { blanks: if is_shown_others { 0 } else { options.blanks }, ..options };
+            FunctionsOptions { blanks: if is_shown_others { 0 } else { options.blanks }, values, ..options };
         let (starter, realm) = Starter::new(&options, &runtime)?;
         Self::with_places(options, store, starter, realm.clone(), |prefixes| {
             let layers = layers.as_deref().map(Layers::root);

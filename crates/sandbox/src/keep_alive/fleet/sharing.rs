@@ -56,6 +56,8 @@ pub(super) struct Sharing {
     processor_time: Option<ProcessorTime>,
     are_busy: bool,
     are_full: bool,
+    /// Something was served since it was last asked.
+    has_served: bool,
     allowed: HashMap<FunctionId, Allowed>,
     instances: HashMap<InstanceId, Used>,
     by_function: HashMap<FunctionId, Vec<InstanceId>>,
@@ -134,6 +136,7 @@ impl Sharing {
             processor_time: None,
             are_busy: true,
             are_full: true,
+            has_served: false,
             allowed: HashMap::new(),
             instances: HashMap::new(),
             by_function: HashMap::new(),
@@ -155,6 +158,7 @@ impl Sharing {
 
     /// An instance is in use by a first call.
     pub(super) fn begin(&mut self, now: u64, function: FunctionId, instance: InstanceId) {
+        self.has_served = true;
         if self.allowed.contains_key(&function) {
             let used = Used {
                 function,
@@ -254,9 +258,9 @@ impl Sharing {
         if self.is_enough(now, function) { Ahead::Full } else { Ahead::Brief }
     }
 
-    /// Whether an instance is in use, as far as this knows.
-    pub(super) fn serves(&self) -> bool {
-        !self.instances.is_empty()
+    /// Whether an instance is in use, or was since the last time that this was asked.
+    pub(super) fn has_served(&mut self) -> bool {
+        std::mem::take(&mut self.has_served) || !self.instances.is_empty()
     }
 
     /// What the processors have done so far, if it is known. Whether they had no time to spare since the

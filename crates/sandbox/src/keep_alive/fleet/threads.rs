@@ -140,7 +140,7 @@ impl Shared {
             let next = Instant::now() + self.options.tick;
             while !state.is_over && !self.progress.wait_until(&mut state, next).timed_out() {}
             // It takes locks of its own.
-            let is_served = state.sharing.serves();
+            let is_served = state.sharing.has_served();
             let (kept, time) = MutexGuard::unlocked(&mut state, || {
                 let time = is_served.then(self.options.processor_time).flatten();
                 (self.sandbox.kept_bytes(), time)
@@ -150,7 +150,11 @@ impl Shared {
             state.policy.are_full(are_full);
             self.look(&mut state);
             self.refuse_late(&mut state);
-            let decisions = state.policy.tick(self.now());
+            let now = self.now();
+            for function in state.policy.waiting().collect::<Vec<_>>() {
+                state.count_enough(now, function);
+            }
+            let decisions = state.policy.tick(now);
             self.act(&mut state, decisions);
         }
     }

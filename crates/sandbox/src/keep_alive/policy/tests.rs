@@ -127,11 +127,22 @@ fn a_burst_has_as_many_made_at_once_as_there_are_processors() {
     assert_eq!(policy.made(30 * MS, 3), [used(4, 3, Found::New)]);
     assert_eq!(policy.made(30 * MS, 4), [used(5, 4, Found::New)]);
     assert_eq!(policy.tick(99 * MS), []);
-    assert_eq!(policy.tick(100 * MS), [start(A, 5), start(A, 6)]);
-    // Or they wait.
+    assert_eq!(policy.tick(100 * MS), [5, 6, 7, 8].map(|instance| start(A, instance)));
+}
+
+#[test]
+fn what_is_enough_is_not_when_an_instance_ends_or_calls_turn_out_to_wait() {
+    let mut policy = Policy::new(PolicyOptions { memory_bytes: 1000 * MIB, ..options() });
+    idle(&mut policy, 0, A, 1);
+    assert_eq!(policy.call(0, A, 1), [used(1, 1, Found::Warm)]);
+    policy.has_enough(A, true);
+    assert_eq!(policy.call(0, A, 2), []);
+    assert_eq!(policy.tick(20 * MS), [], "without it one more would be made");
+    assert_eq!(policy.ended(30 * MS, InstanceId(1), false), [stop(1, StopReason::Died), start(A, 2)]);
+    assert_eq!(policy.made(40 * MS, 2), [used(2, 2, Found::New)]);
+    assert_eq!(policy.call(40 * MS, A, 3), []);
     policy.has_enough(A, false);
-    assert_eq!(policy.made(110 * MS, 5), [used(6, 5, Found::New)]);
-    assert_eq!(policy.over(110 * MS, 1), [used(7, 1, Found::Warm), start(A, 7)]);
+    assert_eq!(policy.tick(70 * MS), [start(A, 3)]);
 }
 
 #[test]

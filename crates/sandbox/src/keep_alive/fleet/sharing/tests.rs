@@ -452,6 +452,12 @@ fn where_calls_compute_no_more_instances_are_made_before_one_has_waited_for_long
     let world = made(4 * MS);
     world.until("one has waited for long", |world| world.sandbox.loads().len() > 2);
     world.end_all();
+    // Those that are taken back from behind one that turns out long are not held back.
+    let world = made(4 * MS);
+    world.sandbox.recall(world.sandbox.id(0));
+    let stats = &world.fleet.report().functions[0].stats;
+    assert!(stats.busy + stats.starting + stats.idle > 2, "{stats:?}");
+    world.end_all();
     // The control: calls that wait for something else.
     let world = made(MS / 10);
     world.until("more are made", |world| world.sandbox.loads().len() == 8);
