@@ -98,12 +98,17 @@ pub fn run_until(
     served
 }
 
-/// Threads of the event loop. Half of the processors are for what functions
-/// do; more threads than that would wait for each other's locks. On two processors
-/// a second thread takes 40 % more for each request.
+/// Threads of the event loop. Half of the processors are for what functions do.
 fn event_threads() -> usize {
+    // Two serve no more than one, at twice the processor time for each request, for a request goes from one to
+    // the other; four serve half as much again, eight twice as much (docs/figures.md, on sixteen processors). And one
+    // alone can wait awake for chains of calls (`reactor`).
+    const LEAST_OF_SEVERAL: usize = 4;
     const MOST: usize = 16;
-    (linux::available_cpus().map_or(1, |cpus| cpus.len()) / 2).clamp(1, MOST)
+    match linux::available_cpus().map_or(1, |cpus| cpus.len()) / 2 {
+        half if half < LEAST_OF_SEVERAL => 1,
+        half => half.min(MOST),
+    }
 }
 
 async fn serve(
