@@ -28,6 +28,8 @@ BOUNDS = {
 
 # Of the request that is handled, if that is a run of a workflow.
 _run = None
+# Who tells of its steps, once there was one.
+_teller = None
 # In a step: the results of other steps that it was given, as they came, and those that were read.
 _results, _values = (), {}
 
@@ -188,10 +190,9 @@ class Run:
     def __init__(self):
         import threading
 
-        self.lock, self.buffered = threading.Lock(), threading.Condition()
+        self.lock = threading.Lock()
         # How many steps there are, and those of them that the node was not told of.
         self.made, self.batch, self.batch_bytes, self.options = 0, [], 0, {}
-        self.is_over, self.teller = False, None
         # Why the node did not take steps: nothing can be asked any more.
         self.broken = None
 
@@ -220,28 +221,7 @@ class Run:
 
     def tell_soon(self):
         """Whoever makes a step may have other things to do afterwards."""
-        with self.buffered:
-            if self.teller is None:
-                import threading
-
-                self.teller = threading.Thread(target=self.keep_telling, daemon=True)
-                self.teller.start()
-            self.buffered.notify()
-
-    def keep_telling(self):
-        while True:
-            with self.buffered:
-                while not self.batch and not self.is_over:
-                    self.buffered.wait()
-                if self.is_over:
-                    return
-            time.sleep(BATCH_PAUSE_S)
-            try:
-                self.tell()
-            except Exception:
-                # Whoever asks for anything next is told; what could not be sent is sent again.
-                if self.broken:
-                    return
+        _teller.soon(self)
 
     def tell(self):
         """Tells the node of the steps that it does not know."""
@@ -286,9 +266,39 @@ class Run:
         return result
 
     def close(self):
-        with self.buffered:
-            self.is_over = True
-            self.buffered.notify_all()
+        """Of what it has not told until now, nobody shall hear: the next run may have begun."""
+        with self.lock:
+            self.batch, self.broken = [], self.broken or RuntimeError("this run is over")
+
+
+class Teller:
+    """Tells of steps while their workflow does something else. It is there for all runs: to begin a thread takes as long as
+    a small step."""
+
+    def __init__(self):
+        import threading
+
+        self.due, self.run = threading.Condition(), None
+        threading.Thread(target=self.keep_telling, daemon=True).start()
+
+    def soon(self, run):
+        with self.due:
+            self.run = run
+            self.due.notify()
+
+    def keep_telling(self):
+        while True:
+            with self.due:
+                while self.run is None:
+                    self.due.wait()
+                run, self.run = self.run, None
+            time.sleep(BATCH_PAUSE_S)
+            try:
+                run.tell()
+            except Exception:
+                # Whoever asks for anything next is told; what could not be sent is sent again.
+                if run.batch and not run.broken:
+                    self.soon(run)
 
 
 def ordered(word, body, function=None, number=None):
@@ -329,7 +339,8 @@ def in_run(handler):
 
     @functools.wraps(handler)
     def run(*arguments):
-        global _run
+        global _run, _teller
+        _teller = _teller or Teller()
         _run = Run()
         try:
             result = handler(*arguments)

@@ -5,12 +5,14 @@ import json
 import pickle
 import struct
 import threading
+import time
 import unittest
 
 from function_test import HERE, ID, Case, head_of
 
 FRAME = b"\x02\0\0\0{}"
 SOURCE = """
+import time
 from sinew import StepError, function, isolated, workflow
 
 class Point:
@@ -53,6 +55,15 @@ def apart(event):
 def loses(event):
     add(1).result()
 
+def dallies(event):
+    add(1)
+    time.sleep(0.2)
+    return time.monotonic()
+
+def ends_at_once(event):
+    add(1)
+    raise ValueError("no more of it")
+
 def plain(event):
     return 1
 """
@@ -65,6 +76,8 @@ class Node:
         self.steps, self.functions, self.orders, self.problem = [], {}, [], problem
         self.isolated = []
         self.result, self.lock = result, threading.Lock()
+        # When it was told of each step.
+        self.told = []
 
     def ask(self, word, kind, body):
         with self.lock:
@@ -79,6 +92,7 @@ class Node:
                 for step in head["steps"]:
                     self.steps.append((step["function"], step["needs"], body[at : at + step["bytes"]]))
                     self.isolated.append(step.get("isolated", []))
+                    self.told.append(time.monotonic())
                     at += step["bytes"]
                 assert at == len(body)
             if word == "@value":
@@ -118,6 +132,28 @@ class Workflows(Case):
         written = [pickle.loads(arguments)[0][0] for _, _, arguments in node.steps]
         self.assertEqual(written, list(range(200)))
         self.assertLess(node.orders.count("@steps"), 100)
+
+    def test_steps_are_told_while_their_workflow_does_something_else(self):
+        node = Node()
+        workflow = self.workflow("dallies", node)
+        tellers = lambda: sum(one.name.endswith("(keep_telling)") for one in threading.enumerate())  # noqa: E731
+        before = tellers()
+        for run in range(2):
+            ended = json.loads(workflow("{}"))
+            self.assertEqual(len(node.told), run + 1)
+            self.assertLess(node.told[run], ended - 0.1)
+        self.assertEqual(tellers(), before + 1, "one for all runs")
+
+    def test_a_run_that_is_over_tells_nothing_in_the_next_one(self):
+        node = Node()
+        workflow = self.workflow("ends_at_once", node)
+        # It has ended long before they would be told of.
+        workflow.module.BATCH_PAUSE_S = 0.2
+        for _ in range(3):
+            with self.assertRaises(ValueError):
+                workflow("{}")
+        time.sleep(0.3)
+        self.assertEqual(node.steps, [])
 
     def test_what_is_isolated_is_told(self):
         node = Node()
