@@ -259,7 +259,7 @@ impl Sharing {
     }
 
     /// Whether an instance is in use, or was since the last time that this was asked.
-    pub(super) fn has_served(&mut self) -> bool {
+    pub(super) fn take_served(&mut self) -> bool {
         std::mem::take(&mut self.has_served) || !self.instances.is_empty()
     }
 
@@ -447,7 +447,7 @@ impl State {
 
     /// Tells the policy whether more instances of a function would be of use.
     pub(super) fn count_enough(&mut self, now: u64, function: FunctionId) {
-        self.policy.has_enough(function, self.sharing.is_full(now, function));
+        self.policy.note_enough(function, self.sharing.is_full(now, function));
     }
 
     /// Lets calls that wait run in an instance that has places.

@@ -140,14 +140,14 @@ impl Shared {
             let next = Instant::now() + self.options.tick;
             while !state.is_over && !self.progress.wait_until(&mut state, next).timed_out() {}
             // It takes locks of its own.
-            let is_served = state.sharing.has_served();
+            let is_served = state.sharing.take_served();
             let (kept, time) = MutexGuard::unlocked(&mut state, || {
                 let time = is_served.then(self.options.processor_time).flatten();
                 (self.sandbox.kept_bytes(), time)
             });
             state.policy.keep(kept);
             let are_full = state.sharing.processors_did(time);
-            state.policy.are_full(are_full);
+            state.policy.note_full(are_full);
             self.look(&mut state);
             self.refuse_late(&mut state);
             let now = self.now();

@@ -81,14 +81,14 @@ impl Policy {
         self.tickets.insert(waiting.ticket, id);
     }
 
-    /// Whether processors have no time to spare. Where nobody knows, it is thought that they have none.
-    pub fn are_full(&mut self, are_full: bool) {
+    /// Notes whether processors have no time to spare. Where nobody knows, it is thought that they have none.
+    pub fn note_full(&mut self, are_full: bool) {
         self.are_full = are_full;
     }
 
-    /// Whether as many instances of a function are in use as are of use: its calls compute, so that more
+    /// Notes whether as many instances of a function are in use as are of use: its calls compute, so that more
     /// instances would only share the processors with them. None is made until a call has waited for long.
-    pub fn has_enough(&mut self, id: FunctionId, has_enough: bool) {
+    pub fn note_enough(&mut self, id: FunctionId, has_enough: bool) {
         if let Some(function) = self.functions.get_mut(&id) {
             function.has_enough = has_enough;
         }

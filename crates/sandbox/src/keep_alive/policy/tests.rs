@@ -122,7 +122,7 @@ fn a_burst_has_as_many_made_at_once_as_there_are_processors() {
     assert_eq!(policy.made(10 * MS, 2), [used(2, 2, Found::New), start(A, 4)]);
     assert_eq!(policy.tick(20 * MS), []);
     // They compute, and two are enough; but not for ever.
-    policy.has_enough(A, true);
+    policy.note_enough(A, true);
     assert_eq!(policy.over(30 * MS, 1), [used(3, 1, Found::Warm)]);
     assert_eq!(policy.made(30 * MS, 3), [used(4, 3, Found::New)]);
     assert_eq!(policy.made(30 * MS, 4), [used(5, 4, Found::New)]);
@@ -135,13 +135,13 @@ fn what_is_enough_is_not_when_an_instance_ends_or_calls_turn_out_to_wait() {
     let mut policy = Policy::new(PolicyOptions { memory_bytes: 1000 * MIB, ..options() });
     idle(&mut policy, 0, A, 1);
     assert_eq!(policy.call(0, A, 1), [used(1, 1, Found::Warm)]);
-    policy.has_enough(A, true);
+    policy.note_enough(A, true);
     assert_eq!(policy.call(0, A, 2), []);
     assert_eq!(policy.tick(20 * MS), [], "without it one more would be made");
     assert_eq!(policy.ended(30 * MS, InstanceId(1), false), [stop(1, StopReason::Died), start(A, 2)]);
     assert_eq!(policy.made(40 * MS, 2), [used(2, 2, Found::New)]);
     assert_eq!(policy.call(40 * MS, A, 3), []);
-    policy.has_enough(A, false);
+    policy.note_enough(A, false);
     assert_eq!(policy.tick(70 * MS), [start(A, 3)]);
 }
 
@@ -149,7 +149,7 @@ fn what_is_enough_is_not_when_an_instance_ends_or_calls_turn_out_to_wait() {
 fn short_calls_that_keep_coming_have_an_instance_for_each_processor() {
     let starts = |processors, are_full| {
         let mut policy = Policy::new(PolicyOptions { processors, memory_bytes: 1000 * MIB, ..options() });
-        policy.are_full(are_full);
+        policy.note_full(are_full);
         idle(&mut policy, 0, A, 1);
         let mut decisions = policy.call(0, A, 0);
         decisions.extend(policy.call(0, A, 1));
