@@ -11,11 +11,12 @@
 //! A request that can wait has the last priority, whose ready ones are in order of
 //! how long they can (`patience.rs`), until it is *urged*.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use foldhash::HashMap;
 use objects::Handle;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 

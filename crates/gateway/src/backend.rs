@@ -19,7 +19,7 @@ use crate::exports::Exporter;
 use crate::functions::Functions;
 use crate::keys::Keys;
 use crate::traces::Collector;
-use objects::{BundleRecord, Cost, Failure, Handle, SIGNATURE_LEN, Statement, TreeView};
+use objects::{BundleRecord, Cost, Failure, Handle, Named, SIGNATURE_LEN, Statement, TreeView};
 use queue::Queue;
 use store::{BlobWriter, Collected, Object, Remembered};
 
@@ -356,8 +356,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Backend::keep_many`].
-    fn pass_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
-        self.keep_many(records)
+    fn pass_many(&self, objects: &[Named<'_>]) -> Result<(), store::Error> {
+        let records: Vec<BundleRecord<'_>> = objects.iter().map(Named::record).collect();
+        self.keep_many(&records).map(drop)
     }
 
     /// What [`Backend::pass_many`] has held, or an evaluation of what is asked

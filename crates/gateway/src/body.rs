@@ -5,12 +5,14 @@
 //! than allowed, ends early, or pauses for too long. [`buffered`] collects a
 //! whole body within a budget that all requests share.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
+use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -44,7 +46,13 @@ impl Arriving {
     /// The next piece; `None` once the body has arrived whole.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
         loop {
-            let Ok(frame) = tokio::time::timeout(self.idle, self.body.frame()).await else {
+            // Most bodies are here with their heads: no timer is set for what is not waited for.
+            let mut frame = pin!(self.body.frame());
+            let frame = match poll_immediate(&mut frame).await {
+                Some(frame) => Ok(frame),
+                None => tokio::time::timeout(self.idle, frame).await,
+            };
+            let Ok(frame) = frame else {
                 let detail = format!("nothing of the body arrived for {} s", self.idle.as_secs_f32());
                 return Err(incomplete(StatusCode::REQUEST_TIMEOUT, "body-timeout", detail));
             };

@@ -25,9 +25,13 @@ fn kind_of(headers: &HeaderMap) -> &str {
 
 /// Whether a request says that it is an event, or several.
 pub(crate) fn is_any(headers: &HeaderMap) -> bool {
-    let kind = kind_of(headers);
-    headers.contains_key(SPEC_VERSION)
-        || [STRUCTURED, BATCH].iter().any(|event| event.eq_ignore_ascii_case(kind))
+    // Most kinds are too short to be one.
+    let is_long = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.len() >= STRUCTURED.len());
+    let is_structured = is_long && {
+        let kind = kind_of(headers);
+        [STRUCTURED, BATCH].iter().any(|event| event.eq_ignore_ascii_case(kind))
+    };
+    is_structured || headers.contains_key(SPEC_VERSION)
 }
 
 /// Puts a structured event into the binary form, and checks one that is in it

@@ -4,6 +4,7 @@
 //! (`docs/spec/functions.md`, sections 5 and 6).
 
 mod answer;
+mod head;
 mod lines;
 mod passing;
 mod program;
@@ -12,7 +13,6 @@ mod step;
 mod streamed;
 mod trace;
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,8 +21,7 @@ use axum::body::Bytes;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, TE, TRANSFER_ENCODING, UPGRADE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use objects::{BundleRecord, FailureCode, Handle, TreeBuilder};
-use serde::Serialize;
+use objects::{FailureCode, Handle, Named, TreeBuilder};
 
 pub(crate) use answer::Answer;
 pub(crate) use lines::Sealer;
@@ -30,7 +29,8 @@ pub use lines::{LineCall, LineEnd, LineOffer};
 use passing::Passing;
 use recording::{Place, Recording, Running, SERVER_TIMING};
 pub(crate) use step::{StepEnd, StepTimes};
-pub(crate) use trace::{Context, Span, TRACEPARENT};
+use trace::Traced;
+pub(crate) use trace::{Context, Span, TRACEPARENT, TraceParent};
 
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Evaluated, Pieces, Priority};
@@ -50,8 +50,6 @@ use crate::workflows::{Beginning, Durable, Run, stands_for_memory};
 const GRACE: Duration = Duration::from_secs(2);
 /// Bodies up to this are stored without leaving the event loop.
 const INLINE_BYTES_MAX: usize = 64 << 10;
-/// What most heads take at most.
-const HEAD_BYTES: usize = 1 << 10;
 /// Headers that are about one connection, and no function's matter.
 pub(crate) const HOP_BY_HOP: [HeaderName; 6] = [
     CONNECTION,
@@ -127,42 +125,6 @@ struct Given {
     rest: Option<Box<dyn Pieces>>,
 }
 
-/// What a function learns of a request besides its body: the first line, which
-/// every handler needs.
-#[derive(Debug, Serialize)]
-struct CallLine<'a> {
-    request_id: &'a str,
-    function: &'a str,
-    version: u64,
-    deadline_ms: u64,
-    source: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    caller: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    depth: Option<u32>,
-    /// With this its calls may take lines.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seal: Option<String>,
-    /// `stream`: it comes while the function runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<Cow<'a, str>>,
-}
-
-/// The second line, which few handlers look at.
-#[derive(Debug, Serialize)]
-struct HttpLine<'a> {
-    method: &'a str,
-    path: &'a str,
-    query: &'a str,
-    headers: Vec<(&'a str, Cow<'a, str>)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<&'a [(String, String)]>,
-}
-
 impl Invocation<'_> {
     /// Runs it, and waits for its end. Dropped before that, it counts as one whose
     /// client has left.
@@ -221,21 +183,20 @@ impl Invocation<'_> {
         let tracer = shared.tracer.as_ref();
         let samples = |trace| tracer.is_some_and(|tracer| tracer.samples(trace));
         let is_traced = has_head || tracer.is_some();
-        let traceparent = if is_traced { trace::parent(self.headers, samples) } else { String::new() };
-        let place = self.place(&traceparent, tracer.is_some());
+        let traced = is_traced.then(|| Traced::begin(self.headers, samples));
+        let place = self.place(traced.as_ref(), tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, body.bytes.len());
         if let Some(holding) = holding {
             recording.holds(holding);
         }
-        let time = self.time();
-        let may_call = has_head && self.tenancy.is_none();
-        let seal = if may_call { shared.sealer.text(&self.id.0, &traceparent) } else { None };
-        let own = self.served.is_workflow.then(|| traceparent.clone());
-        let head = if has_head { self.head(traceparent, time, arriving.is_some(), seal) } else { Vec::new() };
+        let own = traced.map(|traced| traced.own);
+        let sealer = Some(&shared.sealer).filter(|_| self.tenancy.is_none());
+        let head = own.filter(|_| has_head).map(|own| self.head(own, arriving.is_some(), sealer));
+        let head = head.unwrap_or_default();
         let latest = self.latest();
         let memory = self.memory.take();
         let asked = Asked { permit, brought: Arc::new((head, body)), arriving, latest, streams, memory };
-        let given = match own.map(|traceparent| self.beginning(traceparent)) {
+        let given = match own.filter(|_| self.served.is_workflow).map(|own| self.beginning(own)) {
             Some(beginning) => Box::pin(self.in_run(shared, beginning, asked, &mut recording)).await,
             None => answer(shared, &self.served, asked, &mut recording).await,
         };
@@ -266,12 +227,12 @@ impl Invocation<'_> {
     }
 
     /// The run that it is, if it is one of a workflow.
-    fn beginning(&mut self, traceparent: String) -> Beginning {
+    fn beginning(&mut self, own: TraceParent) -> Beginning {
         Beginning {
             workflow: self.served.clone(),
             request_id: self.id.clone(),
-            span: Span::of(&traceparent),
-            traceparent: HeaderValue::try_from(traceparent).ok(),
+            span: Some(own.span()),
+            traceparent: HeaderValue::try_from(own.text()).ok(),
             deadline: self.latest(),
             tenancy: self.tenancy.clone(),
             depth: self.nesting.as_ref().map_or(0, |nesting| nesting.depth),
@@ -298,47 +259,17 @@ impl Invocation<'_> {
         self.nesting.as_ref().map_or(own, |nesting| own.min(nesting.deadline))
     }
 
-    fn place(&self, traceparent: &str, is_traced: bool) -> Place {
+    fn place(&self, traced: Option<&Traced>, is_told: bool) -> Place {
         let is_nested = self.nesting.is_some();
-        let brought = self.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-        let parent = if is_nested { brought.and_then(Span::of) } else { None };
-        let context = if is_traced { Context::of(traceparent, self.headers, is_nested) } else { None };
-        Place { span: Span::of(traceparent), parent, is_nested, context, source: self.source }
-    }
-
-    fn head(&self, traceparent: String, time: Duration, is_arriving: bool, seal: Option<String>) -> Vec<u8> {
-        let served = &self.served;
-        let told = self.headers.iter();
-        let told = told.filter(|(name, _)| !HOP_BY_HOP.contains(name) && *name != trace::TRACEPARENT);
-        let mut headers: Vec<(&str, Cow<'_, str>)> =
-            told.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))).collect();
-        headers.push(("traceparent", traceparent.into()));
-        let call = CallLine {
-            request_id: &self.id.0,
-            function: &served.name,
-            version: served.version,
-            deadline_ms: millis(since_1970() + time),
+        let parent = traced.filter(|_| is_nested).and_then(Traced::parent);
+        let context = traced.filter(|_| is_told).and_then(|traced| traced.context(is_nested));
+        Place {
+            span: traced.map(|traced| traced.own.span()),
+            parent,
+            is_nested,
+            context,
             source: self.source,
-            caller: self.nesting.as_ref().map(|nesting| nesting.caller.as_str()),
-            depth: self.nesting.as_ref().map(|nesting| nesting.depth),
-            seal,
-            body: is_arriving.then_some("stream"),
-            content_type: self.headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes())),
-        };
-        let http = HttpLine {
-            method: self.method,
-            path: self.path,
-            query: self.query,
-            headers,
-            route: self.routed.map(|routed| routed.pattern.as_str()),
-            params: self.routed.map(|routed| routed.params.as_slice()),
-        };
-        let mut text = Vec::with_capacity(HEAD_BYTES);
-        // Strings and numbers only: serialization has nothing to fail on.
-        _ = serde_json::to_writer(&mut text, &call);
-        text.push(b'\n');
-        _ = serde_json::to_writer(&mut text, &http);
-        text
+        }
     }
 }
 
@@ -523,7 +454,7 @@ fn passing(shared: &Shared, goal: Handle, arriving: Arriving) -> Option<Box<Pass
 /// What a request consists of, held until it has ended.
 struct Passed {
     shared: Arc<Shared>,
-    handles: Vec<Handle>,
+    handles: [Handle; 3],
 }
 
 impl Drop for Passed {
@@ -541,24 +472,29 @@ fn apply(
     body: &[u8],
     further: &[Handle],
 ) -> Result<(Handle, Option<Passed>), Problem> {
+    let (head, body) = (Named::blob(head), Named::blob(body));
     let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
     if !served.is_codelet {
         // One of its own for each request, so that no two are one computation.
-        let unique = if served.is_pure { None } else { Some(unique::uuid().into_bytes()) };
+        let unique = if served.is_pure { None } else { Some(unique::random::<16>()) };
         tree.push(Handle::blob(unique.as_ref().map_or(&[], |id| id.as_slice())));
-        tree.push(Handle::blob(head));
+        tree.push(head.handle());
     }
-    tree.push(Handle::blob(body));
+    tree.push(body.handle());
     for handle in further {
         tree.push(*handle);
     }
-    let records = [BundleRecord::Blob(head), BundleRecord::Blob(body), BundleRecord::Tree(tree.view())];
+    let objects = [head, body, Named::tree(tree.view())];
     // What is asked for once leaves no trace: it may hold secrets.
-    let kept =
-        if served.is_pure { shared.backend.keep_many(&records) } else { shared.backend.pass_many(&records) };
-    let kept = kept.map_err(|error| Problem::store(&error))?;
-    let application = kept.last().and_then(|tree| tree.application()).and_then(Handle::strict);
-    let passed = (!served.is_pure).then(|| Passed { shared: shared.clone(), handles: kept });
+    let kept = if served.is_pure {
+        shared.backend.keep_many(&objects.map(|object| object.record())).map(drop)
+    } else {
+        shared.backend.pass_many(&objects)
+    };
+    kept.map_err(|error| Problem::store(&error))?;
+    let handles = objects.map(|object| object.handle());
+    let application = handles[2].application().and_then(Handle::strict);
+    let passed = (!served.is_pure).then(|| Passed { shared: shared.clone(), handles });
     let goal =
         application.ok_or_else(|| Problem::internal("gateway", "a request could not be made an application"));
     Ok((goal?, passed))

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -51,11 +52,26 @@ struct RouteLabels {
     route: Cow<'static, str>,
 }
 
+/// Methods by their own names, and all others.
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
+/// What requests come to.
+const STATUSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "gone"];
+const GONE: usize = STATUSES.len() - 1;
+
+/// What is counted of one route. Each counter is there once something was counted.
+struct Route {
+    name: Cow<'static, str>,
+    duration: Histogram,
+    requests: [[OnceLock<Counter>; STATUSES.len()]; METHODS.len()],
+}
+
 /// The registry and the handles to what changes.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    /// Those that requests came by: to find them so is all that a request's counting takes.
+    routes: RwLock<HashMap<Cow<'static, str>, Arc<Route>>>,
     in_flight: Gauge,
     connections: Connections,
 }
@@ -98,14 +114,27 @@ impl Metrics {
         registry.register_collector(Box::new(TenantNumbers(tenants.clone())));
         registry.register_collector(Box::new(QueueNumbers(backend.clone())));
         registry.register_collector(Box::new(BackendNumbers(backend)));
-        Self { registry, requests, durations, in_flight, connections }
+        Self { registry, requests, durations, routes: RwLock::default(), in_flight, connections }
     }
 
     /// A request begins. The answer is counted when the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>, method: &str, route: Cow<'static, str>) -> Observed {
         self.in_flight.inc();
-        let labels = RequestLabels { method: known_method(method), route, status: "gone" };
-        Observed { metrics: self.clone(), labels, began: Instant::now() }
+        let (route, method) = (self.route(route), known_method(method));
+        Observed { metrics: self.clone(), route, method, status: GONE, began: Instant::now(), took: None }
+    }
+
+    fn route(&self, name: Cow<'static, str>) -> Arc<Route> {
+        let known = self.routes.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        known.unwrap_or_else(|| {
+            let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+            let new = || {
+                let duration = self.durations.get_or_create(&RouteLabels { route: name.clone() }).clone();
+                let requests = std::array::from_fn(|_| std::array::from_fn(|_| OnceLock::new()));
+                Arc::new(Route { name: name.clone(), duration, requests })
+            };
+            Arc::clone(routes.entry(name.clone()).or_insert_with(new))
+        })
     }
 
     /// Where listeners count their connections.
@@ -124,37 +153,40 @@ impl Metrics {
 /// A request under way. Dropped without an answer, it counts as `gone`.
 pub(crate) struct Observed {
     metrics: Arc<Metrics>,
-    labels: RequestLabels,
+    route: Arc<Route>,
+    /// Of [`METHODS`] and [`STATUSES`].
+    method: usize,
+    status: usize,
     began: Instant,
+    /// Until the answer's head was known.
+    took: Option<Duration>,
 }
 
 impl Observed {
     /// The answer's head is known; how long it took.
     pub(crate) fn answered(&mut self, status: u16) -> Duration {
-        self.labels.status = match status {
-            100..200 => "1xx",
-            200..300 => "2xx",
-            300..400 => "3xx",
-            400..500 => "4xx",
-            _ => "5xx",
-        };
-        self.began.elapsed()
+        self.status = usize::from(status / 100).clamp(1, 5) - 1;
+        *self.took.insert(self.began.elapsed())
     }
 }
 
 impl Drop for Observed {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
-        let route = RouteLabels { route: self.labels.route.clone() };
-        self.metrics.durations.get_or_create(&route).observe(self.began.elapsed().as_secs_f64());
-        self.metrics.requests.get_or_create(&self.labels).inc();
+        let took = self.took.unwrap_or_else(|| self.began.elapsed());
+        self.route.duration.observe(took.as_secs_f64());
+        let counter = self.route.requests[self.method][self.status].get_or_init(|| {
+            let (method, status) = (METHODS[self.method], STATUSES[self.status]);
+            let labels = RequestLabels { method, route: self.route.name.clone(), status };
+            self.metrics.requests.get_or_create(&labels).clone()
+        });
+        counter.inc();
     }
 }
 
-/// A method's own name, or `other`: clients may invent methods.
-fn known_method(method: &str) -> &'static str {
-    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
-    KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
+/// A method's own place in [`METHODS`], or that of `other`: clients may invent methods.
+fn known_method(method: &str) -> usize {
+    METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len() - 1)
 }
 
 /// The node's own numbers, read when somebody looks.

@@ -23,7 +23,9 @@ use tokio::task::AbortHandle;
 use crate::admission::permit;
 use crate::body::held;
 use crate::functions::{Functions, Served};
-use crate::invocation::{Answer, Invocation, LineEnd, LineOffer, Nesting, Span, TRACEPARENT, since_1970};
+use crate::invocation::{
+    Answer, Invocation, LineEnd, LineOffer, Nesting, Span, TRACEPARENT, TraceParent, since_1970,
+};
 use crate::problem::{PROBLEM_MEDIA_TYPE, Problem};
 use crate::request_id::RequestId;
 use crate::router::Shared;
@@ -183,7 +185,7 @@ impl Caller {
 
     /// What the caller itself is named by.
     pub(crate) fn span(&self) -> Option<Span> {
-        Span::of(self.traceparent.as_ref()?)
+        TraceParent::read(self.traceparent.as_ref()?.as_bytes()).map(|own| own.span())
     }
 
     fn traceparent(&self) -> Option<HeaderValue> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names that nobody else gives: UUIDs of version 7.
+//! Names that nobody else gives: UUIDs of version 7, and random bytes.
 //!
 //! Several are made for each request. The kernel is asked for random numbers
 //! once for many of them: a system call each would take longer than the rest.
@@ -25,21 +25,33 @@ thread_local! {
 }
 
 impl Pool {
-    fn take(&mut self) -> Option<[u8; RANDOM_LEN]> {
-        if self.used + RANDOM_LEN > POOL_LEN {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        if self.used + N > POOL_LEN {
             getrandom::fill(&mut self.bytes).ok()?;
             self.used = 0;
         }
         let taken = self.bytes[self.used..].first_chunk().copied()?;
-        self.used += RANDOM_LEN;
+        self.used += N;
         Some(taken)
     }
+}
+
+/// Random bytes, [`POOL_LEN`] at most.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    const { assert!(N <= POOL_LEN) };
+    POOL.with_borrow_mut(Pool::take).unwrap_or_else(|| {
+        let mut bytes = [0; N];
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&Uuid::now_v7().as_bytes()[8..][..part.len()]);
+        }
+        bytes
+    })
 }
 
 /// A new UUID of version 7.
 #[expect(clippy::disallowed_methods, reason = "its time is the time of day")]
 pub(crate) fn uuid() -> Uuid {
-    let Some(random) = POOL.with_borrow_mut(Pool::take) else { return Uuid::now_v7() };
+    let random = random::<RANDOM_LEN>();
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
     Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
@@ -58,7 +70,9 @@ mod tests {
         let all: HashSet<Uuid> = many().into_iter().chain(other).collect();
         assert_eq!(all.len(), 2000);
         assert!(all.iter().all(|uuid| uuid.get_version_num() == 7));
-        let random = |uuid: &Uuid| uuid.as_bytes()[8..].to_vec();
-        assert_eq!(all.iter().map(random).collect::<HashSet<_>>().len(), 2000);
+        let bytes: HashSet<[u8; 8]> = (0..1000).map(|_| random()).collect();
+        assert_eq!(bytes.len(), 1000);
+        let end = |uuid: &Uuid| uuid.as_bytes()[8..].to_vec();
+        assert_eq!(all.iter().map(end).collect::<HashSet<_>>().len(), 2000);
     }
 }

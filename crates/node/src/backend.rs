@@ -12,7 +12,7 @@ use gateway::{
     Backend, Beginning, Begun, CollectRequest, CollectedHere, EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated,
     Evaluation, Explanation, Functions, Gauge, Keys, Noted, Place, Priority, Progress,
 };
-use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, TreeView};
+use objects::{BundleRecord, Failure, FailureCode, Handle, Kind, Named, TreeView};
 use queue::Queue;
 use sandbox::wasm::{Class, Compilation, Origin};
 use store::{BlobWriter, Object, Record, Remembered, Rule, TierCollected};
@@ -55,15 +55,13 @@ impl Backend for NodeBackend {
         Ok(records.iter().filter_map(keep).collect())
     }
 
-    fn pass_many(&self, records: &[BundleRecord<'_>]) -> Result<Vec<Handle>, store::Error> {
+    fn pass_many(&self, objects: &[Named<'_>]) -> Result<(), store::Error> {
         let store = &self.0.store;
-        let pass = |record: &BundleRecord<'_>| match *record {
-            BundleRecord::Blob(bytes) => Some(store.pass_blob(bytes)),
-            BundleRecord::Tree(tree) => Some(store.pass_tree(tree)),
-            BundleRecord::Goal(_) => None,
-        };
         store.has_room()?;
-        Ok(records.iter().filter_map(pass).collect())
+        for object in objects {
+            store.pass(*object);
+        }
+        Ok(())
     }
 
     fn drop_passed(&self, handle: Handle) {
@@ -434,11 +432,11 @@ impl RunningEvaluation {
         }
         let told = self.wait_patiently().await;
         let (request, receiver) = self.submitted.as_mut()?;
-        let told = match (told, self.deadline) {
+        let until = self.deadline.and_then(|deadline| self.begun.checked_add(deadline));
+        let told = match (told, until) {
             (Some(told), _) => told,
-            (None, Some(deadline)) => {
-                let left = deadline.saturating_sub(self.begun.elapsed());
-                match tokio::time::timeout(left, &mut *receiver).await {
+            (None, Some(until)) => {
+                match tokio::time::timeout_at(until.into(), &mut *receiver).await {
                     Ok(told) => told,
                     Err(_) => {
                         self.node.stop(request, Stop::Deadline);

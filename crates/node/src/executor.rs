@@ -20,7 +20,7 @@ use crate::Scheduler;
 use crate::fetcher::Fetcher;
 use crate::ledger::Ledger;
 use crate::metering::Meter;
-use crate::processes::Processes;
+use crate::processes::{Images, Processes};
 use crate::reclaimer::full_text;
 use crate::sources::Sources;
 
@@ -72,6 +72,7 @@ pub struct Executor {
     is_remaking: bool,
     applied: u64,
     meter: Meter,
+    images: Images,
     /// Bytes that it reads by itself for one job before it asks the fetcher; and what is left of them.
     reads_max: u64,
     reads_left: u64,
@@ -107,6 +108,7 @@ impl Executor {
             is_remaking: false,
             applied: 0,
             meter: Meter::new(),
+            images: Images::default(),
             reads_max: u64::MAX,
             reads_left: 0,
         }
@@ -180,7 +182,7 @@ impl Executor {
 
     /// Hands an application to whoever runs what is no codelet.
     fn hand_over(
-        &self,
+        &mut self,
         job: JobId,
         thunk: Handle,
         application: &Application<'_>,
@@ -190,7 +192,8 @@ impl Executor {
         if self.sources.take_over(job, thunk, application, request) {
             return Some(Applied::Coming);
         }
-        self.processes.take_over(job, thunk, application, data, request).then_some(Applied::Pending)
+        let is_taken = self.processes.take_over(job, thunk, application, data, request, &mut self.images);
+        is_taken.then_some(Applied::Pending)
     }
 
     fn failure(&self, thunk: Handle, fault: &Fault) -> Handle {

@@ -6,10 +6,10 @@
 //! gives that to an instance finds it here. What is on its way is never more than
 //! the instance has room for, and lies nowhere in between.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use foldhash::HashMap;
 use objects::Handle;
 use parking_lot::Mutex;
 

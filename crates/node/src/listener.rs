@@ -9,6 +9,7 @@
 //! comes before HTTP: nothing, or a handshake. HTTP/1.1 and HTTP/2 differ only
 //! in `http2.rs` and `preface.rs`: what answers sees the same requests.
 
+mod beside;
 mod greeting;
 mod http2;
 mod preface;
@@ -34,6 +35,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::config::Patience;
+use beside::{Ended, either};
 pub(crate) use greeting::{Greeting, H2, Plain, Secured};
 use preface::Rewound;
 use watch::{Answer, Observed, Watch};
@@ -265,29 +267,44 @@ trait Connection: Future<Output = hyper::Result<()>> {
 /// the node stops and all is answered.
 async fn attend(connection: impl Connection, watch: &Watch, talk: Talk) {
     let mut connection = pin!(connection);
-    let mut stop = pin!(until(talk.stopping.clone()));
     let mut is_stopping = false;
+    loop {
+        let disturbed = pin!(disturbed(watch, &talk, is_stopping));
+        match either(connection.as_mut(), disturbed).await {
+            Ended::First(Ok(())) => return,
+            Ended::First(Err(error)) => return tracing::debug!(%error, "a connection ended early"),
+            Ended::Beside(Disturbance::Cut(reason)) => return talk.cut(reason),
+            Ended::Beside(Disturbance::Stop) => {
+                is_stopping = true;
+                connection.as_mut().wind_up();
+            }
+        }
+    }
+}
+
+/// What comes between a connection and its requests.
+enum Disturbance {
+    /// It is to be cut off, for this reason.
+    Cut(&'static str),
+    /// The node stops.
+    Stop,
+}
+
+/// Waits for what disturbs a connection.
+async fn disturbed(watch: &Watch, talk: &Talk, is_stopping: bool) -> Disturbance {
+    let mut stop = pin!(talk.stopped());
     let pause = talk.terms.patience.look_every();
     let mut look = tokio::time::interval_at(Instant::now() + pause, pause);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-                return;
-            }
             _ = look.tick() => {
                 if let Some(reason) = watch.overdue(&talk.terms.patience) {
-                    return talk.cut(reason);
+                    return Disturbance::Cut(reason);
                 }
             }
-            () = watch.misused() => return talk.cut("taken-back"),
-            () = &mut stop, if !is_stopping => {
-                is_stopping = true;
-                connection.as_mut().wind_up();
-            }
+            () = watch.misused() => return Disturbance::Cut("taken-back"),
+            () = &mut stop, if !is_stopping => return Disturbance::Stop,
         }
     }
 }

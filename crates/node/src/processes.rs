@@ -6,16 +6,18 @@
 //! the thread that reads the instance's answer. One fleet has the instances of
 //! all runtimes; it is begun when it is first needed.
 
+mod images;
 mod lines;
 mod nested;
 mod reports;
 mod runtimes;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evaluator::{Charge, Cost, Event, JobId, Outcome, Request};
+use foldhash::HashMap;
 use gateway::{CallReport, EgressCounts, Instances, Served};
 use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
@@ -28,6 +30,7 @@ use crate::Scheduler;
 use crate::feeds::{Feeds, Intake};
 use crate::reactor::Traffic;
 use crate::visitors::{Visiting, Visitors};
+pub(crate) use images::Images;
 use lines::Lines;
 use nested::Nested;
 use reports::Reports;
@@ -102,6 +105,13 @@ impl Expected {
     fn places(&self) -> usize {
         self.concurrency as usize * self.calls_at_once as usize
     }
+
+    /// As the fleet is to serve it.
+    fn function(&self, procedure: Handle, limits: Limits) -> Function {
+        let function = Function::new(Spec { procedure, limits }, self.concurrency);
+        let Self { idle: idle_max, calls_at_once, ahead, .. } = *self;
+        Function { idle_max, calls_at_once, ahead, ..function }
+    }
 }
 
 impl Default for Expected {
@@ -161,6 +171,8 @@ struct Application {
     begun: Instant,
     /// The function's own tree.
     procedure: Handle,
+    /// What its deployment says, when it came.
+    expected: Expected,
     /// For whom it is; nobody can stop it if there is none.
     request: Option<Arc<Request>>,
 }
@@ -312,14 +324,15 @@ impl Processes {
         application: &objects::Application<'_>,
         data: &Object,
         request: Option<&Arc<Request>>,
+        images: &mut Images,
     ) -> bool {
         let objects::Application { limits, procedure, .. } = *application;
-        if runtime_of(procedure).is_none() {
+        if runtime_of(&procedure).is_none() {
             return false;
         }
         // The function's tree is what its instances are known by.
         let image = TreeView::from_checked(data).range(1, REQUEST_INDEX);
-        let procedure = image.map_or(procedure, |image| image.handle());
+        let procedure = image.map_or(procedure, |image| images.name(image));
         let application = Application {
             job,
             thunk,
@@ -327,6 +340,7 @@ impl Processes {
             limits,
             begun: Instant::now(),
             procedure,
+            expected: self.expected(procedure),
             request: request.cloned(),
         };
         match self.enter(&application) {
@@ -347,7 +361,7 @@ impl Processes {
             // Whoever stopped it looked here before it came.
             return Err(Fault::new(code, STOPPED));
         }
-        let expected = self.expected(procedure);
+        let expected = &application.expected;
         let most = (expected.places() + expected.waiting as usize).min(UNDER_WAY_MAX);
         let now = under_way.by_procedure.entry(procedure).or_default();
         if *now >= most {
@@ -504,8 +518,7 @@ impl Processes {
             let why = "it waited for longer than its timeout; it did not run";
             return Err(Fault::new(FailureCode::Deadline, why));
         }
-        let streams_body = self.expected(application.procedure).streams_body;
-        let body = if streams_body { self.feeds.take(application.thunk) } else { None };
+        let body = if application.expected.streams_body { self.feeds.take(application.thunk) } else { None };
         let caller = self.nested.caller(self, application, deadline, body);
         let call = Call {
             application: application.data.clone(),
@@ -517,12 +530,12 @@ impl Processes {
             audience: caller.map(|caller| caller as _),
             line: None,
         };
-        Ok((self.fleet()?, self.function(procedure, limits), call, deadline))
+        Ok((self.fleet()?, application.expected.function(procedure, limits), call, deadline))
     }
 
     /// What its deployment says; what was not deployed is looked at.
     fn timeout(&self, application: &Application) -> Result<Duration, Fault> {
-        if let Some(timeout) = self.expected(application.procedure).timeout {
+        if let Some(timeout) = application.expected.timeout {
             return Ok(timeout);
         }
         let Some(image) = TreeView::from_checked(&application.data).range(1, REQUEST_INDEX) else {
@@ -531,13 +544,6 @@ impl Processes {
         };
         self.store.keep_tree(image);
         Ok(Image::read(&self.store, image)?.settings.timeout)
-    }
-
-    fn function(&self, procedure: Handle, limits: Limits) -> Function {
-        let expected = self.expected(procedure);
-        let function = Function::new(Spec { procedure, limits }, expected.concurrency);
-        let Expected { idle: idle_max, calls_at_once, ahead, .. } = expected;
-        Function { idle_max, calls_at_once, ahead, ..function }
     }
 
     /// Whether a function can be loaded: an instance is made, within the memory

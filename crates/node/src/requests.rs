@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests under way, and who waits for them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use evaluator::{Priority, Request, Terms};
+use foldhash::HashMap;
 use objects::Handle;
 use parking_lot::Mutex;
 use sandbox::{Listener, Source};

@@ -16,6 +16,7 @@ mod bundle;
 mod failure;
 mod handle;
 mod limits;
+mod named;
 mod pairs;
 mod receipt;
 mod repository;
@@ -30,6 +31,7 @@ pub use bundle::{BUNDLE_MAGIC, BundleReader, BundleRecord, BundleWriter};
 pub use failure::{Failure, FailureCode};
 pub use handle::{BLOB_SIZE_MAX, HASH_LEN, Handle, Kind, LITERAL_LEN_MAX, TREE_ENTRIES_MAX};
 pub use limits::{LIMITS_LEN, Limits, MEMORY_DEFAULT_BYTES};
+pub use named::Named;
 pub use pairs::{PAIR_NAME_MAX, PAIR_VALUE_MAX, PAIRS_MAX, Pairs};
 pub use receipt::{
     Cost, Price, RECEIPT_MAGIC, RECEIPT_STEPS_MAX, Receipt, ReceiptStep, SIGNATURE_LEN, STATEMENT_LEN,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use objects::{BundleRecord, Handle, TreeView};
+use objects::{BundleRecord, Handle, Named, TreeView};
 use parking_lot::Mutex;
 
 use crate::background::{Background, Signal, Work};
@@ -219,9 +219,14 @@ impl Store {
     /// ([`Store::drop_passed`]); else it is dropped when its memory is needed
     /// and nobody holds it.
     pub fn pass_blob(&self, bytes: &[u8]) -> Handle {
-        let handle = Handle::blob(bytes);
+        self.pass(Named::blob(bytes))
+    }
+
+    /// [`Store::pass_blob`] of what has its name already, blob or tree.
+    pub fn pass(&self, object: Named<'_>) -> Handle {
+        let handle = object.handle();
         if handle.literal_bytes().is_none() {
-            self.memory.insert_with(handle, PASSING, || Object::copy_of(bytes));
+            self.memory.insert_with(handle, PASSING, || Object::copy_of(object.bytes()));
         }
         handle
     }
@@ -265,9 +270,7 @@ impl Store {
 
     /// [`Store::pass_blob`] for a tree.
     pub fn pass_tree(&self, tree: TreeView<'_>) -> Handle {
-        let handle = tree.handle();
-        self.memory.insert_with(handle, PASSING, || Object::copy_of(tree.as_bytes()));
-        handle
+        self.pass(Named::tree(tree))
     }
 
     /// Whoever passed this on needs it no more; once for each time. What others

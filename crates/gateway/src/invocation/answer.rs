@@ -2,8 +2,10 @@
 //! What a function says in its result (`docs/spec/functions.md`, section 6).
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -22,6 +24,9 @@ const WITHHELD: [HeaderName; 3] = [
     HeaderName::from_static("service-worker-allowed"),
     HeaderName::from_static("clear-site-data"),
 ];
+/// Heads of answers that a thread remembers, and how long they are at most.
+const KNOWN_MAX: usize = 8;
+const KNOWN_BYTES_MAX: usize = 512;
 /// Those that the gateway adds, so that their table need not grow.
 const OWN_HEADERS: usize = 4;
 const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals";
@@ -53,7 +58,8 @@ impl Answer {
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        let mut response = (self.status, self.body).into_response();
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         // A page of a function is no page of the node's, although it comes from
         // the same address: its scripts have an origin of their own.
@@ -85,22 +91,68 @@ pub(super) fn read(result: Bytes) -> Result<Answer, &'static str> {
     let len = (u32::from_le_bytes(*len) & !PASSING) as usize;
     let head_end = len.checked_add(4).filter(|end| *end <= result.len());
     let Some(head_end) = head_end else { return Err("ends within its head") };
-    let head = match &result[4..head_end] {
-        [] => Head { status: ok(), headers: Vec::new() },
-        head => serde_json::from_slice(head).map_err(|_| "has a head that is not like the specification")?,
-    };
-    let status = StatusCode::from_u16(head.status).ok().filter(|status| !status.is_informational());
-    let status = status.ok_or("has a status that is none")?;
+    let head = KNOWN.with_borrow_mut(|known| known.read(&result[4..head_end]))?;
     let mut headers = HeaderMap::with_capacity(head.headers.len() + OWN_HEADERS);
-    for (name, value) in head.headers {
-        let name = HeaderName::from_bytes(name.0.as_bytes()).map_err(|_| "has a header with a bad name")?;
-        let value = HeaderValue::from_str(&value.0).map_err(|_| "has a header with a bad value")?;
-        if !HOP_BY_HOP.contains(&name) && !WITHHELD.contains(&name) {
-            let kept = headers.try_append(name, value);
-            kept.map_err(|_| "has too many headers")?;
-        }
+    for (name, value) in &head.headers {
+        let kept = headers.try_append(name, value.clone());
+        kept.map_err(|_| "has too many headers")?;
     }
-    Ok(Answer { status, headers, body: result.slice(head_end..), memory: None })
+    Ok(Answer { status: head.status, headers, body: result.slice(head_end..), memory: None })
+}
+
+/// A head that was read: what it says, without what a function cannot say.
+struct ReadHead {
+    status: StatusCode,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl ReadHead {
+    fn read(head: &[u8]) -> Result<Self, &'static str> {
+        let head = match head {
+            [] => Head { status: ok(), headers: Vec::new() },
+            head => {
+                serde_json::from_slice(head).map_err(|_| "has a head that is not like the specification")?
+            }
+        };
+        let status = StatusCode::from_u16(head.status).ok().filter(|status| !status.is_informational());
+        let status = status.ok_or("has a status that is none")?;
+        let mut headers = Vec::with_capacity(head.headers.len());
+        for (name, value) in head.headers {
+            let name =
+                HeaderName::from_bytes(name.0.as_bytes()).map_err(|_| "has a header with a bad name")?;
+            let value = HeaderValue::from_str(&value.0).map_err(|_| "has a header with a bad value")?;
+            if !HOP_BY_HOP.contains(&name) && !WITHHELD.contains(&name) {
+                headers.push((name, value));
+            }
+        }
+        Ok(Self { status, headers })
+    }
+}
+
+thread_local! {
+    static KNOWN: RefCell<KnownHeads> = const { RefCell::new(KnownHeads(Vec::new())) };
+}
+
+/// The heads that were read last, the latest first: most answers have the head of one before them, byte by byte.
+struct KnownHeads(Vec<(Box<[u8]>, Rc<ReadHead>)>);
+
+impl KnownHeads {
+    fn read(&mut self, head: &[u8]) -> Result<Rc<ReadHead>, &'static str> {
+        let Self(known) = self;
+        match known.iter().position(|(text, _)| **text == *head) {
+            Some(0) => {}
+            Some(place) => known[..=place].rotate_right(1),
+            None => {
+                let read = Rc::new(ReadHead::read(head)?);
+                if head.len() > KNOWN_BYTES_MAX {
+                    return Ok(read);
+                }
+                known.truncate(KNOWN_MAX - 1);
+                known.insert(0, (head.into(), read));
+            }
+        }
+        Ok(Rc::clone(&known[0].1))
+    }
 }
 
 #[cfg(test)]

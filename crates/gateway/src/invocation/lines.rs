@@ -15,9 +15,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use objects::{Failure, FailureCode, Handle, TreeBuilder};
 use uuid::Uuid;
+use uuid::fmt::Simple;
 
 use super::recording::{self, Place, Recording};
-use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an_answer, since_1970, trace};
+use super::trace::{TraceParent, Traced};
+use super::{Context, Ended, Invocation, Span, answer, failed, micros_now, not_an_answer, since_1970};
 use crate::functions::{CallReport, Functions, Served};
 use crate::journal::Record;
 use crate::nested::Caller;
@@ -36,12 +38,11 @@ const LOTS: [u32; 2] = [0, 9_999];
 const START: &str = "line";
 
 /// What seals are made with.
-pub(crate) struct Sealer(Vec<u8>);
+pub(crate) struct Sealer([u8; 32]);
 
 impl Sealer {
     pub(crate) fn new() -> Self {
-        let random = std::iter::repeat_with(unique::uuid).take(4);
-        Self(random.flat_map(Uuid::into_bytes).collect())
+        Self(unique::random())
     }
 
     fn seal(&self, day: u64, request_id: &str, trace: [u8; 16], flags: u8) -> [u8; SEAL_LEN] {
@@ -51,30 +52,31 @@ impl Sealer {
         seal
     }
 
-    /// As the head of a request has it; none for what is no `traceparent`.
-    pub(crate) fn text(&self, request_id: &str, traceparent: &str) -> Option<String> {
-        let (trace, flags) = trace::of(traceparent)?;
-        let seal = Uuid::from_bytes(self.seal(today(), request_id, trace.to_be_bytes(), flags));
-        Some(seal.simple().encode_lower(&mut [0; 2 * SEAL_LEN]).to_owned())
+    /// As the head of a request has it that is told now, a time since 1970.
+    pub(super) fn text(&self, request_id: &str, own: TraceParent, now: Duration) -> Simple {
+        let seal = self.seal(day_of(now), request_id, own.trace.to_be_bytes(), own.flags);
+        Uuid::from_bytes(seal).simple()
     }
 
     /// Whether it is a seal of this: of today, or of the day before, for no request takes longer.
     fn holds(&self, seal: [u8; SEAL_LEN], request_id: &str, trace: [u8; 16], flags: u8) -> bool {
-        let days = [today(), today().saturating_sub(1)];
+        let today = day_of(since_1970());
+        let days = [today, today.saturating_sub(1)];
         days.into_iter().any(|day| self.seal(day, request_id, trace, flags) == seal)
     }
 
     /// The same of texts, as the head of a request has them.
     pub(crate) fn holds_text(&self, seal: &str, request_id: &str, traceparent: &str) -> bool {
-        let Some((trace, flags)) = trace::of(traceparent) else { return false };
+        let Some(own) = TraceParent::read(traceparent.as_bytes()) else { return false };
         let bytes = u128::from_str_radix(seal, 16).ok().filter(|_| seal.len() == 2 * SEAL_LEN);
-        bytes.is_some_and(|seal| self.holds(seal.to_be_bytes(), request_id, trace.to_be_bytes(), flags))
+        let trace = own.trace.to_be_bytes();
+        bytes.is_some_and(|seal| self.holds(seal.to_be_bytes(), request_id, trace, own.flags))
     }
 }
 
-/// Days since 1970.
-fn today() -> u64 {
-    since_1970().as_secs() / (24 * 60 * 60)
+/// The day of a time since 1970.
+fn day_of(time: Duration) -> u64 {
+    time.as_secs() / (24 * 60 * 60)
 }
 
 /// That there may be a line to a function.
@@ -229,8 +231,8 @@ impl Invocation<'_> {
     /// The end of what has run already, on a line.
     pub(crate) async fn conclude(self, shared: &Arc<Shared>, received: usize, end: LineEnd) -> Ended {
         let samples = |trace| shared.tracer.as_ref().is_some_and(|tracer| tracer.samples(trace));
-        let traceparent = trace::parent(self.headers, samples);
-        let place = self.place(&traceparent, shared.tracer.is_some());
+        let traced = Traced::begin(self.headers, samples);
+        let place = self.place(Some(&traced), shared.tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, received);
         let LineEnd { result, log, spent } = end;
         recording.told(report_of(log, spent));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request under way: whatever becomes of it is recorded.
 
+use std::io::Write as _;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,9 @@ pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-tim
 /// How much longer a function may run once its client has left. Most calls end
 /// sooner, and their instance serves on; one that does not is stopped with it.
 const PARTING: Duration = Duration::from_secs(1);
+
+/// What most say of their timing.
+const TIMING_BYTES: usize = 80;
 
 /// A request under way.
 pub(super) struct Recording {
@@ -316,13 +320,24 @@ pub(super) fn text_of(log: Vec<u8>) -> String {
 
 /// What a request took, as browsers read it: in milliseconds.
 fn timing(record: &Record) -> HeaderValue {
-    let [total, queued, starting] =
-        [record.total_us, record.queued_us, record.starting_us].map(|us| (us / 1000, us % 1000));
-    let text = format!(
-        "total;dur={}.{:03}, queue;dur={}.{:03}, start;desc={};dur={}.{:03}",
-        total.0, total.1, queued.0, queued.1, record.start, starting.0, starting.1,
-    );
+    let mut text = Vec::with_capacity(TIMING_BYTES);
+    text.extend_from_slice(b"total;dur=");
+    write_ms(&mut text, record.total_us);
+    text.extend_from_slice(b", queue;dur=");
+    write_ms(&mut text, record.queued_us);
+    text.extend_from_slice(b", start;desc=");
+    text.extend_from_slice(record.start.as_bytes());
+    text.extend_from_slice(b";dur=");
+    write_ms(&mut text, record.starting_us);
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("total"))
+}
+
+/// Microseconds as milliseconds with three digits behind the point.
+fn write_ms(text: &mut Vec<u8>, us: u64) {
+    // A vector takes all that is written.
+    _ = write!(text, "{}", us / 1000);
+    let digit = |place: u64| b'0' + (us / place % 10) as u8;
+    text.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
 }
 
 fn report_of(shared: &Shared, running: &Running) -> Option<CallReport> {
@@ -366,5 +381,17 @@ impl Drop for Recording {
         let mut departed = self.shared.departed.lock().unwrap_or_else(PoisonError::into_inner);
         while departed.try_join_next().is_some() {}
         departed.spawn_on(parting, &handle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_milliseconds() {
+        let record =
+            Record { start: "warm", total_us: 12_034, queued_us: 7, starting_us: 100, ..Record::default() };
+        assert_eq!(timing(&record), "total;dur=12.034, queue;dur=0.007, start;desc=warm;dur=0.100");
     }
 }

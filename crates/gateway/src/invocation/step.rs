@@ -10,7 +10,8 @@ use axum::http::StatusCode;
 use objects::Handle;
 
 use super::recording::{Recording, Running};
-use super::{Invocation, Passed, apply, failure_of, not_an_answer, trace};
+use super::trace::Traced;
+use super::{Invocation, Passed, apply, failure_of, not_an_answer};
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Priority};
 use crate::body::blocking;
@@ -69,14 +70,13 @@ impl Invocation<'_> {
         };
         let tracer = shared.tracer.as_ref();
         let samples = |trace| tracer.is_some_and(|tracer| tracer.samples(trace));
-        let traceparent = trace::parent(self.headers, samples);
-        let place = self.place(&traceparent, tracer.is_some());
+        let traced = Traced::begin(self.headers, samples);
+        let place = self.place(Some(&traced), tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, arguments.len());
         if let Some(holding) = holding {
             recording.holds(holding);
         }
-        let head =
-            if self.served.is_pure { Vec::new() } else { self.head(traceparent, self.time(), false, None) };
+        let head = if self.served.is_pure { Vec::new() } else { self.head(traced.own, false, None) };
         let result = self.evaluated(shared, permit, (head, arguments, results), &mut recording).await;
         let (status, failure) = match &result {
             Ok((result, _)) => {

@@ -6,8 +6,6 @@ use std::fmt;
 use axum::http::{HeaderMap, HeaderName};
 use serde::{Serialize, Serializer};
 
-use uuid::fmt::Simple;
-
 use crate::unique;
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -16,18 +14,113 @@ const LEN: usize = 55;
 /// Set where whoever began a trace wants it told.
 const SAMPLED: u8 = 1;
 
-/// The `traceparent` for a function: the trace of its request, or a new one that
-/// is told if it `samples` it, and a span of its own.
-pub(super) fn parent(headers: &HeaderMap, samples: impl FnOnce(u128) -> bool) -> String {
-    let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-    let (mut new_trace, mut span) = ([0; Simple::LENGTH], [0; Simple::LENGTH]);
-    let span = &unique::uuid().simple().encode_lower(&mut span)[16..];
-    let (trace, flags) = brought.and_then(parts).unwrap_or_else(|| {
-        let trace = unique::uuid();
-        let flags = if samples(trace.as_u128()) { "01" } else { "00" };
-        (trace.simple().encode_lower(&mut new_trace), flags)
-    });
-    ["00", trace, span, flags].join("-")
+/// What a `traceparent` says: a trace, a span in it, and flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TraceParent {
+    pub(super) trace: u128,
+    span: u64,
+    pub(super) flags: u8,
+}
+
+impl TraceParent {
+    /// The one that a text is.
+    pub(crate) fn read(text: &[u8]) -> Option<Self> {
+        let (own, rest) = text.split_first_chunk::<LEN>()?;
+        let version = number(&own[..2])? as u8;
+        // Later versions may append.
+        let is_version =
+            version != 0xff && (rest.is_empty() || (version != 0 && rest[0] == b'-' && rest.is_ascii()));
+        let are_parts = own[2] == b'-' && own[35] == b'-' && own[52] == b'-';
+        let (trace, span) = (number(&own[3..35])?, number(&own[36..52])? as u64);
+        let flags = number(&own[53..])? as u8;
+        (is_version && are_parts && trace != 0 && span != 0).then_some(Self { trace, span, flags })
+    }
+
+    /// The one that is brought with a request.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        Self::read(headers.get(TRACEPARENT)?.as_bytes())
+    }
+
+    /// A function's own below what is brought: the same trace, or a new one that is told if it `samples` it,
+    /// and a span of its own.
+    pub(super) fn below(brought: Option<Self>, samples: impl FnOnce(u128) -> bool) -> Self {
+        let span = u64::from_ne_bytes(unique::random()) | 1;
+        match brought {
+            Some(brought) => Self { span, ..brought },
+            None => {
+                let trace = u128::from_ne_bytes(unique::random()) | 1;
+                Self { trace, span, flags: u8::from(samples(trace)) }
+            }
+        }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        Span(self.span)
+    }
+
+    /// As a header has it.
+    pub(super) fn text(&self) -> String {
+        self.bytes().into_iter().map(char::from).collect()
+    }
+
+    /// Its text, of ASCII alone.
+    pub(super) fn bytes(&self) -> [u8; LEN] {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        write_digits(&mut text[3..35], self.trace);
+        write_digits(&mut text[36..52], self.span.into());
+        write_digits(&mut text[53..], self.flags.into());
+        text
+    }
+}
+
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
+
+/// A number of so many digits.
+fn write_digits(place: &mut [u8], number: u128) {
+    let mut left = number;
+    for digit in place.iter_mut().rev() {
+        *digit = DIGITS[(left & 0xf) as usize];
+        left >>= 4;
+    }
+}
+
+/// What digits say; `None` if one is none, as those in upper case are here. Of 32 at most.
+fn number(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(value))
+    })
+}
+
+/// A request's own place in its trace, and the one that it was brought with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traced {
+    pub(super) own: TraceParent,
+    brought: Option<TraceParent>,
+}
+
+impl Traced {
+    /// Of a request with these headers; see [`TraceParent::below`].
+    pub(super) fn begin(headers: &HeaderMap, samples: impl FnOnce(u128) -> bool) -> Self {
+        let brought = TraceParent::of(headers);
+        Self { own: TraceParent::below(brought, samples), brought }
+    }
+
+    /// Whose span it is below, if that was brought.
+    pub(super) fn parent(&self) -> Option<Span> {
+        self.brought.map(|brought| brought.span())
+    }
+
+    /// Where it stands. `None`: it is not to be told.
+    pub(super) fn context(&self, is_nested: bool) -> Option<Context> {
+        let TraceParent { trace, span, flags } = self.own;
+        let parent = self.brought.map(|brought| brought.span);
+        (flags & SAMPLED != 0).then_some(Context { trace, span, parent, is_nested })
+    }
 }
 
 /// Where a request stands in a trace that is told.
@@ -49,19 +142,6 @@ impl Context {
     #[cfg(test)]
     pub(crate) fn new(trace: u128, span: u64, parent: Option<u64>, is_nested: bool) -> Self {
         Self { trace, span, parent, is_nested }
-    }
-
-    /// That of a function's own `traceparent`, below the one that was brought.
-    /// `None`: it is not to be told.
-    pub(super) fn of(own: &str, headers: &HeaderMap, is_nested: bool) -> Option<Self> {
-        let (trace, flags) = parts(own)?;
-        if u8::from_str_radix(flags, 16).ok()? & SAMPLED == 0 {
-            return None;
-        }
-        let brought = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-        let parent = brought.and_then(Span::of).map(|span| span.0);
-        let (trace, Span(span)) = (u128::from_str_radix(trace, 16).ok()?, Span::of(own)?);
-        Some(Self { trace, span, parent, is_nested })
     }
 
     pub(crate) fn trace(&self) -> u128 {
@@ -92,12 +172,6 @@ impl Span {
     pub(super) fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
-
-    /// The span that a `traceparent` ends with.
-    pub(crate) fn of(traceparent: &str) -> Option<Self> {
-        parts(traceparent)?;
-        u64::from_str_radix(traceparent.get(36..52)?, 16).ok().map(Self)
-    }
 }
 
 impl fmt::Display for Span {
@@ -112,39 +186,22 @@ impl Serialize for Span {
     }
 }
 
-/// Trace and flags of a header that is one, as numbers.
-pub(super) fn of(text: &str) -> Option<(u128, u8)> {
-    let (trace, flags) = parts(text)?;
-    Some((u128::from_str_radix(trace, 16).ok()?, u8::from_str_radix(flags, 16).ok()?))
-}
-
-/// Trace and flags of a header that is one.
-fn parts(text: &str) -> Option<(&str, &str)> {
-    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let is_some = |part: &str| part.bytes().any(|byte| byte != b'0');
-    if !text.is_ascii() || text.len() < LEN {
-        return None;
-    }
-    // Later versions may append.
-    let (text, rest) = text.split_at(LEN);
-    let mut parts = text.split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let is_version = version != "ff" && (rest.is_empty() || (version != "00" && rest.starts_with('-')));
-    let lengths = [version, trace, span, flags].map(str::len);
-    let is_whole = lengths == [2, 32, 16, 2] && [version, trace, span, flags].into_iter().all(is_hex);
-    (is_version && is_whole && is_some(trace) && is_some(span)).then_some((trace, flags))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
 
     use super::*;
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-    fn told(brought: &str) -> String {
-        parent(&HeaderMap::from_iter([(TRACEPARENT, brought.parse().unwrap())]), |_| false)
+    fn brought(text: &str) -> HeaderMap {
+        HeaderMap::from_iter([(TRACEPARENT, text.parse().unwrap())])
+    }
+
+    fn told(text: &str) -> String {
+        Traced::begin(&brought(text), |_| false).own.text()
     }
 
     #[test]
@@ -155,8 +212,8 @@ mod tests {
             ours.starts_with(&format!("00-{TRACE}-")) && ours.ends_with("-01") && ours != brought,
             "{ours}"
         );
-        assert_eq!(Span::of(&ours).unwrap().to_string(), ours[36..52]);
-        assert!(parts(&ours).is_some() && told(&format!("cc-{TRACE}-b7ad6b7169203331-01-x")).contains(TRACE));
+        assert_eq!(TraceParent::read(ours.as_bytes()).unwrap().span().to_string(), ours[36..52]);
+        assert!(told(&format!("cc-{TRACE}-b7ad6b7169203331-01-x")).contains(TRACE));
     }
 
     #[test]
@@ -166,33 +223,50 @@ mod tests {
             "00",
             &format!("ff-{TRACE}-b7ad6b7169203331-01"),
             &format!("00-{TRACE}-b7ad6b7169203331-01-x"),
+            &format!("cc-{TRACE}-b7ad6b7169203331-01x"),
             &format!("00-{TRACE}-0000000000000000-01"),
             &format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)),
             &format!("00-{}-b7ad6b7169203331-01", TRACE.to_uppercase()),
+            &format!("00-{TRACE}_b7ad6b7169203331-01"),
+            &format!("00-{TRACE}-b7ad6b716920333-101"),
         ] {
             let ours = told(wrong);
-            assert!(parts(&ours).is_some() && !ours.contains(TRACE), "{wrong}: {ours}");
+            assert!(TraceParent::read(ours.as_bytes()).is_some() && !ours.contains(TRACE), "{wrong}: {ours}");
         }
-        let none = HeaderMap::new();
-        assert_ne!(parent(&none, |_| false), parent(&none, |_| false));
-        assert!(parent(&none, |_| false).ends_with("-00") && parent(&none, |_| true).ends_with("-01"));
+        let new = |samples: bool| Traced::begin(&HeaderMap::new(), |_| samples).own.text();
+        assert_ne!(new(false), new(false));
+        assert!(new(false).ends_with("-00") && new(true).ends_with("-01"));
     }
 
     #[test]
     fn who_began_a_trace_decides_whether_it_is_told() {
-        let headers = |flags: &str| {
-            let brought = format!("00-{TRACE}-b7ad6b7169203331-{flags}");
-            HeaderMap::from_iter([(TRACEPARENT, brought.parse().unwrap())])
+        let of = |flags: &str, samples: bool| {
+            Traced::begin(&brought(&format!("00-{TRACE}-b7ad6b7169203331-{flags}")), |_| samples)
         };
         // Whatever this node would have sampled.
-        assert_eq!(Context::of(&parent(&headers("00"), |_| true), &headers("00"), false), None);
-        let own = parent(&headers("01"), |_| false);
-        let context = Context::of(&own, &headers("01"), false).unwrap();
+        assert_eq!(of("00", true).context(false), None);
+        let traced = of("01", false);
+        let context = traced.context(false).unwrap();
         assert_eq!(
             (context.trace(), context.parent()),
             (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, Some(0xb7ad_6b71_6920_3331))
         );
-        assert_eq!(format!("{:016x}", context.span()), own[36..52]);
-        assert_eq!(Context::of("", &HeaderMap::new(), false), None);
+        assert_eq!(format!("{:016x}", context.span()), traced.own.text()[36..52]);
+        assert_eq!(traced.parent().unwrap().to_string(), "b7ad6b7169203331");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_and_what_is_read_is_written_so(
+            trace in 1_u128.., span in 1_u64.., flags: u8, place in 0..LEN, byte: u8,
+        ) {
+            let parent = TraceParent { trace, span, flags };
+            let mut text = parent.text().into_bytes();
+            prop_assert_eq!(TraceParent::read(&text), Some(parent));
+            text[place] = byte;
+            if let Some(read) = TraceParent::read(&text) {
+                prop_assert_eq!(&read.bytes()[2..], &text[2..]);
+            }
+        }
     }
 }

@@ -6,10 +6,10 @@
 //! to an instance that has nothing to do, and taken back as soon as anybody waits
 //! for one.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use foldhash::HashMap;
 use gateway::LineCall;
 use objects::{Handle, Limits};
 use parking_lot::Mutex;
@@ -141,7 +141,7 @@ impl Processes {
             return None;
         }
         let (procedure, limits) = (served.procedure, Limits::from_handle(*served.prefix.first()?).ok()?);
-        let (fleet, function) = (self.known_fleet()?, self.function(procedure, limits));
+        let (fleet, function) = (self.known_fleet()?, self.expected(procedure).function(procedure, limits));
         if !fleet.has_idle(&function) {
             return None;
         }

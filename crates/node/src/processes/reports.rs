@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How applications ran, for the requests that they ran for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::HashMap;
 use gateway::CallReport;
 use objects::Handle;
 

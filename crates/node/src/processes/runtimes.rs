@@ -114,7 +114,8 @@ impl Runtimes {
         let tree = self.store.get(procedure);
         let tree = tree.map_err(|error| Fault::new(FailureCode::Resources, error.to_string()))?;
         let tree = tree.ok_or_else(missing)?;
-        let named = tree.as_tree().get(0).and_then(runtime_of).unwrap_or_default();
+        let first = tree.as_tree().get(0);
+        let named = first.as_ref().and_then(runtime_of).unwrap_or_default();
         let language = Language::ALL.into_iter().find(|language| language.runtime() == named);
         let language = language.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))?;
         let image = Image::read(&self.store, tree.as_tree())?;

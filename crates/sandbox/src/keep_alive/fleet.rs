@@ -13,11 +13,12 @@
 //! ended, measured or called under it; only a kill happens there, so that it
 //! cannot hit the call after the one that was meant.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use linux::ProcessorTime;
 use objects::Handle;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -266,12 +267,12 @@ impl Fleet {
     pub fn new(options: FleetOptions, sandbox: Arc<dyn Sandbox>) -> Result<Self, Error> {
         let state = State {
             policy: Policy::new(options.policy.clone()),
-            ids: HashMap::new(),
-            specs: HashMap::new(),
+            ids: HashMap::default(),
+            specs: HashMap::default(),
             last_function: 0,
             last_ticket: 0,
-            live: HashMap::new(),
-            turns: HashMap::new(),
+            live: HashMap::default(),
+            turns: HashMap::default(),
             sharing: Sharing::new(options.brief, options.policy.processors),
             due: Vec::new(),
             starts: VecDeque::new(),
@@ -652,10 +653,11 @@ impl Shared {
 
     /// Hands decisions to those who carry them out.
     fn act(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, decisions: Vec<Decision>) {
-        let now = self.now();
         for decision in decisions {
             match decision {
-                Decision::Use { ticket, instance, found } => state.run(now, ticket, instance, found),
+                Decision::Use { ticket, instance, found } => {
+                    state.run(self.now(), ticket, instance, found);
+                }
                 Decision::Start { function, instance } => {
                     state.starts.push_back((function, instance));
                     self.work.notify_one();

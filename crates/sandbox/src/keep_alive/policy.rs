@@ -14,7 +14,9 @@
 //! the instance was kept for as long. So a burst slows others down, and does
 //! not shut them out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::HashMap;
 
 use super::decision::{
     Decision, Found, FunctionId, FunctionStats, InstanceId, PolicyOptions, RefuseReason, Settings, Stats,
@@ -102,7 +104,7 @@ impl Policy {
             idle: BTreeSet::new(),
             idle_bytes: 0,
             wanting: BTreeSet::new(),
-            tickets: HashMap::new(),
+            tickets: HashMap::default(),
             used_bytes: 0,
             stopping_bytes: 0,
             kept_bytes: 0,

@@ -17,11 +17,11 @@
 //! with `resources`. Or it is begun, and its end is told to whoever is to hear
 //! it; then as many run at once as the function says.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
+use foldhash::HashMap;
 use linux::Outbox;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;

@@ -138,9 +138,9 @@ fn bad(why: impl Into<String>) -> Fault {
 }
 
 /// The runtime that a procedure's literal names, if it names any.
-pub fn runtime_of(procedure: Handle) -> Option<String> {
+pub fn runtime_of(procedure: &Handle) -> Option<&str> {
     let name = procedure.literal_bytes().filter(|_| procedure.is_object())?.strip_prefix(RUNTIME_PREFIX)?;
-    std::str::from_utf8(name).ok().map(str::to_owned)
+    std::str::from_utf8(name).ok()
 }
 
 impl Image {
@@ -165,7 +165,8 @@ impl Image {
         let &[runtime, code, layers, settings] = entries.as_slice() else {
             return Err(bad("a function is [runtime, code, layers, settings]"));
         };
-        let runtime = runtime_of(runtime).ok_or_else(|| bad("a function's first entry names no runtime"))?;
+        let runtime =
+            runtime_of(&runtime).ok_or_else(|| bad("a function's first entry names no runtime"))?.to_owned();
         let layers: Vec<Handle> = TreeView::from_checked(&object(store, layers)?).iter().collect();
         if code.is_thunk() || code.is_encode() || !code.names_tree() {
             return Err(bad("a function's code is a tree"));

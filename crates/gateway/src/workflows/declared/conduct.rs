@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::body::Bytes;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use objects::{BundleRecord, Handle};
+use objects::{Handle, Named};
 use tokio::task::JoinSet;
 
 use super::super::graph::{ARGUMENTS_MAX, Made, Number, STEPS_MAX};
@@ -476,9 +476,9 @@ async fn kept(shared: &Arc<Shared>, answer: Answer) -> Result<Handle, Problem> {
     let keep = move || {
         let content_type = answer.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let frame = [RESULT_HEAD, &framed(content_type.unwrap_or_default(), &answer.body)].concat();
-        let passed = shared.backend.pass_many(&[BundleRecord::Blob(&frame)]);
-        let passed = passed.map_err(|error| Problem::store(&error))?;
-        passed.first().copied().ok_or_else(|| Problem::internal("store", "it kept nothing"))
+        let result = Named::blob(&frame);
+        shared.backend.pass_many(&[result]).map_err(|error| Problem::store(&error))?;
+        Ok(result.handle())
     };
     if is_short { keep() } else { blocking(keep).await? }
 }

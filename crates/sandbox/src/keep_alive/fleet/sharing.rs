@@ -17,9 +17,9 @@
 //! processors, it is done although others do nothing: one more in use would only be one more to be woken
 //! and to share the processors.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use linux::ProcessorTime;
 
 use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
@@ -137,9 +137,9 @@ impl Sharing {
             are_busy: true,
             are_full: true,
             has_served: false,
-            allowed: HashMap::new(),
-            instances: HashMap::new(),
-            by_function: HashMap::new(),
+            allowed: HashMap::default(),
+            instances: HashMap::default(),
+            by_function: HashMap::default(),
         }
     }
 

@@ -114,10 +114,10 @@ fn strings_are_quoted_for_both_languages() {
 
 #[test]
 fn runtimes_are_literals_with_a_prefix() {
-    assert_eq!(runtime_of(literal("sinew:node")).as_deref(), Some("node"));
-    assert_eq!(runtime_of(literal("node")), None);
-    assert_eq!(runtime_of(Handle::blob(&[b's'; 64])), None);
-    assert_eq!(runtime_of(literal("sinew:node").application().unwrap_or(Handle::blob(&[1; 40]))), None);
+    assert_eq!(runtime_of(&literal("sinew:node")), Some("node"));
+    assert_eq!(runtime_of(&literal("node")), None);
+    assert_eq!(runtime_of(&Handle::blob(&[b's'; 64])), None);
+    assert_eq!(runtime_of(&literal("sinew:node").application().unwrap_or(Handle::blob(&[1; 40]))), None);
 }
 
 #[derive(Debug)]
