@@ -30,6 +30,7 @@ pub mod init;
 mod instance;
 mod language;
 mod layers;
+mod lending;
 mod options;
 mod outbound;
 mod phases;

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::channel::Argument;
 use super::channel::{Broken, Turn};
 use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others, Reported};
+use super::lending::Lending;
 use super::reactor::{Next, Reactor, Ready};
 use crate::fed::Intake;
 use crate::line::{Line, LineOffer};
@@ -42,8 +43,8 @@ pub(super) struct Seat {
     /// Who tells when something has come; `None`: threads wait.
     reactor: Option<Arc<dyn Reactor>>,
     is_watched: AtomicBool,
-    /// It is a step of a workflow, whose results others are given.
-    pub(super) makes_values: AtomicBool,
+    /// Whether its calls are lent memory for their results.
+    pub(super) lending: Lending,
     /// These are mapped, if they can be.
     pub(super) maps_values: AtomicBool,
 }
@@ -86,7 +87,7 @@ impl Seat {
             log: Mutex::default(),
             reactor,
             is_watched: AtomicBool::new(false),
-            makes_values: AtomicBool::new(false),
+            lending: Lending::new(),
             maps_values: AtomicBool::new(false),
         }
     }
