@@ -350,7 +350,7 @@ impl Functions {
         if let Some(image) = &recipe.image {
             let allowed = &image.settings.allow_hosts;
             instance.connect(options.outbound.as_deref(), seat.procedure, allowed)?;
-            seat.lending.is_for(image.lent());
+            seat.makes_values.store(image.makes_values(), Ordering::Relaxed);
             seat.maps_values.store(image.settings.maps_values, Ordering::Relaxed);
         }
         {
@@ -382,7 +382,7 @@ impl Functions {
     /// Where a step of a workflow may put a long result. Without one it is sent.
     fn outbox(&self, seat: &Seat, call: &Call) -> Option<Target> {
         // What comes over a line is no step's.
-        if call.line.is_some() || !seat.lending.lends() {
+        if call.line.is_some() || !seat.makes_values.load(Ordering::Relaxed) {
             return None;
         }
         let bytes = seat.limits.memory_bytes;
@@ -461,9 +461,6 @@ impl Functions {
             log.extend(note.bytes().chain(*b"\n"));
         }
         seat.leave(result.is_ok(), &log);
-        if let Ok(made) = &result {
-            seat.lending.made(made);
-        }
         let keep = |made| match (made, is_asked_once) {
             (Made::Bytes(bytes), true) => store.pass_blob_vec(bytes),
             (Made::Bytes(bytes), false) => store.keep_blob_vec(bytes),

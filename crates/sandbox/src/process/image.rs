@@ -10,7 +10,6 @@ use objects::{FailureCode, Handle, Limits, Pairs, TreeView};
 use store::{Object, Store};
 
 use super::language::Language;
-use super::lending::Lent;
 use super::secrets::SecretSource;
 use super::{debugger, outbound};
 use crate::Fault;
@@ -152,12 +151,8 @@ impl Image {
     }
 
     /// Whether it is lent memory for what it makes.
-    pub(super) fn lent(&self) -> Lent {
-        match self.settings.part {
-            _ if self.settings.hands_memory_over() => Lent::Always,
-            Some(Part::Step) => Lent::WhereUsed,
-            _ => Lent::Never,
-        }
+    pub(super) fn makes_values(&self) -> bool {
+        self.settings.part == Some(Part::Step) || self.settings.hands_memory_over()
     }
 
     /// Reads an image, the entries of a procedure's tree.

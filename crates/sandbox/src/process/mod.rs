@@ -30,7 +30,6 @@ pub mod init;
 mod instance;
 mod language;
 mod layers;
-mod lending;
 mod options;
 mod outbound;
 mod phases;

@@ -16,7 +16,6 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::channel::Argument;
 use super::channel::{Broken, Turn};
 use super::instance::{Acted, Asked, CallEnd, Done, Instance, Life, Others, Reported};
-use super::lending::Lending;
 use super::reactor::{Next, Reactor, Ready};
 use crate::fed::Intake;
 use crate::line::{Line, LineOffer};
@@ -43,8 +42,8 @@ pub(super) struct Seat {
     /// Who tells when something has come; `None`: threads wait.
     reactor: Option<Arc<dyn Reactor>>,
     is_watched: AtomicBool,
-    /// Whether its calls are lent memory for their results.
-    pub(super) lending: Lending,
+    /// It is a step of a workflow, whose results others are given.
+    pub(super) makes_values: AtomicBool,
     /// These are mapped, if they can be.
     pub(super) maps_values: AtomicBool,
 }
@@ -87,7 +86,7 @@ impl Seat {
             log: Mutex::default(),
             reactor,
             is_watched: AtomicBool::new(false),
-            lending: Lending::new(),
+            makes_values: AtomicBool::new(false),
             maps_values: AtomicBool::new(false),
         }
     }

@@ -10,7 +10,6 @@ use objects::{Limits, TreeBuilder};
 use super::*;
 use crate::contract::Fixture;
 use crate::process::language::Language;
-use crate::process::lending::Lent;
 use crate::process::reactor::{Next, Reactor, Ready};
 
 struct World {
@@ -144,7 +143,6 @@ fn a_traceback_names_the_functions_own_lines() {
     assert!(fault.detail.contains("<python>/lib"), "{fault}");
 }
 
-mod lending;
 mod recalling;
 
 #[test]

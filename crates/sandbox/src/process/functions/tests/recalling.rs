@@ -186,7 +186,7 @@ fn what_was_taken_back_leaves_no_descriptors() {
         \x20   return str(len(os.listdir('/proc/self/fd'))).encode()\n";
     let id = world.created(source);
     // Each call is given a place for its result, as a step of a workflow is.
-    world.functions.seat(id).unwrap().lending.is_for(Lent::Always);
+    world.functions.seat(id).unwrap().makes_values.store(true, std::sync::atomic::Ordering::Relaxed);
     let before: u32 = world.says(&world.sent(id, source, "0")).parse().unwrap();
     for _ in 0..20 {
         let long = world.sent(id, source, "L");
