@@ -6,9 +6,9 @@
 //! that the walk is sure to come to are asked for as well. Each is a spark of its own:
 //! claimed once, remembered, and found by the walk when it gets there.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 
-use foldhash::HashSet;
 use objects::{Application, Handle, Kind, TreeView};
 
 use crate::evaluator::Evaluator;

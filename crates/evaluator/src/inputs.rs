@@ -9,9 +9,9 @@
 //! trees with everything below. A *job* that has to wait holds each of its
 //! inputs itself; the scheduler counts those bytes and bounds them.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 
-use foldhash::HashSet;
 use objects::{Application, Handle, PROCEDURE_INDEX, TreeView};
 
 use crate::host::Host;
@@ -84,7 +84,7 @@ impl<D: Deref<Target = [u8]>> Inputs<D> {
             max_bytes,
             last: None,
             last_data: None,
-            kept: HashSet::default(),
+            kept: HashSet::new(),
             kept_data: Vec::new(),
             kept_bytes: 0,
             current: Vec::new(),
@@ -127,7 +127,7 @@ impl<D: Deref<Target = [u8]>> Inputs<D> {
         application: &Application<'_>,
     ) -> Result<Found<D>, Unheld> {
         self.let_go();
-        let mut found = Found { objects: HashSet::default(), data: Vec::new(), bytes: 0, procedure: None };
+        let mut found = Found { objects: HashSet::new(), data: Vec::new(), bytes: 0, procedure: None };
         let last_bytes = self.last.map_or(0, cost_bytes);
         let mut left = self.max_bytes.saturating_sub(self.kept_bytes).saturating_sub(last_bytes);
         let mut take = |object| {
@@ -199,7 +199,7 @@ impl<D: Deref<Target = [u8]> + Clone> Held<D> {
         let mut held = Self {
             definition,
             data: Vec::new(),
-            known: HashSet::default(),
+            known: HashSet::new(),
             pending: Vec::new(),
             bytes: cost_bytes(definition),
             procedure: TreeView::from_checked(data).get(PROCEDURE_INDEX),

@@ -261,7 +261,9 @@ impl Invocation<'_> {
 
     fn place(&self, traced: Option<&Traced>, is_told: bool) -> Place {
         let is_nested = self.nesting.is_some();
-        let parent = traced.filter(|_| is_nested).and_then(Traced::parent);
+        // Also of what has no place of its own in the trace.
+        let brought = || TraceParent::of(self.headers).map(|brought| brought.span());
+        let parent = if is_nested { traced.map_or_else(brought, Traced::parent) } else { None };
         let context = traced.filter(|_| is_told).and_then(|traced| traced.context(is_nested));
         Place {
             span: traced.map(|traced| traced.own.span()),

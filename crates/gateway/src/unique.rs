@@ -36,7 +36,8 @@ impl Pool {
     }
 }
 
-/// Random bytes, [`POOL_LEN`] at most.
+/// Random bytes, [`POOL_LEN`] at most. Where the kernel gives none the generator of UUIDs is asked, which ends
+/// the request that needs them.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     const { assert!(N <= POOL_LEN) };
     POOL.with_borrow_mut(Pool::take).unwrap_or_else(|| {

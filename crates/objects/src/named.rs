@@ -44,3 +44,24 @@ impl<'a> Named<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TreeBuilder;
+
+    #[test]
+    fn a_name_is_that_of_the_bytes_and_they_are_what_it_says() {
+        for bytes in [&b""[..], b"a literal", &[7; 100]] {
+            let named = Named::blob(bytes);
+            assert_eq!((named.handle(), named.bytes()), (Handle::blob(bytes), bytes));
+            assert!(matches!(named.record(), BundleRecord::Blob(kept) if kept == bytes));
+        }
+        for entries in [0, 1, 5] {
+            let tree: TreeBuilder = (0..entries).map(Handle::u64).collect();
+            let named = Named::tree(tree.view());
+            assert_eq!(named.handle(), tree.view().handle());
+            assert!(matches!(named.record(), BundleRecord::Tree(kept) if kept.as_bytes() == named.bytes()));
+        }
+    }
+}

@@ -301,6 +301,8 @@ fn pure_functions_are_called_once_and_call_none() {
         let id = answer.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap();
         let records = records(&node, id);
         let callee = records.iter().find(|record| record["function"] == "sum").unwrap();
+        let caller = records.iter().find(|record| record["function"] == "ask").unwrap();
+        assert!(caller["span"].is_string() && callee["parent"] == caller["span"], "{records:?}");
         let is_warm = callee["start"] == "prewarmed" || callee["start"] == "warm";
         assert!(callee["start"] == start || (start == "forked" && is_warm), "{start}: {callee}");
     }

@@ -27,6 +27,8 @@ const WITHHELD: [HeaderName; 3] = [
 /// Heads of answers that a thread remembers, and how long they are at most.
 const KNOWN_MAX: usize = 8;
 const KNOWN_BYTES_MAX: usize = 512;
+/// More headers than most answers have.
+const HEADERS_USUAL: usize = 64;
 /// Those that the gateway adds, so that their table need not grow.
 const OWN_HEADERS: usize = 4;
 const PAGES: &str = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals";
@@ -92,7 +94,8 @@ pub(super) fn read(result: Bytes) -> Result<Answer, &'static str> {
     let head_end = len.checked_add(4).filter(|end| *end <= result.len());
     let Some(head_end) = head_end else { return Err("ends within its head") };
     let head = KNOWN.with_borrow_mut(|known| known.read(&result[4..head_end]))?;
-    let mut headers = HeaderMap::with_capacity(head.headers.len() + OWN_HEADERS);
+    // A map of more than it can hold is asked for by nobody; one that grows says so.
+    let mut headers = HeaderMap::with_capacity(head.headers.len().min(HEADERS_USUAL) + OWN_HEADERS);
     for (name, value) in &head.headers {
         let kept = headers.try_append(name, value.clone());
         kept.map_err(|_| "has too many headers")?;

@@ -25,15 +25,15 @@ pub(super) async fn either<T, U>(
     let bell = Arc::new(Bell { rang: AtomicBool::new(true), task: AtomicWaker::new() });
     let waker = Waker::from(Arc::clone(&bell));
     poll_fn(|context| {
-        if let Poll::Ready(ended) = first.as_mut().poll(context) {
-            return Poll::Ready(Ended::First(ended));
-        }
         // Before it is asked whether it rang: what rings later wakes this task.
         bell.task.register(context.waker());
-        if !bell.rang.swap(false, Ordering::AcqRel) {
-            return Poll::Pending;
+        // Before the other one, which may use up what the runtime lets a task do in its turn.
+        if bell.rang.swap(false, Ordering::AcqRel)
+            && let Poll::Ready(ended) = beside.as_mut().poll(&mut Context::from_waker(&waker))
+        {
+            return Poll::Ready(Ended::Beside(ended));
         }
-        beside.as_mut().poll(&mut Context::from_waker(&waker)).map(Ended::Beside)
+        first.as_mut().poll(context).map(Ended::First)
     })
     .await
 }
@@ -95,7 +95,25 @@ mod tests {
         let brief = || sleep(Duration::from_millis(5));
         assert_eq!(either(pin!(brief()), pin!(long())).await, Ended::First(()));
         assert_eq!(either(pin!(long()), pin!(brief())).await, Ended::Beside(()));
-        let ready = std::future::ready(1);
-        assert_eq!(either(pin!(ready), pin!(std::future::ready(2))).await, Ended::First(1));
+    }
+
+    #[tokio::test]
+    async fn who_uses_up_its_turns_does_not_keep_what_is_beside_from_being_heard() {
+        let greedy = poll_fn(|context| {
+            while tokio::task::coop::has_budget_remaining() {
+                _ = pin!(tokio::task::consume_budget()).poll(context);
+            }
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        let beside = async {
+            tokio::select! {
+                () = sleep(Duration::from_millis(5)) => {}
+                () = std::future::pending() => {}
+            }
+        };
+        let soon = Duration::from_secs(20);
+        let ended = tokio::time::timeout(soon, either(pin!(greedy), pin!(beside))).await;
+        assert_eq!(ended.ok(), Some(Ended::Beside(())));
     }
 }

@@ -45,9 +45,9 @@ use super::target::Target;
 use super::template::Layout;
 use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
-/// Where instances cannot be forked, at least so many are kept started.
 /// Of a request, before what others made: its id, head and body.
 const REQUEST_ARGUMENTS: usize = 3;
+/// Where instances cannot be forked, at least so many are kept started.
 const COLD_BLANKS_MIN: usize = 2;
 
 /// The sandboxes of a node for functions of one language.

@@ -45,3 +45,28 @@ fn an_answer_that_is_not_to_be_remembered_is_an_answer() {
     let said = read(bytes.into()).unwrap();
     assert_eq!((said.status.as_u16(), said.body.as_ref()), (503, &b"later"[..]));
 }
+
+#[test]
+fn an_answer_says_what_its_head_says_however_many_came_before() {
+    let head =
+        |number: usize| format!(r#"{{"status":{},"headers":[["x-n","{number}"]]}}"#, 200 + number % 50);
+    let long = format!(r#"{{"headers":[["x-n","{}"]]}}"#, "n".repeat(KNOWN_BYTES_MAX));
+    for number in (0..3 * KNOWN_MAX).chain([0, 7, 7, 3 * KNOWN_MAX - 1, 1]) {
+        let said = read(result(&head(number), b"")).unwrap();
+        assert_eq!(said.status.as_u16() as usize, 200 + number % 50);
+        assert_eq!(said.headers["x-n"], *number.to_string());
+        assert!(read(result(r#"{"status":99}"#, b"")).is_err(), "also what was refused before");
+        assert_eq!(read(result(&long, b"")).unwrap().headers["x-n"].len(), KNOWN_BYTES_MAX);
+    }
+    KNOWN.with_borrow(|KnownHeads(known)| {
+        assert_eq!(known.len(), KNOWN_MAX);
+        assert!(known.iter().all(|(text, _)| text.len() <= KNOWN_BYTES_MAX));
+    });
+}
+
+#[test]
+fn more_headers_than_there_can_be_are_refused() {
+    let headers: Vec<String> = (0..40_000).map(|number| format!(r#"["h{number}",""]"#)).collect();
+    let said = read(result(&format!(r#"{{"headers":[{}]}}"#, headers.join(",")), b""));
+    assert_eq!(said.err(), Some("has too many headers"));
+}
