@@ -94,7 +94,7 @@ pub(super) fn read(result: Bytes) -> Result<Answer, &'static str> {
     let head_end = len.checked_add(4).filter(|end| *end <= result.len());
     let Some(head_end) = head_end else { return Err("ends within its head") };
     let head = KNOWN.with_borrow_mut(|known| known.read(&result[4..head_end]))?;
-    // A map of more than it can hold is asked for by nobody; one that grows says so.
+    // To ask for a map of more than it can ever hold panics; one that grows refuses what is too much.
     let mut headers = HeaderMap::with_capacity(head.headers.len().min(HEADERS_USUAL) + OWN_HEADERS);
     for (name, value) in &head.headers {
         let kept = headers.try_append(name, value.clone());

@@ -131,7 +131,7 @@ impl LineOffer {
         let caller = Caller::read(head).ok().filter(|caller| caller.is_sealed(shared));
         let id = caller.as_ref().map_or_else(RequestId::new, Caller::id);
         let place = Place {
-            span: Some(Span::from_bits(unique::uuid().as_u64_pair().1 | 1)),
+            span: Some(Span::random()),
             parent: caller.as_ref().and_then(Caller::span),
             is_nested: true,
             context: None,
@@ -255,7 +255,7 @@ impl Invocation<'_> {
 /// The problem of a call that failed on a line: what the same call would have by the node.
 fn failure(served: &Served, code: FailureCode, detail: String) -> Problem {
     let mut tree: TreeBuilder = served.prefix.iter().copied().collect();
-    tree.push(Handle::blob(unique::uuid().as_bytes()));
+    tree.push(Handle::blob(&unique::random::<16>()));
     let application = tree.view().handle().application();
     let Some(application) = application else {
         return Problem::new(

@@ -44,7 +44,7 @@ impl TraceParent {
     /// A function's own below what is brought: the same trace, or a new one that is told if it `samples` it,
     /// and a span of its own.
     pub(super) fn below(brought: Option<Self>, samples: impl FnOnce(u128) -> bool) -> Self {
-        let span = u64::from_ne_bytes(unique::random()) | 1;
+        let Span(span) = Span::random();
         match brought {
             Some(brought) => Self { span, ..brought },
             None => {
@@ -168,6 +168,11 @@ impl Context {
 pub(crate) struct Span(u64);
 
 impl Span {
+    /// One that nobody else has; 0 is none.
+    pub(super) fn random() -> Self {
+        Self(u64::from_ne_bytes(unique::random()) | 1)
+    }
+
     /// The span of a number.
     pub(super) fn from_bits(bits: u64) -> Self {
         Self(bits)
