@@ -19,7 +19,7 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 11] = [
+const PYTHON: [&str; 12] = [
     "segment.c",
     "small.c",
     "heap.c",
@@ -30,6 +30,7 @@ const PYTHON: [&str; 11] = [
     "heap_read.c",
     "heap_tables.c",
     "heap_write.c",
+    "mapping.c",
     "prefetch.c",
 ];
 const NODE: [&str; 2] = ["node.c", "node_streams.c"];

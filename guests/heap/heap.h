@@ -169,6 +169,9 @@ EXPORTED void heap_release(void);
 
 /* Maps a value; 1 if it has been before. EPROTO if it is none, ESTALE if it is another program's, else as segment_map(). */
 EXPORTED int heap_map(int fd, struct head *head);
+/* The call is over that was given values: what they took of this process's own memory is given back as far as it was
+ * not changed. */
+EXPORTED void heap_map_end(void);
 /* Puts types into their places: before any of it is looked at. -1 with an exception. */
 EXPORTED int heap_settle(const struct head *head, Object *types);
 /* Buffers of a mapped value, as a list of memory; NULL with an exception. */

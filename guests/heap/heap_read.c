@@ -83,6 +83,8 @@ int heap_map(int fd, struct head *head)
     if (done < 0)
         return done;
     /* Where references are counted also of what never ends, to read is to write. */
+    if (!layout.are_statics_immortal)
+        segment_watch(fd, head->base);
     if (done == 0 && !layout.are_statics_immortal)
         prefetch_parts(head);
     const uint64_t *statics = (const uint64_t *)head->statics.at;
@@ -90,6 +92,12 @@ int heap_map(int fd, struct head *head)
         if (is_static(statics[index]))
             ((Object *)statics[index])->references += SURPLUS;
     return done;
+}
+
+void heap_map_end(void)
+{
+    prefetch_end();
+    prefetch_returned(segment_return_pages());
 }
 
 Object *heap_buffers(const struct head *head)

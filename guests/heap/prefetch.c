@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "prefetch.h"
+#include "pagemap.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,23 +9,47 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* So that who touches a page meanwhile need not wait long. */
+/* So that who touches a page meanwhile need not wait long. The last page of each is left out: it shows whether
+ * that much is touched. */
 #define STEP (256ul << 10)
 #define STACK (64ul << 10)
 /* What is less is touched before a thread has begun. */
 #define PREFETCH_MIN (128ul << 10)
+/* Pages of a call that show what is touched; of as much as is prefetched of eight values. */
+#define SIGNS_MAX (8 * PREFETCH_MAX / STEP)
+/* It is in vain if less than one of so many is touched. */
+#define TOUCHED_SHARE 4
+/* How long is waited for the thread, which is at one step, in waits of so many microseconds. */
+#define WAITS_MAX 1000
+#define WAIT_US 20
 
-/* What is left of what this process may have; whoever is at it has taken all of it. */
-static _Atomic size_t allowed;
+/* What is left of what this process may have; whoever is at it has taken all of it. And how much that was. */
+static _Atomic size_t allowed, allowed_ever;
+/* The process whose thread is at it: one that it forks has none. */
+static _Atomic pid_t at_it;
+static _Atomic int is_over;
+
+static uintptr_t signs[SIGNS_MAX];
+static size_t signs_count;
+/* How many there were and were touched: of each earlier call one half of what counts of the next. */
+static size_t known, touched;
 
 void prefetch_allow(size_t bytes)
 {
     atomic_store(&allowed, bytes);
+    atomic_store(&allowed_ever, bytes);
+}
+
+void prefetch_returned(size_t bytes)
+{
+    size_t now = atomic_load(&allowed), ever = atomic_load(&allowed_ever);
+    atomic_store(&allowed, bytes > ever - now ? ever : now + bytes);
 }
 
 static size_t length_of(const struct area *part)
@@ -37,28 +62,30 @@ struct work {
     struct area parts[PREFETCH_PARTS_MAX];
 };
 
-/* Bytes that are left of the bound; 0 if there is no use in going on. */
-static size_t populate(const struct area *part, size_t left)
+/* Whether there is use in going on. */
+static int populate(const struct area *part, size_t *left)
 {
     uintptr_t at = part->begin & ~(PAGE - 1);
     while (at < part->end) {
         size_t rest = (part->end - at + PAGE - 1) & ~(PAGE - 1), step = rest < STEP ? rest : STEP;
-        if (step > left || madvise((void *)at, step, MADV_POPULATE_WRITE) < 0)
+        size_t length = step < STEP ? step : STEP - PAGE;
+        if (step > *left || atomic_load(&is_over) || madvise((void *)at, length, MADV_POPULATE_WRITE) < 0)
             return 0;
         at += step;
-        left -= step;
+        *left -= step;
     }
-    return left;
+    return 1;
 }
 
 static void *run(void *argument)
 {
     struct work *work = argument;
     size_t most = work->allowed < PREFETCH_MAX ? work->allowed : PREFETCH_MAX, left = most;
-    for (size_t index = 0; index < work->count && left; index++)
-        left = populate(&work->parts[index], left);
+    for (size_t index = 0; index < work->count && populate(&work->parts[index], &left); index++)
+        continue;
     atomic_fetch_add(&allowed, work->allowed - (most - left));
     free(work);
+    atomic_store(&at_it, 0);
     return NULL;
 }
 
@@ -74,10 +101,25 @@ static int start(struct work *work)
     /* Signals are for the threads that expect them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    atomic_store(&is_over, 0);
+    atomic_store(&at_it, getpid());
     int done = pthread_create(&thread, &attributes, run, work);
+    if (done)
+        atomic_store(&at_it, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return done == 0;
+}
+
+static void note_signs(const struct area *parts, size_t count)
+{
+    size_t left = PREFETCH_MAX / STEP;
+    for (size_t index = 0; index < count; index++)
+        for (uintptr_t at = parts[index].begin & ~(PAGE - 1); at < parts[index].end && parts[index].end - at >= STEP; at += STEP)
+            if (left > 0 && signs_count < SIGNS_MAX) {
+                signs[signs_count++] = at + STEP - PAGE;
+                left--;
+            }
 }
 
 void prefetch(const struct area *parts, size_t count)
@@ -87,7 +129,8 @@ void prefetch(const struct area *parts, size_t count)
         length += length_of(&parts[index]);
     if (length < PREFETCH_MIN || count > PREFETCH_PARTS_MAX)
         return;
-    struct work *work = malloc(sizeof *work);
+    note_signs(parts, count);
+    struct work *work = touched * TOUCHED_SHARE >= known ? malloc(sizeof *work) : NULL;
     if (!work)
         return;
     work->count = count;
@@ -97,4 +140,31 @@ void prefetch(const struct area *parts, size_t count)
         return;
     atomic_fetch_add(&allowed, work->allowed);
     free(work);
+}
+
+/* Where the kernel does not tell, nothing is learned. */
+static void learn(void)
+{
+    int pagemap = pagemap_open();
+    size_t asked = 0, found = 0;
+    uint64_t entry;
+    for (size_t index = 0; index < signs_count && pagemap >= 0; index++)
+        if (pagemap_read(pagemap, signs[index], &entry, 1) == 1) {
+            asked++;
+            found += is_copy(entry);
+        }
+    known = asked + known / 2;
+    touched = found + touched / 2;
+    if (pagemap >= 0)
+        close(pagemap);
+}
+
+void prefetch_end(void)
+{
+    atomic_store(&is_over, 1);
+    for (int wait = 0; wait < WAITS_MAX && atomic_load(&at_it) == getpid(); wait++)
+        usleep(WAIT_US);
+    if (signs_count)
+        learn();
+    signs_count = 0;
 }

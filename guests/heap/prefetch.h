@@ -17,7 +17,13 @@
 EXPORTED void prefetch_allow(size_t bytes);
 /* So many parts at most of what is prefetched at once. */
 #define PREFETCH_PARTS_MAX 512
-/* Parts of memory that stays mapped; what cannot be done is not missed. */
+/* Parts of memory that stays mapped; what cannot be done is not missed. Not where calls have touched little of what
+ * they were given before. */
 void prefetch(const struct area *parts, size_t count);
+/* Who was given them is done: what is not prefetched yet is not any more, and how much of them was touched says
+ * whether the next ones are. */
+void prefetch_end(void);
+/* So much of it was given back. */
+void prefetch_returned(size_t bytes);
 
 #endif

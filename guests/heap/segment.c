@@ -13,10 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
 /* Segments that were filled and stay mapped shared; more are made private. */
 #define FILES_MAX 8
 /* Large pieces that are moved out at once: each may be a mapping of its own. */
@@ -64,34 +60,6 @@ static struct {
     size_t length;
 } offered = {.fd = -1};
 
-static size_t whole_pages(size_t size)
-{
-    return (size + PAGE - 1) & ~(PAGE - 1);
-}
-
-static void *mapped(uintptr_t base, size_t length, int flags, int fd)
-{
-    return mmap((void *)base, length, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
-}
-
-/* Whether a place is the plan's, whole. */
-static int is_placed(uintptr_t base, size_t length)
-{
-    return base % PAGE == 0 && length % PAGE == 0 && length > 0 && in_plan(base) && length <= PLAN_END - base;
-}
-
-/* What a kernel that does not know the flag does is put anywhere. */
-static int map_new(uintptr_t base, size_t length, int flags, int fd)
-{
-    void *at = mapped(base, length, flags | MAP_FIXED_NOREPLACE, fd);
-    if (at == MAP_FAILED)
-        return -errno;
-    if (at == (void *)base)
-        return 0;
-    munmap(at, length);
-    return -EEXIST;
-}
-
 /* Whether the descriptor still is the file's: whoever closes all that a process has gives its number to others. */
 static int is_there(const struct file *file)
 {
@@ -109,10 +77,10 @@ static void close_file(struct file *file)
 /* Whatever this process does there from now on happens to pages of its own. */
 static int make_private(struct segment *segment)
 {
-    int flags = MAP_PRIVATE | MAP_FIXED;
+    int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
     if (!is_there(&segment->file))
         return -EBADF;
-    if (mapped(segment->base, segment->length, flags, segment->file.fd) == MAP_FAILED)
+    if (mmap((void *)segment->base, segment->length, PROT_READ | PROT_WRITE, flags, segment->file.fd, 0) == MAP_FAILED)
         return -errno;
     close_file(&segment->file);
     return 0;
@@ -560,8 +528,14 @@ static void copy_taken(const struct segment *segment, char *copies, int back)
     }
 }
 
-/* Whether no other thread may be at an array, which takes no lock. */
-static int is_alone(void)
+void segment_sweep_empty(void)
+{
+    pthread_mutex_lock(&lock);
+    sweep();
+    pthread_mutex_unlock(&lock);
+}
+
+int is_alone(void)
 {
     DIR *threads = opendir("/proc/self/task");
     size_t count = 0;
@@ -610,57 +584,4 @@ size_t segment_sweep(void)
         bytes = SIZE_MAX;
     pthread_mutex_unlock(&lock);
     return bytes;
-}
-
-/* What of others is mapped here: it stays, for nobody knows who refers to it. */
-static struct {
-    uintptr_t base;
-    size_t length;
-    dev_t device;
-    ino_t file;
-} mappings[MAPPINGS_MAX];
-static size_t mappings_count;
-
-/* As it was: whatever was written to it is gone, and what refers to it refers to what was there before.
- * Not what lasts: strings, which the interpreter may have in its own tables by now. */
-static int map_again(int fd, uintptr_t base, size_t length, size_t lasting)
-{
-    if (lasting == length)
-        return 1;
-    void *at = mmap((void *)(base + lasting), length - lasting, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-                    fd, (off_t)lasting);
-    return at == MAP_FAILED ? -errno : 1;
-}
-
-static int map_locked(int fd, uintptr_t base, size_t length, size_t lasting)
-{
-    struct stat file;
-    if (fstat(fd, &file) < 0)
-        return -errno;
-    for (size_t index = 0; index < mappings_count; index++)
-        if (mappings[index].base == base && mappings[index].length == length && mappings[index].device == file.st_dev &&
-            mappings[index].file == file.st_ino)
-            return map_again(fd, base, length, lasting);
-    if (mappings_count == MAPPINGS_MAX)
-        return -ENOSPC;
-    sweep();
-    int done = map_new(base, length, MAP_PRIVATE, fd);
-    if (done == 0) {
-        mappings[mappings_count].base = base;
-        mappings[mappings_count].length = length;
-        mappings[mappings_count].device = file.st_dev;
-        mappings[mappings_count++].file = file.st_ino;
-    }
-    return done;
-}
-
-int segment_map(int fd, uintptr_t base, size_t length, size_t lasting)
-{
-    length = whole_pages(length);
-    if (!is_placed(base, length) || lasting % PAGE || lasting > length)
-        return -EINVAL;
-    pthread_mutex_lock(&lock);
-    int done = map_locked(fd, base, length, lasting);
-    pthread_mutex_unlock(&lock);
-    return done;
 }

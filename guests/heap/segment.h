@@ -39,6 +39,17 @@ static inline int in_plan(uintptr_t address)
     return address - PLAN_BEGIN < PLAN_END - PLAN_BEGIN;
 }
 
+/* Whether a place is the plan's, whole. */
+static inline int is_placed(uintptr_t base, size_t length)
+{
+    return base % PAGE == 0 && length % PAGE == 0 && length > 0 && in_plan(base) && length <= PLAN_END - base;
+}
+
+static inline size_t whole_pages(size_t size)
+{
+    return (size + PAGE - 1) & ~(PAGE - 1);
+}
+
 /* The pieces that are taken from a segment; others come from elsewhere. */
 #define TAKES_SMALL 1
 #define TAKES_LARGE 2
@@ -97,8 +108,29 @@ EXPORTED int segment_close(int keep);
  * small pieces: these are memory of the process's own then. The bytes of the others' files. */
 EXPORTED size_t segment_sweep(void);
 
+/* Lets go of segments that nothing is left of. */
+void segment_sweep_empty(void);
+
+/* Whether no other thread may be at an array, which takes no lock. */
+int is_alone(void);
+
+/* Maps a file where nothing else lies; EEXIST if something does. */
+int map_new(uintptr_t base, size_t length, int flags, int fd);
+
 /* Maps a segment that another one filled; one that is mapped here is made as it was
  * when it was handed over, but for its first `lasting` bytes: that returns 1. EEXIST if something else lies there, ENOSPC if too much is mapped. */
 EXPORTED int segment_map(int fd, uintptr_t base, size_t length, size_t lasting);
+
+/* Of segments of others (mapping.c): whoever only reads one may write to it all the same, as where references
+ * are counted, and has pages of its own then that are in the end as they were. */
+
+/* Has these pages given back by the next segment_return_pages(), if there are many; `fd` is the file's. */
+void segment_watch(int fd, uintptr_t base);
+/* Gives back pages of this process's own that have what their file has; of what was mapped again meanwhile only
+ * when a call has done without it, for others of its run may need it. Bytes. None if there are other threads, which may
+ * write there meanwhile. */
+EXPORTED size_t segment_return_pages(void);
+/* From how many such pages of a mapping on that is done; 256 if nothing is said. */
+EXPORTED void segment_compare_from(size_t pages);
 
 #endif

@@ -113,6 +113,8 @@ class Heap:
     def __init__(self, core):
         self.core = core
         self.is_open, self.mapped = False, 0
+        # Whether the call was given values.
+        self.was_given = False
         # Whether the call has a result, so that it tells what calls hand over.
         self.has_result = False
         # By kind of value: for how many more of them nothing is tried, or LARGE.
@@ -284,6 +286,9 @@ class Heap:
         if self.is_open:
             self.close(False)
         self.core.heap_release()
+        if self.was_given:
+            self.core.heap_map_end()
+            self.was_given = False
         if self.mapped >= MAPPED_MAX or not self.limit:
             return self.mapped >= MAPPED_MAX
         # What is left of calls, as in caches, may keep all the memory of theirs.
@@ -318,6 +323,7 @@ class Heap:
     def read(self, descriptor, adopt=True):
         """The value that is handed over; what is written to it is this process's own."""
         head = ctypes.create_string_buffer(HEAD_BYTES)  # noqa: F821
+        self.was_given = True
         done = self.core.heap_map(descriptor, head)
         if done < 0:
             # It is another one's turn, and this one is of no more use.

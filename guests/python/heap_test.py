@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import traceback
 import types
@@ -57,6 +58,7 @@ class Worker:
         self.heap, self.stream = heap_of(ctypes.PyDLL(library)), stream
         if self.heap is None:
             raise SystemExit(f"{sys.version} is not known to the heap")
+        self.heap.core.segment_compare_from(1)
         # What is left of earlier values, and dicts of its own, which nothing may change.
         self.kept, self.own = collections.deque(maxlen=400), collections.deque(maxlen=200)
 
@@ -117,8 +119,16 @@ class Worker:
             self.churn(chosen)
             if why := difference(described(value), expected):
                 return f"{'mapped again, ' * again}{why}"
+            if chosen.random() < 0.5:
+                self.heap.core.heap_map_end()
+                if why := difference(described(value), expected):
+                    return f"{'mapped again, ' * again}its pages returned, {why}"
             mutate(value, chosen, self.kept)
+            changed = told(value) if chosen.random() < 0.3 else None
             self.churn(chosen)
+            self.heap.core.heap_map_end()
+            if changed is not None and told(value) != changed:
+                return "what was changed is as it was"
             if chosen.random() < 0.2:
                 self.kept.append(value)
             del value
@@ -152,9 +162,10 @@ def start(library, others):
     pid = os.fork()
     if pid == 0:
         status = 1
-        # It ends with whoever started it, and says where it hangs.
+        # It ends with whoever started it, and says where it hangs: by no thread, for it is to be alone.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-        faulthandler.dump_traceback_later(60)
+        faulthandler.register(signal.SIGALRM)
+        signal.alarm(60)
         try:
             for _, stream in others:
                 stream.close()
@@ -253,6 +264,83 @@ def ends(library):
         numbers = [2 * first + at for at in range(1000)]
         del value, numbers
     os.close(descriptor)
+
+
+def returns(library):
+    """Pages that only were read are given back, and those that were changed are not."""
+    heap, descriptor, count = heap_of(ctypes.PyDLL(library)), segment(), 1 << 18
+    heap.core.segment_return_pages.restype = ctypes.c_size_t
+    if (maker := os.fork()) == 0:
+        heap.open(descriptor, PLAN)
+        is_made = isinstance(heap.write([[list(range(1 << 20, (1 << 20) + count)), [0] * 8]]), int) and heap.close(True) == 0
+        os._exit(not is_made)
+    assert os.waitpid(maker, 0)[1] == 0
+    are_counted = sys.version_info < (3, 12)
+    files = os.listdir("/proc/self/fd")
+
+    def read(is_again=False):
+        numbers, others = heap.read(descriptor)
+        assert sum(numbers) == sum(range(1 << 20, (1 << 20) + count)) and others == [0] * 8
+        return numbers, others
+
+    numbers, others = read()
+    others[3] = kept = numbers[7]
+    assert not are_counted or own_memory_bytes() > 32 * count  # noqa: F821
+    returned = heap.core.segment_return_pages()
+    assert 28 * count < returned < 36 * count if are_counted else returned < 1 << 20, returned
+    assert others == [0, 0, 0, kept, 0, 0, 0, 0] and kept == (1 << 20) + 7 and sum(numbers) == sum(range(1 << 20, (1 << 20) + count))
+    # Others of its run may need it again; once they do not, it is done.
+    read()
+    assert heap.core.segment_return_pages() == 0, "what was mapped again is kept"
+    assert not are_counted or heap.core.segment_return_pages() > 28 * count, "until it is not"
+    # Another thread may write to what is compared.
+    read()
+    heap.core.segment_return_pages()
+    is_over = threading.Event()
+    other = threading.Thread(target=is_over.wait)
+    other.start()
+    assert heap.core.segment_return_pages() == 0, "there is another thread"
+    is_over.set()
+    other.join()
+    assert os.listdir("/proc/self/fd") == files, "the file is not closed"
+    os.close(descriptor)
+
+
+def foresees(library):
+    """What calls do not read they are not given ahead, and what they read they are."""
+    if sys.version_info >= (3, 12):
+        return
+    heap, count, values = heap_of(ctypes.PyDLL(library)), 1 << 20, []
+    heap.may_have(2 << 30)
+    for number in range(1, 7):
+        descriptor = segment()
+        if (maker := os.fork()) == 0:
+            heap.open(descriptor, PLAN + 2 * number * SEGMENT_BYTES)
+            is_made = isinstance(heap.write([list(range(1 << 20, (1 << 20) + count))]), int) and heap.close(True) == 0
+            os._exit(not is_made)
+        assert os.waitpid(maker, 0)[1] == 0
+        values.append(descriptor)
+
+    def call(reads):
+        """What a process has of its own by it, before it has read anything."""
+        before, descriptor = own_memory_bytes(), values.pop()  # noqa: F821
+        value = heap.read(descriptor)
+        deadline = time.monotonic() + 0.5
+        while own_memory_bytes() - before < 20 << 20 and time.monotonic() < deadline:  # noqa: F821
+            time.sleep(0.01)
+        ahead = own_memory_bytes() - before  # noqa: F821
+        assert not reads or sum(value) > 0
+        del value
+        heap.end()
+        os.close(descriptor)
+        return ahead
+
+    assert call(False) > 20 << 20, "the first one is not foreseen"
+    assert call(False) < 4 << 20, "none has read the one before"
+    assert call(True) < 4 << 20
+    assert call(True) > 20 << 20, "the one before was read"
+    assert call(False) > 20 << 20
+    assert call(False) > 20 << 20, "two were read of three"
 
 
 def forks(library):
@@ -402,7 +490,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, forks, learns)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, foresees, forks, learns)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
