@@ -19,7 +19,8 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 12] = [
+const PYTHON: [&str; 13] = [
+    "arenas.c",
     "segment.c",
     "small.c",
     "heap.c",

@@ -131,6 +131,10 @@ EXPORTED void heap_registered(Object *types);
 extern Object *registered;
 extern uint8_t identity[IDENTITY_BYTES];
 
+/* Has memory that is free of objects be kept for others, as much as is not much (arenas.c). Not for interpreters without
+ * a lock. */
+EXPORTED int arenas_keep(void);
+
 /* Has objects made in segments, and what is mapped never freed. */
 EXPORTED int heap_adopt(void);
 /* Has large arrays made in segments, and arrays copied: NumPy's table of functions, the type

@@ -52,6 +52,13 @@ struct allocator {
     void (*free)(void *context, void *at);
 };
 
+/* Of the memory that objects lie in. */
+struct arena_allocator {
+    void *context;
+    void *(*alloc)(void *context, size_t size);
+    void (*free)(void *context, void *arena, size_t size);
+};
+
 /* Of memory for arrays, as NumPy has it (NEP 49). */
 struct array_allocator {
     char name[127];
@@ -105,6 +112,9 @@ void PyErr_Clear(void);
 void PyErr_SetString(Object *, const char *);
 void PyMem_GetAllocator(int, struct allocator *);
 void PyMem_SetAllocator(int, struct allocator *);
+/* Interpreters that are no CPython have none. */
+void PyObject_GetArenaAllocator(struct arena_allocator *) __attribute__((weak));
+void PyObject_SetArenaAllocator(struct arena_allocator *) __attribute__((weak));
 Object *PyCapsule_New(void *, const char *, void (*)(Object *));
 void *PyCapsule_GetPointer(Object *, const char *);
 

@@ -19,6 +19,7 @@ import io
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -343,6 +344,34 @@ def foresees(library):
     assert call(False) > 20 << 20, "two were read of three"
 
 
+def keeps(library):
+    """Memory of a call's objects is there for those of the next one, up to a bound."""
+    core = ctypes.PyDLL(library)
+
+    def call(count):
+        """Pages that it had to be given, each of which is a fault, and those that are its own in the end."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        made = [str(number) for number in range(1 << 20, (1 << 20) + count)]
+        assert made[-1] == str((1 << 20) + count - 1)
+        made.clear()
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    few, many, gives = 1 << 17, 1 << 21, -errno.EALREADY
+    # Else the list's own memory would be counted.
+    ctypes.CDLL(None).mallopt(-3, 1 << 30)
+    ctypes.CDLL(None).mallopt(-1, 1 << 30)
+    call(many)
+    first = call(few)
+    assert core.arenas_keep() == 0 and core.arenas_keep() == gives
+    call(few)
+    assert call(few) < first // 4, f"{first} before"
+    before = own_memory_bytes()  # noqa: F821
+    call(many)
+    kept = own_memory_bytes() - before  # noqa: F821
+    assert kept < 36 << 20, f"{kept} bytes are kept"
+
+
 def forks(library):
     """A process that is forked has none of what this one has filled, whether that was handed over, given up or is being filled."""
     heap, base = heap_of(ctypes.PyDLL(library)), PLAN
@@ -490,7 +519,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, foresees, forks, learns)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, foresees, keeps, forks, learns)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

@@ -78,7 +78,7 @@ def main():
         return say(core, b"!" + why)
     # Where it would find out that it is not right is here, and not in a function's instance.
     core.heap = heap_of(core)  # noqa: F821
-    settle()
+    settle(core)
     # Where the kernel has none, a fork only takes longer.
     huge_pages = core.template_use_huge_pages()
     threads = core.template_threads()
@@ -131,7 +131,7 @@ def say(core, message):
     core.template_say(message, len(message))
 
 
-def settle():
+def settle(core):
     """Leaves no garbage behind, and keeps the collector off what is shared:
     it writes into every object that it looks at, and so would copy its page."""
     sys.argv = [""]
@@ -142,6 +142,8 @@ def settle():
     traceback.format_exception(ValueError("warm"))
     gc.collect()
     gc.freeze()
+    # From then on: what was free before is not for all that are forked.
+    core.arenas_keep()
 
 
 def layout_digest():
@@ -207,7 +209,7 @@ def start_instance(core, imports):
     if why:
         return channel.send(UNCONFINED, OUTSIDE, why)
     core.heap = heap_of(core)  # noqa: F821
-    settle()
+    settle(core)
     Instance(channel, core).serve()
 
 

@@ -190,6 +190,10 @@ fn memory_bomb(language: Language) {
     // Half of the limit is there.
     let said = world.says("a = bytearray(b'x') * (32 << 20)\nreturn b'ok'");
     assert_eq!(said, "ok");
+    // What the interpreter keeps of objects that have ended is there for others, too.
+    let objects = "a = [str(number) for number in range(1 << 20, (1 << 20) + 400_000)]\ndel a";
+    let said = world.says(&format!("{objects}\na = bytearray(b'x') * (42 << 20)\nreturn b'ok'"));
+    assert_eq!(said, "ok");
     let some = "a = bytearray(b'x') * (100 << 20)\nreturn b'ok'";
     fails(&world, some, FailureCode::Memory);
     let said = world.with_memory(256 << 20).says(some);
