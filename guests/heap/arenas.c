@@ -15,37 +15,49 @@
 /* As much as the C library keeps of large blocks (HEAP in language.rs). */
 #define KEPT_BYTES_MAX (32ul << 20)
 #define KEPT_MAX 128
+/* What is smaller has the frames of calls that are nested deeply, 16 KiB at a time. */
+#define ARENA_MIN (256ul << 10)
+#define FRAMES_BYTES_MAX (64ul << 10)
 
 static struct arena_allocator usual;
-static void *kept[KEPT_MAX];
-static size_t kept_count, kept_size;
+/* An interpreter's arenas have all one size, and so have what it has frames in. */
+static struct pool {
+    size_t bytes_max, size, count;
+    void *kept[KEPT_MAX];
+} arenas_kept = {.bytes_max = KEPT_BYTES_MAX}, frames_kept = {.bytes_max = FRAMES_BYTES_MAX};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct pool *pool_of(size_t size)
+{
+    return size < ARENA_MIN ? &frames_kept : &arenas_kept;
+}
 
 static void *arena_alloc(void *context, size_t size)
 {
+    struct pool *pool = pool_of(size);
     void *arena = NULL;
     (void)context;
     pthread_mutex_lock(&lock);
-    if (kept_count && size == kept_size)
-        arena = kept[--kept_count];
+    if (pool->count && size == pool->size)
+        arena = pool->kept[--pool->count];
     pthread_mutex_unlock(&lock);
     return arena ? arena : usual.alloc(usual.context, size);
 }
 
-/* Whether there is room for one more; an interpreter's arenas have all one size. */
-static int is_room(size_t size)
+static int is_room(const struct pool *pool, size_t size)
 {
-    return kept_count == 0 || (size == kept_size && kept_count < KEPT_MAX && (kept_count + 1) * size <= KEPT_BYTES_MAX);
+    return (pool->count == 0 || size == pool->size) && pool->count < KEPT_MAX && (pool->count + 1) * size <= pool->bytes_max;
 }
 
 static void arena_free(void *context, void *arena, size_t size)
 {
+    struct pool *pool = pool_of(size);
     int is_kept = 0;
     (void)context;
     pthread_mutex_lock(&lock);
-    if (is_room(size) && madvise(arena, size, MADV_FREE) == 0) {
-        kept[kept_count++] = arena;
-        kept_size = size;
+    if (is_room(pool, size) && madvise(arena, size, MADV_FREE) == 0) {
+        pool->kept[pool->count++] = arena;
+        pool->size = size;
         is_kept = 1;
     }
     pthread_mutex_unlock(&lock);
