@@ -498,6 +498,8 @@ const asError = (error) => (error instanceof Error ? error : new Error(typeof er
 
 function viaFetch(handler) {
   if (typeof Request !== "function") throw new TypeError("a handler of the form fetch(request) needs Node 18 or later");
+  // Each variable of `process.env` is asked for anew.
+  const variables = { ...process.env };
   return async (_request, headBytes, body) => {
     const head = new Head(headBytes);
     const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
@@ -508,7 +510,7 @@ function viaFetch(handler) {
     const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
     const waiting = [];
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
-    const response = await handler(request, { ...process.env }, context);
+    const response = await handler(request, { ...variables }, context);
     if (!(response instanceof Response)) throw new TypeError("fetch(request) did not return a Response");
     return responseAnswer(response, waiting);
   };

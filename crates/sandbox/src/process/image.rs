@@ -11,7 +11,7 @@ use store::{Object, Store};
 
 use super::language::Language;
 use super::secrets::SecretSource;
-use super::{debugger, outbound};
+use super::{debugger, outbound, threads};
 use crate::Fault;
 
 /// What the name of every runtime begins with.
@@ -223,14 +223,16 @@ impl Image {
         Ok(adapter::Settings::encode(own.chain(variables)))
     }
 
-    /// The variables of the environment, secrets included, as `env.NAME`.
+    /// The variables of the environment, secrets included, as `env.NAME`. What is said by the function goes before what
+    /// is said to all.
     fn variables(&self, secrets: Option<&dyn SecretSource>) -> Result<Vec<(String, String)>, Fault> {
         let plain = self.settings.environment.iter();
         let mut all: Vec<(String, String)> =
             plain.map(|(name, value)| (format!("env.{name}"), value.clone())).collect();
         let has_proxy = !self.settings.allow_hosts.is_empty();
-        for (name, value) in outbound::variables().filter(|_| has_proxy) {
-            if !self.settings.environment.contains_key(name) {
+        let proxy = outbound::variables().filter(|_| has_proxy);
+        for (name, value) in proxy.chain(threads::variables(self.settings.cpu_percent)) {
+            if !self.settings.environment.contains_key(name) && !self.settings.secrets.contains_key(name) {
                 all.push((format!("env.{name}"), value));
             }
         }

@@ -47,6 +47,7 @@ mod secrets;
 mod starter;
 mod target;
 mod template;
+mod threads;
 
 pub use bounds::{Bounds, Usage, Weakness};
 pub use confinement::Confinement;

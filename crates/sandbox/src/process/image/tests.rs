@@ -150,6 +150,30 @@ fn secrets_are_variables_whose_values_are_looked_up() {
 }
 
 #[test]
+fn libraries_are_told_how_many_threads_they_may_have() {
+    let line = |pairs: &[(&str, &str)]| {
+        let settings = settings(pairs).unwrap();
+        let image = Image { runtime: "python".to_owned(), code: Handle::blob(b""), layers: Vec::new(), settings };
+        image.settings_line(Limits::default(), Some(&Known), false).unwrap()
+    };
+    let has = |line: &str, name: &str, value: &str| {
+        assert_eq!(line.matches(&format!("\"env.{name}\":")).count(), 1, "{line}");
+        assert!(line.contains(&format!("\"env.{name}\":\"{value}\"")), "{name}={value}: {line}");
+    };
+    for (percent, threads, of_go) in [("1", "1", "2"), ("100", "1", "2"), ("250", "2", "3"), ("6400", "64", "64")] {
+        let line = line(&[("cpu-percent", percent)]);
+        has(&line, "OPENBLAS_NUM_THREADS", threads);
+        has(&line, "OMP_NUM_THREADS", threads);
+        has(&line, "GOMAXPROCS", of_go);
+        has(&line, "JE_ARROW_MALLOC_CONF", "background_thread:false");
+    }
+    // What the function says goes before that.
+    has(&line(&[]), "OMP_NUM_THREADS", "1");
+    has(&line(&[("env.OMP_NUM_THREADS", "7")]), "OMP_NUM_THREADS", "7");
+    has(&line(&[("secret.OMP_NUM_THREADS", "DB")]), "OMP_NUM_THREADS", "quoted \\\" value");
+}
+
+#[test]
 fn imports_and_disks_are_read() {
     let read =
         settings(&[("imports", "numpy os.path @scope/name"), ("disk-bytes-per-second", "65536")]).unwrap();
