@@ -153,14 +153,17 @@ fn secrets_are_variables_whose_values_are_looked_up() {
 fn libraries_are_told_how_many_threads_they_may_have() {
     let line = |pairs: &[(&str, &str)]| {
         let settings = settings(pairs).unwrap();
-        let image = Image { runtime: "python".to_owned(), code: Handle::blob(b""), layers: Vec::new(), settings };
+        let image =
+            Image { runtime: "python".to_owned(), code: Handle::blob(b""), layers: Vec::new(), settings };
         image.settings_line(Limits::default(), Some(&Known), false).unwrap()
     };
     let has = |line: &str, name: &str, value: &str| {
         assert_eq!(line.matches(&format!("\"env.{name}\":")).count(), 1, "{line}");
         assert!(line.contains(&format!("\"env.{name}\":\"{value}\"")), "{name}={value}: {line}");
     };
-    for (percent, threads, of_go) in [("1", "1", "2"), ("100", "1", "2"), ("250", "2", "3"), ("6400", "64", "64")] {
+    for (percent, threads, of_go) in
+        [("1", "1", "2"), ("100", "1", "2"), ("250", "2", "3"), ("6400", "64", "64")]
+    {
         let line = line(&[("cpu-percent", percent)]);
         has(&line, "OPENBLAS_NUM_THREADS", threads);
         has(&line, "OMP_NUM_THREADS", threads);
