@@ -24,12 +24,14 @@ static struct arena_allocator usual;
 static struct pool {
     size_t bytes_max, size, count;
     void *kept[KEPT_MAX];
-} arenas_kept = {.bytes_max = KEPT_BYTES_MAX}, frames_kept = {.bytes_max = FRAMES_BYTES_MAX};
+} arenas_pool = {.bytes_max = KEPT_BYTES_MAX}, frames_pool = {.bytes_max = FRAMES_BYTES_MAX};
+/* Interpreters with a lock of their own each are in one process. Nobody waits for it: who is forked while another thread
+ * holds it would wait for ever. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct pool *pool_of(size_t size)
 {
-    return size < ARENA_MIN ? &frames_kept : &arenas_kept;
+    return size < ARENA_MIN ? &frames_pool : &arenas_pool;
 }
 
 static void *arena_alloc(void *context, size_t size)
@@ -37,10 +39,11 @@ static void *arena_alloc(void *context, size_t size)
     struct pool *pool = pool_of(size);
     void *arena = NULL;
     (void)context;
-    pthread_mutex_lock(&lock);
-    if (pool->count && size == pool->size)
-        arena = pool->kept[--pool->count];
-    pthread_mutex_unlock(&lock);
+    if (pthread_mutex_trylock(&lock) == 0) {
+        if (pool->count && size == pool->size)
+            arena = pool->kept[--pool->count];
+        pthread_mutex_unlock(&lock);
+    }
     return arena ? arena : usual.alloc(usual.context, size);
 }
 
@@ -54,13 +57,14 @@ static void arena_free(void *context, void *arena, size_t size)
     struct pool *pool = pool_of(size);
     int is_kept = 0;
     (void)context;
-    pthread_mutex_lock(&lock);
-    if (is_room(pool, size) && madvise(arena, size, MADV_FREE) == 0) {
-        pool->kept[pool->count++] = arena;
-        pool->size = size;
-        is_kept = 1;
+    if (pthread_mutex_trylock(&lock) == 0) {
+        if (is_room(pool, size) && madvise(arena, size, MADV_FREE) == 0) {
+            pool->kept[pool->count++] = arena;
+            pool->size = size;
+            is_kept = 1;
+        }
+        pthread_mutex_unlock(&lock);
     }
-    pthread_mutex_unlock(&lock);
     if (!is_kept)
         usual.free(usual.context, arena, size);
 }
@@ -75,4 +79,9 @@ int arenas_keep(void)
     struct arena_allocator ours = {NULL, arena_alloc, arena_free};
     PyObject_SetArenaAllocator(&ours);
     return 0;
+}
+
+size_t arenas_kept(void)
+{
+    return arenas_pool.count * arenas_pool.size + frames_pool.count * frames_pool.size;
 }

@@ -134,6 +134,8 @@ extern uint8_t identity[IDENTITY_BYTES];
 /* Has memory that is free of objects be kept for others, as much as is not much (arenas.c). Not for interpreters without
  * a lock. */
 EXPORTED int arenas_keep(void);
+/* Bytes of it, which are the kernel's whenever it needs them. */
+EXPORTED size_t arenas_kept(void);
 
 /* Has objects made in segments, and what is mapped never freed. */
 EXPORTED int heap_adopt(void);
@@ -174,8 +176,8 @@ EXPORTED void heap_release(void);
 /* Maps a value; 1 if it has been before. EPROTO if it is none, ESTALE if it is another program's, else as segment_map(). */
 EXPORTED int heap_map(int fd, struct head *head);
 /* The call is over that was given values: what they took of this process's own memory is given back as far as it was
- * not changed. */
-EXPORTED void heap_map_end(void);
+ * not changed. How many are to be looked at once a call was not given them. */
+EXPORTED int heap_map_end(void);
 /* Puts types into their places: before any of it is looked at. -1 with an exception. */
 EXPORTED int heap_settle(const struct head *head, Object *types);
 /* Buffers of a mapped value, as a list of memory; NULL with an exception. */

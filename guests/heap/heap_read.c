@@ -94,10 +94,11 @@ int heap_map(int fd, struct head *head)
     return done;
 }
 
-void heap_map_end(void)
+int heap_map_end(void)
 {
     prefetch_end();
     prefetch_returned(segment_return_pages());
+    return segment_watched();
 }
 
 Object *heap_buffers(const struct head *head)

@@ -34,6 +34,7 @@ static struct mapping {
     int is_again;
 } mappings[MAPPINGS_MAX];
 static size_t mappings_count;
+static int watched;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* What a kernel that does not know the flag does is put anywhere. */
@@ -99,12 +100,18 @@ void segment_watch(int fd, uintptr_t base)
     pthread_mutex_lock(&lock);
     for (size_t index = mappings_count; index-- > 0;) {
         struct mapping *mapping = &mappings[index];
-        if (mapping->base != base || mapping->is_watched || mapping->length < copies_min * PAGE)
+        if (mapping->base != base || mapping->is_watched || mapping->length < copies_min * PAGE || watched == WATCHED_MAX)
             continue;
         mapping->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         mapping->is_watched = mapping->fd >= 0;
+        watched += mapping->is_watched;
     }
     pthread_mutex_unlock(&lock);
+}
+
+int segment_watched(void)
+{
+    return watched;
 }
 
 /* The file as it is, for a while; none if it cannot be had. Its pages may be huge where it begins at a whole one. */
@@ -191,6 +198,7 @@ static size_t return_locked(int pagemap)
         if (!is_over)
             continue;
         mapping->is_watched = 0;
+        watched--;
         if (!has_file(mapping, &file))
             continue;
         /* There is nothing behind the end of a file. */

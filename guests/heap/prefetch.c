@@ -29,8 +29,9 @@
 #define WAITS_MAX 1000
 #define WAIT_US 20
 
-/* What is left of what this process may have; whoever is at it has taken all of it. And how much that was. */
-static _Atomic size_t allowed, allowed_ever;
+/* What is left of what this process may have; whoever is at it has taken all of it. And what values have taken since some
+ * was given back. */
+static _Atomic size_t allowed, taken;
 /* The process whose thread is at it: one that it forks has none. */
 static _Atomic pid_t at_it;
 static _Atomic int is_over;
@@ -43,13 +44,13 @@ static size_t known, touched;
 void prefetch_allow(size_t bytes)
 {
     atomic_store(&allowed, bytes);
-    atomic_store(&allowed_ever, bytes);
 }
 
+/* What was touched without having been prefetched is given back, too. */
 void prefetch_returned(size_t bytes)
 {
-    size_t now = atomic_load(&allowed), ever = atomic_load(&allowed_ever);
-    atomic_store(&allowed, bytes > ever - now ? ever : now + bytes);
+    size_t most = atomic_exchange(&taken, 0);
+    atomic_fetch_add(&allowed, bytes < most ? bytes : most);
 }
 
 static size_t length_of(const struct area *part)
@@ -84,6 +85,7 @@ static void *run(void *argument)
     for (size_t index = 0; index < work->count && populate(&work->parts[index], &left); index++)
         continue;
     atomic_fetch_add(&allowed, work->allowed - (most - left));
+    atomic_fetch_add(&taken, most - left);
     free(work);
     atomic_store(&at_it, 0);
     return NULL;

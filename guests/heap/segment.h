@@ -124,8 +124,12 @@ EXPORTED int segment_map(int fd, uintptr_t base, size_t length, size_t lasting);
 /* Of segments of others (mapping.c): whoever only reads one may write to it all the same, as where references
  * are counted, and has pages of its own then that are in the end as they were. */
 
-/* Has these pages given back by the next segment_return_pages(), if there are many; `fd` is the file's. */
+/* Has these pages given back by the next segment_return_pages(), if there are many; `fd` is the file's. That of so many is
+ * kept open until then, for descriptors are few; of others they stay. */
+#define WATCHED_MAX 16
 void segment_watch(int fd, uintptr_t base);
+/* Mappings of which that is not done yet. */
+int segment_watched(void);
 /* Gives back pages of this process's own that have what their file has; of what was mapped again meanwhile only
  * when a call has done without it, for others of its run may need it. Bytes. None if there are other threads, which may
  * write there meanwhile. */

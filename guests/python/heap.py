@@ -113,7 +113,7 @@ class Heap:
     def __init__(self, core):
         self.core = core
         self.is_open, self.mapped = False, 0
-        # Whether the call was given values.
+        # Whether the call was given values, or one before it that are still to be looked at.
         self.was_given = False
         # Whether the call has a result, so that it tells what calls hand over.
         self.has_result = False
@@ -130,7 +130,7 @@ class Heap:
         self.handed_bytes = 0
         core.segment_open.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]  # noqa: F821
         core.segment_use.argtypes, self.use = [ctypes.c_void_p], (ctypes.c_uint64 * 4)()  # noqa: F821
-        core.segment_sweep.restype = core.heap_bytes.restype = ctypes.c_size_t  # noqa: F821
+        core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
@@ -287,8 +287,7 @@ class Heap:
             self.close(False)
         self.core.heap_release()
         if self.was_given:
-            self.core.heap_map_end()
-            self.was_given = False
+            self.was_given = self.core.heap_map_end() > 0
         if self.mapped >= MAPPED_MAX or not self.limit:
             return self.mapped >= MAPPED_MAX
         # What is left of calls, as in caches, may keep all the memory of theirs.
@@ -306,7 +305,8 @@ class Heap:
         if self.first and not self.mapped and filled <= self.first[0]:
             # None of it is this one's, and to ask the kernel takes as long as a small value does from step to step.
             return False
-        now = filled, own_memory_bytes()
+        # Empty arenas are the kernel's whenever it needs them.
+        now = filled, own_memory_bytes() - self.core.arenas_kept()
         self.first = self.first or now
         room = max(self.limit - sum(self.first), self.limit // 4)
         is_ours = self.mapped or filled > self.first[0]

@@ -304,7 +304,40 @@ def returns(library):
     is_over.set()
     other.join()
     assert os.listdir("/proc/self/fd") == files, "the file is not closed"
+    # Calls that are given nothing count as well.
+    heap.may_have(2 << 30)
+    heap.end()
+    read()
+    heap.end()
+    read()
+    heap.end()
+    kept = own_memory_bytes()  # noqa: F821
+    heap.end()
+    assert not are_counted or kept - own_memory_bytes() > 28 * count, "a call that was given nothing"  # noqa: F821
+    assert os.listdir("/proc/self/fd") == files and not heap.was_given
     os.close(descriptor)
+
+
+def watches_few(library):
+    """Files are kept open of few values at a time."""
+    heap, values = heap_of(ctypes.PyDLL(library)), []
+    for number in range(1, 41):
+        values.append(segment())
+        if (maker := os.fork()) == 0:
+            heap.open(values[-1], PLAN + 2 * number * SEGMENT_BYTES)
+            is_made = isinstance(heap.write([list(range(1 << 20, (1 << 20) + (1 << 16)))]), int) and heap.close(True) == 0
+            os._exit(not is_made)
+        assert os.waitpid(maker, 0)[1] == 0
+    heap.may_have(2 << 30)
+    before = len(os.listdir("/proc/self/fd"))
+    all_of_them = [heap.read(descriptor) for descriptor in values]
+    assert len(os.listdir("/proc/self/fd")) - before <= 16
+    assert {sum(one) for one in all_of_them} == {sum(range(1 << 20, (1 << 20) + (1 << 16)))}
+    del all_of_them
+    heap.end()
+    assert len(os.listdir("/proc/self/fd")) == before
+    for descriptor in values:
+        os.close(descriptor)
 
 
 def foresees(library):
@@ -375,6 +408,8 @@ def keeps(library):
     call(many)
     kept = own_memory_bytes() - before  # noqa: F821
     assert kept < 36 << 20, f"{kept} bytes are kept"
+    core.arenas_kept.restype = ctypes.c_size_t
+    assert 24 << 20 < core.arenas_kept() <= (32 << 20) + (64 << 10)
 
 
 def forks(library):
@@ -524,7 +559,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, foresees, keeps, forks, learns)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

@@ -78,7 +78,7 @@ def main():
         return say(core, b"!" + why)
     # Where it would find out that it is not right is here, and not in a function's instance.
     core.heap = heap_of(core)  # noqa: F821
-    settle(core)
+    settle()
     # Where the kernel has none, a fork only takes longer.
     huge_pages = core.template_use_huge_pages()
     threads = core.template_threads()
@@ -131,7 +131,7 @@ def say(core, message):
     core.template_say(message, len(message))
 
 
-def settle(core):
+def settle():
     """Leaves no garbage behind, and keeps the collector off what is shared:
     it writes into every object that it looks at, and so would copy its page."""
     sys.argv = [""]
@@ -142,8 +142,6 @@ def settle(core):
     traceback.format_exception(ValueError("warm"))
     gc.collect()
     gc.freeze()
-    # From then on: what was free before is not for all that are forked.
-    core.arenas_keep()
 
 
 def layout_digest():
@@ -209,7 +207,7 @@ def start_instance(core, imports):
     if why:
         return channel.send(UNCONFINED, OUTSIDE, why)
     core.heap = heap_of(core)  # noqa: F821
-    settle(core)
+    settle()
     Instance(channel, core).serve()
 
 
@@ -624,6 +622,8 @@ class Log(io.RawIOBase):
 class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py, turns.py and heap.py
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
+        # Not in the template: what is empty there would be for all that are forked.
+        core.arenas_keep()
         # Where a long result of the call may be put.
         self.outbox = None
         # The line that is served, and whether it is the usual adapter that serves.
