@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 /* As much as the C library keeps of large blocks (HEAP in language.rs). */
 #define KEPT_BYTES_MAX (32ul << 20)
@@ -47,8 +48,11 @@ static void *arena_alloc(void *context, size_t size)
     return arena ? arena : usual.alloc(usual.context, size);
 }
 
-static int is_room(const struct pool *pool, size_t size)
+/* A large piece of frames is smaller than an arena, and not to be in the place of arenas. */
+static int is_room(struct pool *pool, size_t size)
 {
+    while (pool->count && size > pool->size)
+        usual.free(usual.context, pool->kept[--pool->count], pool->size);
     return (pool->count == 0 || size == pool->size) && pool->count < KEPT_MAX && (pool->count + 1) * size <= pool->bytes_max;
 }
 
@@ -71,10 +75,14 @@ static void arena_free(void *context, void *arena, size_t size)
 
 int arenas_keep(void)
 {
+    struct rlimit addresses;
     if (!PyObject_GetArenaAllocator || !PyObject_SetArenaAllocator)
         return -ENOSYS;
     if (usual.alloc)
         return -EALREADY;
+    /* Where addresses are counted, and not pages, the kernel cannot have any back. */
+    if (getrlimit(RLIMIT_DATA, &addresses) < 0 || addresses.rlim_cur != RLIM_INFINITY)
+        return -EPERM;
     PyObject_GetArenaAllocator(&usual);
     struct arena_allocator ours = {NULL, arena_alloc, arena_free};
     PyObject_SetArenaAllocator(&ours);

@@ -131,8 +131,8 @@ EXPORTED void heap_registered(Object *types);
 extern Object *registered;
 extern uint8_t identity[IDENTITY_BYTES];
 
-/* Has memory that is free of objects be kept for others, as much as is not much (arenas.c). Not for interpreters without
- * a lock. */
+/* From now on empty arenas are kept for the next objects, up to 32 MiB (arenas.c). Not for interpreters without a lock,
+ * which use none. EPERM where a bound of the process's addresses is the limit of its memory. */
 EXPORTED int arenas_keep(void);
 /* Bytes of it, which are the kernel's whenever it needs them. */
 EXPORTED size_t arenas_kept(void);

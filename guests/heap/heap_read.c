@@ -96,8 +96,7 @@ int heap_map(int fd, struct head *head)
 
 int heap_map_end(void)
 {
-    prefetch_end();
-    prefetch_returned(segment_return_pages());
+    prefetch_returned(segment_return_pages(prefetch_end()));
     return segment_watched();
 }
 

@@ -21,6 +21,11 @@
 static size_t copies_min = 256;
 /* Pages that are asked for at once. */
 #define PAGES_MAX 4096
+/* Ends of calls at which there were other threads, until no more is tried. */
+#define TRIES_MAX 8
+/* How long is waited for the end of a thread. */
+#define WAITS_MAX 40
+#define WAIT_US 50
 
 /* What of others is mapped here: it stays, for nobody knows who refers to it. */
 static struct mapping {
@@ -29,7 +34,7 @@ static struct mapping {
     dev_t device;
     ino_t file;
     /* Whether its copies are looked at in the end, by the file that is open for that. */
-    int is_watched, fd;
+    int is_watched, fd, tries;
     /* Whether it was mapped again since copies were given back the last time. */
     int is_again;
 } mappings[MAPPINGS_MAX];
@@ -104,6 +109,7 @@ void segment_watch(int fd, uintptr_t base)
             continue;
         mapping->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         mapping->is_watched = mapping->fd >= 0;
+        mapping->tries = 0;
         watched += mapping->is_watched;
     }
     pthread_mutex_unlock(&lock);
@@ -195,7 +201,7 @@ static size_t return_locked(int pagemap)
         struct stat file;
         int is_over = mapping->is_watched && !mapping->is_again;
         mapping->is_again = 0;
-        if (!is_over)
+        if (!is_over || (pagemap < 0 && ++mapping->tries < TRIES_MAX))
             continue;
         mapping->is_watched = 0;
         watched--;
@@ -209,9 +215,17 @@ static size_t return_locked(int pagemap)
     return copies * PAGE;
 }
 
-size_t segment_return_pages(void)
+size_t segment_return_pages(int is_ending)
 {
-    int pagemap = is_alone() ? pagemap_open() : -1;
+    if (watched == 0)
+        return 0;
+    /* A thread that has ended is seen a little longer. */
+    int alone = is_alone();
+    for (int wait = 0; is_ending && !alone && wait < WAITS_MAX; wait++) {
+        usleep(WAIT_US);
+        alone = is_alone();
+    }
+    int pagemap = alone ? pagemap_open() : -1;
     pthread_mutex_lock(&lock);
     size_t bytes = return_locked(pagemap);
     pthread_mutex_unlock(&lock);

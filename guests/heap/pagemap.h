@@ -15,7 +15,8 @@
 #include "segment.h"
 
 /* A descriptor to be closed; below 0 where there is none to be had. A process that nobody may look into is not let
- * look into itself either, so for a moment it is one that others of its user may. */
+ * look into itself either, so for a moment it is one that others of its user may: those are its own children, and what
+ * traces is forbidden to them. */
 static inline int pagemap_open(void)
 {
     int is_hidden = prctl(PR_GET_DUMPABLE) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;

@@ -35,6 +35,8 @@ static _Atomic size_t allowed, taken;
 /* The process whose thread is at it: one that it forks has none. */
 static _Atomic pid_t at_it;
 static _Atomic int is_over;
+/* Whether there was one in this call. */
+static int has_begun;
 
 static uintptr_t signs[SIGNS_MAX];
 static size_t signs_count;
@@ -84,10 +86,12 @@ static void *run(void *argument)
     size_t most = work->allowed < PREFETCH_MAX ? work->allowed : PREFETCH_MAX, left = most;
     for (size_t index = 0; index < work->count && populate(&work->parts[index], &left); index++)
         continue;
-    atomic_fetch_add(&allowed, work->allowed - (most - left));
-    atomic_fetch_add(&taken, most - left);
+    size_t rest = work->allowed - (most - left);
     free(work);
+    atomic_fetch_add(&taken, most - left);
+    /* In this order: what is allowed begins the next one. */
     atomic_store(&at_it, 0);
+    atomic_fetch_add(&allowed, rest);
     return NULL;
 }
 
@@ -96,15 +100,21 @@ static int start(struct work *work)
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
-    if (pthread_attr_init(&attributes))
+    pid_t nobody = 0;
+    /* One that did not end in time is still at it, and would go on. */
+    if (!atomic_compare_exchange_strong(&at_it, &nobody, getpid()))
         return 0;
+    if (pthread_attr_init(&attributes)) {
+        atomic_store(&at_it, 0);
+        return 0;
+    }
     pthread_attr_setstacksize(&attributes, STACK);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     /* Signals are for the threads that expect them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_store(&is_over, 0);
-    atomic_store(&at_it, getpid());
+    has_begun = 1;
     int done = pthread_create(&thread, &attributes, run, work);
     if (done)
         atomic_store(&at_it, 0);
@@ -161,12 +171,15 @@ static void learn(void)
         close(pagemap);
 }
 
-void prefetch_end(void)
+int prefetch_end(void)
 {
+    int had_thread = has_begun;
+    has_begun = 0;
     atomic_store(&is_over, 1);
     for (int wait = 0; wait < WAITS_MAX && atomic_load(&at_it) == getpid(); wait++)
         usleep(WAIT_US);
     if (signs_count)
         learn();
     signs_count = 0;
+    return had_thread;
 }

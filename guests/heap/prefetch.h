@@ -21,8 +21,8 @@ EXPORTED void prefetch_allow(size_t bytes);
  * they were given before. */
 void prefetch(const struct area *parts, size_t count);
 /* Who was given them is done: what is not prefetched yet is not any more, and how much of them was touched says
- * whether the next ones are. */
-void prefetch_end(void);
+ * whether the next ones are. Whether there was a thread that did it. */
+int prefetch_end(void);
 /* So much of it was given back. */
 void prefetch_returned(size_t bytes);
 

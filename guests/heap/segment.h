@@ -131,9 +131,9 @@ void segment_watch(int fd, uintptr_t base);
 /* Mappings of which that is not done yet. */
 int segment_watched(void);
 /* Gives back pages of this process's own that have what their file has; of what was mapped again meanwhile only
- * when a call has done without it, for others of its run may need it. Bytes. None if there are other threads, which may
- * write there meanwhile. */
-EXPORTED size_t segment_return_pages(void);
+ * when a call has done without it, for others of its run may need it. Bytes. Not while there are other threads, which may
+ * write there: then it is tried again, but not for ever. Whether one of them is about to end is waited for. */
+EXPORTED size_t segment_return_pages(int is_ending);
 /* From how many such pages of a mapping on that is done; 256 if nothing is said. */
 EXPORTED void segment_compare_from(size_t pages);
 

@@ -498,17 +498,17 @@ const asError = (error) => (error instanceof Error ? error : new Error(typeof er
 
 function viaFetch(handler) {
   if (typeof Request !== "function") throw new TypeError("a handler of the form fetch(request) needs Node 18 or later");
-  const variables = { ...process.env };
   return async (_request, headBytes, body) => {
     const head = new Head(headBytes);
     const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
     const host = headers.find(([name]) => name === "host")?.[1] ?? "localhost";
     const url = `http://${host}${place}${query ? `?${query}` : ""}`;
+    const hasBody = method !== "GET" && method !== "HEAD";
     const given = comesLater(head) ? { body: bodyStream(module.incoming()), duplex: "half" } : { body };
-    const request = new Request(url, { method, headers, ...(method === "GET" || method === "HEAD" ? {} : given) });
+    const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
     const waiting = [];
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
-    const response = await handler(request, { ...variables }, context);
+    const response = await handler(request, { ...process.env }, context);
     if (!(response instanceof Response)) throw new TypeError("fetch(request) did not return a Response");
     return responseAnswer(response, waiting);
   };

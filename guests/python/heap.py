@@ -323,7 +323,7 @@ class Heap:
     def read(self, descriptor, adopt=True):
         """The value that is handed over; what is written to it is this process's own."""
         head = ctypes.create_string_buffer(HEAD_BYTES)  # noqa: F821
-        self.was_given = True
+        self.was_given = adopt
         done = self.core.heap_map(descriptor, head)
         if done < 0:
             # It is another one's turn, and this one is of no more use.

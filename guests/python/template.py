@@ -623,7 +623,8 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Not in the template: what is empty there would be for all that are forked.
-        core.arenas_keep()
+        if "t" not in getattr(sys, "abiflags", ""):
+            core.arenas_keep()
         # Where a long result of the call may be put.
         self.outbox = None
         # The line that is served, and whether it is the usual adapter that serves.

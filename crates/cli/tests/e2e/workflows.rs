@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Node, home};
 
 const MAIN: &str = r#"
-import asyncio, datetime, decimal, mmap, os, pickle, time
+import asyncio, datetime, decimal, mmap, os, pickle, sys, time
 from sinew import StepError, function, workflow
 
 @function
@@ -76,6 +76,27 @@ def looks(frame, at):
 @function
 def same(value):
     return value
+
+instance = None
+
+def own_bytes():
+    with open("/proc/self/statm") as told:
+        _, resident, shared, *_ = map(int, told.read().split())
+    return (resident - shared) * 4096
+
+@function
+def remains(numbers, *after):
+    """What this process has for itself before and after it has read them."""
+    global instance
+    instance = instance or os.urandom(8).hex()
+    before = own_bytes()
+    all = sum(numbers)
+    return {"instance": instance, "before": before, "after": own_bytes(), "all": all, "counts": sys.version_info < (3, 12)}
+
+@workflow
+def remaining(event):
+    first = remains(numbers(event["count"])).result()
+    return [first, remains([], first["all"])]
 
 class Rows:
     def __init__(self, rows):
@@ -227,8 +248,20 @@ fn deploy(node: &Node, home: &Path) {
     let source = home.join("workflows");
     std::fs::create_dir_all(&source).unwrap();
     let names = [
-        "sums", "branches", "awaits", "failing", "long", "links", "diverges", "mutates", "arrays", "mapped",
-        "keeps", "summed", "foreign",
+        "sums",
+        "branches",
+        "awaits",
+        "failing",
+        "long",
+        "links",
+        "diverges",
+        "mutates",
+        "arrays",
+        "mapped",
+        "keeps",
+        "summed",
+        "foreign",
+        "remaining",
     ];
     let mut manifest: String = names
         .iter()
@@ -323,6 +356,23 @@ fn values_are_mapped_where_they_were_made() {
     let run = node.ok(&["workflow", "run", "mapped", "-d", &event.to_string()]);
     assert_eq!(serde_json::from_str::<Value>(&run).unwrap(), expected(2, true));
     assert_eq!(result(&node, "sent", &event), expected(2, false));
+}
+
+/// In an instance, which nobody may look into, not even itself.
+#[test]
+fn what_was_only_read_takes_no_memory_after_the_call() {
+    let home = home();
+    let node = Node::start(home.path());
+    deploy(&node, home.path());
+    let count: u64 = 600_000;
+    let mut runs = (0..3).map(|_| result(&node, "remaining", &json!({"count": count})));
+    let run = runs.find(|run| run[0]["instance"] == run[1]["instance"]).expect("one instance has both calls");
+    let bytes = |call: usize, when: &str| run[call][when].as_u64().unwrap();
+    assert_eq!(run[0]["all"], count * (count - 1) / 2);
+    // Each number is of 32 bytes.
+    let has_copied = bytes(0, "after") > bytes(0, "before") + 20 * count;
+    assert_eq!(run[0]["counts"], has_copied, "{run}");
+    assert!(bytes(1, "before") < bytes(0, "before") + 8 * count, "copies stay: {run}");
 }
 
 #[test]
