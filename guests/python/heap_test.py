@@ -304,6 +304,8 @@ def returns(library):
     assert heap.core.segment_return_pages(0) == 0, "there is another thread"
     is_over.set()
     other.join()
+    while len(os.listdir("/proc/self/task")) > 1:
+        time.sleep(0.001)
     assert not are_counted or heap.core.segment_return_pages(1) > 28 * count, "until it has ended"
     assert os.listdir("/proc/self/fd") == files, "the file is not closed"
     # Calls that are given nothing count as well.
