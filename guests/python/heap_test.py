@@ -384,41 +384,37 @@ def foresees(library):
 def keeps(library):
     """Memory of a call's objects is there for those of the next one, up to a bound."""
     core = ctypes.PyDLL(library)
+    core.arenas_kept.restype = ctypes.c_size_t
 
     def call(count):
-        """Pages that it had to be given, each of which is a fault, and those that are its own in the end."""
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        """What is kept while there are so many strings of 56 bytes, and after them."""
         made = [str(number) for number in range(1 << 20, (1 << 20) + count)]
         assert made[-1] == str((1 << 20) + count - 1)
+        during = core.arenas_kept()
         made.clear()
         gc.collect()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        return during, core.arenas_kept()
 
     def nests(depth):
         return depth and nests(depth - 1)
 
-    few, many, gives = 1 << 17, 1 << 21, -errno.EALREADY
-    # Else the list's own memory would be counted.
-    ctypes.CDLL(None).mallopt(-3, 1 << 30)
-    ctypes.CDLL(None).mallopt(-1, 1 << 30)
-    call(many)
-    first = call(few)
+    few, many = 1 << 17, 1 << 21
     # Where addresses are the limit, the kernel can have none of it back.
     bounds = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, bounds[1]))
     assert core.arenas_keep() == -errno.EPERM
     resource.setrlimit(resource.RLIMIT_DATA, bounds)
-    assert core.arenas_keep() == 0 and core.arenas_keep() == gives
+    assert call(few) == (0, 0)
+    assert core.arenas_keep() == 0 and core.arenas_keep() == -errno.EALREADY
     # Frames have memory from there, too.
     nests(900)
-    call(few)
-    assert call(few) < first // 4, f"{first} before"
-    before = own_memory_bytes()  # noqa: F821
-    call(many)
-    kept = own_memory_bytes() - before  # noqa: F821
-    assert kept < 36 << 20, f"{kept} bytes are kept"
-    core.arenas_kept.restype = ctypes.c_size_t
-    assert 24 << 20 < core.arenas_kept() <= (32 << 20) + (64 << 10)
+    assert core.arenas_kept() < 1 << 20
+    during, after = call(few)
+    assert during < 1 << 20 and after > 5 << 20, (during, after)
+    during, after = call(few)
+    assert during < 2 << 20 and after > 5 << 20, "they are not used again"
+    during, after = call(many)
+    assert during < 2 << 20 and 24 << 20 < after <= (32 << 20) + (64 << 10), (during, after)
 
 
 def forks(library):
