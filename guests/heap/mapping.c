@@ -36,7 +36,7 @@ static struct mapping {
     /* Whether its copies are looked at in the end, by the file that is open for that. */
     int is_watched, fd, tries;
     /* Whether it was mapped again since copies were given back the last time. */
-    int is_again;
+    int was_mapped_again;
 } mappings[MAPPINGS_MAX];
 static size_t mappings_count;
 static int watched;
@@ -58,7 +58,7 @@ int map_new(uintptr_t base, size_t length, int flags, int fd)
  * Not what lasts: strings, which the interpreter may have in its own tables by now. */
 static int map_again(struct mapping *mapping, int fd, size_t lasting)
 {
-    mapping->is_again = 1;
+    mapping->was_mapped_again = 1;
     if (lasting == mapping->length)
         return 1;
     void *at = mmap((void *)(mapping->base + lasting), mapping->length - lasting, PROT_READ | PROT_WRITE,
@@ -199,8 +199,8 @@ static size_t return_locked(int pagemap)
     for (size_t index = 0; index < mappings_count; index++) {
         struct mapping *mapping = &mappings[index];
         struct stat file;
-        int is_over = mapping->is_watched && !mapping->is_again;
-        mapping->is_again = 0;
+        int is_over = mapping->is_watched && !mapping->was_mapped_again;
+        mapping->was_mapped_again = 0;
         if (!is_over || (pagemap < 0 && ++mapping->tries < TRIES_MAX))
             continue;
         mapping->is_watched = 0;

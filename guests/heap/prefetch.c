@@ -33,7 +33,7 @@
  * was given back. */
 static _Atomic size_t allowed, taken;
 /* The process whose thread is at it: one that it forks has none. */
-static _Atomic pid_t at_it;
+static _Atomic pid_t prefetching;
 static _Atomic int is_over;
 /* Whether there was one in this call. */
 static int has_begun;
@@ -41,7 +41,7 @@ static int has_begun;
 static uintptr_t signs[SIGNS_MAX];
 static size_t signs_count;
 /* How many there were and were touched: of each earlier call one half of what counts of the next. */
-static size_t known, touched;
+static size_t signs_asked, signs_touched;
 
 void prefetch_allow(size_t bytes)
 {
@@ -90,7 +90,7 @@ static void *run(void *argument)
     free(work);
     atomic_fetch_add(&taken, most - left);
     /* In this order: what is allowed begins the next one. */
-    atomic_store(&at_it, 0);
+    atomic_store(&prefetching, 0);
     atomic_fetch_add(&allowed, rest);
     return NULL;
 }
@@ -102,10 +102,10 @@ static int start(struct work *work)
     sigset_t all, before;
     pid_t nobody = 0;
     /* One that did not end in time is still at it, and would go on. */
-    if (!atomic_compare_exchange_strong(&at_it, &nobody, getpid()))
+    if (!atomic_compare_exchange_strong(&prefetching, &nobody, getpid()))
         return 0;
     if (pthread_attr_init(&attributes)) {
-        atomic_store(&at_it, 0);
+        atomic_store(&prefetching, 0);
         return 0;
     }
     pthread_attr_setstacksize(&attributes, STACK);
@@ -117,7 +117,7 @@ static int start(struct work *work)
     has_begun = 1;
     int done = pthread_create(&thread, &attributes, run, work);
     if (done)
-        atomic_store(&at_it, 0);
+        atomic_store(&prefetching, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return done == 0;
@@ -142,7 +142,7 @@ void prefetch(const struct area *parts, size_t count)
     if (length < PREFETCH_MIN || count > PREFETCH_PARTS_MAX)
         return;
     note_signs(parts, count);
-    struct work *work = touched * TOUCHED_SHARE >= known ? malloc(sizeof *work) : NULL;
+    struct work *work = signs_touched * TOUCHED_SHARE >= signs_asked ? malloc(sizeof *work) : NULL;
     if (!work)
         return;
     work->count = count;
@@ -165,8 +165,8 @@ static void learn(void)
             asked++;
             found += is_copy(entry);
         }
-    known = asked + known / 2;
-    touched = found + touched / 2;
+    signs_asked = asked + signs_asked / 2;
+    signs_touched = found + signs_touched / 2;
     if (pagemap >= 0)
         close(pagemap);
 }
@@ -176,7 +176,7 @@ int prefetch_end(void)
     int had_thread = has_begun;
     has_begun = 0;
     atomic_store(&is_over, 1);
-    for (int wait = 0; wait < WAITS_MAX && atomic_load(&at_it) == getpid(); wait++)
+    for (int wait = 0; wait < WAITS_MAX && atomic_load(&prefetching) == getpid(); wait++)
         usleep(WAIT_US);
     if (signs_count)
         learn();

@@ -280,7 +280,7 @@ def returns(library):
     are_counted = sys.version_info < (3, 12)
     files = os.listdir("/proc/self/fd")
 
-    def read(is_again=False):
+    def read():
         numbers, others = heap.read(descriptor)
         assert sum(numbers) == sum(range(1 << 20, (1 << 20) + count)) and others == [0] * 8
         return numbers, others

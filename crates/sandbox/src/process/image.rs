@@ -231,9 +231,7 @@ impl Image {
             plain.map(|(name, value)| (format!("env.{name}"), value.clone())).collect();
         let has_proxy = !self.settings.allow_hosts.is_empty();
         let proxy = outbound::variables().filter(|_| has_proxy);
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let processors = u32::try_from(processors).unwrap_or(u32::MAX);
-        let bounds = threads::variables(&self.runtime, self.settings.cpu_percent, processors);
+        let bounds = threads::variables(&self.runtime, self.settings.cpu_percent, *threads::PROCESSORS);
         for (name, value) in proxy.chain(bounds) {
             if !self.settings.environment.contains_key(name) && !self.settings.secrets.contains_key(name) {
                 all.push((format!("env.{name}"), value));

@@ -4,6 +4,14 @@
 //! Most that compute in parallel start a thread for each processor of the machine, whatever their container may have
 //! of them. Those threads take turns on what there is, wait awake for each other, and use up the time of all.
 
+use std::sync::LazyLock;
+
+/// Of the node. To ask reads files of the control group.
+pub(super) static PROCESSORS: LazyLock<u32> = LazyLock::new(|| {
+    let found = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(found).unwrap_or(u32::MAX)
+});
+
 /// Asked for by OpenMP and Arrow, and by `OpenBLAS` and MKL where their own variables say nothing.
 const BY_MOST: &str = "OMP_NUM_THREADS";
 /// Those of the runtimes' libraries that do not ask for it: what is in Rust, libvips (`sharp`).
