@@ -2,11 +2,13 @@
 //
 // The adapter between the node and a user's JavaScript handler.
 //
-// The node compiles this source as a CommonJS module, after one generated line
-// `const SETTINGS = {...};` (names and values are strings), awaits
-// `exports.ready`, and then calls `exports.apply(request, head, body)`, three
-// Buffers, which gives a Buffer or a promise of one. What a request, a result
-// and a handler look like is said in `docs/spec/functions.md`, sections 5 to 7.
+// It is a part of the template, which has compiled and practised it (`practice.js`)
+// before an instance is forked. What it gives is `adapt`, called once, with the
+// function's settings (names and values are strings) and what serves it: `ask`,
+// `outgoing` and `incoming`. Whoever did awaits its `ready`, and then calls its
+// `apply(request, head, body)`, three Buffers, which gives a Buffer or a promise
+// of one. What a request, a result and a handler look like is said in
+// `docs/spec/functions.md`, sections 5 to 7.
 //
 // Invariants: all that can be found out before the first call is found out
 // before `ready` is fulfilled; an exception leaves this module without the
@@ -14,8 +16,6 @@
 // and what few handlers need (http) only for those.
 "use strict";
 
-const fs = require("node:fs");
-const path = require("node:path");
 const { isUtf8 } = require("node:buffer");
 
 // Of a response that is sent in pieces, and of its head, which is in the first one.
@@ -25,13 +25,9 @@ const STREAM_HEAD_BYTES_MAX = 64 << 10;
 const KEPT_BYTES_MAX = 256 << 10;
 // So many turns of the queue of microtasks are no waiting.
 const TURNS_AT_ONCE = 16;
-const NAMES_SHOWN_MAX = 8;
 const DEPTH_MAX = 200;
-const STACK_LINES_MAX = 40;
 const ERROR_BYTES_SHOWN = 256;
 const LINE_BREAK = 10;
-const FILES_SEARCHED_MAX = 200;
-const EXTENSIONS = [".js", ".mjs", ".cjs"];
 const FORM = "application/x-www-form-urlencoded";
 const TEXT_TYPES = new Set([
   FORM, "application/xml", "application/javascript", "application/yaml", "application/x-ndjson",
@@ -40,12 +36,12 @@ const TEXT_TYPES = new Set([
 // The gateway writes these itself.
 const CONNECTION_HEADERS = new Set(["connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"]);
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
-const OWN_FILE = /\(?([^()\s]+):\d+:\d+\)?$/.exec(new Error("here").stack.split("\n")[1])?.[1];
 
-const appRoot = SETTINGS["app-root"] ?? "/app";
-const layersRoot = SETTINGS["layers-root"] ?? "/layers";
-const timeoutMs = Number(SETTINGS["timeout-ms"] ?? "60000");
-const memoryMb = Math.floor(Number(SETTINGS["memory-bytes"] ?? "0") / (1 << 20));
+// What the function is, and what serves it.
+let settings = {};
+let server = null;
+let timeoutMs = 0;
+let memoryMb = 0;
 
 // ------------------------------------------------------------------ results
 
@@ -179,7 +175,7 @@ async function responseAnswer(response, waiting = []) {
   const headers = [];
   // Set-Cookie is the one header that iteration gives once per value.
   for (const [name, value] of response.headers) addHeader(headers, name, value);
-  const sending = new Sending(frame(checkedStatus(response.status), headers), module.outgoing());
+  const sending = new Sending(frame(checkedStatus(response.status), headers), server.outgoing());
   if (response.body === null) return sending.end(waiting);
   const reader = response.body.getReader();
   sending.onLeft(() => reader.cancel("nobody waits for the answer any more").catch(() => {}));
@@ -424,13 +420,10 @@ function returned(kind, body) {
 /** Calls the function of a name: a promise of what it returns. */
 async function callFunction(name, payload) {
   if (typeof name !== "string") throw new TypeError(`a function is called by its name, a string, not ${typeof name}`);
-  const [status, kind, body] = await module.ask(name, ...payloadOf(payload));
+  const [status, kind, body] = await server.ask(name, ...payloadOf(payload));
   if (status >= 400) throw new CallError(name, status, kind, body);
   return returned(kind, body);
 }
-
-// A global, as `fetch` is: CommonJS and ES modules find it alike.
-globalThis.sinew = Object.freeze({ call: callFunction, CallError });
 
 // ----------------------------------------------------------------- handlers
 
@@ -463,7 +456,7 @@ function adapted(handler, name) {
   }
   if (name.endsWith(".fetch")) return viaFetch(handler);
   if (isExpress(handler) || takesReqRes(handler)) return viaHttp(handler);
-  if (SETTINGS.body === "stream") {
+  if (settings.body === "stream") {
     throw new TypeError(`the handler ${name} takes an event, which is a whole body; remove body = "stream", or export fetch(request) or (req, res)`);
   }
   if (handler.length > 3) {
@@ -504,7 +497,7 @@ function viaFetch(handler) {
     const host = headers.find(([name]) => name === "host")?.[1] ?? "localhost";
     const url = `http://${host}${place}${query ? `?${query}` : ""}`;
     const hasBody = method !== "GET" && method !== "HEAD";
-    const given = comesLater(head) ? { body: bodyStream(module.incoming()), duplex: "half" } : { body };
+    const given = comesLater(head) ? { body: bodyStream(server.incoming()), duplex: "half" } : { body };
     const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
     const waiting = [];
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
@@ -555,7 +548,7 @@ function viaHttp(handler) {
     new Promise((resolve, reject) => {
       const head = new Head(headBytes);
       const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
-      const socket = new MemorySocket(module.outgoing()).on("error", reject);
+      const socket = new MemorySocket(server.outgoing()).on("error", reject);
       const req = new http.IncomingMessage(socket);
       Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });
       req.rawHeaders = headers.flat();
@@ -566,7 +559,7 @@ function viaHttp(handler) {
       res.once("finish", () => socket.answer().then(resolve, reject));
       res.once("close", () => reject(socket.errored ?? new Error("the handler closed the connection without an answer")));
       if (comesLater(head)) {
-        comesTo(req, module.incoming());
+        comesTo(req, server.incoming());
       } else {
         req.headers["content-length"] = String(body.length);
         req.push(body);
@@ -669,127 +662,12 @@ function wireAnswer(pieces) {
   return { head: frame(checkedStatus(Number(first.split(" ")[1])), headers), rest: wire.subarray(end + 4) };
 }
 
-// ------------------------------------------------------------------ loading
+// ------------------------------------------------------------------ serving
 
-/** The exception without the lines of its stack that are not the user's. */
-function usersPart(error) {
-  if (!(error instanceof Error) || typeof error.stack !== "string") return error;
-  // Preceded by a space or bracket: a file of the user's may have this one's name, in another folder.
-  const isOwn = (line) => OWN_FILE && (line.includes(` ${OWN_FILE}:`) || line.includes(`(${OWN_FILE}:`));
-  const isForeign = (line) => /^\s+at /.test(line) && (line.includes("node:internal") || isOwn(line));
-  const lines = error.stack.split("\n").filter((line) => !isForeign(line));
-  try {
-    error.stack = lines.slice(0, STACK_LINES_MAX).join("\n");
-  } catch {
-    // A frozen error keeps the stack that it has.
-  }
-  return error;
-}
+/** What calls the handler; who does not await `ready` waits there. */
+let call = null;
 
-/** Where a syntax error of an ES module is, which the module does not tell: its file is compiled again, as a script. */
-function placeIn(file, message) {
-  const same = (text) => text.replace(/[^\n]/g, " ");
-  const source = fs
-    .readFileSync(file, "utf8")
-    .replace(/^[ \t]*import\b[^'"();]*['"][^'"\n]*['"]/gm, same)
-    .replace(/^([ \t]*)export[ \t]+default\b/gm, (found) => "void".padStart(found.length))
-    .replace(/^[ \t]*export\b/gm, same);
-  const opening = "(async () => {";
-  try {
-    new (require("node:vm").Script)(`${opening}${source}\n})`, { filename: file, columnOffset: -opening.length });
-  } catch (found) {
-    if (found instanceof SyntaxError && found.message === message) return found.stack.split("\n").slice(0, 3);
-  }
-  return undefined;
-}
-
-/** A syntax error with its place, looked for in the module and in the others of the code. */
-function placed(error, file) {
-  if (!(error instanceof SyntaxError) || /^\S*:\d+$/m.test(String(error.stack).split("\n", 1)[0])) return error;
-  const isSource = (name) => /\.m?js$/.test(name) && !name.includes("node_modules");
-  const others = fs.readdirSync(appRoot, { recursive: true }).filter(isSource).slice(0, FILES_SEARCHED_MAX);
-  for (const one of [file, ...others.map((name) => path.join(appRoot, name))]) {
-    const place = placeIn(one, error.message);
-    if (place) {
-      error.stack = [...place, "", String(error.stack)].join("\n");
-      break;
-    }
-  }
-  return error;
-}
-
-/** The file of a module, within the code. */
-function fileOf(name) {
-  const base = path.join(appRoot, name);
-  const candidates = [...EXTENSIONS.map((end) => base + end), ...EXTENSIONS.map((end) => path.join(base, `index${end}`))];
-  const found = candidates.find((file) => fs.statSync(file, { throwIfNoEntry: false })?.isFile());
-  if (found) return found;
-  const there = fs.readdirSync(appRoot).filter((entry) => !entry.startsWith(".")).sort();
-  const more = there.length > NAMES_SHOWN_MAX ? ", …" : "";
-  const listed = there.slice(0, NAMES_SHOWN_MAX).join(", ") + more;
-  throw new Error(`no module '${name}': the code has no ${name}.js, .mjs or .cjs; it has: ${listed || "nothing"}`);
-}
-
-/** Whether a file is an ES module: by its name, or by the package.json above it. */
-function isEsModule(file) {
-  if (!file.endsWith(".js")) return file.endsWith(".mjs");
-  for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
-    const manifest = path.join(folder, "package.json");
-    if (fs.existsSync(manifest)) return JSON.parse(fs.readFileSync(manifest, "utf8")).type === "module";
-    if (folder === path.resolve(appRoot) || folder === path.dirname(folder)) return false;
-  }
-}
-
-/** The handler among a module's exports. */
-function member(exported, moduleName, attribute) {
-  const fallback = exported.default ?? exported;
-  if (exported[attribute] !== undefined) return exported[attribute];
-  if (isObject(fallback) && fallback[attribute] !== undefined) return fallback[attribute];
-  if (typeof fallback === "function" || typeof fallback?.fetch === "function") return fallback;
-  const own = Object.keys(exported).slice(0, NAMES_SHOWN_MAX).join(", ");
-  throw new Error(`the module ${moduleName} exports no '${attribute}'; it exports: ${own || "nothing"}`);
-}
-
-function prepare(settings) {
-  for (const [key, value] of Object.entries(settings)) {
-    if (key.startsWith("env.")) process.env[key.slice(4)] = value;
-  }
-  process.chdir(appRoot);
-  const layers = Array.from({ length: Number(settings.layers ?? "0") }, (_, at) => path.join(layersRoot, String(at)));
-  if (layers.length > 0) {
-    // Read by CommonJS only; ES modules find nothing but what lies above them.
-    process.env.NODE_PATH = layers.flatMap((layer) => [layer, path.join(layer, "node_modules")]).join(path.delimiter);
-    require("node:module")._initPaths();
-  }
-}
-
-async function load(settings) {
-  const name = (settings.handler ?? "index.handler").replace(/^\.\//, "");
-  const dot = name.lastIndexOf(".");
-  if (dot < 1 || dot === name.length - 1) {
-    throw new Error(`the handler '${name}' is not of the form module.name, like index.handler`);
-  }
-  const [moduleName, attribute] = [name.slice(0, dot), name.slice(dot + 1)];
-  prepare(settings);
-  const file = fileOf(moduleName);
-  const exported = isEsModule(file)
-    ? await import(require("node:url").pathToFileURL(file).href).catch((error) => Promise.reject(placed(error, file)))
-    : require("node:module").createRequire(file)(file);
-  return adapted(member(exported ?? {}, moduleName, attribute), name);
-}
-
-// Who does not await `ready` waits here.
-let call = (...all) => exports.ready.then(() => call(...all));
-
-exports.ready = load(SETTINGS).then(
-  (loaded) => void (call = loaded),
-  (error) => Promise.reject(usersPart(error)),
-);
-
-// Whoever has read a head already need not write it down again.
-exports.readsHeads = true;
-
-exports.apply = (request, head, body) => {
+function apply(request, head, body) {
   let result;
   try {
     result = call(request, head, body);
@@ -797,4 +675,23 @@ exports.apply = (request, head, body) => {
     throw usersPart(error);
   }
   return isThenable(result) ? result.then(undefined, (error) => Promise.reject(usersPart(error))) : result;
-};
+}
+
+/** Serves this handler from now on. */
+function serve(handler, name) {
+  call = adapted(handler, name);
+}
+
+/** Finds the handler of a function, and serves it once it is there. */
+function adapt(given, serving) {
+  settings = given;
+  server = serving;
+  timeoutMs = Number(settings["timeout-ms"] ?? "60000");
+  memoryMb = Math.floor(Number(settings["memory-bytes"] ?? "0") / (1 << 20));
+  // A global, as `fetch` is: CommonJS and ES modules find it alike.
+  globalThis.sinew = Object.freeze({ call: callFunction, CallError });
+  const ready = find(settings).then(({ handler, name }) => serve(handler, name)).catch((error) => Promise.reject(usersPart(error)));
+  call = (...all) => ready.then(() => call(...all));
+  // Whoever has read a head already need not write it down again.
+  return { ready, apply, readsHeads: true };
+}

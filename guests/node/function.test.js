@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests of `function.js`, run as the node runs it: its source, preceded by a
-// line with the settings, compiled as a CommonJS module.
+// Tests of `function.js` and `loading.js`, run as the node runs them: their
+// sources one after the other, in one scope.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -11,7 +11,8 @@ const os = require("node:os");
 const path = require("node:path");
 const test = require("node:test");
 
-const ADAPTER = fs.readFileSync(path.join(__dirname, "function.js"), "utf8");
+const PARTS = ["loading.js", "function.js"].map((name) => fs.readFileSync(path.join(__dirname, name), "utf8"));
+const ADAPTER = `${PARTS.join("")}module.exports = { adapt };`;
 const ID = Buffer.from(Array.from({ length: 16 }, (_, at) => at));
 const before = { cwd: process.cwd(), env: { ...process.env } };
 const folders = [];
@@ -55,12 +56,13 @@ async function load(files, settings = {}, layers = []) {
       return piece === null ? null : Buffer.from(piece);
     },
   });
-  module._compile(`const SETTINGS = ${JSON.stringify(all)};\n${ADAPTER}`, path.join(root, "function.js"));
-  await module.exports.ready;
+  module._compile(ADAPTER, path.join(root, "function.js"));
+  const { ready, apply } = module.exports.adapt(all, module);
+  await ready;
   const raw = async (body = "", head = null) => {
     const bytes = head ? headOf(head) : Buffer.alloc(0);
     sent.length = 0;
-    const last = await module.exports.apply(ID, bytes, Buffer.from(body));
+    const last = await apply(ID, bytes, Buffer.from(body));
     assert(Buffer.isBuffer(last));
     assert(sent.length === 0 || last.length === 0, "after pieces nothing is left");
     const result = Buffer.concat([...sent, last]);
@@ -72,7 +74,7 @@ async function load(files, settings = {}, layers = []) {
     return [status, headers, result.subarray(end)];
   };
   const call = async (...all) => (await raw(...all))[2].toString();
-  return Object.assign(call, { raw, sent, left, coming, exports: module.exports });
+  return Object.assign(call, { raw, sent, left, coming, apply });
 }
 
 function restore() {
@@ -393,18 +395,19 @@ test("a call that comes before the function is loaded waits", async () => {
   ]) {
     write(path.join(root, text.length.toString()), { "index.mjs": text });
     const module = new Module("function.js");
-    const settings = JSON.stringify({ "app-root": path.join(root, text.length.toString()) });
-    module._compile(`const SETTINGS = ${settings};\n${ADAPTER}`, path.join(root, "function.js"));
-    await check(module.exports.apply(ID, Buffer.alloc(0), Buffer.from("7")));
-    await module.exports.ready.catch(() => {});
+    module._compile(ADAPTER, path.join(root, "function.js"));
+    const { ready, apply } = module.exports.adapt({ "app-root": path.join(root, text.length.toString()) }, module);
+    await check(apply(ID, Buffer.alloc(0), Buffer.from("7")));
+    await ready.catch(() => {});
   }
 });
 
 test("what few handlers need is not loaded for the others", () => {
   const root = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "function-")));
   folders.push(root);
-  write(root, { "app/index.js": "exports.handler = () => ({ a: 1 });", "function.js": `const SETTINGS = ${JSON.stringify({ "app-root": path.join(root, "app") })};\n${ADAPTER}` });
-  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))});
+  write(root, { "app/index.js": "exports.handler = () => ({ a: 1 });", "function.js": ADAPTER });
+  const settings = JSON.stringify({ "app-root": path.join(root, "app") });
+  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))}).adapt(${settings}, {});
     f.ready.then(() => f.apply(Buffer.alloc(16), Buffer.alloc(0), Buffer.from("{}"))).then(() => {
       console.log(process.moduleLoadList.filter((name) => /undici|_http_server/.test(name)).join());
     });`;

@@ -723,12 +723,14 @@
   }
 
   /* What a CommonJS module with this source exports: the function `apply`, and
-   * maybe `ready`, a promise. It finds `ask`, `outgoing` and `incoming` in its `module`. */
+   * maybe `ready`, a promise. It finds `ask`, `outgoing` and `incoming` in its `module`, and `adapt`,
+   * which gives both for a function that is an image. */
   function compile(name, source, instance) {
     const module = new Module(name, null);
     module.ask = (...all) => instance.ask(...all);
     module.outgoing = () => instance.outgoing();
     module.incoming = () => instance.incoming();
+    module.adapt = (settings) => ADAPTER.adapt(settings, module);
     module.filename = `${name}.js`;
     module.paths = [];
     module._compile(source, module.filename);

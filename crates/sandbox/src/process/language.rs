@@ -95,9 +95,15 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/heap.py"),
     include_str!("../../../../guests/python/template.py")
 );
-/// In one scope: what a script declares at its top every other one sees.
+/// In one scope: what a script declares at its top every other one sees. What stands between a
+/// template and the handler of a function has another, and what it loads others with, which the
+/// template takes from everybody else.
 const NODE_SOURCE: &str = concat!(
     "(() => {'use strict';",
+    "const ADAPTER = ((require) => {",
+    include_str!("../../../../guests/node/loading.js"),
+    include_str!("../../../../guests/node/function.js"),
+    "return { adapt, serve };})(require);",
     include_str!("../../../../guests/node/lines.js"),
     include_str!("../../../../guests/node/replaced.js"),
     include_str!("../../../../guests/node/template.js"),
@@ -109,7 +115,7 @@ const PYTHON_ADAPTER: &str = concat!(
     include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py")
 );
-const NODE_ADAPTER: &str = include_str!("../../../../guests/node/function.js");
+const NODE_ADAPTER: &str = "Object.assign(exports, module.adapt(SETTINGS));";
 /// What comes before it where a function may reach hosts. Python and most
 /// programs look at their environment for that.
 const NODE_PROXY: &str = include_str!("../../../../guests/node/proxy.js");
