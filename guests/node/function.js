@@ -2,7 +2,7 @@
 //
 // The adapter between the node and a user's JavaScript handler.
 //
-// It is a part of the template, which has compiled and practised it (`practice.js`)
+// It is a part of the template, with `loading.js` in one scope, and is compiled
 // before an instance is forked. What it gives is `adapt`, called once, with the
 // function's settings (names and values are strings) and what serves it: `ask`,
 // `outgoing` and `incoming`. Whoever did awaits its `ready`, and then calls its

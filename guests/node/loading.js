@@ -12,7 +12,8 @@ const NAMES_SHOWN_MAX = 8;
 const STACK_LINES_MAX = 40;
 const FILES_SEARCHED_MAX = 200;
 const EXTENSIONS = [".js", ".mjs", ".cjs"];
-const OWN_FILE = /\(?([^()\s]+):\d+:\d+\)?$/.exec(new Error("here").stack.split("\n")[1])?.[1];
+// This file, and what a function is for the template: its settings.
+const OWN_FILES = [/\(?([^()\s]+):\d+:\d+\)?$/.exec(new Error("here").stack.split("\n")[1])?.[1], "function.js"];
 
 // Where the code is.
 let appRoot = "/app";
@@ -21,7 +22,7 @@ let appRoot = "/app";
 function usersPart(error) {
   if (!(error instanceof Error) || typeof error.stack !== "string") return error;
   // Preceded by a space or bracket: a file of the user's may have this one's name, in another folder.
-  const isOwn = (line) => OWN_FILE && (line.includes(` ${OWN_FILE}:`) || line.includes(`(${OWN_FILE}:`));
+  const isOwn = (line) => OWN_FILES.some((file) => line.includes(` ${file}:`) || line.includes(`(${file}:`));
   const isForeign = (line) => /^\s+at /.test(line) && (line.includes("node:internal") || isOwn(line));
   const lines = error.stack.split("\n").filter((line) => !isForeign(line));
   try {

@@ -94,6 +94,31 @@ fn what_new_writes_is_deployed_and_answers_also_after_a_kill() {
 }
 
 #[test]
+fn what_fails_in_node_shows_the_functions_own_lines_and_no_others() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let refused = |name: &str, source: &str| {
+        let folder = node.nodejs(name, "", source);
+        let refused = node.run(&["deploy", folder.to_str().unwrap()]);
+        assert!(!refused.status.success());
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    };
+    let ours = |text: &str| text.contains("function.js") || text.contains("<template>");
+    let errors = refused("nothing", "exports.other = 1;\n");
+    assert!(errors.contains("exports no 'handler'") && !ours(&errors), "{errors}");
+    let errors = refused("thrown", "const one = 1;\nthrow new TypeError('mine');\n");
+    assert!(errors.contains("TypeError: mine") && errors.contains("main.js:2:7") && !ours(&errors), "{errors}");
+    let source = "exports.handler = async () => {\n  await null;\n  throw new Error('later');\n};\n";
+    node.deploy(&node.nodejs("late", "", source));
+    assert_eq!(node.call("late", &json!({})).0, 500);
+    let logs = node.ok(&["logs", "late"]);
+    assert!(logs.contains("later") && logs.contains("main.js:3:9") && !ours(&logs), "{logs}");
+}
+
+#[test]
 fn a_bad_version_never_serves_and_a_good_one_can_come_back() {
     if !is_root() {
         return;

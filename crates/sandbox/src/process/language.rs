@@ -103,7 +103,7 @@ const NODE_SOURCE: &str = concat!(
     "const ADAPTER = ((require) => {",
     include_str!("../../../../guests/node/loading.js"),
     include_str!("../../../../guests/node/function.js"),
-    "return { adapt, serve };})(require);",
+    "return { adapt };})(require);",
     include_str!("../../../../guests/node/lines.js"),
     include_str!("../../../../guests/node/replaced.js"),
     include_str!("../../../../guests/node/template.js"),
