@@ -110,7 +110,10 @@ fn what_fails_in_node_shows_the_functions_own_lines_and_no_others() {
     let errors = refused("nothing", "exports.other = 1;\n");
     assert!(errors.contains("exports no 'handler'") && !ours(&errors), "{errors}");
     let errors = refused("thrown", "const one = 1;\nthrow new TypeError('mine');\n");
-    assert!(errors.contains("TypeError: mine") && errors.contains("main.js:2:7") && !ours(&errors), "{errors}");
+    assert!(
+        errors.contains("TypeError: mine") && errors.contains("main.js:2:7") && !ours(&errors),
+        "{errors}"
+    );
     let source = "exports.handler = async () => {\n  await null;\n  throw new Error('later');\n};\n";
     node.deploy(&node.nodejs("late", "", source));
     assert_eq!(node.call("late", &json!({})).0, 500);
