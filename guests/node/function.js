@@ -4,8 +4,8 @@
 //
 // It is a part of the template, with `loading.js` in one scope, and is compiled
 // before an instance is forked. What it gives is `adapt`, called once, with the
-// function's settings (names and values are strings) and what serves it: `ask`,
-// `outgoing` and `incoming`. Whoever did awaits its `ready`, and then calls its
+// function's settings (names and values are strings), what serves it (`ask`,
+// `outgoing` and `incoming`), and what loads ES modules. Whoever did awaits its `ready`, and then calls its
 // `apply(request, head, body)`, three Buffers, which gives a Buffer or a promise
 // of one. What a request, a result and a handler look like is said in
 // `docs/spec/functions.md`, sections 5 to 7.
@@ -682,15 +682,15 @@ function serve(handler, name) {
   call = adapted(handler, name);
 }
 
-/** Finds the handler of a function, and serves it once it is there. */
-function adapt(given, serving) {
+/** Finds the handler of a function, and serves it once it is there. `load` is what imports ES modules. */
+function adapt(given, serving, load) {
   settings = given;
   server = serving;
   timeoutMs = Number(settings["timeout-ms"] ?? "60000");
   memoryMb = Math.floor(Number(settings["memory-bytes"] ?? "0") / (1 << 20));
   // A global, as `fetch` is: CommonJS and ES modules find it alike.
   globalThis.sinew = Object.freeze({ call: callFunction, CallError });
-  const ready = find(settings).then(({ handler, name }) => serve(handler, name)).catch((error) => Promise.reject(usersPart(error)));
+  const ready = find(settings, load).then(({ handler, name }) => serve(handler, name)).catch((error) => Promise.reject(usersPart(error)));
   call = (...all) => ready.then(() => call(...all));
   // Whoever has read a head already need not write it down again.
   return { ready, apply, readsHeads: true };

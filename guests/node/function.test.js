@@ -57,7 +57,7 @@ async function load(files, settings = {}, layers = []) {
     },
   });
   module._compile(ADAPTER, path.join(root, "function.js"));
-  const { ready, apply } = module.exports.adapt(all, module);
+  const { ready, apply } = module.exports.adapt(all, module, (url) => import(url));
   await ready;
   const raw = async (body = "", head = null) => {
     const bytes = head ? headOf(head) : Buffer.alloc(0);
@@ -396,7 +396,7 @@ test("a call that comes before the function is loaded waits", async () => {
     write(path.join(root, text.length.toString()), { "index.mjs": text });
     const module = new Module("function.js");
     module._compile(ADAPTER, path.join(root, "function.js"));
-    const { ready, apply } = module.exports.adapt({ "app-root": path.join(root, text.length.toString()) }, module);
+    const { ready, apply } = module.exports.adapt({ "app-root": path.join(root, text.length.toString()) }, module, (url) => import(url));
     await check(apply(ID, Buffer.alloc(0), Buffer.from("7")));
     await ready.catch(() => {});
   }
@@ -407,7 +407,7 @@ test("what few handlers need is not loaded for the others", () => {
   folders.push(root);
   write(root, { "app/index.js": "exports.handler = () => ({ a: 1 });", "function.js": ADAPTER });
   const settings = JSON.stringify({ "app-root": path.join(root, "app") });
-  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))}).adapt(${settings}, {});
+  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))}).adapt(${settings}, {}, (url) => import(url));
     f.ready.then(() => f.apply(Buffer.alloc(16), Buffer.alloc(0), Buffer.from("{}"))).then(() => {
       console.log(process.moduleLoadList.filter((name) => /undici|_http_server/.test(name)).join());
     });`;

@@ -112,8 +112,8 @@ function prepare(settings) {
   }
 }
 
-/** The handler that the settings name, and the name. */
-async function find(settings) {
+/** The handler that the settings name, and the name; `load` loads ES modules, which a template's own text cannot. */
+async function find(settings, load) {
   const name = (settings.handler ?? "index.handler").replace(/^\.\//, "");
   const dot = name.lastIndexOf(".");
   if (dot < 1 || dot === name.length - 1) {
@@ -123,7 +123,7 @@ async function find(settings) {
   prepare(settings);
   const file = fileOf(moduleName);
   const exported = isEsModule(file)
-    ? await import(require("node:url").pathToFileURL(file).href).catch((error) => Promise.reject(placed(error, file)))
+    ? await load(require("node:url").pathToFileURL(file).href).catch((error) => Promise.reject(placed(error, file)))
     : require("node:module").createRequire(file)(file);
   return { handler: member(exported ?? {}, moduleName, attribute), name };
 }

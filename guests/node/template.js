@@ -730,7 +730,7 @@
     module.ask = (...all) => instance.ask(...all);
     module.outgoing = () => instance.outgoing();
     module.incoming = () => instance.incoming();
-    module.adapt = (settings) => ADAPTER.adapt(settings, module);
+    module.adapt = (settings, load) => ADAPTER.adapt(settings, module, load);
     module.filename = `${name}.js`;
     module.paths = [];
     module._compile(source, module.filename);

@@ -115,7 +115,7 @@ const PYTHON_ADAPTER: &str = concat!(
     include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py")
 );
-const NODE_ADAPTER: &str = "Object.assign(exports, module.adapt(SETTINGS));";
+const NODE_ADAPTER: &str = "Object.assign(exports, module.adapt(SETTINGS, (url) => import(url)));";
 /// What comes before it where a function may reach hosts. Python and most
 /// programs look at their environment for that.
 const NODE_PROXY: &str = include_str!("../../../../guests/node/proxy.js");
