@@ -5,10 +5,10 @@
 // It is a part of the template, with `loading.js` in one scope, and is compiled
 // before an instance is forked. What it gives is `adapt`, called once, with the
 // function's settings (names and values are strings), what serves it (`ask`,
-// `outgoing` and `incoming`), and what loads ES modules. Whoever did awaits its `ready`, and then calls its
-// `apply(request, head, body)`, three Buffers, which gives a Buffer or a promise
-// of one. What a request, a result and a handler look like is said in
-// `docs/spec/functions.md`, sections 5 to 7.
+// `outgoing` and `incoming`), and what loads ES modules. Whoever did awaits its
+// `ready`, and then calls its `apply(request, head, body)`, three Buffers, which
+// gives a Buffer or a promise of one. What a request, a result and a handler look
+// like is said in `docs/spec/functions.md`, sections 5 to 7.
 //
 // Invariants: all that can be found out before the first call is found out
 // before `ready` is fulfilled; an exception leaves this module without the
@@ -677,11 +677,6 @@ function apply(request, head, body) {
   return isThenable(result) ? result.then(undefined, (error) => Promise.reject(usersPart(error))) : result;
 }
 
-/** Serves this handler from now on. */
-function serve(handler, name) {
-  call = adapted(handler, name);
-}
-
 /** Finds the handler of a function, and serves it once it is there. `load` is what imports ES modules. */
 function adapt(given, serving, load) {
   settings = given;
@@ -690,7 +685,9 @@ function adapt(given, serving, load) {
   memoryMb = Math.floor(Number(settings["memory-bytes"] ?? "0") / (1 << 20));
   // A global, as `fetch` is: CommonJS and ES modules find it alike.
   globalThis.sinew = Object.freeze({ call: callFunction, CallError });
-  const ready = find(settings, load).then(({ handler, name }) => serve(handler, name)).catch((error) => Promise.reject(usersPart(error)));
+  const ready = find(settings, load)
+    .then(({ handler, name }) => void (call = adapted(handler, name)))
+    .catch((error) => Promise.reject(usersPart(error)));
   call = (...all) => ready.then(() => call(...all));
   // Whoever has read a head already need not write it down again.
   return { ready, apply, readsHeads: true };
