@@ -73,8 +73,12 @@ const BENCHES: [Bench; 23] = [
 ];
 
 /// What some benches can be asked for: `--name` or `--name=value`.
-const OPTIONS: [(&str, &[&str]); 3] =
-    [("bptree", bptree::OPTIONS), ("transfer", transfer::OPTIONS), ("workflows", workflows::OPTIONS)];
+const OPTIONS: [(&str, &[&str]); 4] = [
+    ("bptree", bptree::OPTIONS),
+    ("transfer", transfer::OPTIONS),
+    ("warm", warm::OPTIONS),
+    ("workflows", workflows::OPTIONS),
+];
 
 // As `sinew` does.
 #[global_allocator]

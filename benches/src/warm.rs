@@ -18,8 +18,12 @@ use crate::figures::{Report, median};
 use load::{Exchange, Pace, Seen};
 use servers::{ANSWER, EVENT, Functions, Server};
 
-const CONNECTIONS: usize = 50;
-const ROUNDS: usize = 5;
+/// Connections, if nothing else is asked for.
+const CONNECTIONS: u64 = 50;
+/// Rounds, if nothing else is asked for.
+const ROUNDS: u64 = 5;
+/// What else it can be asked for.
+pub(crate) const OPTIONS: &[&str] = &["rounds", "connections"];
 /// Node serves many requests at once, here as in a server of its own.
 const CALLS_AT_ONCE: usize = 64;
 const WARMING: Duration = Duration::from_secs(2);
@@ -33,6 +37,7 @@ struct Subject<'a> {
     name: &'static str,
     server: &'a Server,
     exchange: Exchange,
+    connections: usize,
     saturated: Vec<Seen>,
     /// Of the server (of a node: without its instances), by request.
     cpu_us: Vec<f64>,
@@ -40,13 +45,13 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    fn new(name: &'static str, server: &'a Server, path: &str) -> Self {
+    fn new(name: &'static str, server: &'a Server, path: &str, connections: usize) -> Self {
         let exchange = Exchange::post(path, EVENT, ANSWER);
-        Self { name, server, exchange, saturated: Vec::new(), cpu_us: Vec::new(), open: Vec::new() }
+        Self { name, server, exchange, connections, saturated: Vec::new(), cpu_us: Vec::new(), open: Vec::new() }
     }
 
     fn load(&self, pace: Pace, duration: Duration) -> anyhow::Result<Seen> {
-        load::run(self.server.address, &self.exchange, CONNECTIONS, pace, duration)
+        load::run(self.server.address, &self.exchange, self.connections, pace, duration)
     }
 
     fn saturate(&mut self) -> anyhow::Result<()> {
@@ -68,25 +73,27 @@ impl<'a> Subject<'a> {
     }
 
     fn report(&self, report: &mut Report) {
-        let name = self.name;
+        let (name, rounds) = (self.name, self.saturated.len());
         let each = |of: &dyn Fn(&Seen) -> f64, seen: &[Seen]| median(seen.iter().map(of).collect());
         let per_second = each(&|seen| seen.per_second, &self.saturated);
-        report.add(&format!("{name}_per_s"), per_second, "/s", "saturated", ROUNDS);
+        report.add(&format!("{name}_per_s"), per_second, "/s", "saturated", rounds);
         let cpu = median(self.cpu_us.clone());
-        report.add(&format!("{name}_cpu_us"), cpu, "µs", "of the server, a request, saturated", ROUNDS);
+        report.add(&format!("{name}_cpu_us"), cpu, "µs", "of the server, a request, saturated", rounds);
         for (part, word) in [(0.5, "p50"), (0.99, "p99")] {
             let value = each(&|seen| seen.percentile_us(part), &self.open);
-            report.add(&format!("{name}_{word}_us"), value, "µs", "open loop", ROUNDS);
+            report.add(&format!("{name}_{word}_us"), value, "µs", "open loop", rounds);
         }
     }
 }
 
 /// The median over rounds of a ratio within each.
-fn ratio(of: impl Fn(usize) -> f64) -> f64 {
-    median((0..ROUNDS).map(of).collect())
+fn ratio(rounds: usize, of: impl Fn(usize) -> f64) -> f64 {
+    median((0..rounds).map(of).collect())
 }
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let rounds = report.options.number("rounds", ROUNDS)?.max(1) as usize;
+    let connections = report.options.number("connections", CONNECTIONS)?.clamp(1, 10_000) as usize;
     let processors = linux::available_cpus().map_or(1, |cpus| cpus.len());
     let concurrency = format!("concurrency = {processors}\n");
     let at_once = format!("{concurrency}requests-per-instance = {CALLS_AT_ONCE}\n");
@@ -94,10 +101,10 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let node_http = servers::node_http(functions.folder(), processors)?;
     let fastapi = report.peer("FastAPI", || servers::fastapi(functions.folder(), processors));
     let node = &functions.node;
-    let mut ours_node = Subject::new("node_function", node, "/function/hello-node");
-    let mut plain_node = Subject::new("node_http", &node_http, "/");
-    let mut ours_python = Subject::new("python_function", node, "/function/hello-python");
-    let mut plain_python = fastapi.as_ref().map(|server| Subject::new("fastapi", server, "/"));
+    let mut ours_node = Subject::new("node_function", node, "/function/hello-node", connections);
+    let mut plain_node = Subject::new("node_http", &node_http, "/", connections);
+    let mut ours_python = Subject::new("python_function", node, "/function/hello-python", connections);
+    let mut plain_python = fastapi.as_ref().map(|server| Subject::new("fastapi", server, "/", connections));
 
     let mut all = vec![&mut ours_node, &mut plain_node, &mut ours_python];
     all.extend(&mut plain_python);
@@ -105,7 +112,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         servers::await_answer(subject.server, |_| subject.load(Pace::Open(100.0), WARMING / 4).map(drop))?;
         subject.load(Pace::Saturated, WARMING)?;
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         all.iter_mut().try_for_each(|subject| subject.saturate())?;
     }
     let slowest = |subject: &Subject<'_>| {
@@ -113,30 +120,30 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     };
     let rate_node = slowest(all[1]);
     let rate_python = slowest(all.get(3).unwrap_or(&all[2]));
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for (at, subject) in all.iter_mut().enumerate() {
             subject.at(if at < 2 { rate_node } else { rate_python })?;
         }
     }
     all.iter().for_each(|subject| subject.report(report));
 
-    let over_node = ratio(|round| ours_node.per_second(round) / plain_node.per_second(round));
-    report.add("throughput_over_node_http", over_node, "x", "the function / plain Node, clustered", ROUNDS);
+    let over_node = ratio(rounds, |round| ours_node.per_second(round) / plain_node.per_second(round));
+    report.add("throughput_over_node_http", over_node, "x", "the function / plain Node, clustered", rounds);
     let p99 = |ours: &Subject<'_>, plain: &Subject<'_>| {
-        ratio(|round| ours.open[round].percentile_us(0.99) / plain.open[round].percentile_us(0.99))
+        ratio(rounds, |round| ours.open[round].percentile_us(0.99) / plain.open[round].percentile_us(0.99))
     };
     let p99_node = p99(&ours_node, &plain_node);
-    report.add("p99_over_best_plain", p99_node, "x", "the function / plain Node, the same rate", ROUNDS);
-    let cpu = ratio(|round| ours_node.cpu_us[round] / plain_node.cpu_us[round]);
-    report.add("gateway_cpu_over_node_hello", cpu, "x", "the node's process / all of plain Node", ROUNDS);
+    report.add("p99_over_best_plain", p99_node, "x", "the function / plain Node, the same rate", rounds);
+    let cpu = ratio(rounds, |round| ours_node.cpu_us[round] / plain_node.cpu_us[round]);
+    report.add("gateway_cpu_over_node_hello", cpu, "x", "the node's process / all of plain Node", rounds);
     if let Some(plain) = &plain_python {
-        let over = ratio(|round| ours_python.per_second(round) / plain.per_second(round));
-        report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", ROUNDS);
+        let over = ratio(rounds, |round| ours_python.per_second(round) / plain.per_second(round));
+        report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", rounds);
         let p99 = p99(&ours_python, plain);
-        report.add("python_p99_over_fastapi", p99, "x", "at the same rate", ROUNDS);
+        report.add("python_p99_over_fastapi", p99, "x", "at the same rate", rounds);
     }
     report.note(format!(
-        "{CONNECTIONS} keep-alive connections; open loops at {rate_node:.0} requests a second (Node) and \
+        "{connections} keep-alive connections; open loops at {rate_node:.0} requests a second (Node) and \
          {rate_python:.0} (Python); load generator and servers share {processors} processors"
     ));
     Ok(())

@@ -58,6 +58,8 @@ pub struct Options {
     pub collection: Option<Schedule>,
     /// Worker threads, each running one application at a time.
     pub workers: Option<usize>,
+    /// Threads that serve clients; `None`: one, or half as many as processors if there are eight or more.
+    pub event_loops: Option<usize>,
     /// Bytes for everything: objects held, relations, and guests.
     pub memory_bytes: Option<u64>,
     /// The largest body of one request, in bytes.
@@ -145,6 +147,7 @@ impl Options {
             tls_cert,
             tls_key,
             workers: self.workers.or(below.workers),
+            event_loops: self.event_loops.or(below.event_loops),
             memory_bytes: self.memory_bytes.or(below.memory_bytes),
             body_max_bytes: self.body_max_bytes.or(below.body_max_bytes),
             requests_max: self.requests_max.or(below.requests_max),
@@ -248,6 +251,9 @@ pub(crate) fn cpus() -> usize {
 pub(crate) fn machine_memory_bytes() -> u64 {
     linux::total_memory_bytes().unwrap_or(2 * MEMORY_BYTES_MIN)
 }
+
+/// The most event loops of a node.
+pub const EVENT_LOOPS_MAX: usize = 64;
 
 /// The most workers of a node.
 pub const WORKERS_MAX: usize = 1024;

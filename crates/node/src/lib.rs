@@ -21,6 +21,7 @@ mod identity;
 mod keys;
 mod ledger;
 mod listener;
+mod loops;
 mod metering;
 mod outbound;
 mod processes;
@@ -47,7 +48,7 @@ use store::Object;
 
 pub use buckets::Bucket;
 pub use collecting::Schedule;
-pub use config::{Budgets, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
+pub use config::{Budgets, EVENT_LOOPS_MAX, MEMORY_BYTES_MIN, Options, Patience, WORKERS_MAX};
 pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;

@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::config::Patience;
+use crate::loops::Loops;
 use beside::{Ended, either};
 pub(crate) use greeting::{Greeting, H2, Plain, Secured};
 use preface::Rewound;
@@ -52,13 +53,28 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 pub(crate) trait Listener {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// One that no event loop watches.
+    type Loose: Send + 'static;
 
     /// Waits for the next connection.
     fn accept(&mut self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+
+    /// Takes a connection from the event loop of this thread.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn loosen(stream: Self::Stream) -> std::io::Result<Self::Loose>;
+
+    /// Has the event loop of this thread watch a connection.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn fasten(loose: Self::Loose) -> std::io::Result<Self::Stream>;
 }
 
 impl Listener for TcpListener {
     type Stream = tokio::net::TcpStream;
+    type Loose = std::net::TcpStream;
 
     async fn accept(&mut self) -> std::io::Result<Self::Stream> {
         let (stream, _) = TcpListener::accept(self).await?;
@@ -67,13 +83,30 @@ impl Listener for TcpListener {
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
+
+    fn loosen(stream: Self::Stream) -> std::io::Result<Self::Loose> {
+        stream.into_std()
+    }
+
+    fn fasten(loose: Self::Loose) -> std::io::Result<Self::Stream> {
+        Self::Stream::from_std(loose)
+    }
 }
 
 impl Listener for UnixListener {
     type Stream = tokio::net::UnixStream;
+    type Loose = std::os::unix::net::UnixStream;
 
     async fn accept(&mut self) -> std::io::Result<Self::Stream> {
         Ok(UnixListener::accept(self).await?.0)
+    }
+
+    fn loosen(stream: Self::Stream) -> std::io::Result<Self::Loose> {
+        stream.into_std()
+    }
+
+    fn fasten(loose: Self::Loose) -> std::io::Result<Self::Stream> {
+        Self::Stream::from_std(loose)
     }
 }
 
@@ -100,6 +133,8 @@ pub(crate) struct Terms {
     pub(crate) patience: Patience,
     /// Where connections are counted.
     pub(crate) connections: Connections,
+    /// What serves them.
+    pub(crate) loops: Arc<Loops>,
 }
 
 /// Serves until `stopping` becomes true, then accepts no more, and returns
@@ -125,13 +160,41 @@ pub(crate) async fn serve<L: Listener>(
         };
         let guards = (place, terms.connections.opened());
         let talk = Talk { terms: terms.clone(), stopping: stopping.clone(), _guards: guards };
-        attended.spawn(greeting.clone().greet(stream, talk));
+        begin::<L>(&mut attended, &terms.loops, stream, greeting.clone(), talk);
     }
     // Whoever connects from now on is refused, not left waiting.
     drop(listener);
     while let Some(ended) = attended.join_next().await {
         report(ended);
     }
+}
+
+/// Has the loop with the fewest connections attend to one more.
+fn begin<L: Listener>(
+    attended: &mut JoinSet<()>,
+    loops: &Arc<Loops>,
+    stream: L::Stream,
+    greeting: impl Greeting<L::Stream>,
+    talk: Talk,
+) {
+    let lost = |error| tracing::warn!(%error, "a connection could not be given to an event loop");
+    let Some(lane) = loops.lane() else {
+        attended.spawn(greeting.greet(stream, talk));
+        return;
+    };
+    let loose = match L::loosen(stream) {
+        Ok(loose) => loose,
+        Err(error) => return lost(error),
+    };
+    let there = lane.handle().clone();
+    let attending = async move {
+        let _lane = lane;
+        match L::fasten(loose) {
+            Ok(stream) => greeting.greet(stream, talk).await,
+            Err(error) => lost(error),
+        }
+    };
+    attended.spawn_on(attending, &there);
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Channels of instances, watched by the event loop that serves the clients:
+//! Channels of instances, watched by the event loops that serve the clients: where it can be,
 //! the thread that reads a function's answer is the one that sends it on.
 
 mod vigil;
@@ -8,18 +8,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sandbox::Home;
 use sandbox::process::{Next, Reactor, Ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
+use crate::loops::Loops;
 pub(crate) use vigil::Traffic;
 use vigil::{Moment, Vigil};
 
-/// The event loop.
+/// The event loops, as instances need them.
 #[derive(Debug)]
-pub(crate) struct EventLoop {
-    handle: Handle,
+pub(crate) struct EventLoops {
+    loops: Arc<Loops>,
     watch: Option<Arc<Watch>>,
 }
 
@@ -49,23 +51,21 @@ impl Watch {
     }
 }
 
-impl EventLoop {
-    /// The one that this thread belongs to, if any.
-    pub(crate) fn current(traffic: &Arc<Traffic>) -> Option<Self> {
-        let handle = Handle::try_current().ok()?;
-        // Of several threads one sleeps where events come, and the others cannot
+impl EventLoops {
+    pub(crate) fn new(loops: Arc<Loops>, traffic: &Arc<Traffic>) -> Self {
+        // Of several loops one sleeps where events come, and the others cannot
         // look; of one processor an instance would have to wait for the loop.
-        let is_alone = handle.metrics().num_workers() == 1;
+        let is_alone = loops.count() == 1 && loops.at(Home::default()).metrics().num_workers() == 1;
         let can_look = is_alone && linux::available_cpus().is_ok_and(|cpus| cpus.len() > 1);
         let watch = || Arc::new(Watch { vigil: Mutex::default(), traffic: Arc::clone(traffic) });
-        Some(Self { handle, watch: can_look.then(watch) })
+        Self { loops, watch: can_look.then(watch) }
     }
 
     /// Calls `ready` whenever the descriptor is. The task ends when no more is
     /// wanted, which is by the instance's end at the latest.
-    fn attend(&self, fd: OwnedFd, interest: Interest, ready: Box<dyn Ready>) {
-        let (handle, watch) = (self.handle.clone(), self.watch.clone());
-        self.handle.spawn(async move {
+    fn attend(&self, home: Home, fd: OwnedFd, interest: Interest, ready: Box<dyn Ready>) {
+        let (handle, watch) = (self.loops.at(home).clone(), self.watch.clone());
+        self.loops.at(home).spawn(async move {
             #[expect(deprecated, reason = "what replaces it is unsafe; it asks for what an `OwnedFd` is")]
             let registered = AsyncFd::with_interest(fd, interest);
             let fd = match registered {
@@ -90,19 +90,26 @@ impl EventLoop {
     }
 }
 
-impl Reactor for EventLoop {
-    fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
-        self.attend(fd, Interest::READABLE, ready);
+impl Reactor for EventLoops {
+    fn home(&self) -> Home {
+        self.loops.next_home()
     }
 
-    fn when_writable(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
-        self.attend(fd, Interest::WRITABLE, ready);
+    fn here(&self) -> Option<Home> {
+        self.loops.here()
     }
 
-    fn after_this_turn(&self, ready: Box<dyn Ready>) {
-        self.handle.spawn(async move {
-            // Comes back when the loop has nothing else to run.
-            tokio::task::yield_now().await;
+    fn watch(&self, home: Home, fd: OwnedFd, ready: Box<dyn Ready>) {
+        self.attend(home, fd, Interest::READABLE, ready);
+    }
+
+    fn when_writable(&self, home: Home, fd: OwnedFd, ready: Box<dyn Ready>) {
+        self.attend(home, fd, Interest::WRITABLE, ready);
+    }
+
+    fn after_this_turn(&self, home: Home, ready: Box<dyn Ready>) {
+        // It comes behind all that is ready already.
+        self.loops.at(self.loops.here().unwrap_or(home)).spawn(async move {
             ready.act();
         });
     }
@@ -110,7 +117,7 @@ impl Reactor for EventLoop {
     fn began(&self) {
         // Where lines are open, the chain that begins may have no other event until it ends.
         if let Some(watch) = &self.watch {
-            watch.event(&self.handle);
+            watch.event(self.loops.at(Home::default()));
         }
     }
 }

@@ -30,7 +30,8 @@ use crate::identity::NodeIdentity;
 use crate::keys::Keys;
 use crate::ledger::Ledgers;
 use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
-use crate::reactor::EventLoop;
+use crate::loops::Loops;
+use crate::reactor::EventLoops;
 use crate::reclaimer::Reclaimer;
 use crate::requests::{Requests, Told};
 use crate::secrets::Secrets;
@@ -122,12 +123,19 @@ impl Node {
     /// # Errors
     /// If the store does not open or the system refuses threads or memory.
     pub fn start(options: &Options) -> Result<Arc<Self>, Error> {
-        Self::start_with(options, |store, buckets| crate::tier::attach(options.tier.as_ref(), store, buckets))
+        Self::start_in(options, Loops::current())
+    }
+
+    /// The same, with the loops that watch its instances; without any, threads wait for these.
+    pub(crate) fn start_in(options: &Options, loops: Option<Arc<Loops>>) -> Result<Arc<Self>, Error> {
+        let attach = |store: &Store, buckets: &Buckets| crate::tier::attach(options.tier.as_ref(), store, buckets);
+        Self::start_with(options, loops, attach)
     }
 
     /// The same, with a tier that somebody gives the store, if any.
     pub(crate) fn start_with(
         options: &Options,
+        loops: Option<Arc<Loops>>,
         attach: impl FnOnce(&Store, &Buckets) -> Result<(), Error>,
     ) -> Result<Arc<Self>, Error> {
         let budgets = Budgets::new(options);
@@ -146,7 +154,8 @@ impl Node {
         )?;
         let scheduler = Arc::new(scheduler_of(&budgets));
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
-        let process_options = process_options(options, &budgets, Arc::clone(&secrets));
+        let visitors_max = loops.as_ref().map_or(1, |loops| loops.count()) + BRINGERS;
+        let process_options = process_options(options, &budgets, Arc::clone(&secrets), loops);
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
         let buckets = crate::buckets::open(&options.s3, &secrets).map_err(Error::Buckets)?;
         // Before anything is read that may be there only.
@@ -192,19 +201,19 @@ impl Node {
             states: Vec::new(),
             threads: Mutex::default(),
         };
-        node.start_threads(options.home.is_some())
+        node.start_threads(options.home.is_some(), visitors_max)
             .map_err(|source| Error::Start { what: "the workers", source })?;
         Ok(Arc::new(node))
     }
 
-    fn start_threads(&mut self, has_disk: bool) -> std::io::Result<()> {
+    fn start_threads(&mut self, has_disk: bool, visitors: usize) -> std::io::Result<()> {
         self.threads.lock().extend(self.fetcher.start()?);
         if has_disk {
             self.threads.lock().extend(self.collecting.start()?);
         } else {
             self.threads.lock().push(self.reclaimer.start()?);
         }
-        for _ in 0..VISITORS {
+        for _ in 0..visitors {
             let executor = self.executor().brief();
             self.states.push(executor.state());
             self.visitors.admit(Evaluator::new(Arc::clone(&self.scheduler)), executor);
@@ -329,15 +338,20 @@ impl Node {
     }
 }
 
-/// Threads of the event loop, and some that bring the ends of calls.
-const VISITORS: usize = 4;
+/// Threads besides the event loops that bring the ends of calls, at the same time.
+const BRINGERS: usize = 3;
 
 /// Templates with imports may have the n-th part of the memory of all instances.
 pub(crate) const TEMPLATES_SHARE: u64 = 4;
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
 
-fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) -> ProcessOptions {
+fn process_options(
+    options: &Options,
+    budgets: &Budgets,
+    secrets: Arc<Secrets>,
+    loops: Option<Arc<Loops>>,
+) -> ProcessOptions {
     let folder = |home: &PathBuf| home.join("layers");
     let elsewhere = || std::env::temp_dir().join(format!("sinew-layers-{}", std::process::id()));
     let traffic = Arc::default();
@@ -345,7 +359,7 @@ fn process_options(options: &Options, budgets: &Budgets, secrets: Arc<Secrets>) 
         init: options.sandbox_init.clone(),
         layers: options.home.as_ref().map_or_else(elsewhere, folder),
         layers_bytes: LAYERS_BYTES,
-        reactor: EventLoop::current(&traffic).map(|it| Arc::new(it) as _),
+        reactor: loops.map(|loops| Arc::new(EventLoops::new(loops, &traffic)) as _),
         interpreters: Language::ALL.map(|language| (language, options.interpreter(language))).to_vec(),
         secrets,
         outbound: Arc::default(),

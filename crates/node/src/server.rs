@@ -14,8 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::backend::NodeBackend;
-use crate::config::Options;
+use crate::config::{EVENT_LOOPS_MAX, Options};
 use crate::listener::{self, Plain, Secured, Terms};
+use crate::loops::{Loops, Threads};
 use crate::running::Node;
 use crate::secured::Security;
 use crate::traces::Traces;
@@ -80,29 +81,23 @@ pub fn run_until(
 ) -> Result<(), Error> {
     linux::keep_freed_memory();
     linux::take_small_pages();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(event_threads())
-        .thread_name("sinew-http")
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Start { what: "the event loop", source })?;
+    let count = options.event_loops.unwrap_or_else(event_loops).clamp(1, EVENT_LOOPS_MAX);
+    let start = |source| Error::Start { what: "the event loops", source };
+    let (threads, loops) = Threads::start(count).map_err(start)?;
     let security = Security::of(options)?;
     let node = {
-        // Instances are watched by the event loop.
-        let _entered = runtime.enter();
-        Node::start(options)?
+        let _entered = threads.enter();
+        Node::start_in(options, Some(Arc::clone(&loops)))?
     };
-    let served = runtime.block_on(serve(options, security, &node, stop, on_ready));
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    let served = threads.run(serve(options, security, &node, loops, stop, on_ready));
+    threads.end(Duration::from_secs(1));
     node.shut_down();
     served
 }
 
-/// Threads of the event loop. Half of the processors are for what functions do.
-fn event_threads() -> usize {
-    // Two serve no more than one, at twice the processor time for each request, for a request goes from one to
-    // the other; four serve half as much again, eight twice as much (docs/figures.md, on sixteen processors). And one
-    // alone can wait awake for chains of calls (`reactor`).
+/// Event loops of a node on this machine. Half of the processors are for what functions do.
+fn event_loops() -> usize {
+    // One alone can wait awake for chains of calls (`reactor`), and nothing is far from it.
     const LEAST_OF_SEVERAL: usize = 4;
     const MOST: usize = 16;
     match linux::available_cpus().map_or(1, |cpus| cpus.len()) / 2 {
@@ -115,6 +110,7 @@ async fn serve(
     options: &Options,
     security: Option<Security>,
     node: &Arc<Node>,
+    loops: Arc<Loops>,
     told: impl Future<Output = ()>,
     on_ready: impl FnOnce(&Running),
 ) -> Result<(), Error> {
@@ -133,6 +129,7 @@ async fn serve(
         connections_max: node.budgets().connections_max,
         patience: options.patience,
         connections: gateway.connections(),
+        loops,
     };
     let mut servers = JoinSet::new();
     let mut running = Running {

@@ -26,8 +26,8 @@ pub use fed::{Feed, Intake};
 pub use line::{Line, LineAsk, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold};
 pub use nested::{Answered, Callees, NestedAnswer, NestedCall};
 pub use sandbox::{
-    Call, DETAIL_LEN_MAX, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State,
-    Then,
+    Call, DETAIL_LEN_MAX, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec,
+    State, Then,
 };
 pub use spent::{Phases, Spent};
 pub use streamed::{Audience, Listener, Source};

@@ -27,6 +27,11 @@ pub const DETAIL_LEN_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SandboxId(pub u64);
 
+/// Names one of a node's event loops: what waits for an instance is woken for least where the loop
+/// that hears the instance is the one that serves who waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Home(pub u16);
+
 impl fmt::Display for SandboxId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
@@ -309,6 +314,17 @@ pub trait Sandbox: Send + Sync {
     /// [`Error::WrongProcedure`]. What the guest does wrong is no error but
     /// an [`Outcome`].
     fn invoke(&self, id: SandboxId, call: Call) -> Result<Invoked, Error>;
+
+    /// Which event loop hears what a sandbox says; none, if none does.
+    fn home(&self, id: SandboxId) -> Option<Home> {
+        _ = id;
+        None
+    }
+
+    /// The event loop that this thread runs; none, if it runs none, or it does not matter which.
+    fn here(&self) -> Option<Home> {
+        None
+    }
 
     /// Takes back the calls that stand in line in a sandbox and have not begun: each is told
     /// [`Error::Recalled`], maybe before this returns. Where that cannot be known, as by this default,

@@ -57,6 +57,10 @@ pub(crate) struct Arguments {
     /// Applications that run at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = parse_workers, env = "SINEW_WORKERS")]
     workers: Option<usize>,
+
+    /// Threads that serve clients [default: one, or half as many as processors if there are eight or more]
+    #[arg(long, value_name = "N", value_parser = parse_event_loops, env = "SINEW_EVENT_LOOPS")]
+    event_loops: Option<usize>,
     /// Memory for objects, relations and sandboxes, like 2GiB [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, env = "SINEW_MEMORY")]
     memory: Option<u64>,
@@ -95,6 +99,11 @@ fn parse_workers(text: &str) -> Result<usize, String> {
     workers.ok_or_else(|| format!("1 to {} workers", node::WORKERS_MAX))
 }
 
+fn parse_event_loops(text: &str) -> Result<usize, String> {
+    let loops = text.parse().ok().filter(|loops| (1..=node::EVENT_LOOPS_MAX).contains(loops));
+    loops.ok_or_else(|| format!("1 to {} event loops", node::EVENT_LOOPS_MAX))
+}
+
 fn parse_memory(text: &str) -> Result<u64, String> {
     let least = node::MEMORY_BYTES_MIN;
     match parse_bytes(text)? {
@@ -131,6 +140,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         tls_self_signed: arguments.tls_self_signed,
         tls_names: arguments.tls_name.clone(),
         workers: arguments.workers,
+        event_loops: arguments.event_loops,
         memory_bytes: arguments.memory,
         python: arguments.python.clone(),
         nodejs: arguments.nodejs.clone(),

@@ -31,11 +31,20 @@ fn body(answer: &str) -> &str {
 
 #[test]
 fn a_node_that_is_told_to_stop_loses_no_request() {
+    loses_no_request("1");
+}
+
+#[test]
+fn a_node_with_several_event_loops_that_is_told_to_stop_loses_no_request() {
+    loses_no_request("3");
+}
+
+fn loses_no_request(event_loops: &str) {
     if !is_root() {
         return;
     }
     let home = home();
-    let mut node = Node::start(home.path());
+    let mut node = Node::start_with(home.path(), &["--listen", "127.0.0.1:0", "--event-loops", event_loops]);
     let slow = "import time\ndef handler(event, context):\n    time.sleep(3)\n    return {'number': event['number']}\n";
     let folder = node.python("slow", "", slow);
     node.deploy(&folder);

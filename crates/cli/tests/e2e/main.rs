@@ -24,6 +24,7 @@ mod lambda;
 mod later;
 mod later_python;
 mod line;
+mod loops;
 mod map;
 mod memory;
 mod metering;

@@ -68,7 +68,8 @@ impl House {
             .route("/silent", post(async |body: String| after_a_while(body + " after a silence").await))
             .route("/slow", get(async || after_a_while("slow".to_owned()).await));
         let connections = Connections::default();
-        let terms = Terms { connections_max, patience, connections: connections.clone() };
+        let loops = Loops::current().unwrap();
+        let terms = Terms { connections_max, patience, connections: connections.clone(), loops };
         let mut server = JoinSet::new();
         server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
         Self { address, connections, stop, server, forever, unread: begun }
@@ -289,4 +290,55 @@ async fn whoever_leaves_ends_the_request() {
     assert_eq!(house.forever[1].load(Ordering::Relaxed), 0);
     drop(client);
     house.wait_for_forever(1, 1).await;
+}
+
+#[test]
+fn connections_are_divided_among_loops_and_all_are_answered_before_the_end() {
+    let (threads, loops) = crate::loops::Threads::start(3).unwrap();
+    let loops_of_terms = Arc::clone(&loops);
+    threads.run(async move {
+        let where_it_is = async move || format!("{:?} is all", loops.here());
+        let router = Router::new()
+            .route("/where", get(where_it_is))
+            .route("/slow", get(async || after_a_while("slow".to_owned()).await));
+        let (stop, stopping) = signal::channel(false);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Connections::default();
+        let terms = Terms {
+            connections_max: 9,
+            patience: patient(),
+            connections: connections.clone(),
+            loops: loops_of_terms,
+        };
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, Plain(TowerToHyperService::new(router)), terms, stopping));
+        let (mut clients, mut seen) = (Vec::new(), std::collections::BTreeMap::new());
+        for _ in 0..6 {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            // Twice, for it stays where it is.
+            let mut both = Vec::new();
+            for _ in 0..2 {
+                client.write_all(b"GET /where HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+                let answer = answer(&mut client, " is all").await;
+                both.push(answer.split("\r\n\r\n").last().unwrap().to_owned());
+            }
+            assert_eq!(both[0], both[1]);
+            *seen.entry(both.remove(0)).or_insert(0) += 1;
+            clients.push(client);
+        }
+        assert_eq!(seen.values().collect::<Vec<_>>(), [&2, &2, &2], "{seen:?}");
+        for client in &mut clients {
+            client.write_all(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stop.send(true).unwrap();
+        for client in &mut clients {
+            let last = rest(client).await.unwrap();
+            assert!(last.starts_with("HTTP/1.1 200") && last.ends_with("slow"), "{last}");
+        }
+        tokio::time::timeout(GENEROUS, server.join_next()).await.unwrap();
+        assert_eq!(connections.open(), 0);
+    });
+    threads.end(GENEROUS);
 }

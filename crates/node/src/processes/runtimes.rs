@@ -21,7 +21,7 @@ use sandbox::process::{
     Brought, Debuggers, Functions, FunctionsOptions, Image, InterpreterFacts, Language, Layers, Plan,
     Reactor, Runtime, RuntimeOptions, runtime_of,
 };
-use sandbox::{Call, Error, Fault, Invoked, Sandbox, SandboxId, Spec, State, Then};
+use sandbox::{Call, Error, Fault, Home, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
 use tracing::warn;
 
@@ -472,6 +472,14 @@ impl Sandbox for Runtimes {
 
     fn delete(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {
         self.each(ids, |functions, id| functions.delete(&[id]))
+    }
+
+    fn home(&self, id: SandboxId) -> Option<Home> {
+        self.of(id).ok()?.home(inner(id))
+    }
+
+    fn here(&self) -> Option<Home> {
+        self.options.reactor.as_ref()?.here()
     }
 
     fn recall(&self, id: SandboxId) {

@@ -28,7 +28,7 @@ use super::decision::{
 };
 use super::error::Error;
 use super::policy::Policy;
-use crate::{Call, Invoked, Origin, Outcome, Sandbox, SandboxId, Spec, Spent};
+use crate::{Call, Home, Invoked, Origin, Outcome, Sandbox, SandboxId, Spec, Spent};
 use sharing::Sharing;
 
 pub use cancel::Cancel;
@@ -209,6 +209,7 @@ struct Live {
     sandbox: SandboxId,
     origin: Origin,
     start_ns: u64,
+    home: Option<Home>,
 }
 
 /// Hears how a call ended that was begun.
@@ -515,6 +516,7 @@ impl Shared {
 
     /// Tells the policy of a call, unless an instance in use can serve it too.
     fn arrive(self: &Arc<Self>, function: &Function, bringer: Bringer) -> Ticket {
+        let here = self.sandbox.here();
         let mut state = self.state.lock();
         let id = match state.ids.get(&function.spec) {
             Some(id) => *id,
@@ -531,7 +533,7 @@ impl Shared {
         state.turns.insert(ticket, Turn { said: Said::Nothing, bringer, arrived, tries: 0, is_left: false });
         state.sharing.allow(id, function.calls_at_once, function.ahead);
         // A line has its instance for itself, at once or not at all.
-        let joined = if is_line { None } else { state.joinable(arrived, id) };
+        let joined = if is_line { None } else { state.joinable(arrived, id, here) };
         let decisions = match joined {
             None if is_line && !state.policy.has_idle(id) => {
                 state.refuse(ticket, Error::Late);
@@ -546,11 +548,11 @@ impl Shared {
                 if !state.policy.has_idle(id) {
                     state.count_enough(arrived, id);
                 }
-                state.policy.arrive(arrived, id, function.settings(), ticket)
+                state.policy.arrive(arrived, id, function.settings(), ticket, here)
             }
         };
         self.act(&mut state, decisions);
-        state.line_up(arrived, id);
+        state.line_up(arrived, id, here);
         self.act(&mut state, Vec::new());
         if !state.policy.knows(id) {
             state.forget(id);
@@ -733,13 +735,13 @@ impl State {
         let start = Start { kind, queued_ns: waited - start_ns, start_ns };
         self.grant(ticket, instance, live, start);
         if let Some(function) = self.policy.function_of(instance) {
-            self.sharing.begin(now, function, instance);
+            self.sharing.begin(now, function, instance, live.home);
             if is_line {
                 self.sharing.is_alone(instance);
             }
             self.fill(now, instance);
             // It may be the one that the others had waited for.
-            self.line_up(now, function);
+            self.line_up(now, function, live.home);
         }
     }
 

@@ -24,6 +24,7 @@ use super::decision::{
 };
 use super::eviction::{Clock, Priority};
 use super::function::{Function, Waiting};
+use crate::Home;
 
 mod events;
 mod growth;
@@ -68,6 +69,8 @@ pub struct Policy {
 #[derive(Debug)]
 struct Instance {
     function: FunctionId,
+    /// The event loop that hears it.
+    home: Option<Home>,
     state: State,
     bytes: u64,
     /// When it was ready.

@@ -43,7 +43,7 @@ use super::seat::{Control, Deadlines, Seat};
 use super::starter::Starter;
 use super::target::Target;
 use super::template::Layout;
-use crate::{Call, Error, Fault, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
+use crate::{Call, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
 
 /// Of a request, before what others made: its id, head and body.
 const REQUEST_ARGUMENTS: usize = 3;
@@ -610,6 +610,15 @@ impl Sandbox for Functions {
         let _turn = seat.turns.lock();
         let ended = self.run(&seat, &call);
         Ok(Invoked::Done(Self::concluded(&self.store, &seat, ended, recipe::is_asked_once(&call))))
+    }
+
+    fn home(&self, id: SandboxId) -> Option<Home> {
+        self.options.reactor.as_ref()?;
+        self.seat(id).ok().map(|seat| seat.home)
+    }
+
+    fn here(&self) -> Option<Home> {
+        self.options.reactor.as_ref().and_then(|reactor| reactor.here())
     }
 
     fn recall(&self, id: SandboxId) {

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
+use crate::Home;
+
 /// What is to happen when a descriptor is ready. Called by one thread at a
 /// time, and never blocks.
 pub trait Ready: Send + Sync {
@@ -27,18 +29,29 @@ pub enum Next {
     Over,
 }
 
-/// An event loop. Its functions return at once; the descriptors that they take
+/// Event loops. Their functions return at once; the descriptors that they take
 /// are their own, and are closed when no more is wanted.
 pub trait Reactor: Send + Sync + fmt::Debug {
-    /// Calls `ready` whenever bytes have come, until it wants no more. It is
+    /// The loop that is to watch one more instance.
+    fn home(&self) -> Home {
+        Home::default()
+    }
+
+    /// The loop that this thread runs; none, if it runs none, or there is only one.
+    fn here(&self) -> Option<Home> {
+        None
+    }
+
+    /// Calls `ready` on a loop whenever bytes have come, until it wants no more. It is
     /// called again only when further ones come.
-    fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>);
+    fn watch(&self, home: Home, fd: OwnedFd, ready: Box<dyn Ready>);
 
-    /// Calls `ready` when there is room for writing, until it wants no more.
-    fn when_writable(&self, fd: OwnedFd, ready: Box<dyn Ready>);
+    /// Calls `ready` on a loop when there is room for writing, until it wants no more.
+    fn when_writable(&self, home: Home, fd: OwnedFd, ready: Box<dyn Ready>);
 
-    /// Calls `ready` once, when all that is ready now has been acted on.
-    fn after_this_turn(&self, ready: Box<dyn Ready>);
+    /// Calls `ready` once on a loop, when all that is ready there now has been acted on. The
+    /// loop is the one that this thread runs, or `home` if it runs none.
+    fn after_this_turn(&self, home: Home, ready: Box<dyn Ready>);
 
     /// An instance that had nothing to do was given something.
     fn began(&self) {}

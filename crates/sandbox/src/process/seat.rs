@@ -21,7 +21,7 @@ use crate::fed::Intake;
 use crate::line::{Line, LineOffer};
 use crate::nested::NestedAnswer;
 use crate::streamed::Source;
-use crate::{Error, Fault, Origin, Phase, SandboxId, Spec, State};
+use crate::{Error, Fault, Home, Origin, Phase, SandboxId, Spec, State};
 
 /// How often the time of calls is looked at, while there are any.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -41,6 +41,8 @@ pub(super) struct Seat {
     pub(super) log: Mutex<Vec<u8>>,
     /// Who tells when something has come; `None`: threads wait.
     reactor: Option<Arc<dyn Reactor>>,
+    /// The loop that watches its instances.
+    pub(super) home: Home,
     is_watched: AtomicBool,
     /// It is a step of a workflow, whose results others are given.
     pub(super) makes_values: AtomicBool,
@@ -76,6 +78,7 @@ impl Seat {
     pub(super) fn new(spec: &Spec, origin: Origin, reactor: Option<Arc<dyn Reactor>>) -> Self {
         let phase = Phase::Created;
         let state = State { phase, running: 0, succeeded: 0, failed: 0, is_alive: false, origin };
+        let home = reactor.as_ref().map(|reactor| reactor.home()).unwrap_or_default();
         Self {
             procedure: spec.procedure,
             limits: spec.limits,
@@ -85,6 +88,7 @@ impl Seat {
             turns: Mutex::default(),
             log: Mutex::default(),
             reactor,
+            home,
             is_watched: AtomicBool::new(false),
             makes_values: AtomicBool::new(false),
             maps_values: AtomicBool::new(false),
@@ -106,7 +110,7 @@ impl Seat {
             self.instance.lock().replace(Held { instance, number, is_writing: false, is_corked: false });
         drop(before);
         if let Some((reactor, fd)) = watched {
-            reactor.watch(fd, Box::new(Watched { seat: Arc::downgrade(self), number }));
+            reactor.watch(self.home, fd, Box::new(Watched { seat: Arc::downgrade(self), number }));
         }
     }
 
@@ -154,7 +158,7 @@ impl Seat {
                 if !std::mem::replace(is_corked, true) {
                     let watched = Watched { seat: Arc::downgrade(self), number: *number };
                     drop(held);
-                    reactor.after_this_turn(Box::new(Corked(watched)));
+                    reactor.after_this_turn(self.home, Box::new(Corked(watched)));
                 }
             }
             _ => {
@@ -179,7 +183,7 @@ impl Seat {
             *is_writing = true;
             let ready = Writing(Watched { seat: Arc::downgrade(self), number: *number });
             drop(held);
-            reactor.when_writable(fd, Box::new(ready));
+            reactor.when_writable(self.home, fd, Box::new(ready));
         }
     }
 

@@ -47,7 +47,8 @@ impl House {
         );
         let connections = Connections::default();
         let patience = Patience { head, idle: 10 * GENEROUS, answer: 10 * GENEROUS };
-        let terms = Terms { connections_max, patience, connections: connections.clone() };
+        let loops = crate::loops::Loops::current().unwrap();
+        let terms = Terms { connections_max, patience, connections: connections.clone(), loops };
         let (stop, stopping) = signal::channel(false);
         let mut server = JoinSet::new();
         server.spawn(serve(listener, greeting, terms, stopping));

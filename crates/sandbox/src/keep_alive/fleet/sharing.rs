@@ -24,7 +24,7 @@ use linux::ProcessorTime;
 
 use super::super::decision::{Decision, FunctionId, InstanceId, Ticket};
 use super::{Start, StartKind, State};
-use crate::Spent;
+use crate::{Home, Spent};
 
 /// After so many nanoseconds of use an instance takes no more calls while
 /// other functions wait.
@@ -44,6 +44,8 @@ const IDLE_OF_BUSY: f64 = 0.3;
 const IDLE_OF_FULL: f64 = 0.05;
 /// The weight of one call in what is known of its function.
 const ONE_CALL: f64 = 1.0 / 32.0;
+/// An instance that another event loop hears is taken for a call only if it has so many calls less.
+const FAR_CALLS: u32 = 3;
 /// A call counts for no longer than so many times what calls hold an instance for: one that had to wait
 /// for a processor, or for a collector of garbage, would say more than a hundred others.
 const OUTLIER: f64 = 8.0;
@@ -113,6 +115,8 @@ impl Allowed {
 
 struct Used {
     function: FunctionId,
+    /// The event loop that hears it.
+    home: Option<Home>,
     since: u64,
     /// When a call last began while there was no other, or ended.
     changed: u64,
@@ -157,11 +161,18 @@ impl Sharing {
     }
 
     /// An instance is in use by a first call.
-    pub(super) fn begin(&mut self, now: u64, function: FunctionId, instance: InstanceId) {
+    pub(super) fn begin(
+        &mut self,
+        now: u64,
+        function: FunctionId,
+        instance: InstanceId,
+        home: Option<Home>,
+    ) {
         self.has_served = true;
         if self.allowed.contains_key(&function) {
             let used = Used {
                 function,
+                home,
                 since: now,
                 changed: now,
                 calls: 1,
@@ -363,20 +374,25 @@ enum Ahead {
 
 impl State {
     /// The instance in use that one more call may join, or stand in line in.
-    pub(super) fn joinable(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
+    pub(super) fn joinable(
+        &self,
+        now: u64,
+        function: FunctionId,
+        here: Option<Home>,
+    ) -> Option<InstanceId> {
         match self.policy.has_idle(function) {
-            false => self.least_busy(now, function),
-            true if self.sharing.is_enough(now, function) => self.in_line(now, function, Ahead::Full),
+            false => self.least_busy(now, function, here),
+            true if self.sharing.is_enough(now, function) => self.in_line(now, function, Ahead::Full, here),
             true => None,
         }
     }
 
     /// Sends calls that wait ahead, to instances in use.
-    pub(super) fn line_up(&mut self, now: u64, function: FunctionId) {
+    pub(super) fn line_up(&mut self, now: u64, function: FunctionId, here: Option<Home>) {
         while self.policy.has_waiting(function)
             && self.policy.is_settled(function)
             && !self.policy.has_idle(function)
-            && let Some(instance) = self.in_line(now, function, self.sharing.ahead(now, function))
+            && let Some(instance) = self.in_line(now, function, self.sharing.ahead(now, function), here)
             && let Some(ticket) = self.policy.take_waiting(function)
         {
             self.join(now, ticket, instance);
@@ -384,23 +400,40 @@ impl State {
     }
 
     /// The instance in use that serves the fewest calls, and may serve one more at once.
-    fn least_busy(&self, now: u64, function: FunctionId) -> Option<InstanceId> {
-        self.open(now, function, Ahead::None).min_by_key(|id| self.calls_in(*id))
+    fn least_busy(&self, now: u64, function: FunctionId, here: Option<Home>) -> Option<InstanceId> {
+        self.open(now, function, Ahead::None).min_by_key(|id| self.distance(*id, here))
     }
 
     /// The instance in whose line one more call may stand: the shortest one; or the longest, where more
     /// instances than are enough come to nothing but taking turns. Then those with short lines come to
     /// their ends, and sleep.
-    fn in_line(&self, now: u64, function: FunctionId, ahead: Ahead) -> Option<InstanceId> {
+    fn in_line(
+        &self,
+        now: u64,
+        function: FunctionId,
+        ahead: Ahead,
+        here: Option<Home>,
+    ) -> Option<InstanceId> {
         let open = self.open(now, function, ahead);
         match ahead {
-            Ahead::Full => open.max_by_key(|id| self.calls_in(*id)),
-            Ahead::Brief | Ahead::None => open.min_by_key(|id| self.calls_in(*id)),
+            Ahead::Full => open.max_by_key(|id| (!self.is_far(*id, here), self.calls_in(*id))),
+            Ahead::Brief | Ahead::None => open.min_by_key(|id| self.distance(*id, here)),
         }
     }
 
     fn calls_in(&self, instance: InstanceId) -> u32 {
         self.sharing.instances.get(&instance).map_or(0, |used| used.calls)
+    }
+
+    /// Whether another event loop than this one hears an instance.
+    fn is_far(&self, instance: InstanceId, here: Option<Home>) -> bool {
+        let home = self.sharing.instances.get(&instance).and_then(|used| used.home);
+        here.is_some() && home != here
+    }
+
+    /// The calls in an instance, and some more if it is far: who waits elsewhere is woken elsewhere.
+    fn distance(&self, instance: InstanceId, here: Option<Home>) -> u32 {
+        self.calls_in(instance) + if self.is_far(instance, here) { FAR_CALLS } else { 0 }
     }
 
     fn open(&self, now: u64, function: FunctionId, ahead: Ahead) -> impl Iterator<Item = InstanceId> + '_ {

@@ -78,6 +78,7 @@ impl Shared {
             let decisions = match made {
                 Ok((live, bytes)) => {
                     state.live.insert(*instance, live);
+                    state.policy.settles(*instance, live.home);
                     state.policy.ready(now, *instance, live.start_ns, bytes)
                 }
                 Err(error) => {
@@ -108,7 +109,8 @@ impl Shared {
             let sandbox = made?;
             let (state, bytes) = facts.next().map_or((None, None), |(state, bytes)| (state.ok(), bytes.ok()));
             let origin = state.map_or(Origin::Cold, |state| state.origin);
-            Ok((Live { sandbox, origin, start_ns }, bytes.flatten()))
+            let home = self.sandbox.home(sandbox);
+            Ok((Live { sandbox, origin, start_ns, home }, bytes.flatten()))
         });
         made.collect()
     }

@@ -8,17 +8,36 @@ use super::{
     Decision, Found, FunctionId, InstanceId, Policy, RefuseReason, Settings, State, StopReason, Ticket,
     Waiting,
 };
+use crate::Home;
+
+/// Idle instances that are looked at for one that is at home where a call comes from.
+const LOOKED_AT_MAX: usize = 64;
 
 impl Policy {
+    /// An instance that is about to be ready is heard by this event loop.
+    pub fn settles(&mut self, id: InstanceId, home: Option<Home>) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.home = home;
+        }
+    }
+
     /// A call of a function came. It runs, is refused, or waits until another
     /// event says more of its ticket.
-    pub fn arrive(&mut self, now: u64, id: FunctionId, settings: Settings, ticket: Ticket) -> Vec<Decision> {
+    /// Of the idle instances one that is at home `here` is taken, if there is any.
+    pub fn arrive(
+        &mut self,
+        now: u64,
+        id: FunctionId,
+        settings: Settings,
+        ticket: Ticket,
+        here: Option<Home>,
+    ) -> Vec<Decision> {
         let mut out = Vec::new();
         if let Err(reason) = self.admit(now, id, settings, &mut out) {
             out.push(Decision::Refuse { ticket, reason });
             return out;
         }
-        if self.employs_idle(now, id, ticket, &mut out) {
+        if self.employs_idle(now, id, ticket, here, &mut out) {
             return out;
         }
         if let Err(reason) = self.queue(now, id, ticket, &mut out) {
@@ -50,19 +69,29 @@ impl Policy {
         let Some(function) = self.functions.get_mut(&id) else { return out };
         // It is counted by the instance that it begins in.
         function.counts.warm = function.counts.warm.saturating_sub(1);
-        if !self.employs_idle(now, id, ticket, &mut out) {
+        if !self.employs_idle(now, id, ticket, None, &mut out) {
             self.wait(now, id, Waiting { ticket, since, was_in: true });
             self.grow(now, &mut out);
         }
         out
     }
 
-    /// Gives a call the idle instance that was used last, unless others wait.
-    fn employs_idle(&mut self, now: u64, id: FunctionId, ticket: Ticket, out: &mut Vec<Decision>) -> bool {
-        let function = self.functions.get(&id).filter(|function| function.waiting.is_empty());
-        let Some(instance) = function.and_then(|function| function.idle.last().copied()) else {
+    /// Gives a call the idle instance that was used last, unless others wait; one that is at home here
+    /// goes before all that are not.
+    fn employs_idle(
+        &mut self,
+        now: u64,
+        id: FunctionId,
+        ticket: Ticket,
+        here: Option<Home>,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        let Some(function) = self.functions.get(&id).filter(|function| function.waiting.is_empty()) else {
             return false;
         };
+        let is_near = |id: &&InstanceId| self.instances.get(*id).is_some_and(|it| it.home == here);
+        let near = here.and_then(|_| function.idle.iter().rev().take(LOOKED_AT_MAX).find(is_near));
+        let Some(&instance) = near.or(function.idle.last()) else { return false };
         self.wake(instance);
         self.grant(now, instance, ticket, out);
         true

@@ -112,6 +112,7 @@ impl Policy {
         let instance = InstanceId(self.last_instance);
         let made = Instance {
             function: id,
+            home: None,
             state: State::Starting,
             bytes,
             ready_at: 0,

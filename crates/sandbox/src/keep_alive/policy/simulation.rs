@@ -210,7 +210,7 @@ impl World<'_> {
                     world.arrivals.insert(Ticket(calls), (now, function));
                     let size_bytes = trace.kinds[function as usize].size;
                     let settings = Settings { instances_max: 64, idle_max: None, size_bytes };
-                    world.policy.arrive(now, FunctionId(function), settings, Ticket(calls))
+                    world.policy.arrive(now, FunctionId(function), settings, Ticket(calls), None)
                 }
                 Event::Ready(id) => {
                     let kind = trace.kinds[world.functions[&id] as usize];

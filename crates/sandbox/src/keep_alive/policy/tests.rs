@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use crate::Home;
 use super::super::decision::{
     Decision, Found, FunctionId, InstanceId, PolicyOptions, RefuseReason, Settings, StopReason, Ticket,
 };
@@ -44,7 +45,7 @@ fn refuse(ticket: u64, reason: RefuseReason) -> Decision {
 
 impl Policy {
     fn call(&mut self, now: u64, function: FunctionId, ticket: u64) -> Vec<Decision> {
-        self.arrive(now, function, settings(), Ticket(ticket))
+        self.arrive(now, function, settings(), Ticket(ticket), None)
     }
 
     fn made(&mut self, now: u64, instance: u64) -> Vec<Decision> {
@@ -202,14 +203,14 @@ fn idle_instances_expire_and_dead_ones_go() {
 fn a_function_may_say_how_long_its_instances_rest() {
     let mut policy = Policy::new(options());
     let brief = Settings { idle_max: Some(Duration::from_secs(5)), ..settings() };
-    assert_eq!(policy.arrive(0, A, brief, Ticket(1)), [start(A, 1)]);
+    assert_eq!(policy.arrive(0, A, brief, Ticket(1), None), [start(A, 1)]);
     policy.made(0, 1);
     assert_eq!(policy.ended(SECOND, InstanceId(1), true), []);
     assert_eq!(policy.tick(5 * SECOND), []);
     assert_eq!(policy.tick(6 * SECOND), [stop(1, StopReason::Expired)]);
     policy.stopped(6 * SECOND, InstanceId(1));
     let none = Settings { idle_max: Some(Duration::ZERO), ..settings() };
-    assert_eq!(policy.arrive(7 * SECOND, A, none, Ticket(2)), [start(A, 2)]);
+    assert_eq!(policy.arrive(7 * SECOND, A, none, Ticket(2), None), [start(A, 2)]);
     policy.made(7 * SECOND, 2);
     assert_eq!(policy.ended(8 * SECOND, InstanceId(2), true), [stop(2, StopReason::Expired)]);
 }
@@ -336,7 +337,7 @@ fn what_never_fits_is_refused_and_old_functions_are_forgotten() {
     let mut policy = Policy::new(PolicyOptions { functions_max: 2, ..options() });
     let big = Settings { size_bytes: 101 * MIB, ..settings() };
     let too_big = RefuseReason::TooBig { size_bytes: 101 * MIB, memory_bytes: 100 * MIB };
-    assert_eq!(policy.arrive(0, A, big, Ticket(1)), [refuse(1, too_big)]);
+    assert_eq!(policy.arrive(0, A, big, Ticket(1), None), [refuse(1, too_big)]);
     idle(&mut policy, 1, B, 1);
     assert_eq!(policy.call(2, C, 2), [Decision::Forget(A), start(C, 2)]);
     assert_eq!(policy.call(3, A, 3), [refuse(3, RefuseReason::TooManyFunctions(2))]);
@@ -430,7 +431,7 @@ impl Witness {
                 self.waiting.insert(*ticket);
                 self.called.insert(*ticket, FunctionId(function));
                 let settings = Settings { instances_max: 3, idle_max: None, size_bytes: mib * MIB };
-                self.see(policy.arrive(*now, FunctionId(function), settings, Ticket(*ticket)));
+                self.see(policy.arrive(*now, FunctionId(function), settings, Ticket(*ticket), None));
             }
             Step::Ready(which, mib) => {
                 let Some(id) = Self::one(&mut self.starting, which) else { return };
@@ -521,4 +522,22 @@ proptest! {
         }
         prop_assert_eq!(policy.stats().memory_bytes, 0);
     }
+}
+
+#[test]
+fn an_idle_instance_that_is_near_goes_before_the_one_that_was_used_last() {
+    let mut policy = Policy::new(options());
+    let (near, small) = (Some(Home(1)), Settings { size_bytes: MIB, ..settings() });
+    for instance in [1, 2, 3] {
+        policy.arrive(0, A, small, Ticket(instance), None);
+        policy.settles(InstanceId(instance), Some(Home(instance as u16)));
+        policy.made(0, instance);
+    }
+    for instance in [1, 2, 3] {
+        policy.over(1, instance);
+    }
+    let mut call = |ticket, here| policy.arrive(2, A, small, Ticket(ticket), here);
+    assert_eq!(call(4, near), [used(4, 1, Found::Warm)]);
+    assert_eq!(call(5, near), [used(5, 3, Found::Warm)], "none is near any more");
+    assert_eq!(call(6, None), [used(6, 2, Found::Warm)]);
 }

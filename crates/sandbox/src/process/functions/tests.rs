@@ -193,17 +193,17 @@ fn bounds_of_requests() {
 struct Watchers;
 
 impl Reactor for Watchers {
-    fn watch(&self, fd: OwnedFd, ready: Box<dyn Ready>) {
+    fn watch(&self, _: Home, fd: OwnedFd, ready: Box<dyn Ready>) {
         std::thread::spawn(move || {
             while linux::wait_readable(&fd, Duration::from_secs(1)).is_ok() && ready.act() != Next::Over {}
         });
     }
 
-    fn when_writable(&self, _: OwnedFd, ready: Box<dyn Ready>) {
+    fn when_writable(&self, _: Home, _: OwnedFd, ready: Box<dyn Ready>) {
         std::thread::spawn(move || while ready.act() != Next::Over {});
     }
 
-    fn after_this_turn(&self, ready: Box<dyn Ready>) {
+    fn after_this_turn(&self, _: Home, ready: Box<dyn Ready>) {
         std::thread::spawn(move || ready.act());
     }
 }

@@ -24,6 +24,8 @@ struct Held {
     /// What was sent has not come there, and cannot be taken back.
     is_deaf: std::sync::atomic::AtomicBool,
     calls: Mutex<Vec<(SandboxId, Then)>>,
+    /// The event loop that calls come from; its instances are those with its number, of every two.
+    here: Mutex<Option<Home>>,
 }
 
 impl Held {
@@ -122,6 +124,14 @@ impl Sandbox for Held {
         self.calls.lock().push((id, then));
     }
 
+    fn home(&self, id: SandboxId) -> Option<Home> {
+        Some(Home((id.0 % 2) as u16))
+    }
+
+    fn here(&self) -> Option<Home> {
+        *self.here.lock()
+    }
+
     /// The oldest call of a sandbox has begun, and no other.
     fn recall(&self, id: SandboxId) {
         if self.is_deaf.load(std::sync::atomic::Ordering::Relaxed) {
@@ -201,6 +211,42 @@ impl World {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+#[test]
+fn calls_prefer_instances_that_are_at_home_where_they_come_from() {
+    let world = World::new(2, 8);
+    world.begin_many(9);
+    world.until("both are in use", |world| world.sandbox.loads() == [8, 1]);
+    (0..7).for_each(|_| world.sandbox.end(world.sandbox.id(0), true));
+    let home = |number: usize| world.sandbox.home(world.sandbox.id(number));
+    for (here, loads) in [(0, [4, 1]), (1, [4, 4])] {
+        *world.sandbox.here.lock() = home(here);
+        world.begin_many(3);
+        assert_eq!(world.sandbox.loads(), loads);
+    }
+    // What is near and has much to do comes behind what is far and has less.
+    *world.sandbox.here.lock() = home(0);
+    world.begin_many(2);
+    world.sandbox.end(world.sandbox.id(1), true);
+    world.sandbox.end(world.sandbox.id(1), true);
+    assert_eq!(world.sandbox.loads(), [6, 2]);
+    world.begin_many(1);
+    assert_eq!(world.sandbox.loads(), [6, 3]);
+    world.end_all();
+    // Of those that do nothing, the same.
+    for here in [0, 1, 0] {
+        *world.sandbox.here.lock() = home(here);
+        world.begin_many(1);
+        let expected = if here == 0 { [1, 0] } else { [0, 1] };
+        assert_eq!(world.sandbox.loads(), expected);
+        world.end_all();
+    }
+    // Where it does not matter, the one that was used last.
+    *world.sandbox.here.lock() = None;
+    world.begin_many(1);
+    assert_eq!(world.sandbox.loads(), [1, 0]);
+    world.end_all();
 }
 
 #[test]
@@ -362,10 +408,10 @@ fn a_long_call_counts_at_once_and_is_forgotten_bit_by_bit() {
     sharing.allow(function, 1, 1);
     let mut now = 0;
     let mut takes = |sharing: &mut Sharing, us: u64| {
-        sharing.begin(now, function, instance);
+        sharing.begin(now, function, instance, None);
         now += us * 1000;
         assert_eq!(sharing.leave(now, instance, true), Some(true));
-        sharing.begin(now, function, instance);
+        sharing.begin(now, function, instance, None);
         let has_place = sharing.has_place(now, instance, false, Ahead::Brief);
         assert!(
             !sharing.has_place(now + 1_000_000, instance, false, Ahead::Brief),
@@ -516,7 +562,7 @@ fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
     let spent = Spent { held: MS / 10, cpu: Some(MS / 10), ..Spent::default() };
     let takes = |sharing: &mut Sharing, now: u64, ns: u64| {
         for instance in [1, 2, 3].map(InstanceId) {
-            sharing.begin(now, function, instance);
+            sharing.begin(now, function, instance, None);
         }
         sharing.used(InstanceId(1), &spent);
         let is_enough = sharing.is_enough(now, function);
@@ -554,7 +600,7 @@ fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
     sharing.allow(function, 1, 8);
     // Of those that serve one is at its call for long: nobody stands in line, as after it.
     for instance in [1, 2, 3].map(InstanceId) {
-        sharing.begin(14 * second, function, instance);
+        sharing.begin(14 * second, function, instance, None);
     }
     // Three on two processors take half as much again.
     assert!(sharing.is_enough(14 * second + 14_000_000, function));
@@ -563,9 +609,9 @@ fn after_a_long_call_nobody_stands_in_line_where_an_instance_does_nothing() {
         sharing.leave(14 * second, instance, true);
     }
     // One alone is not as many as there are processors, nor with one that serves a line.
-    sharing.begin(14 * second, function, InstanceId(1));
+    sharing.begin(14 * second, function, InstanceId(1), None);
     assert!(!sharing.is_enough(14 * second, function));
-    sharing.begin(14 * second, function, InstanceId(2));
+    sharing.begin(14 * second, function, InstanceId(2), None);
     sharing.is_alone(InstanceId(2));
     assert!(!sharing.is_enough(14 * second, function));
 }

@@ -122,7 +122,7 @@ fn who_was_taken_back_is_not_refused_where_no_instance_can_be_made() {
         })
     };
     let refused = |decisions: &[Decision]| decisions.iter().any(|it| matches!(it, Decision::Refuse { .. }));
-    let first = started(&policy.arrive(0, function, settings, Ticket(1))).unwrap();
+    let first = started(&policy.arrive(0, function, settings, Ticket(1), None)).unwrap();
     policy.ready(10, first, 10, Some(MIB));
     // It stood in line there, for long: one more is made, and cannot be.
     let second = started(&policy.again(1_000_000, function, settings, Ticket(2), 0)).unwrap();
