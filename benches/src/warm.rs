@@ -47,7 +47,15 @@ struct Subject<'a> {
 impl<'a> Subject<'a> {
     fn new(name: &'static str, server: &'a Server, path: &str, connections: usize) -> Self {
         let exchange = Exchange::post(path, EVENT, ANSWER);
-        Self { name, server, exchange, connections, saturated: Vec::new(), cpu_us: Vec::new(), open: Vec::new() }
+        Self {
+            name,
+            server,
+            exchange,
+            connections,
+            saturated: Vec::new(),
+            cpu_us: Vec::new(),
+            open: Vec::new(),
+        }
     }
 
     fn load(&self, pace: Pace, duration: Duration) -> anyhow::Result<Seen> {

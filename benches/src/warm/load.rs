@@ -109,7 +109,8 @@ pub(crate) fn run(
         let one = |thread| scope.spawn(move || run_one(address, exchange, part(thread), pace, duration));
         let running: Vec<_> = (1..threads).map(one).collect();
         let first = run_one(address, exchange, part(0), pace, duration);
-        let others = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")));
+        let others =
+            running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")));
         std::iter::once(first).chain(others.collect::<Vec<_>>()).collect::<anyhow::Result<Vec<Seen>>>()
     })?;
     let per_second = parts.iter().map(|part| part.per_second).sum();

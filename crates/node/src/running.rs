@@ -29,8 +29,8 @@ use crate::functions::Deployments;
 use crate::identity::NodeIdentity;
 use crate::keys::Keys;
 use crate::ledger::Ledgers;
-use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::loops::Loops;
+use crate::processes::{ProcessOptions, Processes, RuntimesOptions};
 use crate::reactor::EventLoops;
 use crate::reclaimer::Reclaimer;
 use crate::requests::{Requests, Told};
@@ -128,7 +128,8 @@ impl Node {
 
     /// The same, with the loops that watch its instances; without any, threads wait for these.
     pub(crate) fn start_in(options: &Options, loops: Option<Arc<Loops>>) -> Result<Arc<Self>, Error> {
-        let attach = |store: &Store, buckets: &Buckets| crate::tier::attach(options.tier.as_ref(), store, buckets);
+        let attach =
+            |store: &Store, buckets: &Buckets| crate::tier::attach(options.tier.as_ref(), store, buckets);
         Self::start_with(options, loops, attach)
     }
 
@@ -154,8 +155,7 @@ impl Node {
         )?;
         let scheduler = Arc::new(scheduler_of(&budgets));
         let secrets = Arc::new(Secrets::open(options.home.as_deref())?);
-        let visitors_max = loops.as_ref().map_or(1, |loops| loops.count()) + BRINGERS;
-        let process_options = process_options(options, &budgets, Arc::clone(&secrets), loops);
+        let process_options = process_options(options, &budgets, Arc::clone(&secrets), loops.clone());
         let processes = Processes::new(process_options, Arc::clone(&store), Arc::clone(&scheduler));
         let buckets = crate::buckets::open(&options.s3, &secrets).map_err(Error::Buckets)?;
         // Before anything is read that may be there only.
@@ -173,8 +173,7 @@ impl Node {
         let fetcher = Arc::new(Fetcher::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&store), Arc::clone(&scheduler)));
         let collecting = Arc::new(collecting_of(options, &store, &requests));
-        let visitors = Arc::new(Visitors::new(Arc::clone(&scheduler), Arc::clone(&requests)));
-        processes.welcome(&visitors);
+        let visitors = visitors_of(&scheduler, &requests, &processes);
         let mut node = Self {
             home: options.home.clone(),
             tier: options.tier.clone(),
@@ -201,19 +200,19 @@ impl Node {
             states: Vec::new(),
             threads: Mutex::default(),
         };
-        node.start_threads(options.home.is_some(), visitors_max)
+        node.start_threads(options.home.is_some(), loops.map_or(1, |loops| loops.count()))
             .map_err(|source| Error::Start { what: "the workers", source })?;
         Ok(Arc::new(node))
     }
 
-    fn start_threads(&mut self, has_disk: bool, visitors: usize) -> std::io::Result<()> {
+    fn start_threads(&mut self, has_disk: bool, loops: usize) -> std::io::Result<()> {
         self.threads.lock().extend(self.fetcher.start()?);
         if has_disk {
             self.threads.lock().extend(self.collecting.start()?);
         } else {
             self.threads.lock().push(self.reclaimer.start()?);
         }
-        for _ in 0..visitors {
+        for _ in 0..loops + BRINGERS {
             let executor = self.executor().brief();
             self.states.push(executor.state());
             self.visitors.admit(Evaluator::new(Arc::clone(&self.scheduler)), executor);
@@ -345,6 +344,12 @@ const BRINGERS: usize = 3;
 pub(crate) const TEMPLATES_SHARE: u64 = 4;
 /// Layers that nobody uses may have so many bytes on the disk.
 const LAYERS_BYTES: u64 = 8 << 30;
+
+fn visitors_of(scheduler: &Arc<Scheduler>, requests: &Arc<Requests>, processes: &Processes) -> Arc<Visitors> {
+    let visitors = Arc::new(Visitors::new(Arc::clone(scheduler), Arc::clone(requests)));
+    processes.welcome(&visitors);
+    visitors
+}
 
 fn process_options(
     options: &Options,

@@ -84,7 +84,10 @@ fn each_client_has_its_own_answers_whichever_loops_its_requests_need() {
                     let twice: Value = serde_json::from_str(&ask(&mut stream, "double", &body)).unwrap();
                     assert_eq!(twice["twice"], number * 2);
                     let asked: Value = serde_json::from_str(&ask(&mut stream, "asks", &body)).unwrap();
-                    assert_eq!((&asked["number"], &asked["answer"]["twice"]), (&number.into(), &(number * 2).into()));
+                    assert_eq!(
+                        (&asked["number"], &asked["answer"]["twice"]),
+                        (&number.into(), &(number * 2).into())
+                    );
                     let told = ask(&mut stream, "pieces", &body);
                     assert_eq!(told, format!("{number}:0 {number}:1 {number}:2 "));
                 }

@@ -116,7 +116,10 @@ impl House {
         let linger = Duration::from_millis(5);
         let tier = TierOptions { linger, latency, bytes_per_second, ..TierOptions::default() };
         let attach = |store: &store::Store| store.attach_tier(Arc::clone(&self.bucket) as _, tier);
-        Node::start_with(&options, crate::loops::Loops::current(), |store, _| attach(store).map_err(Error::Store)).unwrap()
+        Node::start_with(&options, crate::loops::Loops::current(), |store, _| {
+            attach(store).map_err(Error::Store)
+        })
+        .unwrap()
     }
 
     /// What applications give has names, is in the bucket, and is dropped; how each is made.

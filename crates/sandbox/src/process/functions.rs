@@ -43,7 +43,9 @@ use super::seat::{Control, Deadlines, Seat};
 use super::starter::Starter;
 use super::target::Target;
 use super::template::Layout;
-use crate::{Call, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then};
+use crate::{
+    Call, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then,
+};
 
 /// Of a request, before what others made: its id, head and body.
 const REQUEST_ARGUMENTS: usize = 3;

@@ -161,13 +161,7 @@ impl Sharing {
     }
 
     /// An instance is in use by a first call.
-    pub(super) fn begin(
-        &mut self,
-        now: u64,
-        function: FunctionId,
-        instance: InstanceId,
-        home: Option<Home>,
-    ) {
+    pub(super) fn begin(&mut self, now: u64, function: FunctionId, instance: InstanceId, home: Option<Home>) {
         self.has_served = true;
         if self.allowed.contains_key(&function) {
             let used = Used {
@@ -374,12 +368,7 @@ enum Ahead {
 
 impl State {
     /// The instance in use that one more call may join, or stand in line in.
-    pub(super) fn joinable(
-        &self,
-        now: u64,
-        function: FunctionId,
-        here: Option<Home>,
-    ) -> Option<InstanceId> {
+    pub(super) fn joinable(&self, now: u64, function: FunctionId, here: Option<Home>) -> Option<InstanceId> {
         match self.policy.has_idle(function) {
             false => self.least_busy(now, function, here),
             true if self.sharing.is_enough(now, function) => self.in_line(now, function, Ahead::Full, here),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::Home;
 use super::super::decision::{
     Decision, Found, FunctionId, InstanceId, PolicyOptions, RefuseReason, Settings, StopReason, Ticket,
 };
 use super::Policy;
+use crate::Home;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
