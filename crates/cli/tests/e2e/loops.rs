@@ -71,8 +71,12 @@ fn each_client_has_its_own_answers_whichever_loops_its_requests_need() {
     let asks = "import sinew\ndef handler(event, context):\n    answer = sinew.call('double', event)\n    \
                 return {'number': event['number'], 'answer': answer}\n";
     node.deploy(&node.python("asks", "concurrency = 3\n", asks));
-    let pieces = "def handler(event, context):\n    for piece in range(3):\n        \
-                  yield f\"{event['number']}:{piece} \"\n";
+    let pieces = "import json\nasync def handler(scope, receive, send):\n    \
+                  number = json.loads((await receive())['body'])['number']\n    \
+                  await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+                  for piece in range(3):\n        \
+                  body = f'{number}:{piece} '.encode()\n        \
+                  await send({'type': 'http.response.body', 'body': body, 'more_body': piece < 2})\n";
     node.deploy(&node.python("pieces", "concurrency = 2\n", pieces));
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
