@@ -6,8 +6,8 @@
 //! other's tasks would have every request touch what other processors had last, and wake threads besides.
 //!
 //! A connection goes to the loop that has the fewest. Instances are given homes in turn, and calls prefer those
-//! that are at home where they come from (`sandbox::Home`). The first loop is that of the thread which runs the
-//! node; it accepts connections too, and does what is nobody's request.
+//! that are at home where they come from (`sandbox::Home`). The first of several loops is that of the thread which
+//! runs the node; it accepts connections too, and does what is nobody's request.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -109,10 +109,11 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Begins so many loops, the first one of which is for this thread to run.
+    /// Begins so many loops; the first one of several is for this thread to run.
     pub(crate) fn start(count: usize) -> std::io::Result<(Self, Arc<Loops>)> {
         let (stop, stopping) = watch::channel(false);
-        let mut threads = Self { first: runtime()?, others: Vec::new(), stop };
+        let first = if count > 1 { runtime()? } else { alone()? };
+        let mut threads = Self { first, others: Vec::new(), stop };
         let mut handles = vec![threads.first.handle().clone()];
         for number in 1..count.max(1) {
             let runtime = runtime()?;
@@ -134,7 +135,7 @@ impl Threads {
         self.first.enter()
     }
 
-    /// Runs the first loop on this thread until the future has ended.
+    /// Runs the first loop until the future has ended, on this thread if there are several.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         let before = HERE.replace(Some(Home::default()));
         let output = self.first.block_on(future);
@@ -154,6 +155,12 @@ impl Threads {
     }
 }
 
+/// A loop that has a thread of its own, and what was woken last goes first there: for a node that has no other.
+fn alone() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(1).thread_name("sinew-http").enable_all().build()
+}
+
+/// One that runs on the thread that blocks on it.
 fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().thread_name("sinew-blocking").enable_all().build()
 }

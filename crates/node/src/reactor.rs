@@ -12,7 +12,7 @@ use sandbox::Home;
 use sandbox::process::{Next, Reactor, Ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::loops::Loops;
 pub(crate) use vigil::Traffic;
@@ -108,8 +108,14 @@ impl Reactor for EventLoops {
     }
 
     fn after_this_turn(&self, home: Home, ready: Box<dyn Ready>) {
-        // It comes behind all that is ready already.
-        self.loops.at(self.loops.here().unwrap_or(home)).spawn(async move {
+        let handle = self.loops.at(self.loops.here().unwrap_or(home));
+        let is_in_order = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        handle.spawn(async move {
+            // It comes behind all that is ready already; or at once, where what was woken last goes first,
+            // and then again when the loop has nothing else to run.
+            if !is_in_order {
+                tokio::task::yield_now().await;
+            }
             ready.act();
         });
     }
