@@ -91,6 +91,7 @@ struct Connection {
 const PROCESSORS_A_THREAD: usize = 4;
 
 /// Sends requests over so many connections for a while.
+#[expect(clippy::disallowed_methods, reason = "clients are not the node's workers")]
 pub(crate) fn run(
     address: SocketAddr,
     exchange: &Exchange,
