@@ -106,10 +106,17 @@ pub(crate) fn run(
         Pace::Saturated => Pace::Saturated,
     };
     let part = |thread: usize| (connections + thread) / threads;
+    // One after the other, as if one thread planned all.
+    let phase = |thread: usize| match pace {
+        Pace::Open(rate) => Duration::from_secs_f64(thread as f64 / (rate * threads as f64)),
+        Pace::Saturated => Duration::ZERO,
+    };
     let parts = std::thread::scope(|scope| {
-        let one = |thread| scope.spawn(move || run_one(address, exchange, part(thread), pace, duration));
+        let one = |thread| {
+            scope.spawn(move || run_one(address, exchange, part(thread), (pace, phase(thread)), duration))
+        };
         let running: Vec<_> = (1..threads).map(one).collect();
-        let first = run_one(address, exchange, part(0), pace, duration);
+        let first = run_one(address, exchange, part(0), (pace, phase(0)), duration);
         let others =
             running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")));
         std::iter::once(first).chain(others.collect::<Vec<_>>()).collect::<anyhow::Result<Vec<Seen>>>()
@@ -125,7 +132,7 @@ fn run_one(
     address: SocketAddr,
     exchange: &Exchange,
     connections: usize,
-    pace: Pace,
+    (pace, phase): (Pace, Duration),
     duration: Duration,
 ) -> anyhow::Result<Seen> {
     let mut poll = Poll::new()?;
@@ -142,7 +149,7 @@ fn run_one(
     load.free.extend(0..connections);
     let begun = Instant::now();
     let end = begun + duration;
-    let mut planned = Plan { pace, begun, made: 0, late: VecDeque::new() };
+    let mut planned = Plan { pace, begun: begun + phase, made: 0, late: VecDeque::new() };
     let mut events = Events::with_capacity(connections + 1);
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;
     poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;

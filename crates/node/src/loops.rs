@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Event loops: threads that serve clients, and share little.
 //!
-//! Each has its connections, the instances that it hears, and its own timers and tasks; nothing goes from one
-//! to another unless a request needs an instance that another one hears. A pool of threads that take each
+//! Each has its connections, the instances that it hears, and its own timers and tasks; a request stays where its
+//! connection is, unless it needs an instance that another loop hears. A pool of threads that take each
 //! other's tasks would have every request touch what other processors had last, and wake threads besides.
 //!
 //! A connection goes to the loop that has the fewest. Instances are given homes in turn, and calls prefer those
-//! that are at home where they come from (`sandbox::Home`). The first of several loops is that of the thread which
-//! runs the node; it accepts connections too, and does what is nobody's request.
+//! that are at home where they come from (`sandbox::Home`). Where there are several loops the node's own thread
+//! runs one more, without connections: it accepts these, and does what is nobody's request, as calls that are made
+//! later; and it hears signals, whatever the others are at.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use sandbox::Home;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
+
+/// After so many tasks of its own a loop takes one that was woken from elsewhere, if it never has none of its own.
+const FAR_EVERY: u32 = 7;
 
 thread_local! {
     /// The loop that this thread runs.
@@ -101,57 +107,70 @@ impl Drop for Lane {
     }
 }
 
-/// The loops' threads, but for the one that runs the node.
+/// The threads of the loops, and the loop of the node's own thread.
 pub(crate) struct Threads {
-    first: Runtime,
+    own: Runtime,
     others: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Duration>>,
+    /// Says so whenever one has ended.
+    ended: mpsc::Receiver<()>,
 }
 
 impl Threads {
-    /// Begins so many loops; the first one of several is for this thread to run.
+    /// Begins so many loops.
     pub(crate) fn start(count: usize) -> std::io::Result<(Self, Arc<Loops>)> {
-        let (stop, stopping) = watch::channel(false);
-        let first = if count > 1 { runtime()? } else { alone()? };
-        let mut threads = Self { first, others: Vec::new(), stop };
-        let mut handles = vec![threads.first.handle().clone()];
-        for number in 1..count.max(1) {
+        let (stop, stopping) = watch::channel(None);
+        let (ending, ended) = mpsc::channel();
+        let own = if count > 1 { runtime()? } else { alone()? };
+        let mut threads = Self { own, others: Vec::new(), stop, ended };
+        if count <= 1 {
+            let loops = Loops::of([threads.own.handle().clone()]);
+            return Ok((threads, Arc::new(loops)));
+        }
+        let mut handles = Vec::new();
+        for number in 0..count {
             let runtime = runtime()?;
             handles.push(runtime.handle().clone());
-            let (home, mut stopping) = (Home(number as u16), stopping.clone());
+            let (home, mut stopping, ending) = (Home(number as u16), stopping.clone(), ending.clone());
             let thread = std::thread::Builder::new().name(format!("sinew-http-{number}"));
             threads.others.push(thread.spawn(move || {
                 HERE.set(Some(home));
-                // An error means that whoever would stop it is gone.
-                _ = runtime.block_on(stopping.wait_for(|stop| *stop));
-                runtime.shutdown_background();
+                let stop = runtime.block_on(async {
+                    // An error means that whoever would stop it is gone.
+                    stopping.wait_for(Option::is_some).await.ok().and_then(|stop| *stop)
+                });
+                runtime.shutdown_timeout(stop.unwrap_or_default());
+                // Nobody waits for it any more, maybe.
+                _ = ending.send(());
             })?);
         }
         Ok((threads, Arc::new(Loops::of(handles))))
     }
 
-    /// What is done within is done where the first loop's tasks are begun.
+    /// What is done within is done where tasks are begun.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
-        self.first.enter()
+        self.own.enter()
     }
 
-    /// Runs the first loop until the future has ended, on this thread if there are several.
+    /// Runs a future until it has ended, beside the loops.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
-        let before = HERE.replace(Some(Home::default()));
-        let output = self.first.block_on(future);
-        HERE.set(before);
-        output
+        self.own.block_on(future)
     }
 
-    /// Ends all loops, with the tasks that they have left.
-    pub(crate) fn end(self, patience: std::time::Duration) {
+    /// Ends all loops with the tasks that they have left. What blocks has so long to come to an end, and is left
+    /// to itself then.
+    pub(crate) fn end(self, patience: Duration) {
         // Loops that have ended by themselves are not there to hear it.
-        _ = self.stop.send(true);
-        for thread in self.others {
-            // It only ends; what it might have panicked about is told there.
-            _ = thread.join();
+        _ = self.stop.send(Some(patience));
+        // One whose thread is blocked does not hear it either.
+        let latest = Instant::now() + patience * 2;
+        let is_heard = |_: &JoinHandle<()>| {
+            self.ended.recv_timeout(latest.saturating_duration_since(Instant::now())).is_ok()
+        };
+        if !self.others.iter().all(is_heard) {
+            tracing::warn!("an event loop did not come to its end, and is left to itself");
         }
-        self.first.shutdown_timeout(patience);
+        self.own.shutdown_timeout(patience);
     }
 }
 
@@ -162,14 +181,13 @@ fn alone() -> std::io::Result<Runtime> {
 
 /// One that runs on the thread that blocks on it.
 fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().thread_name("sinew-blocking").enable_all().build()
+    let mut builder = Builder::new_current_thread();
+    builder.global_queue_interval(FAR_EVERY).thread_name("sinew-blocking").enable_all().build()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use std::time::Duration;
 
     use super::*;
 
@@ -189,19 +207,40 @@ mod tests {
     }
 
     #[test]
-    fn each_loop_knows_itself() {
+    fn each_loop_knows_itself_and_the_nodes_own_thread_is_none() {
         let (threads, loops) = Threads::start(2).unwrap();
-        assert_eq!(loops.here(), None, "this thread runs none yet");
         let told = threads.run(async {
-            let elsewhere = {
-                let loops = Arc::clone(&loops);
-                loops.clone().at(Home(1)).spawn(async move { loops.here() }).await.unwrap()
-            };
-            (loops.here(), elsewhere)
+            let mut told = Vec::new();
+            for home in [Home(0), Home(1)] {
+                let there = Arc::clone(&loops);
+                told.push(loops.at(home).spawn(async move { there.here() }).await.unwrap());
+            }
+            (loops.here(), told)
         });
-        assert_eq!(told, (Some(Home(0)), Some(Home(1))));
-        assert_eq!(loops.here(), None);
+        assert_eq!(told, (None, vec![Some(Home(0)), Some(Home(1))]));
         threads.end(Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_loop_that_is_stuck_is_not_waited_for_and_others_are() {
+        let (threads, loops) = Threads::start(2).unwrap();
+        let (release, stuck) = mpsc::channel::<()>();
+        let (begun, is_stuck) = mpsc::channel();
+        loops.at(Home(1)).spawn(async move {
+            begun.send(()).unwrap();
+            _ = stuck.recv();
+        });
+        is_stuck.recv().unwrap();
+        let (told, ended) = mpsc::channel();
+        loops.at(Home(0)).spawn_blocking(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            told.send(()).unwrap();
+        });
+        let begun = Instant::now();
+        threads.end(Duration::from_secs(1));
+        assert!(begun.elapsed() < Duration::from_secs(15));
+        assert!(ended.try_recv().is_ok(), "what blocks has its time");
+        drop(release);
     }
 
     #[test]

@@ -53,8 +53,8 @@ impl Watch {
 
 impl EventLoops {
     pub(crate) fn new(loops: Arc<Loops>, traffic: &Arc<Traffic>) -> Self {
-        // Of several loops one sleeps where events come, and the others cannot
-        // look; of one processor an instance would have to wait for the loop.
+        // The instances of a chain are at home in several loops, of which none sees all that
+        // happens; of one processor an instance would have to wait for the loop.
         let is_alone = loops.count() == 1 && loops.at(Home::default()).metrics().num_workers() == 1;
         let can_look = is_alone && linux::available_cpus().is_ok_and(|cpus| cpus.len() > 1);
         let watch = || Arc::new(Watch { vigil: Mutex::default(), traffic: Arc::clone(traffic) });

@@ -86,6 +86,7 @@ pub fn run_until(
     let (threads, loops) = Threads::start(count).map_err(start)?;
     let security = Security::of(options)?;
     let node = {
+        // What begins tasks as it starts has somewhere to begin them.
         let _entered = threads.enter();
         Node::start_in(options, Some(Arc::clone(&loops)))?
     };

@@ -98,6 +98,4 @@ fn each_client_has_its_own_answers_whichever_loops_its_requests_need() {
             });
         }
     });
-    let records: Value = serde_json::from_str(&node.ok(&["describe", "double", "-o", "json"])).unwrap();
-    assert!(records.to_string().contains("double"), "{records}");
 }

@@ -56,7 +56,7 @@ struct Held {
     number: u64,
     /// Somebody waits until more can be written: one at a time is enough.
     is_writing: bool,
-    /// What is queued is sent at the end of this turn of the event loop.
+    /// What is queued is sent at the end of a turn of the event loop that queued first.
     is_corked: bool,
 }
 

@@ -44,7 +44,7 @@ const IDLE_OF_BUSY: f64 = 0.3;
 const IDLE_OF_FULL: f64 = 0.05;
 /// The weight of one call in what is known of its function.
 const ONE_CALL: f64 = 1.0 / 32.0;
-/// An instance that another event loop hears is taken for a call only if it has so many calls less.
+/// Of calls that are brief, an instance that another event loop hears is taken for one only if it has so many less.
 const FAR_CALLS: u32 = 3;
 /// A call counts for no longer than so many times what calls hold an instance for: one that had to wait
 /// for a processor, or for a collector of garbage, would say more than a hundred others.
@@ -286,6 +286,11 @@ impl Sharing {
         self.are_full
     }
 
+    /// Whether calls of a function are brief, as far as is known.
+    fn is_brief(&self, function: FunctionId) -> bool {
+        self.allowed.get(&function).is_some_and(|allowed| allowed.held_ns < self.brief_ns as f64)
+    }
+
     /// Whether a call is long that takes so many nanoseconds. Where many share the processors, all take longer.
     fn is_long(&self, function: FunctionId, ns: u64) -> bool {
         ns as f64 >= self.brief_ns.saturating_mul(LONG_BRIEFS) as f64 * self.crowd(function)
@@ -395,7 +400,7 @@ impl State {
 
     /// The instance in whose line one more call may stand: the shortest one; or the longest, where more
     /// instances than are enough come to nothing but taking turns. Then those with short lines come to
-    /// their ends, and sleep.
+    /// their ends, and sleep. Of the longest ones those that this event loop hears go first.
     fn in_line(
         &self,
         now: u64,
@@ -416,13 +421,15 @@ impl State {
 
     /// Whether another event loop than this one hears an instance.
     fn is_far(&self, instance: InstanceId, here: Option<Home>) -> bool {
-        let home = self.sharing.instances.get(&instance).and_then(|used| used.home);
-        here.is_some() && home != here
+        here.is_some() && self.sharing.instances.get(&instance).is_some_and(|used| used.home != here)
     }
 
-    /// The calls in an instance, and some more if it is far: who waits elsewhere is woken elsewhere.
+    /// The calls in an instance, and some more if it is far: who waits elsewhere is woken elsewhere. That takes
+    /// microseconds, for which nobody is to wait behind calls that take longer.
     fn distance(&self, instance: InstanceId, here: Option<Home>) -> u32 {
-        self.calls_in(instance) + if self.is_far(instance, here) { FAR_CALLS } else { 0 }
+        let function = self.sharing.instances.get(&instance).map(|used| used.function);
+        let is_brief = function.is_some_and(|function| self.sharing.is_brief(function));
+        self.calls_in(instance) + if is_brief && self.is_far(instance, here) { FAR_CALLS } else { 0 }
     }
 
     fn open(&self, now: u64, function: FunctionId, ahead: Ahead) -> impl Iterator<Item = InstanceId> + '_ {

@@ -23,7 +23,7 @@ impl Policy {
 
     /// A call of a function came. It runs, is refused, or waits until another
     /// event says more of its ticket.
-    /// Of the idle instances one that is at home `here` is taken, if there is any.
+    /// Of the idle instances that were used last one that is at home `here` is taken, if there is any.
     pub fn arrive(
         &mut self,
         now: u64,
@@ -77,7 +77,7 @@ impl Policy {
     }
 
     /// Gives a call the idle instance that was used last, unless others wait; one that is at home here
-    /// goes before all that are not.
+    /// goes before others.
     fn employs_idle(
         &mut self,
         now: u64,

@@ -215,7 +215,7 @@ impl World {
 
 #[test]
 fn calls_prefer_instances_that_are_at_home_where_they_come_from() {
-    let world = World::new(2, 8);
+    let world = World::with(2, 8, 0, ANY);
     world.begin_many(9);
     world.until("both are in use", |world| world.sandbox.loads() == [8, 1]);
     (0..7).for_each(|_| world.sandbox.end(world.sandbox.id(0), true));
@@ -234,6 +234,15 @@ fn calls_prefer_instances_that_are_at_home_where_they_come_from() {
     world.begin_many(1);
     assert_eq!(world.sandbox.loads(), [6, 3]);
     world.end_all();
+    // Nor does it go first where calls take long.
+    let slow = World::with(2, 8, 0, Duration::ZERO);
+    slow.begin_many(9);
+    slow.until("both are in use", |world| world.sandbox.loads() == [8, 1]);
+    (0..6).for_each(|_| slow.sandbox.end(slow.sandbox.id(0), true));
+    *slow.sandbox.here.lock() = home(0);
+    slow.begin_many(1);
+    assert_eq!(slow.sandbox.loads(), [2, 2]);
+    slow.end_all();
     // Of those that do nothing, the same.
     for here in [0, 1, 0] {
         *world.sandbox.here.lock() = home(here);
