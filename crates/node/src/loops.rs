@@ -14,14 +14,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sandbox::Home;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
-/// After so many tasks of its own a loop takes one that was woken from elsewhere, if it never has none of its own.
+/// After so many tasks of its own a loop takes one that was woken from elsewhere, however many of its own are ready.
 const FAR_EVERY: u32 = 7;
 
 thread_local! {
@@ -110,7 +109,8 @@ impl Drop for Lane {
 /// The threads of the loops, and the loop of the node's own thread.
 pub(crate) struct Threads {
     own: Runtime,
-    others: Vec<JoinHandle<()>>,
+    /// How many threads there are besides.
+    others: usize,
     stop: watch::Sender<Option<Duration>>,
     /// Says so whenever one has ended.
     ended: mpsc::Receiver<()>,
@@ -122,7 +122,7 @@ impl Threads {
         let (stop, stopping) = watch::channel(None);
         let (ending, ended) = mpsc::channel();
         let own = if count > 1 { runtime()? } else { alone()? };
-        let mut threads = Self { own, others: Vec::new(), stop, ended };
+        let mut threads = Self { own, others: 0, stop, ended };
         if count <= 1 {
             let loops = Loops::of([threads.own.handle().clone()]);
             return Ok((threads, Arc::new(loops)));
@@ -133,7 +133,7 @@ impl Threads {
             handles.push(runtime.handle().clone());
             let (home, mut stopping, ending) = (Home(number as u16), stopping.clone(), ending.clone());
             let thread = std::thread::Builder::new().name(format!("sinew-http-{number}"));
-            threads.others.push(thread.spawn(move || {
+            thread.spawn(move || {
                 HERE.set(Some(home));
                 let stop = runtime.block_on(async {
                     // An error means that whoever would stop it is gone.
@@ -142,7 +142,8 @@ impl Threads {
                 runtime.shutdown_timeout(stop.unwrap_or_default());
                 // Nobody waits for it any more, maybe.
                 _ = ending.send(());
-            })?);
+            })?;
+            threads.others += 1;
         }
         Ok((threads, Arc::new(Loops::of(handles))))
     }
@@ -164,10 +165,8 @@ impl Threads {
         _ = self.stop.send(Some(patience));
         // One whose thread is blocked does not hear it either.
         let latest = Instant::now() + patience * 2;
-        let is_heard = |_: &JoinHandle<()>| {
-            self.ended.recv_timeout(latest.saturating_duration_since(Instant::now())).is_ok()
-        };
-        if !self.others.iter().all(is_heard) {
+        let is_heard = |_| self.ended.recv_timeout(latest.saturating_duration_since(Instant::now())).is_ok();
+        if !(0..self.others).all(is_heard) {
             tracing::warn!("an event loop did not come to its end, and is left to itself");
         }
         self.own.shutdown_timeout(patience);

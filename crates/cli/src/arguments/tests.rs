@@ -74,6 +74,8 @@ fn every_command_of_the_reference_parses() {
         "sdk",
         "up --workers 0",
         "up --workers 1025",
+        "up --event-loops 0",
+        "up --event-loops 65",
         "up --memory 255MiB",
     ] {
         let words = std::iter::once("sinew").chain(line.split(' ').filter(|word| !word.is_empty()));

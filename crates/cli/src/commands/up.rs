@@ -57,7 +57,6 @@ pub(crate) struct Arguments {
     /// Applications that run at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = parse_workers, env = "SINEW_WORKERS")]
     workers: Option<usize>,
-
     /// Threads that serve clients [default: one, or half as many as processors if there are eight or more]
     #[arg(long, value_name = "N", value_parser = parse_event_loops, env = "SINEW_EVENT_LOOPS")]
     event_loops: Option<usize>,

@@ -427,9 +427,9 @@ impl State {
     /// The calls in an instance, and some more if it is far: who waits elsewhere is woken elsewhere. That takes
     /// microseconds, for which nobody is to wait behind calls that take longer.
     fn distance(&self, instance: InstanceId, here: Option<Home>) -> u32 {
-        let function = self.sharing.instances.get(&instance).map(|used| used.function);
-        let is_brief = function.is_some_and(|function| self.sharing.is_brief(function));
-        self.calls_in(instance) + if is_brief && self.is_far(instance, here) { FAR_CALLS } else { 0 }
+        let Some(used) = self.sharing.instances.get(&instance) else { return 0 };
+        let counts = self.is_far(instance, here) && self.sharing.is_brief(used.function);
+        used.calls + if counts { FAR_CALLS } else { 0 }
     }
 
     fn open(&self, now: u64, function: FunctionId, ahead: Ahead) -> impl Iterator<Item = InstanceId> + '_ {
