@@ -59,6 +59,8 @@ static struct {
     uintptr_t base;
     size_t length;
 } offered = {.fd = -1};
+/* Whether that waits for the next call: nothing is taken from it then. */
+static int is_withdrawn;
 
 /* Whether the descriptor still is the file's: whoever closes all that a process has gives its number to others. */
 static int is_there(const struct file *file)
@@ -135,8 +137,27 @@ static int open_tables(struct segment *segment)
     return 0;
 }
 
+/* What is asked for from now on is taken from what is offered. */
+static void take_from_it(int taking)
+{
+    takes = taking;
+    small_declined = taking & TAKES_SMALL ? SMALL_DECLINED_MAX : 0;
+}
+
+/* What was offered is no more; gives its file. */
+static int take_offer(void)
+{
+    int fd = offered.fd;
+    offered.fd = -1;
+    is_withdrawn = 0;
+    small_declined = 0;
+    return fd;
+}
+
 static int open_locked(int fd, uintptr_t base, size_t length, int taking)
 {
+    if (is_withdrawn)
+        close(take_offer());
     if (current >= 0 || offered.fd >= 0)
         return -EBUSY;
     sweep();
@@ -148,23 +169,13 @@ static int open_locked(int fd, uintptr_t base, size_t length, int taking)
     offered.fd = own;
     offered.base = base;
     offered.length = length;
-    takes = taking;
-    small_declined = taking & TAKES_SMALL ? SMALL_DECLINED_MAX : 0;
+    take_from_it(taking);
     return 0;
-}
-
-/* What was offered is no more; gives its file. */
-static int take_offer(void)
-{
-    int fd = offered.fd;
-    offered.fd = -1;
-    small_declined = 0;
-    return fd;
 }
 
 static int begin_locked(void)
 {
-    if (offered.fd < 0)
+    if (offered.fd < 0 || is_withdrawn)
         return -EINVAL;
     int fd = take_offer();
     struct segment segment = {.base = offered.base, .length = offered.length};
@@ -248,6 +259,38 @@ int segment_open(int fd, uintptr_t base, size_t length, int taking)
     int done = open_locked(fd, base, length, taking);
     pthread_mutex_unlock(&lock);
     return done;
+}
+
+int segment_withdraw(void)
+{
+    pthread_mutex_lock(&lock);
+    is_withdrawn = offered.fd >= 0;
+    takes = 0;
+    small_declined = 0;
+    int done = is_withdrawn;
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+int segment_again(int taking)
+{
+    pthread_mutex_lock(&lock);
+    int done = is_withdrawn && current < 0 ? 0 : -EINVAL;
+    if (done == 0) {
+        is_withdrawn = 0;
+        take_from_it(taking);
+    }
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+void segment_stop(void)
+{
+    pthread_mutex_lock(&lock);
+    takes = 0;
+    small_declined = 0;
+    small_current = NULL;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Divides a gap; the rest stays one. */

@@ -59,6 +59,11 @@ static inline size_t whole_pages(size_t size)
  * large ones. It is mapped once something is to be there. EBUSY if one is being filled,
  * ENOSPC if too many segments are still in use. */
 EXPORTED int segment_open(int fd, uintptr_t base, size_t length, int takes);
+/* Whether nothing was made there: then it is as it was, and segment_again() offers it to the next call, as long as no other one
+ * has been opened, nor has the process forked. */
+EXPORTED int segment_withdraw(void);
+/* EINVAL if there is none that was withdrawn. */
+EXPORTED int segment_again(int takes);
 /* Maps what segment_open() was given; 0 if there is none, or it cannot be. */
 int segment_begin(void);
 
@@ -88,6 +93,9 @@ int segment_grow(void *piece, size_t size);
 struct area {
     uintptr_t begin, end;
 };
+
+/* Nothing more is taken: what is to be handed over has been made. */
+EXPORTED void segment_stop(void);
 
 /* What of each half was never taken, and so is zeros; from then on no pieces are
  * taken, and gaps take no memory any more. `base` is where the segment begins. EINVAL if none is being filled. */

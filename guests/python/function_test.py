@@ -607,7 +607,7 @@ class Tracebacks(Case):
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
         template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
-        for name in ("lines.py", "failures.py", "shared.py", "turns.py", "images.py", "heap.py"):
+        for name in ("lines.py", "failures.py", "channel.py", "shared.py", "turns.py", "images.py", "heap.py"):
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))

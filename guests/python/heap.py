@@ -9,6 +9,9 @@ import pickle
 MAPPED_BYTES_MIN = 64 << 10
 # Containers with so many elements are not pickled to find out.
 MAPPED_ITEMS_MIN = 16 << 10
+# What is of these types, and no longer than that, is known to be sent: most of what is small.
+SCALARS, SCALAR_BITS_MAX = frozenset((int, float, bool, type(None))), 1024
+TEXTS, TEXT_MAX = frozenset((str, bytes)), 8 << 10
 HEAD_BYTES = 512
 # What could not be written the last time, is tried again after so many times; and kinds of values that are remembered.
 TRIED_AGAIN, KINDS_MAX = 32, 1024
@@ -112,7 +115,7 @@ class Heap:
 
     def __init__(self, core):
         self.core = core
-        self.is_open, self.mapped = False, 0
+        self.is_open, self.mapped, self.has_adopted = False, 0, False
         # Whether the call was given values, or one before it that are still to be looked at.
         self.was_given = False
         # Whether the call has a result, so that it tells what calls hand over.
@@ -150,22 +153,43 @@ class Heap:
 
     # ------------------------------------------------------------- filling
 
-    def begin(self, outbox, base):
+    def begin(self, outbox, base, is_kept):
         """A call begins. Its outbox is as long as the memory that the function may have, and twice that where it has an address."""
         if not self.limit:
             self.may_have(os.fstat(outbox).st_size // (2 if base else 1))  # noqa: F821
-        if base:
+        if base and not (is_kept and self.open_again()):
             self.open(outbox, base)
 
     def open(self, descriptor, base):
         """From now on large arrays and strings are made where they can be handed over."""
         size = os.fstat(descriptor).st_size & ~4095  # noqa: F821
-        takes = sum(habit.taken() for habit in self.habits)
-        self.is_open = self.core.segment_open(descriptor, base, size, takes) == 0
+        return self.opened(self.core.segment_open(descriptor, base, size, self.taken()))
+
+    def open_again(self):
+        """The same with what the call before has left as it was."""
+        return self.opened(self.core.segment_again(self.taken()))
+
+    def taken(self):
+        return self.habits[0].taken() + self.habits[1].taken()
+
+    def opened(self, done):
+        self.is_open = done == 0
         if self.is_open:
-            self.core.heap_adopt()
+            self.adopt()
             self.adopt_arrays()
         return self.is_open
+
+    def adopt(self):
+        if not self.has_adopted:
+            self.core.heap_adopt()
+            self.has_adopted = True
+
+    def is_untouched(self):
+        """Whether the call has made nothing there; then nothing more is, and it is the next call's. It can be asked once."""
+        if self.is_open and not self.core.segment_withdraw():
+            return False
+        self.is_open = self.has_result = False
+        return True
 
     def adopt_arrays(self):
         """NumPy knows where its memory is to come from by context, so that each call says it."""
@@ -186,7 +210,11 @@ class Heap:
         that is short. It can be tried once."""
         if not self.is_open:
             return None
+        # What is made from now on is not what is handed over.
+        self.core.segment_stop()
         self.has_result = True
+        if is_plain(box[0]):
+            return pickle.dumps(box[0], 5)
         kind = kind_of(box[0])
         if self.is_sent(kind):
             self.pickled = {type(box[0]): 1}
@@ -330,11 +358,12 @@ class Heap:
             self.mapped = MAPPED_MAX
             kind = Unmappable if done in (-errno.EEXIST, -errno.ENOSPC) else OSError  # noqa: F821
             raise kind(-done, f"a value cannot be mapped: {os.strerror(-done)}")  # noqa: F821
-        if done == 0:
+        # What the template hands itself is none of a call's.
+        if done == 0 and adopt:
             self.mapped += 1
             self.before_bytes, self.last_bytes = self.before_bytes + self.last_bytes, os.fstat(descriptor).st_blocks * 512  # noqa: F821
         if adopt:
-            self.core.heap_adopt()
+            self.adopt()
         types_at, types_length, types, at, length, count = PICKLES.unpack_from(head, PICKLES_AT)
         types = all_of(pickle.Unpickler(bytes_at(types_at, types_length)), types)
         self.core.heap_settle(head, types)
@@ -345,6 +374,29 @@ class Heap:
 
 class HandsOver:
     """An instance's part in this."""
+
+    # Where a long result of the call may be put, and whether something was; and what an earlier call has left as it was.
+    outbox, is_filled, kept = None, False, None
+
+    def lend(self, outbox, base):
+        """The call that begins is lent memory: that which was kept, if the node has sent none."""
+        is_kept, self.is_filled = outbox is None, False
+        if not is_kept:
+            self.let_go()
+        self.outbox, self.kept = self.kept if is_kept else outbox, None
+        if self.heap:
+            self.heap.begin(self.outbox, base, is_kept)
+
+    def let_go(self):
+        if self.kept is not None:
+            os.close(self.kept)  # noqa: F821
+            self.kept = None
+
+    def keep(self):
+        """The call has its result. What it was lent is the next one's if it is as it was, and the node is told so with the next frame."""
+        if self.outbox is not None and not self.is_filled and (not self.heap or self.heap.is_untouched()):
+            self.kept, self.outbox = self.outbox, None
+            self.channel.held += FRAME_HEAD.pack(0, KEEPS, self.turn)  # noqa: F821
 
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
@@ -357,14 +409,17 @@ class HandsOver:
         pickled = b""
         if self.heap and self.heap.pickled:
             pickled, self.heap.pickled = told_types(self.heap.pickled), {}
-        times = [(end - begun) // 1000 for begun, end in zip(marks, marks[1:])]
-        payload = PHASES_TIMES.pack(*(times + [0, 0])[:3]) + pickled
+        begun, ready, ran, told = (marks + marks[-1:] * 2)[:4]
+        payload = PHASES_TIMES.pack((ready - begun) // 1000, (ran - ready) // 1000, (told - ran) // 1000) + pickled
         self.channel.held = FRAME_HEAD.pack(len(payload), PHASES, self.turn) + payload  # noqa: F821
 
     def share(self, parts):
         """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
         is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
-        return put(self.outbox, parts) if is_free else None  # noqa: F821 - of shared.py
+        if not is_free:
+            return None
+        self.is_filled = True
+        return put(self.outbox, parts)  # noqa: F821 - of shared.py
 
     def hand_over(self, box):
         """A result, the only item of the box, that others map. What is better sent is None, or pickled already."""
@@ -372,6 +427,7 @@ class HandsOver:
         # It has been closed before if the function, or what pickles its objects, has forked.
         if not isinstance(length, int):
             return length
+        self.is_filled = True
         if self.heap.close(True) < 0:
             return None
         self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821
@@ -411,6 +467,14 @@ def own_memory_bytes():
     finally:
         os.close(told)  # noqa: F821
     return (resident - shared) * 4096
+
+
+def is_plain(value):
+    """Whether it is small at a glance."""
+    kind = type(value)
+    if kind in SCALARS:
+        return kind is not int or value.bit_length() <= SCALAR_BITS_MAX
+    return kind in TEXTS and len(value) <= TEXT_MAX
 
 
 def kind_of(value):

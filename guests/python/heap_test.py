@@ -45,7 +45,7 @@ SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.
 PLAN, BATCH = 0x200000000000, 100
 # All is to be mapped here.
-MAPPED_BYTES_MIN = -1
+MAPPED_BYTES_MIN, SCALARS, TEXTS = -1, (), ()
 WRONG_MAX = 20
 TOLD_EACH = 1000
 
@@ -475,6 +475,74 @@ def learns(library):
     assert call(wastes)[0] > WASTE_MIN and call(keeps)[0] > WASTE_MIN, "as those before"
 
 
+def lends(library):
+    """What a call was lent and has not used is the next one's; not what it has used, nor what a process that it forked has."""
+    global MAPPED_BYTES_MIN
+    MAPPED_BYTES_MIN = 64 << 10
+    heap, base = heap_of(ctypes.PyDLL(library)), PLAN
+
+    def is_there(made):
+        return PLAN <= id(made[-1]) < PLAN + (1 << 40)
+
+    def make():
+        return ["x" * 900 + str(number) for number in range(1000)]
+
+    def begin():
+        nonlocal base
+        base += 2 * SEGMENT_BYTES
+        descriptor = segment()
+        heap.begin(descriptor, base, False)
+        assert heap.is_open
+        return descriptor
+
+    descriptor = begin()
+    assert isinstance(heap.write([7]), bytes) and heap.is_untouched() and heap.is_untouched()
+    heap.end()
+    assert not is_there(make()), "nothing is made there between two calls"
+    # It needs nothing else for it.
+    heap.begin(None, base, True)
+    made = make()
+    assert heap.is_open and is_there(made)
+    assert isinstance(heap.write([made]), int) and heap.close(True) == 0
+    assert os.pread(descriptor, KIND_AT + 1, 0)[KIND_AT] == KIND_MAPPED, "it is the file that was lent first"
+    heap.end()
+    os.close(descriptor)
+    # What others refer to is there.
+    descriptor = begin()
+    made = make()
+    assert is_there(made) and isinstance(heap.write([7]), bytes)
+    assert not is_there(make()), "what is made after the result is not handed over"
+    assert not heap.is_untouched()
+    heap.end()
+    os.close(descriptor)
+    # A fork while it is lent, and while it is kept.
+    descriptor = begin()
+    os.waitpid(os.fork() or os._exit(0), 0)
+    assert not heap.is_untouched()
+    heap.end()
+    os.close(descriptor)
+    descriptor = begin()
+    assert heap.is_untouched()
+    heap.end()
+    os.waitpid(os.fork() or os._exit(0), 0)
+    assert heap.core.segment_again(TAKES_SMALL) == -errno.EINVAL
+    heap.begin(descriptor, base, True)
+    assert heap.is_open, "it is opened anew"
+    made = make()
+    assert is_there(made)
+    heap.end()
+    os.close(descriptor)
+    # Another one takes its place, and has its addresses.
+    first = begin()
+    assert heap.is_untouched()
+    heap.end()
+    second = segment()
+    heap.begin(second, base, False)
+    made = make()
+    assert is_there(made) and isinstance(heap.write([made]), int) and heap.close(True) == 0
+    assert os.fstat(first).st_blocks == 0 < os.fstat(second).st_blocks
+
+
 def start_all(library):
     workers = []
     for _ in range(3):
@@ -564,7 +632,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, lends)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

@@ -121,6 +121,8 @@ def reducing(pickler):
     """A pickler that has objects of libraries which are loaded pickled better than they do it themselves, where nobody has
     registered another way."""
     images = sys.modules.get("PIL.Image")
+    if images is None:
+        return pickler
     kind = getattr(images, "Image", None)
     if kind is None or kind in copyreg.dispatch_table or not is_known(images):
         return pickler

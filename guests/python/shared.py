@@ -5,7 +5,7 @@
 import mmap
 
 # In the place of an argument's length, and in the number of arguments; as in `channel.rs`.
-IN_DESCRIPTOR, WITH_OUTBOX = 0xFFFFFFFF, 1 << 31
+IN_DESCRIPTOR, WITH_OUTBOX, WITH_KEPT, COUNT = 0xFFFFFFFF, 1 << 31, 1 << 30, (1 << 30) - 1
 
 
 class Shared:
@@ -15,14 +15,13 @@ class Shared:
         self.length = length
 
 
-def handed_over(arguments, has_outbox, descriptors, heap):
-    """Puts what came as descriptors into its places; gives the outbox, if there is one."""
+def handed_over(arguments, descriptors, heap):
+    """Puts what came as descriptors into its places."""
     for place, argument in enumerate(arguments):
         if argument is None:
             descriptor = taken(descriptors)
             is_value = os.pread(descriptor, KIND_AT + 1, 0)[KIND_AT:] == bytes([KIND_MAPPED])  # noqa: F821
             arguments[place] = Mapped(heap, descriptor) if is_value else mapped(descriptor)  # noqa: F821 - of heap.py
-    return taken(descriptors) if has_outbox else None
 
 
 def taken(descriptors):

@@ -7,7 +7,7 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `shared.py`, `turns.py` and `heap.py` before this one.
+`lines.py`, `failures.py`, `channel.py`, `shared.py`, `turns.py` and `heap.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -37,10 +37,7 @@ import types
 
 VERSION = 9
 TEXT_BYTES_MAX = 4096
-LOG_PIECE_BYTES = 32 << 10
 BETWEEN_CALLS_BYTES = 32 << 10
-BUFFER_BYTES = 64 << 10
-FRAME_HEAD = struct.Struct("<IBI")
 CHANNEL = 3
 NOT_ASKED = "it was only asked where it lies"
 OWN_FILE = sys._getframe().f_code.co_filename
@@ -52,7 +49,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
-SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS = range(18, 30)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS, KEEPS = range(18, 31)
 # Of calls of other functions: how many may have no answer yet, and bytes of name, type and body.
 ASKS_MAX = 64
 ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
@@ -60,8 +57,6 @@ ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX = 128, 256, 16 << 20
 STREAM_WINDOW = 256 << 10
 # Bytes of the bodies of all of them.
 ASKS_BYTES_MAX = 32 << 20
-# Room for descriptors that come with a frame.
-RIGHTS_BYTES = socket.CMSG_SPACE(128 * 4)
 
 
 # ---------------------------------------------------------------- template
@@ -187,7 +182,7 @@ def become_instance(core):
     try:
         # It returns only when all of the confinement holds.
         core.template_confine(None, 0)
-        channel = Channel(socket.socket(fileno=CHANNEL))
+        channel = Channel(socket.socket(fileno=CHANNEL))  # noqa: F821 - of channel.py
         forget_the_template()
         status = 0
         Instance(channel, core).serve()
@@ -202,7 +197,7 @@ def start_instance(core, imports):
     is its standard input."""
     if core.template_place_channel() < 0:
         return
-    channel = Channel(socket.socket(fileno=CHANNEL))
+    channel = Channel(socket.socket(fileno=CHANNEL))  # noqa: F821 - of channel.py
     why = import_all(imports)
     if why:
         return channel.send(UNCONFINED, OUTSIDE, why)
@@ -226,85 +221,6 @@ def forget_the_template():
         tempfile._name_sequence = None
 
 
-class Channel:
-    """Frames: length of the rest as u32, kind as u8, turn as u32, the rest."""
-
-    def __init__(self, stream):
-        self.stream = stream
-        self.lock, self.held = threading.Lock(), b""
-        # What was received, and how much of it is used.
-        self.data, self.at = b"", 0
-        # Descriptors that came with it, in the order of their frames.
-        self.descriptors = collections.deque()
-
-    def receive(self, size):
-        """Exactly `size` bytes, in one object."""
-        if self.at + size > len(self.data):
-            self.fill(size)
-        start = self.at
-        self.at = start + size
-        return self.data[start : self.at]
-
-    def fill(self, size):
-        """Receives until there are `size` bytes that are not used."""
-        pieces, have = [self.data[self.at :]], len(self.data) - self.at
-        try:
-            while have < size:
-                # Of what is long no more than that, so that it need not be copied.
-                most, flags = (BUFFER_BYTES, 0) if size - have < BUFFER_BYTES else (size - have, socket.MSG_WAITALL)
-                pieces.append(self.take(most, flags))
-                if not pieces[-1]:
-                    os._exit(0)
-                have += len(pieces[-1])
-        finally:
-            # A signal's handler may raise: what has come is kept for whoever reads next.
-            self.data, self.at = b"".join(filter(None, pieces)), 0
-
-    def take(self, most, flags):
-        """What is there, with the descriptors that come with it."""
-        before = len(self.descriptors)
-        data, rights, told, _ = self.stream.recvmsg(most, RIGHTS_BYTES, flags | socket.MSG_CMSG_CLOEXEC)
-        for level, kind, brought in rights:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                self.descriptors.extend(struct.unpack(f"<{len(brought) // 4}i", brought[: len(brought) // 4 * 4]))
-        if told & socket.MSG_CTRUNC:
-            self.cut(len(self.descriptors) - before)
-        return data
-
-    def cut(self, count):
-        """There were no descriptors left for all that came with a frame: it has none, and not those of the next one."""
-        for _ in range(count):
-            os.close(self.descriptors.pop())
-        self.descriptors.extend((-1, -1, -1))
-
-    def has_more(self):
-        """Whether something has come; without waiting."""
-        if self.at < len(self.data):
-            return True
-        try:
-            data = self.take(BUFFER_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        if not data:
-            os._exit(0)
-        self.data, self.at = data, 0
-        return True
-
-    def frame(self):
-        """The next one: length, kind, turn, and from whom to receive the rest."""
-        return *FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size)), self
-
-    def send(self, kind, turn, *parts):
-        size = sum(map(len, parts))
-        with self.lock:
-            head, self.held = self.held + FRAME_HEAD.pack(size, kind, turn), b""
-            if size <= LOG_PIECE_BYTES:
-                return self.stream.sendall(b"".join((head, *parts)))
-            self.stream.sendall(head)
-            for part in parts:
-                self.stream.sendall(part)
-
-
 class Callees:
     """What a call has to do with the node while it runs: calls of other functions,
     and its result in pieces. Threads may do so at the same time: one of those that
@@ -326,8 +242,8 @@ class Callees:
         self.last = 0
         # What came of each call that is waited for; None until something did.
         self.answers = {}
-        # How many calls are under way, those on lines too, and bytes of their bodies.
-        self.under_way, self.bytes = 0, 0
+        # How many calls are under way, those on lines too, and bytes of their bodies; and how many threads wait for others to read.
+        self.under_way, self.bytes, self.waiting = 0, 0, 0
         self.is_reading = False
         # Bytes of a result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left = STREAM_WINDOW, False
@@ -351,20 +267,26 @@ class Callees:
         """The call that runs is over, and with it those that it made."""
         with self.changed:
             turn, untold, self.turn = self.turn, self.untold, OUTSIDE
-            has_left = self.kept is not None and None in self.answers.values()
             self.request_head, self.identity, self.untold = None, None, None
-            for number in self.answers:
-                self.answers[number] = ENDED
-            self.changed.notify_all()
-            for line in list(self.lines.values()):
-                if line.lock.locked():
-                    if untold is not None:
-                        self.channel.send(SERVING, turn, untold())
-                        untold = None
-                    self.channel.send(DROPPED, turn, struct.pack("<I", line.number))
-            if has_left:
-                # The node is to stop it.
-                self.channel.send(SERVING, turn)
+            # Mostly there is nobody.
+            if self.answers or self.lines or self.waiting:
+                self.end_others(turn, untold)
+
+    def end_others(self, turn, untold):
+        """Tells threads that wait, and those whom they wait for."""
+        has_left = self.kept is not None and None in self.answers.values()
+        for number in self.answers:
+            self.answers[number] = ENDED
+        self.changed.notify_all()
+        for line in list(self.lines.values()):
+            if line.lock.locked():
+                if untold is not None:
+                    self.channel.send(SERVING, turn, untold())
+                    untold = None
+                self.channel.send(DROPPED, turn, struct.pack("<I", line.number))
+        if has_left:
+            # The node is to stop it.
+            self.channel.send(SERVING, turn)
 
     def add_line(self, payload):
         """There is a line to a function."""
@@ -558,10 +480,14 @@ class Callees:
     def wait(self, is_there, take):
         """Waits for what another thread may bring; reads, if none does."""
         while not is_there():
-            if self.is_reading:
-                self.changed.wait()
-            else:
+            if not self.is_reading:
                 self.read()
+                continue
+            self.waiting += 1
+            try:
+                self.changed.wait()
+            finally:
+                self.waiting -= 1
         return take()
 
     def read(self):
@@ -613,8 +539,8 @@ class Log(io.RawIOBase):
 
     def write(self, data):
         data = memoryview(data).cast("B")
-        for start in range(0, len(data), LOG_PIECE_BYTES):
-            if not self.instance.log(self.number, bytes(data[start : start + LOG_PIECE_BYTES])):
+        for start in range(0, len(data), LOG_PIECE_BYTES):  # noqa: F821
+            if not self.instance.log(self.number, bytes(data[start : start + LOG_PIECE_BYTES])):  # noqa: F821
                 break
         return len(data)
 
@@ -625,8 +551,6 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
         # Not in the template: what is empty there would be for all that are forked.
         if "t" not in getattr(sys, "abiflags", ""):
             core.arenas_keep()
-        # Where a long result of the call may be put.
-        self.outbox = None
         # The line that is served, and whether it is the usual adapter that serves.
         self.served, self.is_adapted = None, False
         self.log_left = 0
@@ -728,14 +652,15 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
 
     def call(self, turn, rest):
         (count,) = struct.unpack("<I", rest.receive(4))
-        has_outbox, count = count >= WITH_OUTBOX, count % WITH_OUTBOX  # noqa: F821 - of shared.py
-        sizes = struct.unpack(f"<{count}I", rest.receive(4 * count))
-        base = struct.unpack("<Q", rest.receive(8))[0] if has_outbox else 0
+        lent, count = count & ~COUNT, count & COUNT  # noqa: F821 - of shared.py
+        form, length = (f"<{count}IQ", 4 * count + 8) if lent else (f"<{count}I", 4 * count)
+        numbers = struct.unpack(form, rest.receive(length))
+        sizes, base = (numbers[:-1], numbers[-1]) if lent else (numbers, 0)
         arguments = [None if size == IN_DESCRIPTOR else rest.receive(size) for size in sizes]  # noqa: F821
-        if has_outbox or None in arguments:
-            self.outbox = handed_over(arguments, has_outbox, self.channel.descriptors, self.heap)  # noqa: F821
-        if self.heap and has_outbox:
-            self.heap.begin(self.outbox, base)
+        if None in arguments:
+            handed_over(arguments, self.channel.descriptors, self.heap)  # noqa: F821
+        if lent:
+            self.lend(None if lent & WITH_KEPT else taken(self.channel.descriptors), base)  # noqa: F821
         self.log_left, self.turn = self.log_max, turn
         self.callees.begin(turn, arguments[1] if len(arguments) > 1 else None)
         try:
@@ -744,12 +669,17 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
             self.callees.end()
             self.flush()
             self.tell_waited()
+            self.keep()
             self.raised(error)
         else:
             self.callees.end()
             self.flush()
             self.tell_waited()
+            self.keep()
             self.answer(result)
+        if lent:
+            # Whoever waits for the answer, and has been woken on this processor, comes before what is only to be tidied up.
+            os.sched_yield()
         # What it was given ends with the call, and what it gave.
         result = arguments = None
         if self.outbox is not None:
@@ -763,6 +693,8 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
         self.log_left, self.turn = min(self.log_left, BETWEEN_CALLS_BYTES), OUTSIDE
 
     def answer(self, result):
+        if type(result) is bytes and len(result) <= self.result_max and not self.callees.kept_bytes:
+            return self.channel.send(RESULT, self.turn, result)
         if isinstance(result, Shared):  # noqa: F821
             return self.channel.send(OUTBOX, self.turn, struct.pack("<Q", result.length))
         if isinstance(result, Handed):  # noqa: F821
@@ -775,7 +707,7 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
         if length > self.result_max:
             why = f"apply returned {length} bytes, more than the {self.result_max} that are allowed"
             return self.channel.send(BAD_RESULT, self.turn, why.encode())
-        self.channel.send(RESULT, self.turn, result if isinstance(result, bytes) else bytes(view))
+        self.channel.send(RESULT, self.turn, bytes(view))
 
     def flush(self):
         for stream in (sys.stdout, sys.stderr):

@@ -35,8 +35,8 @@ class TakesTurns:
             return False
         payload = rest.receive(length)
         (count,) = struct.unpack_from("<I", payload)  # noqa: F821 - of lines.py
-        has_outbox, count = count >= WITH_OUTBOX, count % WITH_OUTBOX  # noqa: F821 - of shared.py
-        sizes = struct.unpack_from(f"<{count}I", payload, 4)  # noqa: F821
+        has_outbox = count & (WITH_OUTBOX | WITH_KEPT) == WITH_OUTBOX  # noqa: F821 - of shared.py
+        sizes = struct.unpack_from(f"<{count & COUNT}I", payload, 4)  # noqa: F821
         for _ in range(min(sizes.count(IN_DESCRIPTOR) + has_outbox, len(self.channel.descriptors))):  # noqa: F821
             descriptor = self.channel.descriptors.popleft()
             if descriptor >= 0:

@@ -7,6 +7,10 @@
 # of that function; what it needs of other steps never comes here unless it is asked for. Everywhere
 # else, also within a step, it is an ordinary call.
 
+import copyreg
+import io
+import pickle
+
 # The longest result that a step may have, and what it begins with.
 STEP_FRAME = b"\x02\0\0\0{}"
 # The beginning of a value with buffers, and where those lie.
@@ -358,9 +362,6 @@ def in_run(handler):
 
 def written(value, what, table):
     """A value as bytes."""
-    import io
-    import pickle
-
     target = io.BytesIO()
     pickler = pickle.Pickler(target, 5)
     pickler.dispatch_table = table
@@ -374,9 +375,6 @@ def written(value, what, table):
 def result_of(box, what):
     """A step's result, the only item of the box: mapped where it is, or pickled. Then arrays and the like are not copied
     into it, but lie beside the rest; what is long is put where others can map it."""
-    import io
-    import pickle
-
     if (handed := hand_over(box)) is not None:  # noqa: F821 - the template's
         return STEP_FRAME + handed if isinstance(handed, bytes) else handed
     value, buffers, target = box.pop(), [], io.BytesIO()
@@ -409,8 +407,6 @@ def laid_out(rest, views):
 def written_arguments(arguments, needs, sent, run, name):
     """Arguments of a step; where they have other steps, these are named in `needs`, by the places there, and in `sent` if
     they are isolated."""
-    import copyreg
-
     places = {}
 
     def place_of(step):
@@ -430,8 +426,6 @@ def written_arguments(arguments, needs, sent, run, name):
 
 
 def read_value(body):
-    import pickle
-
     if body[0] != 1:
         return pickle.loads(body)
     # Who is given an array may write to it: what is mapped is its own, and else it is copied.

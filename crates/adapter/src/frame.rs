@@ -65,6 +65,9 @@ pub const PHASES: u8 = 28;
 /// The word by which calls in line are recalled.
 pub const TURNS: u8 = 29;
 
+/// Instance to node: what the call was lent to put a result there is as it was, and the next call's.
+pub const KEEPS: u8 = 30;
+
 /// Names a call on its instance.
 pub type Turn = u32;
 /// The turn of what happens outside of calls.

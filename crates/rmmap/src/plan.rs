@@ -62,6 +62,11 @@ impl Plan {
         Some(Lease { plan: self.0.clone(), begin, len, bytes: 0 })
     }
 
+    /// Whether less than a half of the leases that there may be are lent, so that one may be kept for later.
+    pub fn has_plenty(&self) -> bool {
+        self.0.lock().lent.len() < LEASES_MAX / 2
+    }
+
     /// Bytes of all values that live.
     pub fn bytes(&self) -> u64 {
         self.0.lock().bytes

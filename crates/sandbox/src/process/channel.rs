@@ -50,6 +50,8 @@
 //! 29 turns       →  nothing: with the descriptor of the word in which both say which
 //!                   turns have begun, and which are recalled (`xpu::turns`). From now on a
 //!                   call is begun there first; one that was recalled is dropped
+//! 30 keeps       ←  nothing: the outbox of the call of this turn is as it was. The next call
+//!                   may have it without its being sent, if no other one was under way
 //! ```
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.
@@ -81,9 +83,9 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE, PIECE_MAX,
-    RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS, UNCONFINED, VERSION, WAITED,
-    WANTS,
+    HELLO, KEEPS, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE,
+    PIECE_MAX, RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS, UNCONFINED, VERSION,
+    WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
@@ -115,7 +117,9 @@ const CALL_FDS_MAX: usize = linux::MESSAGE_FDS_MAX - 1;
 const IN_DESCRIPTOR: u32 = u32::MAX;
 /// In the number of arguments: the last descriptor is where a long result may be put, and behind the lengths is
 /// at which address it lies; 0 if that does not matter.
-const WITH_OUTBOX: u32 = 1 << 31;
+pub(super) const WITH_OUTBOX: u32 = 1 << 31;
+/// Besides: it is the one that the instance has kept, and there is no descriptor.
+pub(super) const WITH_KEPT: u32 = 1 << 30;
 /// Frames with descriptors that wait to be written.
 const ATTACHED_MAX: usize = 4;
 
@@ -192,6 +196,7 @@ pub(crate) enum Frame {
     Serving(Turn, Vec<u8>),
     Waited(Turn, Duration),
     Phases(Turn, Phases),
+    Keeps(Turn),
     /// Of the call of this turn, and the line of this number.
     Dropped(Turn, u32),
     Unconfined(String),
@@ -312,7 +317,7 @@ impl Channel {
         let mut parts: Vec<&[u8]> = Vec::with_capacity(1 + arguments.len());
         parts.push(&[]);
         let mut words = Vec::with_capacity(1 + arguments.len());
-        words.push(arguments.len() as u32 | if target.is_some() { WITH_OUTBOX } else { 0 });
+        words.push(arguments.len() as u32 | target.map_or(0, Target::flags));
         for argument in arguments {
             match argument.descriptor {
                 Some(descriptor) if descriptors.len() < CALL_FDS_MAX => {
@@ -326,7 +331,9 @@ impl Channel {
             }
         }
         if let Some(target) = target {
-            descriptors.push(target.outbox.fd());
+            if !target.is_kept {
+                descriptors.push(target.outbox.fd());
+            }
             let base = target.lease.as_ref().map_or(0, Lease::begin);
             words.extend([base as u32, (base >> 32) as u32]);
         }
@@ -644,7 +651,7 @@ impl Head {
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         let fits = match kind {
             HELLO => len == HELLO_LEN,
-            LOADED | LEAVING => len == 0,
+            LOADED | LEAVING | KEEPS => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
             OUTBOX | MAPPED => len == 8,
             PIECE => len <= PIECE_MAX,
@@ -676,6 +683,7 @@ impl Head {
             },
             LOADED => Ok(Frame::Loaded),
             LEAVING => Ok(Frame::Leaving),
+            KEEPS => Ok(Frame::Keeps(self.turn)),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
             OUTBOX | MAPPED => {
                 let len = payload.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));

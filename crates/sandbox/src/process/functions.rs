@@ -22,7 +22,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use foldhash::HashMap;
-use linux::Outbox;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use store::{Object, Store};
@@ -41,7 +40,7 @@ use super::rootfs::Bind;
 use super::runtime::Runtime;
 use super::seat::{Control, Deadlines, Seat};
 use super::starter::Starter;
-use super::target::Target;
+use super::target::TargetTerms;
 use super::template::Layout;
 use crate::{
     Call, Error, Fault, Home, Invoked, Origin, Outcome, Phase, Sandbox, SandboxId, Spec, State, Then,
@@ -382,18 +381,13 @@ impl Functions {
     }
 
     /// Where a step of a workflow may put a long result. Without one it is sent.
-    fn outbox(&self, seat: &Seat, call: &Call) -> Option<Target> {
+    fn target_terms(&self, seat: &Seat, call: &Call) -> Option<TargetTerms> {
         // What comes over a line is no step's.
         if call.line.is_some() || !seat.makes_values.load(Ordering::Relaxed) {
             return None;
         }
-        let bytes = seat.limits.memory_bytes;
         let plan = self.options.values.as_ref().filter(|_| seat.maps_values.load(Ordering::Relaxed));
-        // Half of it is for small objects, and half for large ones: what is not written to takes nothing.
-        match plan.and_then(|plan| plan.lease(bytes.checked_mul(2)?)) {
-            Some(lease) => Target::leased(lease).ok(),
-            None => Outbox::create(bytes).ok().map(Target::of),
-        }
+        Some(TargetTerms { bytes: seat.limits.memory_bytes, plan: plan.cloned() })
     }
 
     /// The arguments of a call: its entries behind those of the procedure.
@@ -431,7 +425,7 @@ impl Functions {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Whoever waits has not left.
         let done = Box::new(move |ended| drop(sender.send(ended)));
-        let begun = seat.begin(&slices, call.deadline, Others::of(call, self.outbox(seat, call)), done);
+        let begun = seat.begin(&slices, call.deadline, Others::of(call, self.target_terms(seat, call)), done);
         begun.or_else(|(ended, _)| ended.result.map(drop))?;
         if self.options.reactor.is_none() {
             seat.drive();
@@ -657,7 +651,7 @@ impl Sandbox for Functions {
         // not for whoever brings calls.
         let slices: Vec<Argument<'_>> = arguments.iter().map(Bytes::as_argument).collect();
         let done = Box::new(move |ended| conclude(Ok(ended)));
-        match seat.begin(&slices, call.deadline, Others::of(&call, self.outbox(&seat, &call)), done) {
+        match seat.begin(&slices, call.deadline, Others::of(&call, self.target_terms(&seat, &call)), done) {
             Ok(()) => self.deadlines.watch(&seat),
             Err((ended, done)) => done(ended),
         }

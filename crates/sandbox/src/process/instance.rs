@@ -30,7 +30,7 @@ use super::layers::Layer;
 use super::outbound::{Outbound, PROXY_PORT};
 use super::place::Place;
 use super::rootfs::Bind;
-use super::target::Target;
+use super::target::{Target, TargetTerms};
 use super::template::{Ended, NotForked, Nursery, Template, Watch};
 use crate::line::{Line, LineReport};
 use crate::nested::Callees;
@@ -126,13 +126,13 @@ pub(crate) struct Others {
     /// It is no call, but a line that is to be served.
     pub(crate) line: Option<Arc<Line>>,
     /// Where a long result may be put.
-    pub(crate) outbox: Option<Arc<Target>>,
+    pub(crate) target: Option<TargetTerms>,
 }
 
 impl Others {
-    pub(crate) fn of(call: &Call, outbox: Option<Target>) -> Self {
+    pub(crate) fn of(call: &Call, target: Option<TargetTerms>) -> Self {
         let (callees, audience, line) = (call.callees.clone(), call.audience.clone(), call.line.clone());
-        Self { callees, audience, line, outbox: outbox.map(Arc::new) }
+        Self { callees, audience, line, target }
     }
 }
 
@@ -150,6 +150,9 @@ struct UnderWay {
     log: Vec<u8>,
     done: Done,
     others: Others,
+    /// Where its result may be put, and whether the instance has said that nothing was.
+    target: Option<Target>,
+    keeps_target: bool,
     /// From when the instance came to it.
     served: Option<meter::Served>,
     /// Calls of other functions.
@@ -200,6 +203,8 @@ pub(crate) struct Instance {
     /// Bytes of a request's body that may be brought before it has taken any.
     body_window: usize,
     last_turn: Turn,
+    /// What the next call is lent, which the last one has left as it was.
+    kept: Option<Target>,
     /// By which calls in line are recalled.
     turns: Option<Turns>,
     meter: Meter,
@@ -285,6 +290,7 @@ impl Instance {
             is_serial: false,
             body_window: fed::window(1),
             last_turn: OUTSIDE,
+            kept: None,
             turns: None,
             meter: Meter::new(Instant::now()),
             is_over: false,
@@ -381,6 +387,8 @@ impl Instance {
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
         let turn = self.last_turn;
+        let lend = |terms: &TargetTerms| self.kept.take().or_else(|| terms.target());
+        let target = others.target.as_ref().and_then(lend);
         if let Some(line) = &others.line {
             let taken = self.serve(turn, line, now);
             if taken.is_err() {
@@ -389,7 +397,7 @@ impl Instance {
                     done,
                 ));
             }
-        } else if self.channel.call(turn, arguments, others.outbox.as_deref()).is_err() {
+        } else if self.channel.call(turn, arguments, target.as_ref()).is_err() {
             let fault = Fault::new(FailureCode::Memory, "the arguments are too long");
             return Err((CallEnd::fault(fault, true), done));
         }
@@ -404,6 +412,8 @@ impl Instance {
             log,
             done,
             others,
+            target,
+            keeps_target: false,
             served: None,
             pending: Vec::new(),
             streamed: None,
@@ -471,6 +481,7 @@ impl Instance {
                 Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,
                 Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
                 Some(Frame::Phases(turn, phases)) => self.phased(turn, phases)?,
+                Some(Frame::Keeps(turn)) => self.keeps(turn)?,
                 Some(Frame::Dropped(turn, line)) => self.dropped(turn, line)?,
                 Some(Frame::Leaving) => self.is_leaving = true,
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
@@ -495,34 +506,19 @@ impl Instance {
         if self.under_way.is_empty() {
             self.lines.forget_ended();
         }
+        let mut target = call.target;
         let result = match answer {
             Answer::Result(bytes) => match call.streamed {
                 Some(streamed) => streamed.end(&bytes)?.map(Made::Bytes),
                 None => Ok(Made::Bytes(bytes)),
             },
             Answer::Outbox(len) => {
-                let outbox = call.others.outbox.and_then(Arc::into_inner);
-                let outbox = outbox.ok_or(Broken::Lie("a result in an outbox that it was not given"))?;
-                outbox.outbox.seal(len).map(Made::Sealed).map_err(|error| {
-                    Fault::new(
-                        FailureCode::BadResult,
-                        format!("the result in shared memory is none: {error}"),
-                    )
-                })
+                let lie = Broken::Lie("a result in an outbox that it was not given");
+                target.take().ok_or(lie)?.sealed(len)
             }
             Answer::Mapped(len) => {
-                let target = call.others.outbox.and_then(Arc::into_inner);
-                let lent = target.and_then(|target| Some((target.outbox, target.lease?)));
-                let (outbox, lease) =
-                    lent.ok_or(Broken::Lie("a result at addresses that it was not given"))?;
-                outbox.lend(len).map(|memory| Made::Mapped(Box::new(Value::new(memory, lease)))).map_err(
-                    |error| {
-                        Fault::new(
-                            FailureCode::BadResult,
-                            format!("the result that is to be mapped is none: {error}"),
-                        )
-                    },
-                )
+                let lie = Broken::Lie("a result at addresses that it was not given");
+                target.take().and_then(|target| target.mapped(len)).ok_or(lie)?
             }
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
             Answer::Raised(raised) => {
@@ -536,8 +532,19 @@ impl Instance {
                 Err(self.raised(&raised, code))
             }
         };
+        // Calls that stand in line were lent something else, and it lets go of this when it comes to one.
+        if call.keeps_target && self.under_way.is_empty() {
+            self.kept = target.zip(call.others.target).and_then(|(target, terms)| terms.kept(target));
+        }
         let (log, phases) = (call.log, call.phases);
         ended.push((call.done, CallEnd { result, log, begun: Begun::Yes, spent, phases }));
+        Ok(())
+    }
+
+    /// What a call was lent is as it was.
+    fn keeps(&mut self, turn: Turn) -> Result<(), Broken> {
+        let call = self.under_way.iter_mut().find(|call| call.turn == turn && call.target.is_some());
+        call.ok_or(Broken::Lie("something kept that it was not given"))?.keeps_target = true;
         Ok(())
     }
 

@@ -89,6 +89,7 @@ const PYTHON_SOURCE: &str = concat!(
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
+    include_str!("../../../../guests/python/channel.py"),
     include_str!("../../../../guests/python/shared.py"),
     include_str!("../../../../guests/python/turns.py"),
     include_str!("../../../../guests/python/images.py"),

@@ -17,19 +17,19 @@ const BUSY: &str = "const begun = [];\n\
     \x20 for (const end = Date.now() + Number(ms); Date.now() < end; );\n  return Buffer.from(begun.join(' '));\n};\n";
 const ALL: [(Language, &str); 3] =
     [(Language::Python, PYTHON), (Language::Node, NODE), (Language::Node, BUSY)];
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 type Ended = Result<Outcome, Error>;
 
 impl World {
-    fn sent(&self, id: SandboxId, source: &str, argument: &str) -> Receiver<Ended> {
+    pub(super) fn sent(&self, id: SandboxId, source: &str, argument: &str) -> Receiver<Ended> {
         let (sender, receiver) = mpsc::channel();
         let call = self.call(source, &[self.store.keep_blob(argument.as_bytes())]);
         self.functions.begin(id, call, Box::new(move |ended| sender.send(ended).unwrap()));
         receiver
     }
 
-    fn says(&self, ended: &Receiver<Ended>) -> String {
+    pub(super) fn says(&self, ended: &Receiver<Ended>) -> String {
         self.text(&ended.recv_timeout(SOON).unwrap().unwrap())
     }
 }

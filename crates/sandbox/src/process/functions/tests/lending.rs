@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a call is lent to put a long result there is the next one's, if nothing was.
+
+use rmmap::Plan;
+
+use super::recalling::SOON;
+use super::*;
+
+/// Answers with the file that it was lent, and does before as it is told.
+const LENT: &str = "import os, struct, time\n\
+    def apply(told):\n    told = bytes(told).decode()\n    instance = hand_over.__self__\n    file = b'%d' % os.fstat(instance.outbox).st_ino\n\
+    \x20   if told == 'fill':\n        return share([file])\n\
+    \x20   if told == 'fork':\n        os.waitpid(os.fork() or os._exit(0), 0)\n\
+    \x20   if told == 'make':\n        apply.made = ['x' * 900 + str(number) for number in range(1000)]\n\
+    \x20   if told == 'raise':\n        raise ValueError(file)\n\
+    \x20   if told.isdecimal():\n        time.sleep(int(told) / 1000)\n\
+    \x20   if told == 'lie':\n        os.write(3, struct.pack('<IBI', 0, 30, instance.turn + 7))\n\
+    \x20   return file\n";
+
+fn watched() -> FunctionsOptions {
+    FunctionsOptions { reactor: Some(Arc::new(Watchers)), ..options() }
+}
+
+impl World {
+    /// Whose calls are steps, whose values are mapped or sent.
+    fn lending(maps_values: bool) -> (Self, SandboxId) {
+        let values = maps_values.then(|| Plan::new(1 << 30));
+        let world = Self::uncontained(FunctionsOptions { values, ..watched() });
+        let id = world.created(LENT);
+        let seat = world.functions.seat(id).unwrap();
+        seat.makes_values.store(true, Ordering::Relaxed);
+        seat.maps_values.store(maps_values, Ordering::Relaxed);
+        (world, id)
+    }
+
+    fn lent(&self, id: SandboxId, told: &str) -> String {
+        String::from_utf8(self.invoke(id, LENT, &[told.as_bytes()]).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn what_was_not_used_is_lent_again() {
+    for maps_values in [false, true] {
+        let (world, id) = World::lending(maps_values);
+        let first = world.lent(id, "");
+        assert!((0..5).all(|_| world.lent(id, "") == first), "maps values: {maps_values}");
+        let fault = world.invoke(id, LENT, &[b"raise"]).unwrap_err();
+        assert!(fault.detail.contains(&first), "{fault}");
+        assert_eq!(world.lent(id, ""), first, "one that fails has not used it either");
+    }
+}
+
+#[test]
+fn what_was_used_is_not() {
+    // Sent values fill it, and those that are mapped are made there; who has forked may have it still.
+    for (maps_values, told) in [(false, "fill"), (true, "make"), (true, "fork")] {
+        let (world, id) = World::lending(maps_values);
+        let first = world.lent(id, "");
+        assert_eq!(world.lent(id, told), first, "{told}");
+        let next = world.lent(id, "");
+        assert_ne!(next, first, "{told}");
+        assert_eq!(world.lent(id, ""), next, "and that one is kept again");
+    }
+}
+
+#[test]
+fn calls_in_line_have_each_their_own() {
+    for maps_values in [false, true] {
+        let (world, id) = World::lending(maps_values);
+        let first = world.lent(id, "");
+        let calls: Vec<_> = ["20", "0", "0"].map(|told| world.sent(id, LENT, told)).into();
+        let mut files: Vec<_> = calls.iter().map(|call| world.says(call)).collect();
+        assert_eq!(files[0], first);
+        let last = world.lent(id, "");
+        assert_eq!(files[2], last, "nobody stood behind it");
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), 3, "{files:?}");
+    }
+}
+
+#[test]
+fn few_addresses_are_not_for_those_who_wait() {
+    let plan = Plan::new(1 << 30);
+    let world = World::uncontained(FunctionsOptions { values: Some(plan.clone()), ..watched() });
+    let id = world.created(LENT);
+    let seat = world.functions.seat(id).unwrap();
+    seat.makes_values.store(true, Ordering::Relaxed);
+    seat.maps_values.store(true, Ordering::Relaxed);
+    let first = world.lent(id, "");
+    let others: Vec<_> = (0..2048).map_while(|_| plan.lease(1)).collect();
+    assert_eq!(world.lent(id, ""), first, "it was kept before they were few");
+    assert_ne!(world.lent(id, ""), first);
+    drop(others);
+    let again = world.lent(id, "");
+    assert_eq!(world.lent(id, ""), again);
+}
+
+#[test]
+fn who_keeps_what_it_was_not_lent_is_ended() {
+    let (world, id) = World::lending(false);
+    let fault = world.invoke(id, LENT, &[b"lie"]).unwrap_err();
+    assert!(fault.detail.contains("misused its channel: something kept that it was not given"), "{fault}");
+    let begun = Instant::now();
+    // The negative control: it goes on without it.
+    let (world, id) = World::lending(false);
+    assert!(!world.lent(id, "").is_empty() && begun.elapsed() < SOON);
+}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# An instance's end of its channel: frames, and the descriptors that come with them (`process/channel.rs`). It is run
+# before `template.py`, in the same module.
+
+import collections
+import os
+import socket
+import struct
+import threading
+
+LOG_PIECE_BYTES = 32 << 10
+BUFFER_BYTES = 64 << 10
+FRAME_HEAD = struct.Struct("<IBI")
+# Room for descriptors that come with a frame.
+RIGHTS_BYTES = socket.CMSG_SPACE(128 * 4)
+# As numbers: what Python's flags do with each other takes longer than to receive something.
+CLOEXEC, CUT, ALL_OF_IT, AT_ONCE = map(int, (socket.MSG_CMSG_CLOEXEC, socket.MSG_CTRUNC, socket.MSG_WAITALL, socket.MSG_DONTWAIT))
+
+
+class Channel:
+    """Frames: length of the rest as u32, kind as u8, turn as u32, the rest."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.lock, self.held = threading.Lock(), b""
+        # What was received, and how much of it is used.
+        self.data, self.at = b"", 0
+        # Descriptors that came with it, in the order of their frames.
+        self.descriptors = collections.deque()
+
+    def receive(self, size):
+        """Exactly `size` bytes, in one object."""
+        if self.at + size > len(self.data):
+            self.fill(size)
+        start = self.at
+        self.at = start + size
+        return self.data[start : self.at]
+
+    def fill(self, size):
+        """Receives until there are `size` bytes that are not used."""
+        if self.at == len(self.data) and size <= BUFFER_BYTES:
+            # Mostly all that was sent is there at once.
+            self.data, self.at = self.take(BUFFER_BYTES, 0), 0
+            if len(self.data) >= size:
+                return
+            if not self.data:
+                os._exit(0)
+        pieces, have = [self.data[self.at :]], len(self.data) - self.at
+        try:
+            while have < size:
+                # Of what is long no more than that, so that it need not be copied.
+                most, flags = (BUFFER_BYTES, 0) if size - have < BUFFER_BYTES else (size - have, ALL_OF_IT)
+                pieces.append(self.take(most, flags))
+                if not pieces[-1]:
+                    os._exit(0)
+                have += len(pieces[-1])
+        finally:
+            # A signal's handler may raise: what has come is kept for whoever reads next.
+            self.data, self.at = b"".join(filter(None, pieces)), 0
+
+    def take(self, most, flags):
+        """What is there, with the descriptors that come with it."""
+        before = len(self.descriptors)
+        data, rights, told, _ = self.stream.recvmsg(most, RIGHTS_BYTES, flags | CLOEXEC)
+        for level, kind, brought in rights:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.descriptors.extend(struct.unpack(f"<{len(brought) // 4}i", brought[: len(brought) // 4 * 4]))
+        if told & CUT:
+            self.cut(len(self.descriptors) - before)
+        return data
+
+    def cut(self, count):
+        """There were no descriptors left for all that came with a frame: it has none, and not those of the next one."""
+        for _ in range(count):
+            os.close(self.descriptors.pop())
+        self.descriptors.extend((-1, -1, -1))
+
+    def has_more(self):
+        """Whether something has come; without waiting."""
+        if self.at < len(self.data):
+            return True
+        try:
+            data = self.take(BUFFER_BYTES, AT_ONCE)
+        except BlockingIOError:
+            return False
+        if not data:
+            os._exit(0)
+        self.data, self.at = data, 0
+        return True
+
+    def frame(self):
+        """The next one: length, kind, turn, and from whom to receive the rest."""
+        return *FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size)), self
+
+    def send(self, kind, turn, *parts):
+        size = sum(map(len, parts))
+        with self.lock:
+            head, self.held = self.held + FRAME_HEAD.pack(size, kind, turn), b""
+            if size <= LOG_PIECE_BYTES:
+                return self.stream.sendall(b"".join((head, *parts)))
+            self.stream.sendall(head)
+            for part in parts:
+                self.stream.sendall(part)
