@@ -197,6 +197,8 @@ class Run:
         self.lock = threading.Lock()
         # How many steps there are, and those of them that the node was not told of.
         self.made, self.batch, self.batch_bytes, self.options = 0, [], 0, {}
+        # Of how many steps the node has said that all of them have ended well.
+        self.settled = 0
         # Why the node did not take steps: nothing can be asked any more.
         self.broken = None
 
@@ -258,15 +260,19 @@ class Run:
         question = {"step": step.number}
         if timeout is not None:
             question["wait_ms"] = max(0, round(timeout * 1000))
-        return read_value(ordered("@value", json.dumps(question).encode(), step.function, step.number))
+        told = ask("@value", KIND, json.dumps(question).encode())  # noqa: F821 - the template's
+        body = answered(told, step.function, step.number)
+        _, _, count = told[1].partition("settled=")
+        self.settled = max(self.settled, int(count or 0))
+        return read_value(body)
 
     def finish(self, result):
         """The workflow's result, with steps' results in their places, when all steps have ended."""
         self.tell()
         result = resolved(result)
         self.tell()
-        if self.made:
-            ordered("@settle", b"")
+        if self.made > self.settled:
+            answered(ask("@settle", KIND, b""))  # noqa: F821
         return result
 
     def close(self):
@@ -305,12 +311,8 @@ class Teller:
                     self.soon(run)
 
 
-def ordered(word, body, function=None, number=None):
-    """What the node says to an order; how a step has failed is an exception."""
-    return answered(ask(word, KIND, body), function, number)  # noqa: F821 - the template's
-
-
 def answered(told, function=None, number=None):
+    """What the node says to an order; how a step has failed is an exception."""
     status, kind, body = told
     if status < 400:
         return body

@@ -52,6 +52,10 @@ def apart(event):
     point.options(isolated=True)
     return isolated(first) if event else None
 
+def goes_on(event):
+    add(1).result()
+    add(2)
+
 def loses(event):
     add(1).result()
 
@@ -72,7 +76,9 @@ def plain(event):
 class Node:
     """What a run is told by the node: steps are numbered, and every one of them has the same result."""
 
-    def __init__(self, result=3, problem=None):
+    def __init__(self, result=3, problem=None, settles=False):
+        # Whether it says with each result that all have ended.
+        self.settles = settles
         self.steps, self.functions, self.orders, self.problem = [], {}, [], problem
         self.isolated = []
         self.result, self.lock = result, threading.Lock()
@@ -99,7 +105,8 @@ class Node:
                 number = json.loads(body)["step"]
                 assert number < len(self.steps), "it is told of a step before it is asked for"
                 function = self.steps[number][0]
-                return 200, "application/vnd.sinew.value", self.value_of(function)
+                settled = f"; settled={len(self.steps)}" if self.settles else ""
+                return 200, "application/vnd.sinew.value" + settled, self.value_of(function)
             return 200, "", b""
 
     def value_of(self, function):
@@ -125,6 +132,15 @@ class Workflows(Case):
         })  # fmt: skip
         self.assertEqual(node.functions["main.point"], {})
         self.assertEqual(node.orders[-1], "@settle")
+
+    def test_nobody_settles_what_has_ended(self):
+        node = Node(settles=True)
+        self.assertEqual(json.loads(self.workflow(node=node)("{}"))["plain"], 7)
+        self.assertNotIn("@settle", node.orders)
+        # A step after the last result is one that nobody has said anything of.
+        node = Node(settles=True)
+        self.workflow("goes_on", node)("{}")
+        self.assertEqual(node.orders[-3:], ["@value", "@steps", "@settle"])
 
     def test_steps_are_told_in_batches_in_their_order(self):
         node = Node()

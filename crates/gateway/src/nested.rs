@@ -207,7 +207,7 @@ async fn make(shared: &Arc<Shared>, request: NestedRequest) -> NestedEnd {
         }
         return match workflows::order(shared, &caller, word, &request.body).await {
             Ok(Told { content_type, body }) => {
-                NestedEnd { status: 200, content_type: content_type.to_owned(), body, line: None }
+                NestedEnd { status: 200, content_type: content_type.into_owned(), body, line: None }
             }
             Err(problem) => NestedEnd::refused(&problem, &id.0),
         };

@@ -17,6 +17,7 @@ mod order;
 mod phases;
 mod run;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -61,7 +62,7 @@ pub(crate) struct Beginning {
 
 /// What became of an order.
 pub(crate) struct Told {
-    pub(crate) content_type: &'static str,
+    pub(crate) content_type: Cow<'static, str>,
     pub(crate) body: axum::body::Bytes,
 }
 

@@ -113,7 +113,7 @@ async fn steps_are_applied_to_their_arguments_and_the_results_of_others() {
     flow.steps(json!({}), &[(&[], b"first"), (&[0, 0], b"second")]).await;
     let end = flow.value(1).await;
     assert_eq!((end.status, &*end.body), (200, &RESULT[6..]));
-    assert_eq!(end.content_type, "application/vnd.sinew.value");
+    assert_eq!(end.content_type, "application/vnd.sinew.value; settled=2");
     let application = flow.last_application();
     let result = Handle::blob(RESULT);
     assert_eq!(application[application.len() - 3..], [Handle::blob(b"second"), result, result]);
@@ -131,6 +131,24 @@ async fn steps_are_applied_to_their_arguments_and_the_results_of_others() {
         records["records"].as_array().unwrap().iter().map(|each| &each["function"]).collect();
     assert_eq!(names, ["flow.step", "flow.step"]);
     assert!(records["records"][0]["parent"].is_string());
+}
+
+#[tokio::test]
+async fn who_asks_for_a_result_hears_whether_all_have_ended_well() {
+    const VALUE: &str = "application/vnd.sinew.value";
+    let flow = Flow::begin().await;
+    flow.steps(json!({}), &[(&[], b"first")]).await;
+    assert_eq!(flow.value(0).await.content_type, format!("{VALUE}; settled=1"));
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Hangs);
+    flow.steps(json!({}), &[(&[0], b"second")]).await;
+    assert_eq!(flow.value(0).await.content_type, VALUE, "one is under way");
+    let flow = Flow::begin().await;
+    flow.steps(json!({}), &[(&[], b"first")]).await;
+    assert_eq!(flow.value(0).await.status, 200);
+    *flow.house.fake.otherwise.lock().unwrap() = Some(Script::Fails(FailureCode::Trap));
+    flow.steps(json!({}), &[(&[], b"second")]).await;
+    flow.refused("@settle", "", 502).await;
+    assert_eq!(flow.value(0).await.content_type, VALUE, "one has failed, and whoever settles is told which");
 }
 
 #[tokio::test]

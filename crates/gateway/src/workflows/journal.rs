@@ -132,6 +132,11 @@ impl Ledger {
         Note { message: self.message, key: RECORD.to_vec(), function: "".into() }
     }
 
+    /// Whether nothing is left that had been done.
+    pub(super) fn is_clear(&self) -> bool {
+        self.done.is_empty()
+    }
+
     /// Whether all was asked for again that had been done.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a workflow.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -171,7 +172,7 @@ impl Run {
         word: &str,
         body: &[u8],
     ) -> Result<Told, Problem> {
-        let nothing = Told { content_type: "", body: Bytes::new() };
+        let nothing = Told { content_type: Cow::Borrowed(""), body: Bytes::new() };
         match word {
             "steps" => {
                 let steps = Steps::read(body).map_err(|why| bad(&why))?;
@@ -180,7 +181,9 @@ impl Run {
             "value" => {
                 let value: Value = serde_json::from_slice(body).map_err(|error| bad(&error.to_string()))?;
                 let body = self.value(shared, &value).await?;
-                Ok(Told { content_type: VALUE_TYPE, body })
+                let settled = self.settled_well().map(|steps| format!("{VALUE_TYPE}; settled={steps}"));
+                let content_type = settled.map_or(Cow::Borrowed(VALUE_TYPE), Cow::Owned);
+                Ok(Told { content_type, body })
             }
             "settle" => self.settle().await.map(|()| nothing),
             _ => Err(bad("it is none that this node knows")),
@@ -499,6 +502,14 @@ impl Run {
             }
             changed.await;
         }
+    }
+
+    /// How many steps there are, if all of them have ended and none has failed: who has made no more of them need not settle.
+    fn settled_well(&self) -> Option<usize> {
+        let inner = self.inner();
+        let is_well = inner.graph.is_settled() && inner.graph.counts().failed == 0;
+        let is_clear = inner.ledger.as_ref().is_none_or(Ledger::is_clear);
+        (is_well && is_clear).then(|| inner.graph.counts().all)
     }
 
     /// The problem of a step, as whoever made it is told.
