@@ -519,6 +519,8 @@ int segment_rest(uintptr_t *base, struct area halves[2])
             if (!segment->pieces[index].is_taken)
                 /* Where that cannot be done, they only take memory. */
                 madvise((void *)segment->pieces[index].begin, segment->pieces[index].length, MADV_REMOVE);
+        if (!is_spoken_for)
+            small_drop_empty(segment->small);
         is_spoken_for = 1;
         small_current = NULL;
     }

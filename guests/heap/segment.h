@@ -98,7 +98,7 @@ struct area {
 EXPORTED void segment_stop(void);
 
 /* What of each half was never taken, and so is zeros; from then on no pieces are
- * taken, and gaps take no memory any more. `base` is where the segment begins. EINVAL if none is being filled. */
+ * taken, and gaps, and spans in which nothing is left, take no memory any more. `base` is where the segment begins. EINVAL if none is being filled. */
 EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
 
 /* Bytes of one half: those that were taken ever, and those that were not given back. */

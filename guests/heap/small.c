@@ -15,6 +15,8 @@
 #define STEPS (STEPS_MAX / STEP)
 /* Spans that are moved out at once. */
 #define MOVED_MAX 512
+/* Fewer empty ones side by side are not worth a system call. */
+#define EMPTY_MIN 4
 
 struct small *small_current;
 size_t small_declined;
@@ -167,6 +169,19 @@ int small_move_out(struct small *small, size_t length)
         }
     free(kept);
     return done;
+}
+
+void small_drop_empty(const struct small *small)
+{
+    size_t spans = (small->unused - small->base) / SPAN, begin = 1;
+    for (size_t index = 1; index <= spans; index++) {
+        if (index < spans && small->spans[index].live == 0)
+            continue;
+        /* Where that cannot be done, they only take memory. */
+        if (index - begin >= EMPTY_MIN)
+            madvise((void *)(small->base + begin * SPAN), (index - begin) * SPAN, MADV_REMOVE);
+        begin = index + 1;
+    }
 }
 
 size_t small_live(const struct small *small)

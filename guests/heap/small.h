@@ -46,6 +46,8 @@ void small_give(struct small *small, void *piece);
 /* Has what is still taken be memory of this process's own, at the same addresses, and all else of the
  * `length` bytes from the base on be none: the file that was mapped there is let go. 0, or a negative errno. */
 int small_move_out(struct small *small, size_t length);
+/* Gives the memory of spans back in which nothing is taken, where many lie side by side; nothing may be taken any more. */
+void small_drop_empty(const struct small *small);
 /* Bytes of the spans in which something is taken. */
 size_t small_live(const struct small *small);
 /* Bytes of all spans that were ever begun, and of the pieces that are taken. */

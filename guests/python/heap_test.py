@@ -83,7 +83,12 @@ class Worker:
         """An error, `sent` if it is not to be mapped, or nothing."""
         if not self.opens(descriptors[0], base, seed):
             return "the segment cannot be opened"
-        return self.hands_over([made_from(seed)], seed)
+        chosen = random.Random(seed + 6)
+        # What ends before the value is handed over leaves its memory, some of which the value has taken again.
+        rubbish = [str(chosen.random()) * chosen.randrange(1, 40) for _ in range(chosen.choice([0, 0, 8000]))]
+        box = [made_from(seed)]
+        del rubbish
+        return self.hands_over(box, seed)
 
     def opens(self, descriptor, base, seed):
         """What is made may be in the segment or elsewhere, whatever the process has learned."""
@@ -475,6 +480,30 @@ def learns(library):
     assert call(wastes)[0] > WASTE_MIN and call(keeps)[0] > WASTE_MIN, "as those before"
 
 
+def empties(library):
+    """What calls make in vain beside a value is not handed over with it."""
+    heap, base = heap_of(ctypes.PyDLL(library)), PLAN
+    for survivors, most in ((200, 4 << 20), (1 << 30, 1 << 30)):
+        base += 2 * SEGMENT_BYTES
+        descriptor = segment()
+        # Whatever it has learned.
+        heap.habits[0].left = 0
+        assert heap.open(descriptor, base)
+        words = [str(number) * 8 for number in range(300_000)]
+        heap.core.segment_use(heap.use)
+        taken, box = heap.use[0], [words[:survivors]]
+        del words
+        assert taken > 16 << 20 and isinstance(heap.write(box), int) and heap.close(True) == 0
+        bytes_of_file = os.fstat(descriptor).st_blocks * 512
+        assert bytes_of_file < most, f"{bytes_of_file} of {taken}"
+        # The negative control.
+        assert most < 1 << 30 or bytes_of_file > taken // 2
+        assert box[0][:200] == [str(number) * 8 for number in range(200)]
+        box.clear()
+        heap.end()
+        os.close(descriptor)
+
+
 def lends(library):
     """What a call was lent and has not used is the next one's; not what it has used, nor what a process that it forked has."""
     global MAPPED_BYTES_MIN
@@ -632,7 +661,7 @@ def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, lends)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, empties, lends)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

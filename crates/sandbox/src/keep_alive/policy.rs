@@ -33,8 +33,6 @@ mod growth;
 const FORGET_SHARE: usize = 16;
 /// An instance is made ahead of its window by so many times its usual start.
 const PREWARM_LEAD: u64 = 3;
-/// Wasted pre-warms that are forgiven.
-const PREWARMS_FORGIVEN: u64 = 3;
 
 /// Which instances there are to be, and who runs where.
 ///

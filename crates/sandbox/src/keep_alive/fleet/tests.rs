@@ -253,8 +253,10 @@ fn what_died_is_replaced() {
     }
     world.good(0);
     world.pretender.die(Handle::u64(0));
-    until(|| world.fleet.report().instances == 0);
-    assert_eq!(world.good(0).kind, StartKind::Forked, "one that died while idle is not used");
+    let made = || world.fleet.report().functions[0].stats.counts.prewarms;
+    let before = made();
+    until(|| made() > before && world.fleet.report().functions[0].stats.idle == 1);
+    assert_eq!(world.good(0).kind, StartKind::Prewarmed, "one that died while idle is not used");
     world.end();
 }
 

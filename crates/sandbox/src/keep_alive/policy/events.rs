@@ -289,12 +289,16 @@ impl Policy {
             function.busy -= 1;
             function.duration_ns.add(now.saturating_sub(since));
         }
+        let function = instance.function;
         if is_alive {
             self.employ(now, id, &mut out);
         } else {
             self.stop(id, StopReason::Died, &mut out);
         }
         self.grow(now, &mut out);
+        if !is_alive {
+            self.replace(function, &mut out);
+        }
         out
     }
 
@@ -355,9 +359,13 @@ impl Policy {
     /// An idle instance turned out to be dead.
     pub fn died(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
         let mut out = Vec::new();
-        if self.instances.get(&id).is_some_and(|it| matches!(it.state, State::Idle { .. })) {
-            self.stop(id, StopReason::Died, &mut out);
-            self.grow(now, &mut out);
+        let idle = self.instances.get(&id).filter(|it| matches!(it.state, State::Idle { .. }));
+        let Some((function, is_new)) = idle.map(|it| (it.function, it.is_new)) else { return out };
+        self.stop(id, StopReason::Died, &mut out);
+        self.grow(now, &mut out);
+        // Those that end before they serve anybody would be made for ever.
+        if !is_new {
+            self.replace(function, &mut out);
         }
         out
     }

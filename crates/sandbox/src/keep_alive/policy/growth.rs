@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who gets an instance more, and who gives one up for it.
 
+use super::PREWARM_LEAD;
 use super::{Decision, Function, FunctionId, Instance, InstanceId, Policy, State};
-use super::{PREWARM_LEAD, PREWARMS_FORGIVEN};
 
 /// A function that wants an instance more.
 struct Claim {
@@ -124,6 +124,22 @@ impl Policy {
         out.push(Decision::Start { function: id, instance });
     }
 
+    /// The last instance of a function has ended by itself. As it would have been kept, another one is made in its
+    /// place, so that the next call need not wait for it; nobody gives way for that.
+    pub(super) fn replace(&mut self, id: FunctionId, out: &mut Vec<Decision>) {
+        let bytes = self.size_of(id);
+        let has_room = !self.is_draining && self.options.prewarm && self.free_bytes() >= bytes;
+        let Some(function) = self.functions.get_mut(&id).filter(|it| has_room && it.is_unused()) else {
+            return;
+        };
+        let kept = function.settings.idle_max.unwrap_or(self.options.idle_max);
+        if kept.is_zero() || function.was_often_wrong() {
+            return;
+        }
+        function.counts.prewarms += 1;
+        self.start(id, bytes, true, out);
+    }
+
     /// Starts instances of functions that are expected to be called soon.
     pub(super) fn prewarm(&mut self, now: u64, out: &mut Vec<Decision>) {
         if self.is_draining || !self.options.prewarm {
@@ -152,11 +168,7 @@ impl Policy {
 /// Whether the next call of a function without an instance is expected soon.
 fn is_due(function: &Function, now: u64) -> bool {
     let Some(last) = function.pauses.last() else { return false };
-    let counts = &function.counts;
-    if !function.is_unused()
-        || function.prewarmed_after == Some(last)
-        || counts.prewarms_wasted > counts.prewarmed + PREWARMS_FORGIVEN
-    {
+    if !function.is_unused() || function.prewarmed_after == Some(last) || function.was_often_wrong() {
         return false;
     }
     let Some(window) = function.pauses.window() else { return false };

@@ -193,10 +193,68 @@ fn idle_instances_expire_and_dead_ones_go() {
     policy.stopped(60 * SECOND, InstanceId(1));
     assert!(policy.is_empty());
     idle(&mut policy, 61 * SECOND, A, 2);
-    assert_eq!(policy.died(62 * SECOND, InstanceId(2)), [stop(2, StopReason::Died)]);
-    assert_eq!(policy.call(63 * SECOND, A, 5), [start(A, 3)]);
-    policy.made(63 * SECOND, 3);
-    assert_eq!(policy.ended(64 * SECOND, InstanceId(3), false), [stop(3, StopReason::Died)]);
+    assert_eq!(policy.died(62 * SECOND, InstanceId(2)), [stop(2, StopReason::Died), start(A, 3)]);
+    policy.stopped(62 * SECOND, InstanceId(2));
+    assert_eq!(policy.call(63 * SECOND, A, 5), []);
+    assert_eq!(policy.made(63 * SECOND, 3), [used(5, 3, Found::Prewarmed)]);
+    assert_eq!(policy.ended(64 * SECOND, InstanceId(3), false), [stop(3, StopReason::Died), start(A, 4)]);
+}
+
+#[test]
+fn the_last_instance_is_replaced_when_it_ends_by_itself() {
+    let mut policy = Policy::new(options());
+    idle(&mut policy, 0, A, 1);
+    assert_eq!(policy.died(SECOND, InstanceId(1)), [stop(1, StopReason::Died), start(A, 2)]);
+    assert_eq!(policy.stopped(SECOND, InstanceId(1)), []);
+    // It is there before the next call, which has not asked for it.
+    assert_eq!(policy.made(2 * SECOND, 2), []);
+    assert_eq!(policy.call(3 * SECOND, A, 1), [used(1, 2, Found::Prewarmed)]);
+    let counts = policy.stats().functions[0].counts;
+    assert_eq!((counts.prewarms, counts.prewarmed, counts.prewarms_wasted), (1, 1, 0));
+    // One that ends with its call is, too; not one that has never served anybody.
+    assert_eq!(policy.ended(4 * SECOND, InstanceId(2), false), [stop(2, StopReason::Died), start(A, 3)]);
+    assert_eq!(policy.stopped(4 * SECOND, InstanceId(2)), []);
+    assert_eq!(policy.made(5 * SECOND, 3), []);
+    assert_eq!(policy.died(6 * SECOND, InstanceId(3)), [stop(3, StopReason::Died)], "it was of no use");
+    // Nor where there are others.
+    let mut policy = Policy::new(PolicyOptions { processors: 2, ..options() });
+    assert_eq!(policy.call(0, A, 1), [start(A, 1)]);
+    assert_eq!(policy.call(0, A, 2), [start(A, 2)]);
+    assert_eq!(policy.made(MS, 1), [used(1, 1, Found::New)]);
+    assert_eq!(policy.made(MS, 2), [used(2, 2, Found::New)]);
+    assert_eq!(policy.ended(SECOND, InstanceId(2), false), [stop(2, StopReason::Died)]);
+}
+
+#[test]
+fn nothing_is_replaced_that_would_not_be_kept_or_has_no_room() {
+    let brief = Settings { idle_max: Some(Duration::ZERO), ..settings() };
+    let mut policy = Policy::new(options());
+    policy.arrive(0, A, brief, Ticket(1), None);
+    policy.made(0, 1);
+    assert_eq!(policy.ended(SECOND, InstanceId(1), false), [stop(1, StopReason::Died)]);
+    // 80 of 100 MiB are taken.
+    let mut policy = Policy::new(options());
+    idle(&mut policy, 0, A, 1);
+    idle(&mut policy, 0, B, 2);
+    assert_eq!(policy.died(SECOND, InstanceId(1)), [stop(1, StopReason::Died)], "nobody gives way for it");
+    // Those that were never used, time and again.
+    let mut policy = Policy::new(PolicyOptions { idle_max: Duration::from_secs(60), ..options() });
+    let (mut now, mut last, mut replaced) = (0, 0, 0);
+    for _ in 0..9 {
+        idle(&mut policy, now, A, last + 1);
+        let decisions = policy.died(now, InstanceId(last + 1));
+        last += 1;
+        policy.stopped(now, InstanceId(last));
+        if decisions.len() == 2 {
+            replaced += 1;
+            last += 1;
+            policy.made(now, last);
+        }
+        now += 600 * SECOND;
+        policy.tick(now);
+        policy.stopped(now, InstanceId(last));
+    }
+    assert_eq!(replaced, 4, "as often as is forgiven");
 }
 
 #[test]
