@@ -55,10 +55,10 @@ static int current = -1;
 static int takes, is_spoken_for;
 /* What is to be filled, before it is mapped; its file is none if below 0. */
 static struct {
-    int fd;
+    struct file file;
     uintptr_t base;
     size_t length;
-} offered = {.fd = -1};
+} offered = {.file = {.fd = -1}};
 /* Whether that waits for the next call: nothing is taken from it then. */
 static int is_withdrawn;
 
@@ -145,28 +145,35 @@ static void take_from_it(int taking)
 }
 
 /* What was offered is no more; gives its file. */
-static int take_offer(void)
+static struct file take_offer(void)
 {
-    int fd = offered.fd;
-    offered.fd = -1;
+    struct file file = offered.file;
+    offered.file.fd = -1;
     is_withdrawn = 0;
     small_declined = 0;
-    return fd;
+    return file;
+}
+
+static void drop_offer(void)
+{
+    struct file file = take_offer();
+    close_file(&file);
 }
 
 static int open_locked(int fd, uintptr_t base, size_t length, int taking)
 {
     if (is_withdrawn)
-        close(take_offer());
-    if (current >= 0 || offered.fd >= 0)
+        drop_offer();
+    if (current >= 0 || offered.file.fd >= 0)
         return -EBUSY;
     sweep();
     if (segments_count == SEGMENTS_MAX)
         return -ENOSPC;
-    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    struct stat file;
+    int own = fstat(fd, &file) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
         return -errno;
-    offered.fd = own;
+    offered.file = (struct file){own, file.st_dev, file.st_ino};
     offered.base = base;
     offered.length = length;
     take_from_it(taking);
@@ -175,18 +182,15 @@ static int open_locked(int fd, uintptr_t base, size_t length, int taking)
 
 static int begin_locked(void)
 {
-    if (offered.fd < 0 || is_withdrawn)
+    if (offered.file.fd < 0 || is_withdrawn)
         return -EINVAL;
-    int fd = take_offer();
-    struct segment segment = {.base = offered.base, .length = offered.length};
+    struct segment segment = {.base = offered.base, .length = offered.length, .file = take_offer()};
     segment.end = segment.base + whole_pages(segment.length / 2);
-    struct stat file = {0};
-    int done = fstat(fd, &file) < 0 ? -errno : map_new(segment.base, segment.length, MAP_SHARED, fd);
-    segment.file = (struct file){fd, file.st_dev, file.st_ino};
+    int done = is_there(&segment.file) ? map_new(segment.base, segment.length, MAP_SHARED, segment.file.fd) : -EBADF;
     if (done == 0 && (done = open_tables(&segment)) < 0)
         munmap((void *)segment.base, segment.length);
     if (done < 0) {
-        close(fd);
+        close_file(&segment.file);
         return done;
     }
     segments[segments_count] = segment;
@@ -230,8 +234,8 @@ static void before_fork(void)
     pthread_mutex_lock(&lock);
     if (current >= 0)
         close_locked(0);
-    else if (offered.fd >= 0)
-        close(take_offer());
+    else if (offered.file.fd >= 0)
+        drop_offer();
     for (size_t index = 0; index < segments_count; index++) {
         struct segment *segment = &segments[index];
         if (segment->file.fd >= 0 && make_private(segment) < 0)
@@ -264,7 +268,7 @@ int segment_open(int fd, uintptr_t base, size_t length, int taking)
 int segment_withdraw(void)
 {
     pthread_mutex_lock(&lock);
-    is_withdrawn = offered.fd >= 0;
+    is_withdrawn = offered.file.fd >= 0;
     takes = 0;
     small_declined = 0;
     int done = is_withdrawn;
@@ -275,7 +279,7 @@ int segment_withdraw(void)
 int segment_again(int taking)
 {
     pthread_mutex_lock(&lock);
-    int done = is_withdrawn && current < 0 ? 0 : -EINVAL;
+    int done = is_withdrawn && current < 0 && is_there(&offered.file) ? 0 : -EINVAL;
     if (done == 0) {
         is_withdrawn = 0;
         take_from_it(taking);
@@ -532,8 +536,8 @@ int segment_close(int keep)
 {
     pthread_mutex_lock(&lock);
     int done = current < 0 ? -EINVAL : close_locked(keep);
-    if (offered.fd >= 0)
-        close(take_offer());
+    if (offered.file.fd >= 0)
+        drop_offer();
     pthread_mutex_unlock(&lock);
     return done;
 }

@@ -62,7 +62,7 @@ EXPORTED int segment_open(int fd, uintptr_t base, size_t length, int takes);
 /* Whether nothing was made there: then it is as it was, and segment_again() offers it to the next call, as long as no other one
  * has been opened, nor has the process forked. */
 EXPORTED int segment_withdraw(void);
-/* EINVAL if there is none that was withdrawn. */
+/* EINVAL if there is none that was withdrawn, or its descriptor is another file's by now. */
 EXPORTED int segment_again(int takes);
 /* Maps what segment_open() was given; 0 if there is none, or it cannot be. */
 int segment_begin(void);

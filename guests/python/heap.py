@@ -153,11 +153,11 @@ class Heap:
 
     # ------------------------------------------------------------- filling
 
-    def begin(self, outbox, base, is_kept):
+    def begin(self, outbox, base):
         """A call begins. Its outbox is as long as the memory that the function may have, and twice that where it has an address."""
         if not self.limit:
             self.may_have(os.fstat(outbox).st_size // (2 if base else 1))  # noqa: F821
-        if base and not (is_kept and self.open_again()):
+        if base:
             self.open(outbox, base)
 
     def open(self, descriptor, base):
@@ -375,22 +375,32 @@ class Heap:
 class HandsOver:
     """An instance's part in this."""
 
-    # Where a long result of the call may be put, and whether something was; and what an earlier call has left as it was.
-    outbox, is_filled, kept = None, False, None
+    # Where a long result of the call may be put, and whether something was; what an earlier call has left as it was; and
+    # which file it is.
+    outbox, is_filled, kept, lent = None, False, None, None
 
     def lend(self, outbox, base):
         """The call that begins is lent memory: that which was kept, if the node has sent none."""
         is_kept, self.is_filled = outbox is None, False
         if not is_kept:
             self.let_go()
+            self.lent = file_of(outbox)
         self.outbox, self.kept = self.kept if is_kept else outbox, None
-        if self.heap:
-            self.heap.begin(self.outbox, base, is_kept)
+        # What was kept is looked at where it is used, and only here if it is to be used anew.
+        if self.heap and not (is_kept and (not base or self.heap.open_again())):
+            if not is_kept or file_of(self.outbox) == self.lent:
+                self.heap.begin(self.outbox, base)
 
     def let_go(self):
-        if self.kept is not None:
-            os.close(self.kept)  # noqa: F821
-            self.kept = None
+        """Of what the last call was lent, or has kept. A function that closes all that a process has gives its number to others."""
+        for descriptor in (self.outbox, self.kept):
+            if descriptor is not None and file_of(descriptor) == self.lent:
+                os.close(descriptor)  # noqa: F821
+        self.outbox = self.kept = None
+
+    def has_forked(self):
+        """What is forked while a call runs may have what that was lent, and go on after it."""
+        self.is_filled = True
 
     def keep(self):
         """The call has its result. What it was lent is the next one's if it is as it was, and the node is told so with the next frame."""
@@ -416,7 +426,7 @@ class HandsOver:
     def share(self, parts):
         """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
         is_free = self.outbox is not None and not (self.heap and self.heap.is_open)
-        if not is_free:
+        if not is_free or file_of(self.outbox) != self.lent:
             return None
         self.is_filled = True
         return put(self.outbox, parts)  # noqa: F821 - of shared.py
@@ -432,6 +442,15 @@ class HandsOver:
             return None
         self.heap.handed_bytes += os.fstat(self.outbox).st_blocks * 512  # noqa: F821
         return Handed(length, box)
+
+
+def file_of(descriptor):
+    """Which file it is, whatever its number; None if there is none."""
+    try:
+        found = os.fstat(descriptor)  # noqa: F821
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 # Of a step: how long its parts took, in µs; how many objects of a type were pickled, and the length of its name.

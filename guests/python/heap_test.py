@@ -10,6 +10,7 @@ that counts them; with the number of a seed's batch, and 100 transfers, all that
 """
 
 import collections
+import contextlib
 import ctypes
 import errno
 import faulthandler
@@ -520,7 +521,7 @@ def lends(library):
         nonlocal base
         base += 2 * SEGMENT_BYTES
         descriptor = segment()
-        heap.begin(descriptor, base, False)
+        heap.begin(descriptor, base)
         assert heap.is_open
         return descriptor
 
@@ -529,8 +530,7 @@ def lends(library):
     heap.end()
     assert not is_there(make()), "nothing is made there between two calls"
     # It needs nothing else for it.
-    heap.begin(None, base, True)
-    made = make()
+    made = heap.open_again() and make()
     assert heap.is_open and is_there(made)
     assert isinstance(heap.write([made]), int) and heap.close(True) == 0
     assert os.pread(descriptor, KIND_AT + 1, 0)[KIND_AT] == KIND_MAPPED, "it is the file that was lent first"
@@ -554,19 +554,31 @@ def lends(library):
     assert heap.is_untouched()
     heap.end()
     os.waitpid(os.fork() or os._exit(0), 0)
-    assert heap.core.segment_again(TAKES_SMALL) == -errno.EINVAL
-    heap.begin(descriptor, base, True)
+    assert not heap.open_again()
+    heap.begin(descriptor, base)
     assert heap.is_open, "it is opened anew"
     made = make()
     assert is_there(made)
     heap.end()
+    os.close(descriptor)
+    # Its number is another file's by now.
+    descriptor = begin()
+    assert heap.is_untouched()
+    heap.end()
+    known = os.fstat(descriptor)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(number), known) and number != descriptor:
+                os.dup2(other := os.memfd_create("other"), number)
+                os.close(other)
+    assert not heap.open_again()
     os.close(descriptor)
     # Another one takes its place, and has its addresses.
     first = begin()
     assert heap.is_untouched()
     heap.end()
     second = segment()
-    heap.begin(second, base, False)
+    heap.begin(second, base)
     made = make()
     assert is_there(made) and isinstance(heap.write([made]), int) and heap.close(True) == 0
     assert os.fstat(first).st_blocks == 0 < os.fstat(second).st_blocks

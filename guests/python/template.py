@@ -567,7 +567,7 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
             for number in (1, 2)
         )
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
-        os.register_at_fork(after_in_child=self.left_behind)
+        os.register_at_fork(after_in_child=self.left_behind, after_in_parent=self.has_forked)
 
     def left_behind(self):
         """A process that the function forks is no instance: it has no channel."""
@@ -575,6 +575,7 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
         self.callees = Callees(self.channel, self.core)
         self.served = None
         self.log_left = -1
+        self.let_go()
         try:
             os.close(CHANNEL)
         except OSError:
@@ -683,8 +684,7 @@ class Instance(ServesLines, TakesTurns, HandsOver):  # noqa: F821 - of lines.py,
         # What it was given ends with the call, and what it gave.
         result = arguments = None
         if self.outbox is not None:
-            os.close(self.outbox)
-            self.outbox = None
+            self.let_go()
         if self.heap and self.heap.end():
             # Another one is soon there, and is given what came here meanwhile.
             self.channel.send(LEAVING, OUTSIDE)

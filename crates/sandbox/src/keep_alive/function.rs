@@ -6,9 +6,6 @@ use std::collections::VecDeque;
 use super::arrivals::Pauses;
 use super::decision::{InstanceId, Settings, Ticket};
 
-/// Instances made ahead of which no call came that are forgiven.
-const PREWARMS_FORGIVEN: u64 = 3;
-
 /// A part of the next value goes into an estimate: one in so many.
 const SHARE: u64 = 4;
 /// Instances are made a few at a time, or none, until a call has waited for so long: then what is in use is
@@ -135,11 +132,6 @@ impl Function {
 
     pub(super) fn instances(&self) -> u32 {
         self.busy + self.starting + self.idle.len() as u32
-    }
-
-    /// Whether instances that were made ahead have been of no use more often than may be.
-    pub(super) fn was_often_wrong(&self) -> bool {
-        self.counts.prewarms_wasted > self.counts.prewarmed + PREWARMS_FORGIVEN
     }
 
     /// Nobody would notice if it were forgotten.

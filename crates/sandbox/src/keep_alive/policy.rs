@@ -33,6 +33,8 @@ mod growth;
 const FORGET_SHARE: usize = 16;
 /// An instance is made ahead of its window by so many times its usual start.
 const PREWARM_LEAD: u64 = 3;
+/// Wasted pre-warms that are forgiven.
+const PREWARMS_FORGIVEN: u64 = 3;
 
 /// Which instances there are to be, and who runs where.
 ///
@@ -78,6 +80,10 @@ struct Instance {
     is_new: bool,
     /// It was made with what has changed since.
     is_outdated: bool,
+    /// It has ended by itself: until when it would have been kept, and so is the one in its place.
+    succeeded_until: Option<u64>,
+    /// It took the place of such a one, and is kept as long without a call.
+    kept_until: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -263,7 +269,7 @@ impl Policy {
             Found::Prewarmed => function.counts.prewarmed += 1,
             Found::New => function.counts.cold += 1,
         }
-        (instance.is_new, instance.is_ahead) = (false, false);
+        (instance.is_new, instance.is_ahead, instance.kept_until) = (false, false, None);
         instance.state = State::Busy { since: now };
         function.busy += 1;
         function.frequency += 1;

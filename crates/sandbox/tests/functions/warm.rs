@@ -82,7 +82,8 @@ fn a_kept_instance_that_ends_is_replaced(_: Language) {
     for _ in 0..3 {
         let (outcome, start) = kept.call(0, None);
         assert_eq!(outcome.result.unwrap_err().code, FailureCode::Trap);
-        assert_eq!(start.kind, StartKind::Forked);
+        // Where there was time enough, another one has been made in its place.
+        assert!(matches!(start.kind, StartKind::Forked | StartKind::Prewarmed), "{start:?}");
     }
     assert_eq!(kept.says(1), ("1".to_owned(), StartKind::Forked));
     assert_eq!(kept.says(1), ("2".to_owned(), StartKind::Warm));

@@ -252,9 +252,9 @@ fn what_died_is_replaced() {
         assert_eq!(start.kind == StartKind::Warm, round % 2 == 1, "round {round}: {start:?}");
     }
     world.good(0);
-    world.pretender.die(Handle::u64(0));
-    let made = || world.fleet.report().functions[0].stats.counts.prewarms;
+    let made = || world.pretender.instances.lock().0;
     let before = made();
+    world.pretender.die(Handle::u64(0));
     until(|| made() > before && world.fleet.report().functions[0].stats.idle == 1);
     assert_eq!(world.good(0).kind, StartKind::Prewarmed, "one that died while idle is not used");
     world.end();

@@ -289,16 +289,14 @@ impl Policy {
             function.busy -= 1;
             function.duration_ns.add(now.saturating_sub(since));
         }
-        let function = instance.function;
         if is_alive {
             self.employ(now, id, &mut out);
         } else {
+            let until = now.saturating_add(self.idle_ns(instance.function));
             self.stop(id, StopReason::Died, &mut out);
+            self.is_succeeded(id, until);
         }
         self.grow(now, &mut out);
-        if !is_alive {
-            self.replace(function, &mut out);
-        }
         out
     }
 
@@ -360,33 +358,43 @@ impl Policy {
     pub fn died(&mut self, now: u64, id: InstanceId) -> Vec<Decision> {
         let mut out = Vec::new();
         let idle = self.instances.get(&id).filter(|it| matches!(it.state, State::Idle { .. }));
-        let Some((function, is_new)) = idle.map(|it| (it.function, it.is_new)) else { return out };
+        let Some((state, is_new)) = idle.map(|it| (it.state, it.is_new)) else { return out };
         self.stop(id, StopReason::Died, &mut out);
-        self.grow(now, &mut out);
         // Those that end before they serve anybody would be made for ever.
-        if !is_new {
-            self.replace(function, &mut out);
+        if let (State::Idle { until, .. }, false) = (state, is_new) {
+            self.is_succeeded(id, until);
         }
+        self.grow(now, &mut out);
         out
+    }
+
+    /// As soon as its memory is free, another one takes its place.
+    fn is_succeeded(&mut self, id: InstanceId, until: u64) {
+        self.instances.entry(id).and_modify(|instance| instance.succeeded_until = Some(until));
+    }
+
+    /// For how long an instance is kept without a call.
+    fn idle_ns(&self, id: FunctionId) -> u64 {
+        let own = self.functions.get(&id).and_then(|function| function.settings.idle_max);
+        u64::try_from(own.unwrap_or(self.options.idle_max).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// An instance that can serve gets the next call, rests, or gives way.
     fn employ(&mut self, now: u64, id: InstanceId, out: &mut Vec<Decision>) {
         let Some(instance) = self.instances.get(&id) else { return };
-        let (function, is_ahead) = (instance.function, instance.is_ahead);
+        let (function, is_ahead, kept_until) = (instance.function, instance.is_ahead, instance.kept_until);
         if self.is_draining {
             self.stop(id, StopReason::Drained, out);
         } else if instance.is_outdated {
             self.stop(id, StopReason::Expired, out);
         } else if !self.wanting.contains(&function) {
             let known = self.functions.get(&function);
-            let own = known.and_then(|it| it.settings.idle_max).unwrap_or(self.options.idle_max);
-            if own.is_zero() && !is_ahead {
+            let idle_ns = self.idle_ns(function);
+            if idle_ns == 0 && !is_ahead {
                 return self.stop(id, StopReason::Expired, out);
             }
-            let idle_max = u64::try_from(own.as_nanos()).unwrap_or(u64::MAX);
-            let expected = known.and_then(|it| expected_until(it, now));
-            let until = expected.filter(|_| is_ahead).unwrap_or(now.saturating_add(idle_max));
+            let expected = known.and_then(|it| expected_until(it, now)).filter(|_| is_ahead);
+            let until = expected.or(kept_until).unwrap_or(now.saturating_add(idle_ns));
             self.rest(id, until);
         } else if self.yields(now, id) {
             self.stop(id, StopReason::Yielded, out);
@@ -402,11 +410,13 @@ impl Policy {
         if !is_stopping {
             return out;
         }
-        if let Some(instance) = self.instances.remove(&id) {
-            self.used_bytes -= instance.bytes;
-            self.stopping_bytes -= instance.bytes;
-        }
+        let Some(instance) = self.instances.remove(&id) else { return out };
+        self.used_bytes -= instance.bytes;
+        self.stopping_bytes -= instance.bytes;
         self.grow(now, &mut out);
+        if let Some(until) = instance.succeeded_until {
+            self.replace(now, instance.function, until, &mut out);
+        }
         out
     }
 

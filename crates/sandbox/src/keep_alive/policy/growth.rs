@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who gets an instance more, and who gives one up for it.
 
-use super::PREWARM_LEAD;
 use super::{Decision, Function, FunctionId, Instance, InstanceId, Policy, State};
+use super::{PREWARM_LEAD, PREWARMS_FORGIVEN};
 
 /// A function that wants an instance more.
 struct Claim {
@@ -119,25 +119,29 @@ impl Policy {
             is_ahead,
             is_new: true,
             is_outdated: false,
+            succeeded_until: None,
+            kept_until: None,
         };
         self.instances.insert(instance, made);
         out.push(Decision::Start { function: id, instance });
     }
 
-    /// The last instance of a function has ended by itself. As it would have been kept, another one is made in its
-    /// place, so that the next call need not wait for it; nobody gives way for that.
-    pub(super) fn replace(&mut self, id: FunctionId, out: &mut Vec<Decision>) {
+    /// The last instance of a function has ended by itself, which would have been kept until then: another one is made in
+    /// its place, so that the next call need not wait for it. Nobody gives way for that.
+    pub(super) fn replace(&mut self, now: u64, id: FunctionId, until: u64, out: &mut Vec<Decision>) {
         let bytes = self.size_of(id);
-        let has_room = !self.is_draining && self.options.prewarm && self.free_bytes() >= bytes;
-        let Some(function) = self.functions.get_mut(&id).filter(|it| has_room && it.is_unused()) else {
-            return;
-        };
-        let kept = function.settings.idle_max.unwrap_or(self.options.idle_max);
-        if kept.is_zero() || function.was_often_wrong() {
+        if self.is_draining || !self.options.prewarm || self.free_bytes() < bytes {
             return;
         }
-        function.counts.prewarms += 1;
-        self.start(id, bytes, true, out);
+        let Some(function) = self.functions.get(&id).filter(|function| function.is_unused()) else { return };
+        // One that is ready when its time is over is of no use.
+        let ready = now.saturating_add(function.cost_ns.get().unwrap_or(0));
+        let is_kept = !function.settings.idle_max.unwrap_or(self.options.idle_max).is_zero();
+        if is_kept && until > ready {
+            self.start(id, bytes, false, out);
+            let made = InstanceId(self.last_instance);
+            self.instances.entry(made).and_modify(|instance| instance.kept_until = Some(until));
+        }
     }
 
     /// Starts instances of functions that are expected to be called soon.
@@ -168,7 +172,11 @@ impl Policy {
 /// Whether the next call of a function without an instance is expected soon.
 fn is_due(function: &Function, now: u64) -> bool {
     let Some(last) = function.pauses.last() else { return false };
-    if !function.is_unused() || function.prewarmed_after == Some(last) || function.was_often_wrong() {
+    let counts = &function.counts;
+    if !function.is_unused()
+        || function.prewarmed_after == Some(last)
+        || counts.prewarms_wasted > counts.prewarmed + PREWARMS_FORGIVEN
+    {
         return false;
     }
     let Some(window) = function.pauses.window() else { return false };

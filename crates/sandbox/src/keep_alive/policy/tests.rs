@@ -193,36 +193,74 @@ fn idle_instances_expire_and_dead_ones_go() {
     policy.stopped(60 * SECOND, InstanceId(1));
     assert!(policy.is_empty());
     idle(&mut policy, 61 * SECOND, A, 2);
-    assert_eq!(policy.died(62 * SECOND, InstanceId(2)), [stop(2, StopReason::Died), start(A, 3)]);
-    policy.stopped(62 * SECOND, InstanceId(2));
-    assert_eq!(policy.call(63 * SECOND, A, 5), []);
-    assert_eq!(policy.made(63 * SECOND, 3), [used(5, 3, Found::Prewarmed)]);
-    assert_eq!(policy.ended(64 * SECOND, InstanceId(3), false), [stop(3, StopReason::Died), start(A, 4)]);
+    assert_eq!(policy.died(62 * SECOND, InstanceId(2)), [stop(2, StopReason::Died)]);
+    assert_eq!(policy.call(63 * SECOND, A, 5), [start(A, 3)]);
+    assert_eq!(policy.made(63 * SECOND, 3), [used(5, 3, Found::New)]);
+    assert_eq!(policy.ended(64 * SECOND, InstanceId(3), false), [stop(3, StopReason::Died)]);
 }
 
 #[test]
 fn the_last_instance_is_replaced_when_it_ends_by_itself() {
-    let mut policy = Policy::new(options());
+    let minute = || PolicyOptions { idle_max: Duration::from_secs(60), ..options() };
+    let mut policy = Policy::new(minute());
     idle(&mut policy, 0, A, 1);
-    assert_eq!(policy.died(SECOND, InstanceId(1)), [stop(1, StopReason::Died), start(A, 2)]);
-    assert_eq!(policy.stopped(SECOND, InstanceId(1)), []);
+    assert_eq!(policy.died(40 * SECOND, InstanceId(1)), [stop(1, StopReason::Died)]);
+    assert_eq!(policy.stopped(41 * SECOND, InstanceId(1)), [start(A, 2)], "when its memory is free");
+    assert_eq!(policy.made(42 * SECOND, 2), []);
+    // It is kept as long as the other one would have been.
+    assert_eq!(policy.tick(59 * SECOND), []);
+    assert_eq!(policy.tick(60 * SECOND), [stop(2, StopReason::Expired)]);
+    assert_eq!(policy.stopped(60 * SECOND, InstanceId(2)), [], "nobody has called meanwhile");
     // It is there before the next call, which has not asked for it.
+    let mut policy = Policy::new(minute());
+    idle(&mut policy, 0, A, 1);
+    policy.died(SECOND, InstanceId(1));
+    assert_eq!(policy.stopped(SECOND, InstanceId(1)), [start(A, 2)]);
     assert_eq!(policy.made(2 * SECOND, 2), []);
     assert_eq!(policy.call(3 * SECOND, A, 1), [used(1, 2, Found::Prewarmed)]);
-    let counts = policy.stats().functions[0].counts;
-    assert_eq!((counts.prewarms, counts.prewarmed, counts.prewarms_wasted), (1, 1, 0));
-    // One that ends with its call is, too; not one that has never served anybody.
-    assert_eq!(policy.ended(4 * SECOND, InstanceId(2), false), [stop(2, StopReason::Died), start(A, 3)]);
-    assert_eq!(policy.stopped(4 * SECOND, InstanceId(2)), []);
+    // One that ends with its call is replaced, too; not one that has never served anybody.
+    assert_eq!(policy.ended(4 * SECOND, InstanceId(2), false), [stop(2, StopReason::Died)]);
+    assert_eq!(policy.stopped(4 * SECOND, InstanceId(2)), [start(A, 3)]);
     assert_eq!(policy.made(5 * SECOND, 3), []);
-    assert_eq!(policy.died(6 * SECOND, InstanceId(3)), [stop(3, StopReason::Died)], "it was of no use");
-    // Nor where there are others.
+    assert_eq!(policy.died(6 * SECOND, InstanceId(3)), [stop(3, StopReason::Died)]);
+    assert_eq!(policy.stopped(6 * SECOND, InstanceId(3)), [], "it was of no use");
+    // A call that has come meanwhile has one made for itself; and so it is where others are there.
     let mut policy = Policy::new(PolicyOptions { processors: 2, ..options() });
     assert_eq!(policy.call(0, A, 1), [start(A, 1)]);
     assert_eq!(policy.call(0, A, 2), [start(A, 2)]);
     assert_eq!(policy.made(MS, 1), [used(1, 1, Found::New)]);
     assert_eq!(policy.made(MS, 2), [used(2, 2, Found::New)]);
     assert_eq!(policy.ended(SECOND, InstanceId(2), false), [stop(2, StopReason::Died)]);
+    assert_eq!(policy.stopped(SECOND, InstanceId(2)), []);
+}
+
+#[test]
+fn what_is_replaced_is_kept_no_longer_because_calls_come_regularly() {
+    let mut policy = Policy::new(PolicyOptions { idle_max: Duration::from_secs(60), ..options() });
+    let hour = 3600 * SECOND;
+    idle(&mut policy, 0, A, 1);
+    let mut last = 1;
+    for number in 1..8 {
+        let now = number * hour;
+        // What was made shortly before, or is made now.
+        for decision in policy.tick(now - hour / 2).into_iter().chain(policy.call(now, A, number)) {
+            match decision {
+                Decision::Stop { instance, .. } => drop(policy.stopped(now, instance)),
+                Decision::Start { instance, .. } => {
+                    last = instance.0;
+                    policy.made(now, last);
+                }
+                _ => {}
+            }
+        }
+        policy.over(now, last);
+    }
+    let now = 7 * hour + SECOND;
+    policy.died(now, InstanceId(last));
+    assert_eq!(policy.stopped(now, InstanceId(last)), [start(A, last + 1)]);
+    assert_eq!(policy.made(now, last + 1), []);
+    assert_eq!(policy.tick(7 * hour + 60 * SECOND), [stop(last + 1, StopReason::Expired)]);
+    assert_eq!(policy.stats().functions[0].counts.prewarms_wasted, 0, "and nobody foresaw it");
 }
 
 #[test]
@@ -232,29 +270,19 @@ fn nothing_is_replaced_that_would_not_be_kept_or_has_no_room() {
     policy.arrive(0, A, brief, Ticket(1), None);
     policy.made(0, 1);
     assert_eq!(policy.ended(SECOND, InstanceId(1), false), [stop(1, StopReason::Died)]);
-    // 80 of 100 MiB are taken.
+    assert_eq!(policy.stopped(SECOND, InstanceId(1)), []);
+    // It would be ready when it is to end.
+    let mut policy = Policy::new(PolicyOptions { idle_max: Duration::from_secs(60), ..options() });
+    idle(&mut policy, 0, A, 1);
+    assert_eq!(policy.died(60 * SECOND - 5 * MS, InstanceId(1)), [stop(1, StopReason::Died)]);
+    assert_eq!(policy.stopped(60 * SECOND - 5 * MS, InstanceId(1)), []);
+    // Its place is taken: nobody gives way for it.
     let mut policy = Policy::new(options());
     idle(&mut policy, 0, A, 1);
     idle(&mut policy, 0, B, 2);
-    assert_eq!(policy.died(SECOND, InstanceId(1)), [stop(1, StopReason::Died)], "nobody gives way for it");
-    // Those that were never used, time and again.
-    let mut policy = Policy::new(PolicyOptions { idle_max: Duration::from_secs(60), ..options() });
-    let (mut now, mut last, mut replaced) = (0, 0, 0);
-    for _ in 0..9 {
-        idle(&mut policy, now, A, last + 1);
-        let decisions = policy.died(now, InstanceId(last + 1));
-        last += 1;
-        policy.stopped(now, InstanceId(last));
-        if decisions.len() == 2 {
-            replaced += 1;
-            last += 1;
-            policy.made(now, last);
-        }
-        now += 600 * SECOND;
-        policy.tick(now);
-        policy.stopped(now, InstanceId(last));
-    }
-    assert_eq!(replaced, 4, "as often as is forgiven");
+    assert_eq!(policy.died(SECOND, InstanceId(1)), [stop(1, StopReason::Died)]);
+    policy.keep(1000 * MIB);
+    assert_eq!(policy.stopped(SECOND, InstanceId(1)), []);
 }
 
 #[test]
