@@ -294,7 +294,7 @@ impl Policy {
         } else {
             let until = now.saturating_add(self.idle_ns(instance.function));
             self.stop(id, StopReason::Died, &mut out);
-            self.is_succeeded(id, until);
+            self.leaves_place(id, until);
         }
         self.grow(now, &mut out);
         out
@@ -362,19 +362,19 @@ impl Policy {
         self.stop(id, StopReason::Died, &mut out);
         // Those that end before they serve anybody would be made for ever.
         if let (State::Idle { until, .. }, false) = (state, is_new) {
-            self.is_succeeded(id, until);
+            self.leaves_place(id, until);
         }
         self.grow(now, &mut out);
         out
     }
 
-    /// As soon as its memory is free, another one takes its place.
-    fn is_succeeded(&mut self, id: InstanceId, until: u64) {
+    /// As soon as its memory is free, another one takes its place, and is kept until then.
+    fn leaves_place(&mut self, id: InstanceId, until: u64) {
         self.instances.entry(id).and_modify(|instance| instance.succeeded_until = Some(until));
     }
 
     /// For how long an instance is kept without a call.
-    fn idle_ns(&self, id: FunctionId) -> u64 {
+    pub(super) fn idle_ns(&self, id: FunctionId) -> u64 {
         let own = self.functions.get(&id).and_then(|function| function.settings.idle_max);
         u64::try_from(own.unwrap_or(self.options.idle_max).as_nanos()).unwrap_or(u64::MAX)
     }

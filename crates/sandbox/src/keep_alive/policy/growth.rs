@@ -103,8 +103,14 @@ impl Policy {
     }
 
     /// Makes an instance. There is memory for it.
-    fn start(&mut self, id: FunctionId, bytes: u64, is_ahead: bool, out: &mut Vec<Decision>) {
-        let Some(function) = self.functions.get_mut(&id) else { return };
+    fn start(
+        &mut self,
+        id: FunctionId,
+        bytes: u64,
+        is_ahead: bool,
+        out: &mut Vec<Decision>,
+    ) -> Option<&mut Instance> {
+        let function = self.functions.get_mut(&id)?;
         function.starting += 1;
         function.held_bytes += bytes;
         self.used_bytes += bytes;
@@ -122,8 +128,8 @@ impl Policy {
             succeeded_until: None,
             kept_until: None,
         };
-        self.instances.insert(instance, made);
         out.push(Decision::Start { function: id, instance });
+        Some(self.instances.entry(instance).insert_entry(made).into_mut())
     }
 
     /// The last instance of a function has ended by itself, which would have been kept until then: another one is made in
@@ -136,11 +142,11 @@ impl Policy {
         let Some(function) = self.functions.get(&id).filter(|function| function.is_unused()) else { return };
         // One that is ready when its time is over is of no use.
         let ready = now.saturating_add(function.cost_ns.get().unwrap_or(0));
-        let is_kept = !function.settings.idle_max.unwrap_or(self.options.idle_max).is_zero();
-        if is_kept && until > ready {
-            self.start(id, bytes, false, out);
-            let made = InstanceId(self.last_instance);
-            self.instances.entry(made).and_modify(|instance| instance.kept_until = Some(until));
+        if self.idle_ns(id) > 0
+            && until > ready
+            && let Some(made) = self.start(id, bytes, false, out)
+        {
+            made.kept_until = Some(until);
         }
     }
 

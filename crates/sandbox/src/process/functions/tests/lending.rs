@@ -87,21 +87,29 @@ fn calls_in_line_have_each_their_own() {
 }
 
 #[test]
-fn who_closes_what_it_was_lent_keeps_what_is_its_own() {
-    // It opens a file of its own, which gets a number that was the outbox's.
-    let source = LENT.replace(
+fn nothing_is_written_to_or_closed_that_has_got_the_number_of_what_was_lent() {
+    let source = LENT.replace("return share([file])", "return share([file * 100]) or b'sent'").replace(
         "    return file\n",
-        "    if told == 'close':\n        os.closerange(4, 64)\n        apply.own = [os.open('/dev/zero', os.O_RDWR) for _ in range(8)]\n\
-         \x20   if told == 'own':\n        return b'%d' % sum(os.fstat(one).st_rdev == os.stat('/dev/zero').st_rdev for one in apply.own)\n\
+        "    if told == 'close':\n        os.closerange(4, 64)\n        apply.own = [os.memfd_create('own') for _ in range(16)]\n\
+         \x20       [os.ftruncate(one, 1 << 30) for one in apply.own]\n\
+         \x20       apply.were = [os.fstat(one) for one in apply.own]\n\
+         \x20   if told == 'own':\n        return b'%d' % sum(os.fstat(one).st_blocks == 0 and os.path.samestat(os.fstat(one), was) for one, was in zip(apply.own, apply.were))\n\
          \x20   return file\n",
     );
-    for maps_values in [false, true] {
+    for (maps_values, told) in [(false, "fill"), (true, "make")] {
         let (world, id) = World::lending_to(&source, maps_values);
-        let says =
-            |told: &str| String::from_utf8(world.invoke(id, &source, &[told.as_bytes()]).unwrap()).unwrap();
-        says("");
-        says("close");
-        assert_eq!(says("own"), "8", "they are open, and nobody has taken them for something else");
+        let says = |told: &str| {
+            let result = world.invoke(id, &source, &[told.as_bytes()]);
+            String::from_utf8(result.unwrap()).unwrap()
+        };
+        let first = says("");
+        assert_eq!(says("close"), first, "it had that, and has files of its own in its place now");
+        // Which it is said to have still, and would be used.
+        says(told);
+        assert_eq!(says("own"), "16", "{told}");
+        // A call that forks lets go of what it was lent.
+        says("fork");
+        assert_eq!(says("own"), "16", "{told}");
     }
 }
 
