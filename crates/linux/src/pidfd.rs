@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -145,6 +145,25 @@ pub fn wait_process(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<Opti
     }))
 }
 
+/// Reaps all children of this process that are in this process group, of which nobody
+/// has told who they are, as they end. Whether none is left when the time is over.
+///
+/// The group's number must be that of a child which made it, and was reaped just now: it can be
+/// another group's only once none of this one is left and all other numbers were used.
+pub fn reap_group(group: u32, patience: Duration) -> bool {
+    let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) else { return true };
+    let deadline = Instant::now() + patience;
+    loop {
+        let ended = process::waitid(WaitId::Pgid(Some(group)), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        match ended {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Err(_) => return true,
+            Ok(None) if Instant::now() > deadline => return false,
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
 /// Reaps one ended child of this process, whichever; `None` if none has ended.
 pub fn reap_any() -> Option<(u32, Exit)> {
     loop {
@@ -159,6 +178,14 @@ pub fn reap_any() -> Option<(u32, Exit)> {
         };
         return Some((pid.as_raw_nonzero().get().unsigned_abs(), exit));
     }
+}
+
+/// A descriptor of this process, for whoever is to signal it and to wait for it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn own_process() -> io::Result<OwnedFd> {
+    open_process(std::process::id())
 }
 
 /// Which side of a [`fork`] this is.

@@ -30,6 +30,29 @@ fn a_status_is_told() {
 }
 
 #[test]
+fn children_of_a_group_are_reaped_whoever_they_are() {
+    use std::os::unix::process::CommandExt as _;
+    let is_there = |pid: u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    let mut first = Command::new("true").process_group(0).spawn().unwrap();
+    let group = first.id();
+    // Who may have ended is in the group until it is reaped.
+    let others = ["0", "0.1", "100"].map(|time| {
+        let mut command = Command::new("sleep");
+        command.arg(time).process_group(i32::try_from(group).unwrap()).spawn().unwrap().id()
+    });
+    let other_group = Command::new("true").process_group(0).spawn().unwrap();
+    first.wait().unwrap();
+    assert!(!reap_group(group, Duration::from_millis(300)), "one sleeps on");
+    assert_eq!(others.map(is_there), [false, false, true]);
+    kill_process(open_process(others[2]).unwrap().as_fd()).unwrap();
+    assert!(reap_group(group, Duration::from_secs(10)));
+    assert_eq!(others.map(is_there), [false; 3]);
+    assert!(is_there(other_group.id()), "of another group");
+    assert!(reap_group(other_group.id(), Duration::from_secs(10)) && !is_there(other_group.id()));
+    assert!(reap_group(0, Duration::ZERO) && reap_group(u32::MAX, Duration::ZERO));
+}
+
+#[test]
 fn what_is_not_there_is_not_opened() {
     assert_eq!(open_process(u32::MAX).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     assert!(open_process(0).is_err());

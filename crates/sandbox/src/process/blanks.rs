@@ -73,12 +73,17 @@ impl Blanks {
     pub(crate) fn ready(&self) -> usize {
         self.shared.state.lock().waiting.len()
     }
+
+    /// None is made any more; what is being made may fail.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().is_over = true;
+        self.shared.changed.notify_all();
+    }
 }
 
 impl Drop for Blanks {
     fn drop(&mut self) {
-        self.shared.state.lock().is_over = true;
-        self.shared.changed.notify_all();
+        self.stop();
         if let Some(filler) = self.filler.take() {
             // It only ends; what it might have panicked about is told there.
             _ = filler.join();
@@ -101,6 +106,7 @@ impl Shared {
             state = self.state.lock();
             match made {
                 Ok(instance) => state.waiting.push(instance),
+                Err(_) if state.is_over => {}
                 // Whoever needs one makes it and hears why it fails.
                 Err(_) => _ = self.changed.wait_for(&mut state, RETRY),
             }

@@ -118,7 +118,9 @@ impl Ready {
                     Err(_) => {
                         // Whoever needs one makes it and hears why it fails.
                         let mut wanted = self.wanted.lock();
-                        self.changed.wait_for(&mut wanted, RETRY);
+                        if !wanted.1 {
+                            self.changed.wait_for(&mut wanted, RETRY);
+                        }
                         break;
                     }
                 }

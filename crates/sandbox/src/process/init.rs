@@ -3,8 +3,8 @@
 //!
 //! It has one thread, and its standard input is a socket to the runtime, over
 //! which it gets a [`Plan`]. It makes the namespaces, forks into them as a
-//! sibling, so that the runtime is the parent of the container's pid 1, sends
-//! a descriptor of it, and ends. Pid 1 makes the file tree, says that it is
+//! sibling, so that the runtime is the parent of the container's pid 1, and ends.
+//! Pid 1 sends a descriptor of itself, makes the file tree, says that it is
 //! ready, and then reaps whatever ends in the container and starts what it is
 //! told to. When the socket closes, because the runtime dropped the container
 //! or died, pid 1 ends, and the kernel ends all others with it. (A death
@@ -138,23 +138,30 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
     }
     if plan.users.is_within()
         // Only who was born in the realm may have children in namespaces below.
-        && let Forked::Parent(maker) = linux::fork(true).map_err(step("fork in a realm"))?
+        && introduced(linux::fork(true).map_err(step("fork in a realm"))?, MAKER, control)?
     {
-        let maker = linux::open_process(maker)?;
-        return linux::send_message(control, &[MAKER], &[maker.as_fd()]);
+        return Ok(());
     }
     linux::unshare(namespaces(plan.weakness)).map_err(step("make namespaces"))?;
     linux::make_mounts_private().map_err(step("make mounts private"))?;
     if !plan.weakness.has(Weakness::HOST_NETWORK) {
         linux::bring_up_loopback().map_err(step("have a loopback"))?;
     }
-    match linux::fork(true).map_err(step("fork"))? {
-        Forked::Parent(pid) => {
-            let pidfd = linux::open_process(pid)?;
-            linux::send_message(control, &[PID_1], &[pidfd.as_fd()])
-        }
-        Forked::Child => pid_1(control, &plan),
+    match introduced(linux::fork(true).map_err(step("fork"))?, PID_1, control)? {
+        true => Ok(()),
+        false => pid_1(control, &plan),
     }
+}
+
+/// Whether this is who has forked, and is to end. Who was forked says who it is, before all
+/// else: the runtime is its parent, and must know of it or find it in the process group of
+/// its first child, which it leaves only then. Who has forked may have been killed by now.
+fn introduced(forked: Forked, who: u8, control: BorrowedFd<'_>) -> io::Result<bool> {
+    if let Forked::Parent(_) = forked {
+        return Ok(true);
+    }
+    linux::send_message(control, &[who], &[linux::own_process()?.as_fd()])?;
+    Ok(false)
 }
 
 /// Has a new user namespace, in which this user and group of the one around are

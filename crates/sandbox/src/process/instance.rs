@@ -662,7 +662,7 @@ impl Instance {
     /// The fault of an instance that gave no answer; ends it.
     fn broken(&self, broken: &Broken, what: &str) -> Fault {
         let ended = match broken {
-            Broken::Closed => self.life.watch.wait(END_PATIENCE),
+            Broken::Closed => self.life.wait_for_end(END_PATIENCE),
             Broken::Late | Broken::Lie(_) | Broken::Unconfined(_) => None,
         };
         let killed = self.life.killed.load(Ordering::Acquire);

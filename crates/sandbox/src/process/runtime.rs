@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -441,6 +442,8 @@ impl Runtime {
             .env_clear()
             .envs([linux::SMALL_HEAP])
             .current_dir("/")
+            // Of its own, in which its siblings are found that could not say who they are.
+            .process_group(0)
             .stdin(Stdio::from(control));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map_err(Error::kernel("start a container's init"))
@@ -486,6 +489,10 @@ impl Starting {
             let _ = linux::kill_process(process.as_fd());
             let _ = linux::wait_process(process.as_fd(), ANSWER_PATIENCE);
         }
+        // Who has not said who it is ends by itself, for nobody hears it. Unreaped it would
+        // be there for ever, and hold a realm's pid 1.
+        let _ = self.0.wait();
+        linux::reap_group(self.0.id(), ANSWER_PATIENCE);
         made.and(Err(Error::Ended))
     }
 }

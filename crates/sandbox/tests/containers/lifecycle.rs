@@ -5,9 +5,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use sandbox::process::{Bind, Bounds, Error, Exit, Pool, Program, Rootfs, Weakness};
+use sandbox::process::{Bind, Bounds, Error, Exit, Pool, Program, Rootfs, Runtime, RuntimeOptions, Weakness};
 
-use crate::world::{World, attacker, finish, runtime, shell, start};
+use crate::world::{CGROUP_NAME, World, attacker, finish, runtime, shell, start};
 use crate::{Case, Needs};
 
 pub(crate) const CASES: &[Case] = &[
@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifecycle::world_inside", needs: Needs::Nothing, run: world_inside },
     Case { name: "lifecycle::missing_program", needs: Needs::Nothing, run: missing_program },
     Case { name: "lifecycle::failed_preparation", needs: Needs::Nothing, run: failed_preparation },
+    Case { name: "lifecycle::nobody_told_of", needs: Needs::Nothing, run: nobody_told_of },
     Case { name: "lifecycle::usage_is_counted", needs: Needs::MemoryLimit, run: usage_is_counted },
     Case { name: "lifecycle::dead_container", needs: Needs::Nothing, run: dead_container },
     Case { name: "lifecycle::dropped_while_running", needs: Needs::Nothing, run: dropped_while_running },
@@ -138,6 +139,25 @@ fn failed_preparation(world: &World) {
         ..Rootfs::default()
     };
     assert!(matches!(runtime.prepare(&wrong, &Bounds::default()), Err(Error::Invalid(_))));
+}
+
+/// An init that dies before anybody has heard of the process that it has forked.
+pub(crate) fn forget() -> ExitCode {
+    linux::receive_message(std::io::stdin()).unwrap().unwrap();
+    if matches!(linux::fork(true).unwrap(), linux::Forked::Child) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    ExitCode::FAILURE
+}
+
+/// It is a child of whoever makes containers, and would stay when it has ended.
+fn nobody_told_of(world: &World) {
+    let this = std::env::current_exe().unwrap();
+    let init = vec![this.into(), "forgetful-init".into()];
+    let options = RuntimeOptions { cgroup_name: CGROUP_NAME.to_owned(), init, ..RuntimeOptions::default() };
+    let runtime = Runtime::new(options).unwrap();
+    let failed = runtime.prepare(&world.rootfs, &Bounds::default());
+    assert!(matches!(&failed, Err(Error::Prepare(why)) if why == "the init ended"), "{failed:?}");
 }
 
 fn usage_is_counted(world: &World) {

@@ -14,14 +14,14 @@ mod control;
 mod host;
 mod lifecycle;
 mod reach;
+mod report;
 mod resources;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use host::Host;
+use report::Report;
 use world::World;
 
 /// Modules of attacks in the names of cases.
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Some("sandbox-init") => return sandbox::process::init::main(),
         Some("attack") => return attack::main(&arguments[1..]),
         Some("hold") => return lifecycle::hold(),
+        Some("forgetful-init") => return lifecycle::forget(),
         _ => {}
     }
     let cases = [lifecycle::CASES, reach::CASES, resources::CASES].concat_cases();
@@ -82,10 +83,8 @@ impl<const N: usize> Concat for [&'static [Case]; N] {
 }
 
 fn run(cases: &[&Case], filtered: usize) -> ExitCode {
-    let began = Instant::now();
-    println!("\nrunning {} tests", cases.len());
+    let mut report = Report::begin(cases.len());
     let world = World::new();
-    let (mut passed, mut failed, mut ignored) = (0, 0, 0);
     let mut controlled = 0;
     for case in cases {
         let missing = match (&world, case.needs) {
@@ -96,13 +95,12 @@ fn run(cases: &[&Case], filtered: usize) -> ExitCode {
             _ => None,
         };
         if let Some(why) = missing {
-            println!("test {} ... ignored, {why}", case.name);
-            ignored += 1;
+            report.ignore(case.name, why);
             continue;
         }
         let Ok(world) = &world else { continue };
         let before = Host::look();
-        let ran = catch_unwind(AssertUnwindSafe(|| {
+        let ran = report.run(case.name, || {
             control::take_shown();
             (case.run)(world);
             before.assert_unchanged();
@@ -110,20 +108,13 @@ fn run(cases: &[&Case], filtered: usize) -> ExitCode {
             let shown = control::take_shown();
             assert!(!is_attack || shown.controls + shown.others > 0, "no control was shown");
             is_attack && shown.controls > 0
-        }));
-        controlled += usize::from(*ran.as_ref().unwrap_or(&false));
-        println!("test {} ... {}", case.name, if ran.is_ok() { "ok" } else { "FAILED" });
-        if ran.is_ok() { passed += 1 } else { failed += 1 }
+        });
+        controlled += usize::from(ran == Some(true));
     }
-    if filtered == 0 && ignored == 0 {
+    if filtered == 0 && report.ignored == 0 {
         println!("attacks with a control: {controlled}");
-        assert!(failed > 0 || controlled >= CONTROLLED_MIN, "only {controlled} attacks have shown a control");
+        let is_enough = report.failed > 0 || controlled >= CONTROLLED_MIN;
+        assert!(is_enough, "only {controlled} attacks have shown a control");
     }
-    let verdict = if failed == 0 { "ok" } else { "FAILED" };
-    println!(
-        "\ntest result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
-         {filtered} filtered out; finished in {:.2}s\n",
-        began.elapsed().as_secs_f64()
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    report.end(filtered)
 }

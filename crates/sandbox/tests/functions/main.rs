@@ -23,17 +23,18 @@ mod network;
 mod node;
 mod ordinary;
 mod python;
+#[path = "../containers/report.rs"]
+mod report;
 mod unprivileged;
 mod versions;
 mod warm;
 mod wheels;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use host::Host;
+use report::Report;
 use sandbox::process::Language;
 
 /// What the names of attacks have in them.
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
     let all = cases.len();
     let chosen = chosen(cases, &arguments);
     let filtered = all - chosen.len();
-    run(&chosen, filtered, world::missing())
+    run(&chosen, filtered, world::missing().as_deref())
 }
 
 /// Those whose names have the first argument in them that is no option.
@@ -127,39 +128,29 @@ fn chosen(cases: Vec<Named>, arguments: &[String]) -> Vec<Named> {
 }
 
 /// All of these, unless something is missing for them.
-fn run(cases: &[Named], filtered: usize, missing: Option<String>) -> ExitCode {
-    let began = Instant::now();
-    println!("\nrunning {} tests", cases.len());
-    let (mut passed, mut failed, mut ignored) = (0, 0, 0);
+fn run(cases: &[Named], filtered: usize, missing: Option<&str>) -> ExitCode {
+    let mut report = Report::begin(cases.len());
     let mut controlled = 0;
     for (name, case, language) in cases {
-        if let Some(why) = &missing {
-            println!("test {name} ... ignored, {why}");
-            ignored += 1;
+        if let Some(why) = missing {
+            report.ignore(name, why);
             continue;
         }
         let before = Host::look();
-        let ran = catch_unwind(AssertUnwindSafe(|| {
+        let ran = report.run(name, || {
             control::take_shown();
             case(*language);
             before.assert_unchanged();
             let (is_attack, shown) = (name.contains(ATTACK), control::take_shown());
             assert!(!is_attack || shown.controls + shown.others > 0, "no control was shown");
             is_attack && shown.controls > 0
-        }));
-        controlled += usize::from(*ran.as_ref().unwrap_or(&false));
-        println!("test {name} ... {}", if ran.is_ok() { "ok" } else { "FAILED" });
-        if ran.is_ok() { passed += 1 } else { failed += 1 }
+        });
+        controlled += usize::from(ran == Some(true));
     }
-    if filtered == 0 && ignored == 0 && controlled > 0 {
+    if filtered == 0 && report.ignored == 0 && controlled > 0 {
         println!("attacks with a control: {controlled}");
-        assert!(failed > 0 || controlled >= CONTROLLED_MIN, "only {controlled} attacks have shown a control");
+        let is_enough = report.failed > 0 || controlled >= CONTROLLED_MIN;
+        assert!(is_enough, "only {controlled} attacks have shown a control");
     }
-    let verdict = if failed == 0 { "ok" } else { "FAILED" };
-    println!(
-        "\ntest result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
-         {filtered} filtered out; finished in {:.2}s\n",
-        began.elapsed().as_secs_f64()
-    );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    report.end(filtered)
 }

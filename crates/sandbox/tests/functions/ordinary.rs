@@ -14,6 +14,7 @@ use crate::world::{Packages, World, options};
 pub(crate) const CASES: &[Case] = &[
     ("contract", contract),
     ("contract_with_blanks", contract_with_blanks),
+    ("ends_while_instances_are_prepared", ends_while_instances_are_prepared),
     ("many_at_once", many_at_once),
     ("instances_outlive_the_template", instances_outlive_the_template),
     ("a_stuck_template_is_replaced", a_stuck_template_is_replaced),
@@ -53,18 +54,34 @@ impl Fixture for World {
     }
 }
 
+/// Of a machine that stands still for a while: nothing in the contract waits for the end of a time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn contract(language: Language) {
-    contract::check_all(&World::new(language));
+    let options = FunctionsOptions { call_timeout: PATIENCE, ..options(language) };
+    contract::check_all(&World::with(options, Weakness::NONE));
 }
 
 fn contract_with_blanks(language: Language) {
-    let world = World::with(FunctionsOptions { blanks: 2, ..options(language) }, Weakness::NONE);
+    let options = FunctionsOptions { blanks: 2, call_timeout: PATIENCE, ..options(language) };
+    let world = World::with(options, Weakness::NONE);
     let began = Instant::now();
-    while world.functions.blanks() < 2 && began.elapsed() < Duration::from_secs(10) {
+    while world.functions.blanks() < 2 && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(world.functions.blanks(), 2);
     contract::check_all(&world);
+}
+
+/// What is made at that moment is not waited for: it fails, and nobody tries again.
+fn ends_while_instances_are_prepared(language: Language) {
+    for after in [0, 5, 10, 20, 40, 60, 80, 100].map(Duration::from_millis) {
+        let world = World::with(FunctionsOptions { blanks: 16, ..options(language) }, Weakness::NONE);
+        std::thread::sleep(after);
+        let began = Instant::now();
+        drop(world);
+        assert!(began.elapsed() < Duration::from_millis(2500), "{:?} after {after:?}", began.elapsed());
+    }
 }
 
 fn many_at_once(language: Language) {
@@ -144,13 +161,14 @@ fn threading(language: Language) -> Packages {
 
 fn contract_where_nothing_can_be_forked(language: Language) {
     let packages = threading(language);
-    let options = FunctionsOptions { usual_memory_bytes: COLD_BYTES, ..packages.imported(language) };
+    let options = packages.imported(language);
+    let options = FunctionsOptions { usual_memory_bytes: COLD_BYTES, call_timeout: PATIENCE, ..options };
     let world = World::with(options.clone(), Weakness::NONE).with_memory(COLD_BYTES);
     let why = world.functions.why_cold().unwrap();
     assert!(why.contains("threads"), "{why}");
     contract::check_all(&world);
     let began = Instant::now();
-    while world.functions.blanks() == 0 && began.elapsed() < Duration::from_secs(20) {
+    while world.functions.blanks() == 0 && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(world.functions.blanks() > 0, "none is started in advance");

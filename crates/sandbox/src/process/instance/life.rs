@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::process::outbound::Outlet;
 use crate::process::place::Place;
-use crate::process::template::{Template, Watch};
+use crate::process::template::{Ended, Template, Watch};
 
 /// How long the template may take to reap a process that was killed. Until it
 /// has, the container cannot be taken down.
@@ -41,6 +41,19 @@ impl Life {
     /// What was not reached, and why: lines for its log.
     pub(crate) fn take_notes(&self) -> Vec<String> {
         self.outlet.lock().as_ref().map_or_else(Vec::new, |outlet| outlet.take_notes())
+    }
+
+    /// How its process ends, if that comes in time and there is who tells it: a template that
+    /// is over does not.
+    pub(super) fn wait_for_end(&self, patience: Duration) -> Option<Ended> {
+        let Some(template) = &self.template else { return self.watch.wait(patience) };
+        let deadline = Instant::now() + patience;
+        loop {
+            let ended = self.watch.wait(REAP_STEP.min(patience));
+            if ended.is_some() || !template.is_alive() || Instant::now() > deadline {
+                return ended;
+            }
+        }
     }
 
     /// Whether its process is there, as far as is known.
