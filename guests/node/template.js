@@ -59,6 +59,7 @@
   /* What may be pending when a child is forked: it needs no descriptor. */
   const HARMLESS = new Set(['Timeout', 'Immediate']);
   const NOT_ASKED = 'it was only asked where it lies';
+  const SHARES = 'after the imports there is memory that all instances would share, so that forking is not safe';
   const REHEARSAL = rehearsal();
   // Functions that talk to others find it loaded.
   require('net');
@@ -93,6 +94,7 @@
     if (threads !== 1) {
       return unforkable(`after the imports there are ${threads} threads, so that forking is not safe`);
     }
+    if (core.shares() !== 0) return unforkable(SHARES);
     if (open.length > 0) return unforkable(`after the imports there is an open ${open[0]}, which cannot be forked`);
     if (core.tryFork() !== 0) return unforkable('a forked child of this interpreter does not live');
     try {

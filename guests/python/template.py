@@ -40,6 +40,7 @@ TEXT_BYTES_MAX = 4096
 BETWEEN_CALLS_BYTES = 32 << 10
 CHANNEL = 3
 NOT_ASKED = "it was only asked where it lies"
+SHARES = "after the imports there is memory that all instances would share, so that forking is not safe"
 OWN_FILE = sys._getframe().f_code.co_filename
 # The node puts the text of `function.py` before this one: functions that are
 # loaded with it find it compiled.
@@ -80,8 +81,9 @@ def main():
     values = "maps values" if core.heap else "sends values, since only CPython 3.11 to 3.15 with its lock maps them"
     abi = _imp.extension_suffixes()[0].removeprefix(".").removesuffix(".so")
     texts = "\0".join((sys.executable, f"{sys.version.split()[0]}, {values}", abi, sys.prefix, sys.base_prefix))
-    if role == "model" or threads != 1:
-        why = f"after the imports there are {threads} threads, so that forking is not safe"
+    shares = core.template_shares()
+    if role == "model" or threads != 1 or shares:
+        why = SHARES if shares else f"after the imports there are {threads} threads, so that forking is not safe"
         why = NOT_ASKED if role == "model" else why
         return say(core, os.fsencode("\0".join((f"?{why}", texts))))
     say(core, struct.pack("<cHI32si", b"H", VERSION, os.getpid(), layout_digest(), huge_pages) + os.fsencode(texts))

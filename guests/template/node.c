@@ -371,6 +371,11 @@ static napi_value threads(napi_env env, napi_callback_info info) {
     return number(env, template_threads());
 }
 
+static napi_value shares(napi_env env, napi_callback_info info) {
+    (void)info;
+    return number(env, template_shares());
+}
+
 /* Whether the call of this turn is to be begun, and was not recalled. */
 static napi_value turns_begin_one(napi_env env, napi_callback_info info) {
     return number(env, turns_begin((uint32_t)argument_number(env, info)));
@@ -413,7 +418,7 @@ EXPORTED napi_value napi_register_module_v1(napi_env env, napi_value exports) {
     } functions[] = {
         {"begin", begin},   {"endOwnThreads", end_own_threads},
         {"say", say},       {"placeChannel", place_channel},
-        {"serve", serve},   {"threads", threads},
+        {"serve", serve},   {"threads", threads},   {"shares", shares},
         {"send", send_bytes}, {"end", end}, {"streamOf", stream_of}, {"tryFork", try_fork},
         {"attend", attend}, {"onSettled", on_settled}, {"lineOpen", line_open_one}, {"lineLook", line_look_again},
         {"lineSend", line_send_one}, {"lineIsTaken", line_is_all_taken}, {"lineIsClosed", line_is_shut},

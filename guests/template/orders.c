@@ -91,6 +91,23 @@ int template_threads(void) {
     return count;
 }
 
+int template_shares(void) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], permissions[5];
+    int count = 0, is_whole = 1;
+
+    if (maps == NULL)
+        return -errno;
+    while (fgets(line, sizeof line, maps) != NULL) {
+        /* The rest of a long line is no mapping. */
+        if (is_whole && sscanf(line, "%*s %4s", permissions) == 1)
+            count += permissions[1] == 'w' && permissions[3] == 's';
+        is_whole = strchr(line, '\n') != NULL;
+    }
+    fclose(maps);
+    return count;
+}
+
 /* An answer: kind, the order's id, and what follows. */
 static void answer(char kind, uint64_t id, const void *rest, size_t length) {
     unsigned char bytes[9 + REASON_BYTES_MAX];

@@ -92,6 +92,10 @@ EXPORTED int template_say(const void *message, size_t length);
 /* The threads of this process; negative if they cannot be counted. */
 EXPORTED int template_threads(void);
 
+/* Mappings that whatever is forked would write to together with this process and all others
+ * that are; negative if they cannot be counted. */
+EXPORTED int template_shares(void);
+
 /* Has the kernel put what is in memory together into huge pages: how many there
  * are, 0 if there is nothing that fills one, or a negative errno. What cannot be
  * put together stays as it is. */

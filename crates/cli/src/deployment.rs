@@ -4,7 +4,8 @@
 
 mod module;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use objects::{Handle, Limits, TreeBuilder};
@@ -12,6 +13,7 @@ use objects::{Handle, Limits, TreeBuilder};
 use crate::bytecode;
 use crate::directory::{Plan, plan, plan_of_file, unreadable};
 use crate::exit::{Code, Stop};
+use crate::imports::Advice;
 use crate::java;
 use crate::manifest::{self, Function, Pairs, Runtime, Selection};
 use crate::requirements;
@@ -36,6 +38,16 @@ pub(crate) type Parts = Vec<(&'static str, Handle)>;
 pub(crate) struct Uploaded {
     pub(crate) deployment: Handle,
     pub(crate) parts: Parts,
+    /// Where its code is here, and what its requirements are installed in.
+    source: PathBuf,
+    installed: Option<PathBuf>,
+}
+
+impl Uploaded {
+    /// What would have its instances begin sooner, where it took so long to have one.
+    pub(crate) fn advice(&self, function: &Function, took: Duration) -> Option<Advice> {
+        Advice::of(function, &self.source, self.installed.as_deref(), took)
+    }
 }
 
 /// Uploads what a function is made of. What is small waits in the uplink.
@@ -46,6 +58,7 @@ pub(crate) async fn upload(
 ) -> anyhow::Result<Uploaded> {
     let output = function.build.as_ref().and_then(|build| build.output.as_deref());
     let source = folder.join(output.unwrap_or(&function.source));
+    let mut installed = None;
     let (procedure, inner) = match function.runtime {
         Runtime::Wasm => module::procedure(function, folder, &source, uplink).await?,
         Runtime::Workflow => {
@@ -55,7 +68,7 @@ pub(crate) async fn upload(
             (tree(&inner, uplink).await?, inner)
         }
         Runtime::Python | Runtime::Node | Runtime::Java | Runtime::Executable => {
-            let inner = process(function, folder, &source, uplink).await?;
+            let inner = process(function, folder, &source, &mut installed, uplink).await?;
             (tree(&inner, uplink).await?, inner)
         }
     };
@@ -65,7 +78,7 @@ pub(crate) async fn upload(
     let serving = pairs(&manifest::serving(function), uplink).await?;
     let tag = uplink.blob(TAG.to_vec()).await?;
     let deployment = tree(&[tag, procedure, limits, serving], uplink).await?;
-    Ok(Uploaded { deployment, parts: parts(&inner, limits, serving) })
+    Ok(Uploaded { deployment, parts: parts(&inner, limits, serving), source, installed })
 }
 
 /// The parts of a deployment. `inner`: the entries of a procedure, the codelet, or a program and all that it is told.
@@ -80,11 +93,12 @@ pub(crate) fn parts(inner: &[Handle], limits: Handle, serving: Handle) -> Parts 
     inner.chain([("limits", limits), ("serving", serving)]).collect()
 }
 
-/// `runtime, code, layers, settings`.
+/// `runtime, code, layers, settings`; and where its requirements are installed.
 async fn process(
     function: &Function,
     folder: &Path,
     source: &Path,
+    installed: &mut Option<PathBuf>,
     uplink: &mut Uplink<'_>,
 ) -> anyhow::Result<Vec<Handle>> {
     let runtime = format!("sinew:{}", function.runtime.on_the_node().name());
@@ -100,7 +114,11 @@ async fn process(
         code = bytecode::add(code, bytecode::CODE_PLACE, uplink).await?;
     }
     let code = uplink.planned(&code).await?;
-    let mut layers: Vec<Handle> = requirements::layer(function, source, uplink).await?.into_iter().collect();
+    let mut layers = Vec::new();
+    if let Some(requirements) = requirements::layer(function, source, uplink).await? {
+        layers.push(requirements.layer);
+        *installed = Some(requirements.folder);
+    }
     for layer in &function.layers {
         let path = folder.join(layer);
         let planned = plan(&path, Some(&select(&[], &[], &path)?))?;

@@ -18,6 +18,7 @@ mod expression;
 mod function_api;
 mod function_request;
 mod home;
+mod imports;
 mod java;
 mod manifest;
 mod node_api;

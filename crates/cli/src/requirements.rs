@@ -51,20 +51,28 @@ struct Wanted {
     file: &'static str,
 }
 
+/// What is installed for a function, as a layer.
+pub(crate) struct Installed {
+    pub(crate) layer: Handle,
+    /// Where it is here.
+    pub(crate) folder: PathBuf,
+}
+
 /// The layer of what a function needs, if it names anything.
 pub(crate) async fn layer(
     function: &Function,
     source: &Path,
     uplink: &mut Uplink<'_>,
-) -> anyhow::Result<Option<Handle>> {
+) -> anyhow::Result<Option<Installed>> {
     let Some(wanted) = wanted(function, source, uplink).await? else { return Ok(None) };
     let folder = cache("requirements")?.join(&wanted.key);
+    let installed = |layer| Installed { layer, folder: folder.join(LAYER) };
     let noted = folder.join(HANDLE);
     if let Some(handle) = fs::read_to_string(&noted).ok().and_then(|text| text.parse::<Handle>().ok())
         && uplink.has(handle).await?
     {
         touch(&folder);
-        return Ok(Some(handle));
+        return Ok(Some(installed(handle)));
     }
     if !folder.join(LAYER).is_dir() {
         install(&function.name, &wanted, &folder, uplink).await?;
@@ -75,7 +83,7 @@ pub(crate) async fn layer(
     let handle = uplink.planned(&within_bounds(planned, &what)?).await?;
     // Without it all is only looked at once more.
     _ = fs::write(noted, handle.to_string());
-    Ok(Some(handle))
+    Ok(Some(installed(handle)))
 }
 
 /// Whether packages are installed for it, so that `node_modules` of the source is not its code.

@@ -6,6 +6,7 @@
 //! process limits them too. On version 2 a group with processes can have no others
 //! below that limit anything; `unified` tells where they are made then.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -368,6 +369,42 @@ impl Cgroup {
             usage.cpu_ns = field(&read(folder, "cpu.stat")?, "usage_usec") * 1000;
         }
         Ok(usage)
+    }
+
+    /// Bytes of memory, not of files on a disk, that are charged to no group that is below this
+    /// one: what those that were below it and are gone have left to others. `None` if
+    /// groups came or went meanwhile; one that shrank meanwhile makes it too much.
+    ///
+    /// # Errors
+    /// What reading says; `Unsupported` where memory is not counted.
+    pub fn kept_bytes(&self) -> io::Result<Option<u64>> {
+        let folder = self.folder(Controller::Memory).ok_or(io::ErrorKind::Unsupported)?;
+        let groups = || -> io::Result<BTreeSet<PathBuf>> {
+            let mut found = BTreeSet::new();
+            for entry in fs::read_dir(folder)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    found.insert(entry.path());
+                }
+            }
+            Ok(found)
+        };
+        let held = |folder: &Path| -> io::Result<u64> {
+            let stat = read(folder, "memory.stat")?;
+            // Of version 1 the figures without a prefix are of the group alone.
+            let names = if self.version == 1 { ["total_rss", "total_shmem"] } else { ["anon", "shmem"] };
+            Ok(names.into_iter().map(|name| field(&stat, name)).sum())
+        };
+        let before = groups()?;
+        let mut kept = held(folder)?;
+        for group in &before {
+            match held(group) {
+                Ok(bytes) => kept = kept.saturating_sub(bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((groups()? == before).then_some(kept))
     }
 
     /// Removes the group, trying until `patience` is over: what was killed

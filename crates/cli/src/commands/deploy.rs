@@ -69,7 +69,7 @@ pub(crate) async fn run(arguments: &Arguments, node: &mut Node, output: &Output)
     uplink.flush().await?;
     drop(uplink);
     for (at, (Wanted { function, .. }, uploaded)) in wanted.iter().zip(&uploaded).enumerate() {
-        let switched = switch(&function.name, uploaded, !arguments.no_traffic, begun, node, output).await;
+        let switched = switch(function, uploaded, !arguments.no_traffic, begun, node, output).await;
         let others = wanted.get(at + 1..).unwrap_or_default();
         switched.map_err(|error| nor_others(not_deployed(&function.name, error), others))?;
     }
@@ -163,20 +163,23 @@ fn read(file: &Path) -> anyhow::Result<Vec<Function>> {
 
 /// Lets the new deployment serve, and tells what is different from the last one.
 async fn switch(
-    name: &str,
+    function: &Function,
     uploaded: &Uploaded,
     serve: bool,
     begun: Instant,
     node: &mut Node,
     output: &Output,
 ) -> anyhow::Result<()> {
+    let name = function.name.as_str();
     let before = node.find_function(name).await?;
     let before = before.as_ref().and_then(|function| function["deployment"].as_str()?.parse::<Handle>().ok());
     let old = match before {
         Some(handle) if handle != uploaded.deployment => parts_of(handle, node).await,
         _ => Parts::new(),
     };
+    let loading = Instant::now();
     let deployed = node.deploy(name, uploaded.deployment, serve).await?;
+    let advice = uploaded.advice(function, loading.elapsed()).filter(|_| deployed.changed);
     let changes: Vec<&str> = match (deployed.changed, before) {
         (false, _) => Vec::new(),
         (true, None) => vec!["new"],
@@ -191,6 +194,7 @@ async fn switch(
         return output.json(&json!({
             "name": name, "version": deployed.version, "deployment": deployed.deployment, "changed": deployed.changed,
             "changes": changes, "url": url, "ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "advised_imports": advice.map(|advice| advice.imports),
         }));
     }
     let what = match (deployed.changed, changes.as_slice()) {
@@ -199,7 +203,11 @@ async fn switch(
         (true, []) => "changed".to_owned(),
         (true, parts) => format!("changed: {}", parts.join(", ")),
     };
-    output.line(&format!("{name}  version {}  {what}  {url}  {}", deployed.version, human_time(took)))
+    output.line(&format!("{name}  version {}  {what}  {url}  {}", deployed.version, human_time(took)))?;
+    if let Some(advice) = advice {
+        output.say(&advice.text(name));
+    }
+    Ok(())
 }
 
 /// What a deployment consists of; nothing if it is none that this program knows.

@@ -62,8 +62,8 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     if let Some(rate) = function.disk_bytes_per_s {
         pairs.insert("disk-bytes-per-second".to_owned(), rate.to_string());
     }
-    if !function.imports.is_empty() {
-        pairs.insert("imports".to_owned(), function.imports.join(" "));
+    if let Some(imports) = function.imports.as_ref().filter(|imports| !imports.is_empty()) {
+        pairs.insert("imports".to_owned(), imports.join(" "));
     }
     if !function.allow_hosts.is_empty() {
         pairs.insert("allow-hosts".to_owned(), function.allow_hosts.join(" "));

@@ -157,8 +157,8 @@ pub(crate) struct Function {
     pub(crate) layers: Vec<String>,
     /// Hosts that it may reach.
     pub(crate) allow_hosts: Vec<String>,
-    /// Modules of the node's interpreter that are loaded before it is forked.
-    pub(crate) imports: Vec<String>,
+    /// Modules that are loaded before it is forked; `None` if nothing is said of them.
+    pub(crate) imports: Option<Vec<String>>,
     /// Packages that its files name are installed.
     pub(crate) has_requirements: bool,
     pub(crate) pure: bool,
@@ -180,7 +180,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             runtime: Runtime::Python,
@@ -202,7 +202,7 @@ impl Function {
             secrets: Vec::new(),
             layers: Vec::new(),
             allow_hosts: Vec::new(),
-            imports: Vec::new(),
+            imports: None,
             has_requirements: true,
             pure: false,
             idempotent: false,
@@ -319,7 +319,7 @@ fn field(
         }
         "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
-        "imports" => function.imports = imports(value, reader)?,
+        "imports" => function.imports = Some(imports(value, reader)?),
         "allow-hosts" => function.allow_hosts = hosts(value, reader)?,
         "requirements" => function.has_requirements = reader.switch(value)?,
         "pure" => function.pure = reader.switch(value)?,

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::functions::is_root;
 use super::later_python::fetched;
-use super::{Node, home};
+use super::{Node, home, workflows};
 
 /// Whether packages can be fetched: their own clients are asked.
 pub(super) fn reaches(program: &str, arguments: &[&str]) -> bool {
@@ -71,6 +71,8 @@ fn python_packages_with_native_code_are_installed_once_and_shared() {
     std::fs::write(folder.join("requirements.txt"), "numpy==2.4.6\npandas==3.1.1\nlxml==6.1.3\n").unwrap();
     let told = node.install(&folder).unwrap();
     assert!(told.contains("installing what requirements.txt of science asks for"), "{told}");
+    // Each instance loads them itself, which takes long: what would help is told.
+    assert!(told.contains("imports = [\"numpy\", \"pandas\", \"lxml.etree\"]\n"), "{told}");
     let expected = (200, json!({"sum": 6, "tag": "b"}));
     assert_eq!(node.call("science", &json!({})), expected);
     assert_eq!(node.call("science", &json!({})), expected, "warm");
@@ -86,7 +88,7 @@ fn python_packages_with_native_code_are_installed_once_and_shared() {
         def handler(event, context):\n    return [loaded, pandas.__file__, sum(map(int, pandas.Series([1, 2])))]\n";
     let third = node.python("third", "memory = \"512MiB\"\nimports = [\"pandas\"]\n", source);
     std::fs::copy(folder.join("requirements.txt"), third.join("requirements.txt")).unwrap();
-    node.install(&third).unwrap();
+    assert!(!node.install(&third).unwrap().contains("hint"), "it names some");
     assert_eq!(node.call("third", &json!({})), (200, json!([true, "/layers/0/pandas/__init__.py", 3])));
     // What there is not is told with pip's own words.
     std::fs::write(other.join("requirements.txt"), "numpy==0.0.0.1\n").unwrap();
@@ -225,6 +227,41 @@ fn modules_that_a_function_brings_are_loaded_before_it_is_forked() {
     std::fs::rename(folder.join("index.js"), folder.join("index.mjs")).unwrap();
     node.deploy(&folder);
     assert_eq!(node.call("ships", &json!({})), first, "an ES module finds what CommonJS has loaded");
+}
+
+/// A workflow whose steps find what they bring loaded, in one template, and may share memory.
+const BRINGS: &str = "import mmap\nfrom sinew import function, workflow\nimport lib\n\n\
+    @function()\ndef make(count):\n    return lib.drawn, list(range(count))\n\n\
+    @function()\ndef take(made):\n    with mmap.mmap(-1, 4096) as page:\n        page[0] = 7\n    \
+    return [made[0] == lib.drawn, sum(made[1])]\n\n\
+    @workflow\ndef brings(event):\n    return take(make(event))\n";
+
+/// Runs it; its run.
+pub(crate) fn run_what_brings(node: &Node, folder: &Path) -> Value {
+    std::fs::create_dir_all(folder.join("own")).unwrap();
+    let manifest = "[functions.brings]\nruntime = \"python\"\nhandler = \"main.brings\"\nworkflow = true\n\
+        memory = \"128MiB\"\nlayers = [\"own\"]\nimports = [\"lib\"]\n";
+    let module = "import os\ndrawn = os.urandom(8).hex()\n";
+    for (name, text) in [("sinew.toml", manifest), ("main.py", BRINGS), ("own/lib.py", module)] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    node.deploy(folder);
+    let count: u64 = 200_000;
+    assert_eq!(workflows::result(node, "brings", &json!(count)), json!([true, count * (count - 1) / 2]));
+    workflows::last(node, "brings")
+}
+
+/// What it makes is mapped, as where the node's own packages are imported.
+#[test]
+fn a_workflow_that_imports_what_it_brings_hands_memory_over() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let run = run_what_brings(&node, &home.path().join("source-brings"));
+    let made = run["graph"].as_array().unwrap().iter().find(|step| step["function"] == "main.make").unwrap();
+    assert_eq!(made["is_mapped"], true, "{made}");
 }
 
 #[test]

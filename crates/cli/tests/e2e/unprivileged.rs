@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::Node;
+use super::requirements::run_what_brings;
 
 /// A user that no account has.
 const USER: u32 = 64_242;
@@ -180,6 +181,19 @@ fn functions_run_without_root_and_the_limits_that_are_missing_are_told() {
     node.ok(&["new", "hello", "--to", folder.to_str().unwrap(), "--runtime", "node"]);
     node.deploy(&folder);
     assert_eq!(node.call("hello", &json!({"name": "Ada"})).1["message"], "Hello, Ada!");
+    assert_eq!(node.terminate(), 0);
+}
+
+/// Where nobody counts memory, what it makes is sent.
+#[test]
+fn a_workflow_that_imports_what_it_brings_runs_without_root() {
+    if let Some(why) = missing() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let place = Place::new("brings");
+    let (node, _) = place.node();
+    run_what_brings(&node, &node.home.join("brings"));
     assert_eq!(node.terminate(), 0);
 }
 

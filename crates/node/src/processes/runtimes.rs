@@ -119,7 +119,8 @@ impl Runtimes {
         let language = Language::ALL.into_iter().find(|language| language.runtime() == named);
         let language = language.ok_or_else(|| bad(format!("this node has no runtime {named:?}")))?;
         let image = Image::read(&self.store, tree.as_tree())?;
-        let wanted = Wanted::new(image.settings.imports, image.layers, &image.settings.function);
+        let owner = image.settings.owner().to_owned();
+        let wanted = Wanted::new(image.settings.imports, image.layers, &owner);
         if !wanted.layers.is_empty() && self.are_not_brought(language, &wanted) {
             return self.places.lock().plain(language).ok_or_else(over);
         }

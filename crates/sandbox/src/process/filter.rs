@@ -324,9 +324,6 @@ const ABOUT_ITSELF: [u32; 17] = [1, 2, 3, 4, 7, 15, 16, 21, 23, 27, 29, 30, 38, 
 /// What a child of a template in a realm enters, and gives up.
 const FORKING: &[&str] =
     &["setns", "capset", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"];
-/// Memory that outlives whoever uses it.
-const SHARING: &[&str] = &["memfd_create", "shmget", "shmat", "semget", "mq_open"];
-const MAP_SHARED: u32 = 1;
 /// What it gives up by `prctl`: calls, capabilities that could come back, and
 /// those that are handed on.
 const GIVING_UP: [u32; 3] = [22, 24, 47];
@@ -351,11 +348,10 @@ pub(super) fn program_filter() -> io::Result<SyscallFilter> {
 
 /// What a template in a realm does besides: it forks instances into containers,
 /// where they confine themselves. It may become users of containers, and no other.
-/// One that is not trusted can share no memory with them.
 ///
 /// # Errors
 /// If the kernel would not take it for its length.
-pub(super) fn template_filter(users: Argument, is_trusted: bool) -> io::Result<SyscallFilter> {
+pub(super) fn template_filter(users: Argument) -> io::Result<SyscallFilter> {
     let (allow, forbid) = (Verdict::Allow, Verdict::Refuse(EPERM));
     let only = |name, any_of: &[Argument]| {
         call_number(name).map(|call| Rule::depending(call, any_of, allow, forbid))
@@ -369,14 +365,6 @@ pub(super) fn template_filter(users: Argument, is_trusted: bool) -> io::Result<S
     rules.extend(only("setgid", &[users]));
     rules.extend(only("setgroups", &[nobody]));
     rules.extend(only("prctl", &about));
-    if !is_trusted {
-        // What is written to would be shared with all that is forked, and stay when
-        // that has ended.
-        let shared = Argument { index: 3, mask: MAP_SHARED, value: MAP_SHARED };
-        let private = call_number("mmap").map(|call| Rule::depending(call, &[shared], forbid, allow));
-        rules.splice(0..0, private);
-        rules.splice(0..0, always(SHARING, forbid));
-    }
     rules.extend(always(FORKING, allow));
     rules.extend(by_argument());
     rules.extend(always(ALLOWED, allow));
@@ -539,7 +527,7 @@ mod tests {
     #[test]
     fn a_template_may_become_users_of_containers_alone() {
         let users = Argument { index: 0, mask: 0xf000_0000, value: 0x7000_0000 };
-        let (template, function) = (template_filter(users, false).unwrap(), program_filter().unwrap());
+        let (template, function) = (template_filter(users).unwrap(), program_filter().unwrap());
         let number = |name: &str| u32::try_from(call_number(name).unwrap()).unwrap();
         let asked = |name: &str, first| decision(template.bytes(), OWN_ABI, number(name), [first, 0, 0]);
         for name in ["setuid", "setgid"] {
@@ -549,26 +537,13 @@ mod tests {
             }
         }
         assert_eq!((asked("setgroups", 0), asked("setgroups", 1)), (ALLOWED_ANSWER, refusal(EPERM)));
-        for name in SHARING {
-            assert_eq!(asked(name, 0), refusal(EPERM), "{name}");
-        }
-        let mapped = |flags| decision(template.bytes(), OWN_ABI, number("mmap"), [0, 4096, 3, flags]);
-        // Shared; private; private and anonymous.
-        assert_eq!([mapped(1), mapped(0x21), mapped(3)], [refusal(EPERM); 3]);
-        assert_eq!([mapped(2), mapped(0x22)], [ALLOWED_ANSWER; 2]);
-        let trusted = template_filter(users, true).unwrap();
-        for name in SHARING.iter().chain(&["mmap"]) {
-            let of =
-                |filter: &SyscallFilter| decision(filter.bytes(), OWN_ABI, number(name), [0, 4096, 3, 1]);
-            assert_eq!(of(&trusted), of(&function), "{name}");
-        }
         // All else is as for functions, but what it forks and confines with.
         for name in FORKING {
             assert_eq!(asked(name, 0), ALLOWED_ANSWER, "{name}");
         }
         for call in 0..1024 {
             let of = |filter: &SyscallFilter| decision(filter.bytes(), OWN_ABI, call, [0; 3]);
-            let mut others = FORKING.iter().chain(SHARING).chain(&["setgroups"]);
+            let mut others = FORKING.iter().chain(&["setgroups"]);
             let is_more = others.any(|name| number(name) == call);
             assert!(is_more || of(&template) == of(&function), "call {call}");
         }

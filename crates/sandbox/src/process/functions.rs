@@ -20,10 +20,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 use foldhash::HashMap;
 use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
+use rmmap::Plan;
 use store::{Object, Store};
 
 use super::blanks::Blanks;
@@ -31,6 +33,7 @@ use super::channel::{Argument, Bounds};
 use super::contained::Containers;
 use super::debugger::Debuggee;
 use super::instance::{Begun, CallEnd, Instance, Made, Others, Terms};
+use super::kept::{Kept, TooMuchKept};
 use super::layers::Layers;
 use super::options::{FunctionsOptions, Interpreter, Room};
 use super::place::{Place, Places};
@@ -63,6 +66,8 @@ pub struct Functions {
     /// What the template is in, if it loads what functions bring; after all that
     /// is in it.
     realm: Option<Arc<Realm>>,
+    /// Memory of instances that have ended.
+    kept: Kept,
 }
 
 /// What it takes to make an instance.
@@ -208,7 +213,8 @@ impl Functions {
         let make = Box::new(move || making.make_blank(usual));
         let blanks = Blanks::new(most, make).map_err(failed)?;
         let deadlines = Deadlines::new().map_err(failed)?;
-        Ok(Self { options, store, blanks, maker, realm, sandboxes: Mutex::default(), deadlines })
+        let (sandboxes, kept) = (Mutex::default(), Kept::default());
+        Ok(Self { options, store, blanks, maker, realm, sandboxes, deadlines, kept })
     }
 
     /// The interpreter that its template has found.
@@ -225,7 +231,7 @@ impl Functions {
         self.realm.as_ref().is_some_and(|realm| realm.is_over())
     }
 
-    /// Memory of the template that is no file's.
+    /// Memory of the template that is no file's, and what it keeps of instances that have ended.
     ///
     /// # Errors
     /// What reading it says.
@@ -234,8 +240,24 @@ impl Functions {
         // Of what is not trusted it is its control group that counts.
         match self.realm.as_ref().map_or(0, |realm| realm.memory_bytes()) {
             0 => linux::anonymous_bytes(nursery.template().map_err(std::io::Error::other)?.pid()?),
-            bytes => Ok(bytes),
+            bytes => Ok(bytes + self.kept.bytes()),
         }
+    }
+
+    /// Looks, now and then, at what a template that is not trusted keeps of instances that have
+    /// ended. It may be as much as the template may have, the instances that live, and the values that
+    /// are handed over. Where it is more, all ends: what that was.
+    pub fn look_at_kept(&self) -> Option<TooMuchKept> {
+        let (realm, brought) = (self.realm.as_ref()?, self.options.brought.as_ref()?);
+        let most = || {
+            let values = self.options.values.as_ref().map_or(0, Plan::bytes);
+            let own = brought.memory_bytes.saturating_add(values);
+            let living = self.sandboxes.lock();
+            living.by_id.values().fold(own, |all, seat| all.saturating_add(seat.limits.memory_bytes))
+        };
+        let too_much = self.kept.look(Instant::now(), || realm.kept_bytes(), most)?;
+        realm.kill();
+        Some(too_much)
     }
 
     /// What the function printed during the last call that has ended.
@@ -521,6 +543,7 @@ impl Functions {
 
 impl Drop for Functions {
     fn drop(&mut self) {
+        self.blanks.stop();
         // Whoever prepares instances waits for its template no longer.
         if let Some(realm) = &self.realm {
             realm.kill();

@@ -105,6 +105,13 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The function whose packages may see what this one is sent, and which it may see what is sent to: a step is its
+    /// workflow's, behind whose name, and a dot, it has its own.
+    pub fn owner(&self) -> &str {
+        let of_workflow = self.function.rsplit_once('.').filter(|_| self.part == Some(Part::Step));
+        of_workflow.map_or(&self.function, |(workflow, _)| workflow)
+    }
+
     /// Whether it is a native function that makes what others map, and maps what they make.
     pub fn hands_memory_over(&self) -> bool {
         self.maps_values && self.part.is_none()

@@ -16,7 +16,8 @@
 //! What it says is not believed: where the interpreter lies the node knows from
 //! its own template, and of what a child became it hears from the child. It can
 //! spoil instances of its function, which the same packages could as well. What it
-//! keeps of them it has for as long as the realm lives, within the memory of all.
+//! keeps of them it has for as long as the realm lives: within the memory of all, and no more
+//! of it than `kept` says.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ pub(super) struct Ground {
     /// also what a template keeps of instances that have ended.
     pub(super) hierarchies: Hierarchies,
     /// That one.
-    pub(super) _all: Option<Cgroup>,
+    pub(super) all: Option<Cgroup>,
     /// The memory of all; not limited where the template is trusted.
     pub(super) all_bytes: Option<u64>,
 }
@@ -140,6 +141,11 @@ impl Realm {
     pub(crate) fn memory_bytes(&self) -> u64 {
         // What cannot be read is not counted.
         self.container.usage().map_or(0, |usage| usage.memory_bytes)
+    }
+
+    /// Memory that is charged to no container in it; `None` if that cannot be seen now.
+    pub(super) fn kept_bytes(&self) -> Option<u64> {
+        self.ground.all.as_ref()?.kept_bytes().ok()?
     }
 
     /// Whether all in it has ended, instances too.

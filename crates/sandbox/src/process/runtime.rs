@@ -306,7 +306,7 @@ impl Runtime {
         };
         let below = all.as_ref().map(|all| self.hierarchies.below(all));
         let hierarchies = below.unwrap_or_else(|| self.hierarchies.clone());
-        let ground = Arc::new(Ground { users_first, hierarchies, _all: all, all_bytes });
+        let ground = Arc::new(Ground { users_first, hierarchies, all, all_bytes });
         let users = if self.abilities.is_root {
             Users::Realm { first: users_first, count: REALM_USERS }
         } else {
@@ -404,8 +404,7 @@ impl Runtime {
                 Users::RealmOfOne { inside, .. } => (u32::MAX, inside),
                 _ => (USERS_MASK, USERS_FIRST),
             };
-            let is_trusted = ground.is_some_and(|ground| ground.is_trusted());
-            template_filter(Argument { index: 0, mask, value }, is_trusted)
+            template_filter(Argument { index: 0, mask, value })
                 .map_err(Error::kernel("build the filter of a template"))?
         } else {
             self.filter.clone()

@@ -2,9 +2,9 @@
 //! Templates that load what functions bring: each is confined itself, and has
 //! rights over nothing but the containers of its own instances.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sandbox::process::{FunctionsOptions, Language, Weakness};
+use sandbox::process::{FunctionsOptions, Language, TooMuchKept, Weakness};
 use sandbox::{Error, Sandbox as _};
 
 use crate::Case;
@@ -36,7 +36,6 @@ pub(crate) const HOSTILE_WITHOUT_ROOT: &[Case] = &[
     ("brought_module_never_ends", never_ends),
     ("brought_module_serves_itself", serves_itself),
     ("brought_module_holds_on", holds_on),
-    ("brought_module_keeps_memory", keeps_memory),
     ("brought_module_sends_descriptors", sends_descriptors),
 ];
 
@@ -122,6 +121,20 @@ fn cannot_be_forked(language: Language) {
     };
     let refused = World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE);
     assert!(matches!(refused.err(), Some(Error::NotBrought(_))));
+    if language == Language::Python {
+        // A lock that one instance holds would be held for all.
+        let mapped = |flags| {
+            format!("import mmap\nmine = mmap.mmap(-1, 4096, flags=mmap.{flags} | mmap.MAP_ANONYMOUS)\n")
+        };
+        let (shared, private) = (mapped("MAP_SHARED"), mapped("MAP_PRIVATE"));
+        let bringing = |source: &str| {
+            World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE).err()
+        };
+        let refused = bringing(&shared);
+        let is_right = |why: &str| why.contains("memory that all instances would share");
+        assert!(matches!(&refused, Some(Error::NotBrought(why)) if is_right(why)), "{refused:?}");
+        assert!(bringing(&private).is_none());
+    }
     let missing =
         World::bringing(options(language), Module { name: "mine", source: "syntax error" }, Weakness::NONE);
     let why = missing.err().unwrap().to_string();
@@ -345,7 +358,7 @@ fn holds_on(language: Language) {
     let world = World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE).unwrap();
     let id = world.created(world.sources.echo);
     assert_eq!(world.invoke(id, world.sources.echo, b"abc").as_deref(), Ok(b"abc".as_slice()));
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     world.end(id);
     let took = began.elapsed();
     // Its end was held back, and then the realm's came, and with it that of all.
@@ -356,18 +369,63 @@ fn holds_on(language: Language) {
     assert!(next.is_err());
 }
 
-/// Memory that it would share with instances, and keep when they have ended.
-fn keeps_memory(_: Language) {
-    let attempts = [
+/// Looks at what is kept until it is too much, or was not for some looks.
+fn kept_too_much(world: &World) -> Option<TooMuchKept> {
+    (0..5).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(1050));
+        world.functions.look_at_kept()
+    })
+}
+
+/// Memory that it shares with instances counts for it when they have ended, and all ends where
+/// that is more than they may have.
+fn keeps_memory(language: Language) {
+    let ways = [
         "import mmap\nmmap.mmap(-1, 1 << 20)",
         "import mmap\nfile = open('/tmp/shared', 'w+b')\nfile.truncate(4096)\nmmap.mmap(file.fileno(), 4096)",
         "os.memfd_create('mine')",
         "check(libc.shmget(0, 4096, 0o1600))",
     ];
-    let told = seen(&attempts, Weakness::NONE);
-    assert!(told.len() == attempts.len() && told.iter().all(|one| one.starts_with("refused")), "{told:?}");
-    let told = seen(&attempts, Weakness::ANY_CALL);
-    control(told.iter().all(|one| one == "done"), format!("{told:?}"));
+    assert_eq!(seen(&ways, Weakness::NONE), ["done"; 4], "it may, as any function");
+    // It has none while somebody looks.
+    let shared = "import mmap, os\nshared, fork = None, os.fork\ndef late():\n    global shared\n    \
+                  if shared is None: shared = mmap.mmap(-1, 600 << 20)\n    return fork()\nos.fork = late\n";
+    let bringing = |source: &str| {
+        let world = World::bringing(options(language), Module { name: "mine", source }, Weakness::NONE);
+        world.unwrap().with_memory(160 << 20)
+    };
+    let world = bringing(shared);
+    // In the memory of an instance, which then ends.
+    let fill = |world: &World, times: u32| {
+        let fill = "import mine\ndef apply(x):\n    at = int(x)\n    \
+                    for page in range(at << 20, (at + 100) << 20, 4096): mine.shared[page] = 1\n    return b'filled'\n";
+        for time in 0..times {
+            let id = world.created(fill);
+            let at = (time * 100).to_string();
+            assert_eq!(world.invoke(id, fill, at.as_bytes()).as_deref(), Ok(b"filled".as_slice()));
+            world.end(id);
+        }
+    };
+    let before = world.functions.template_bytes().unwrap();
+    fill(&world, 1);
+    assert_eq!(kept_too_much(&world), None, "the template itself may have as much");
+    let grown = world.functions.template_bytes().unwrap() - before;
+    assert!((95 << 20..140 << 20).contains(&grown), "{grown} bytes more count for it");
+    world.assert_others_are_served();
+    // As much again as was filled is not kept by one that shares nothing.
+    let private = shared.replace("600 << 20)", "600 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)");
+    let honest = bringing(&private);
+    fill(&honest, 4);
+    control(kept_too_much(&honest).is_none(), "memory of their own goes with instances");
+    fill(&world, 4);
+    let too_much = kept_too_much(&world).expect("nobody saw it");
+    assert!(too_much.bytes > 380 << 20 && too_much.most < 380 << 20, "{too_much:?}");
+    let began = Instant::now();
+    while !world.functions.is_over() && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(world.functions.is_over());
+    honest.assert_others_are_served();
 }
 
 /// What it sends the node to close could take as long as it likes.

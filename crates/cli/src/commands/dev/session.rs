@@ -16,7 +16,7 @@ use super::debug::Debug;
 use super::watch::Changes;
 use crate::address::Address;
 use crate::commands::deploy::{Wanted, build, not_deployed, url_of, wanted};
-use crate::deployment;
+use crate::deployment::{self, Uploaded};
 use crate::exit::{self, Stop};
 use crate::manifest::Function;
 use crate::node_api::Node;
@@ -146,15 +146,15 @@ impl<'a> Session<'a> {
             known.is_built = true;
         }
         let begun = Instant::now();
-        let deployment = match self.upload(function, folder).await {
-            Ok(deployment) => deployment,
+        let uploaded = match self.upload(function, folder).await {
+            Ok(uploaded) => uploaded,
             Err(error) => {
                 // It is not known what of it has arrived.
                 self.remembered = Remembered::default();
                 return Err(error);
             }
         };
-        let upload = begun.elapsed();
+        let (upload, deployment) = (begun.elapsed(), uploaded.deployment);
         let known = self.known.entry(function.name.clone()).or_default();
         if known.tried == Some(deployment) {
             return Ok(());
@@ -175,6 +175,11 @@ impl<'a> Session<'a> {
         let url = url_of(&function.name, &mut self.node).await;
         let known = self.known.entry(function.name.clone()).or_default();
         let is_new = known.url.replace(url.clone()).is_none();
+        // Once for a function: whoever goes on without it has read it.
+        let advice = uploaded.advice(function, took.switch).filter(|_| is_new && !self.output.is_json());
+        if let Some(advice) = advice {
+            self.output.say(&advice.text(&function.name));
+        }
         if !self.output.is_json() {
             if !self.has_begun {
                 return Ok(());
@@ -186,13 +191,13 @@ impl<'a> Session<'a> {
         self.reloaded(&function.name, runtime, deployed.version, took, changes)
     }
 
-    async fn upload(&mut self, function: &Function, folder: &Path) -> anyhow::Result<Handle> {
+    async fn upload(&mut self, function: &Function, folder: &Path) -> anyhow::Result<Uploaded> {
         let progress = Progress::bytes(self.output, "uploading", None, false);
         let uplink = Uplink::new(&mut self.node, self.output, progress);
         let mut uplink = uplink.remembering(&mut self.remembered);
         let uploaded = deployment::upload(function, folder, &mut uplink).await?;
         uplink.flush().await?;
-        Ok(uploaded.deployment)
+        Ok(uploaded)
     }
 
     fn reloaded(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use objects::Handle;
 use parking_lot::Mutex;
 use sandbox::Fault;
-use sandbox::process::{Functions, Language};
+use sandbox::process::{Functions, Language, TooMuchKept};
 use tracing::warn;
 
 /// Runtimes with imports of their own at once: each has a template, and
@@ -40,7 +40,7 @@ pub(super) struct Wanted {
     /// The layers that a function brings and the modules are looked for in first.
     /// None without imports: what a plain template is, is the same for all.
     pub(super) layers: Vec<Handle>,
-    /// The function, where there are layers: what it brings could tell one function
+    /// The function, or the workflow, where there are layers: what it brings could tell one function
     /// of the requests of another one that brings the same.
     pub(super) function: String,
 }
@@ -216,11 +216,21 @@ impl Places {
         idle.into_iter().map(|place| place.number).collect()
     }
 
-    /// Measures templates again that may grow: those that nobody trusts.
+    /// Measures templates again that may grow: those that nobody trusts. One that keeps too much of
+    /// instances that have ended is ended, with all that it has forked.
     pub(super) fn measure_brought(&self) {
         for place in self.dedicated().filter(|place| !place.wanted.layers.is_empty()) {
             // Who is being begun is measured then.
             if let Some(Begun::Yes(functions)) = place.begun.try_lock().as_deref() {
+                if let Some(TooMuchKept { bytes, most }) = functions.look_at_kept() {
+                    warn!(
+                        "what {} imports kept {} MiB of instances that have ended, and may keep {}: all its \
+                         instances were ended; leave `imports` out, so that each loads them itself",
+                        place.wanted.function,
+                        bytes >> 20,
+                        most >> 20,
+                    );
+                }
                 place.measure(functions);
             }
         }

@@ -74,6 +74,17 @@ fn workflows_are_for_python() {
 }
 
 #[test]
+fn a_step_belongs_to_its_workflow() {
+    let owner = |pairs: &[(&str, &str)]| settings(pairs).unwrap().owner().to_owned();
+    assert_eq!(owner(&[("function", "finra.audit"), ("part", "step")]), "finra");
+    assert_eq!(owner(&[("function", "a.b.audit"), ("part", "step")]), "a.b");
+    // Whoever is no step is nobody else's, whatever its name.
+    assert_eq!(owner(&[("function", "finra.audit")]), "finra.audit");
+    assert_eq!(owner(&[("function", "finra.audit"), ("part", "workflow")]), "finra.audit");
+    assert_eq!(owner(&[("function", "audit"), ("part", "step")]), "audit");
+}
+
+#[test]
 fn settings_have_bounds() {
     let all = settings(&[
         ("timeout-ms", "1500"),
