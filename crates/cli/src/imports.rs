@@ -42,7 +42,9 @@ impl Advice {
         }
         // A file that cannot be read as text is none that Python reads.
         let text = read_text(&module_of(function, source)?, SOURCE_BYTES_MAX).ok()?;
-        let imports = imported(&text, installed?);
+        let mut imports = imported(&text, installed?);
+        // The source's own module of that name is what an instance would import.
+        imports.retain(|name| name.split('.').next().is_some_and(|first| !is_installed(first, source)));
         (!imports.is_empty()).then_some(Self { imports, took })
     }
 
@@ -50,8 +52,9 @@ impl Advice {
     pub(crate) fn text(&self, name: &str) -> String {
         let names: Vec<String> = self.imports.iter().map(|name| format!("{name:?}")).collect();
         format!(
-            "hint: it took {} until an instance of {name} had loaded what it imports, and each new one does so. Loaded once for \
-             all, they begin in milliseconds; in sinew.toml:\n  imports = [{}]\n  (imports = [] leaves it as it is, without this hint)",
+            "hint: it took {} until there was an instance of {name}, and each new one loads again what it imports. Loaded once for all, \
+             before they have their environment and secrets, they begin in milliseconds; in sinew.toml:\n  imports = [{}]\n  \
+             (imports = [] leaves it as it is, without this hint; docs/reference/manifest.md says more)",
             human_time(self.took),
             names.join(", ")
         )
@@ -78,8 +81,8 @@ fn imported(text: &str, installed: &Path) -> Vec<String> {
             found.push(name);
         }
     };
-    for line in text.lines() {
-        let line = line.split(['#', ';']).next().unwrap_or_default();
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    for line in lines.flat_map(|line| line.split("; ")) {
         if let Some(names) = line.strip_prefix("import ") {
             for name in names.split(',') {
                 add(name.split_whitespace().next().unwrap_or_default().to_owned());
@@ -181,6 +184,9 @@ mod tests {
         assert_eq!(advised(&function, SLOW / 2), None);
         let elsewhere = Function { handler: Some("app.handler".to_owned()), ..function.clone() };
         assert_eq!(advised(&elsewhere, SLOW), Some(vec!["pandas".to_owned()]));
+        // What would be imported is in the source.
+        std::fs::write(source.path().join("pandas.py"), "").unwrap();
+        assert_eq!(advised(&elsewhere, SLOW), None);
         let nowhere = Function { handler: Some("none.handler".to_owned()), ..function.clone() };
         assert_eq!(advised(&nowhere, SLOW), None);
         // Who wants none says so.

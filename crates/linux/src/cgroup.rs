@@ -20,6 +20,8 @@ pub use gauges::Gauges;
 
 /// A `cpu` period: how long a group may be held up for having used its share.
 const CPU_PERIOD_US: u64 = 100_000;
+/// How often groups are looked at that come and go meanwhile.
+const KEPT_LOOKS: usize = 3;
 /// Nothing that we read from a control file is longer.
 const CONTROL_LEN_MAX: u64 = 64 << 10;
 
@@ -371,40 +373,46 @@ impl Cgroup {
         Ok(usage)
     }
 
-    /// Bytes of memory, not of files on a disk, that are charged to no group that is below this
-    /// one: what those that were below it and are gone have left to others. `None` if
-    /// groups came or went meanwhile; one that shrank meanwhile makes it too much.
+    /// Bytes of memory, without what the kernel can give up, that are charged to no group which is below
+    /// this one: what those that were below it and are gone have left to others. What shrinks or ends while it
+    /// is looked at may count; it is looked at again where groups came or went.
     ///
     /// # Errors
     /// What reading says; `Unsupported` where memory is not counted.
-    pub fn kept_bytes(&self) -> io::Result<Option<u64>> {
+    pub fn kept_bytes(&self) -> io::Result<u64> {
         let folder = self.folder(Controller::Memory).ok_or(io::ErrorKind::Unsupported)?;
-        let groups = || -> io::Result<BTreeSet<PathBuf>> {
-            let mut found = BTreeSet::new();
-            for entry in fs::read_dir(folder)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    found.insert(entry.path());
+        let mut least = u64::MAX;
+        for _ in 0..KEPT_LOOKS {
+            let before = groups_in(folder)?;
+            let mut kept = self.held_bytes(folder)?;
+            for group in &before {
+                match self.held_bytes(group) {
+                    Ok(bytes) => kept = kept.saturating_sub(bytes),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
                 }
             }
-            Ok(found)
-        };
-        let held = |folder: &Path| -> io::Result<u64> {
-            let stat = read(folder, "memory.stat")?;
-            // Of version 1 the figures without a prefix are of the group alone.
-            let names = if self.version == 1 { ["total_rss", "total_shmem"] } else { ["anon", "shmem"] };
-            Ok(names.into_iter().map(|name| field(&stat, name)).sum())
-        };
-        let before = groups()?;
-        let mut kept = held(folder)?;
-        for group in &before {
-            match held(group) {
-                Ok(bytes) => kept = kept.saturating_sub(bytes),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
+            least = least.min(kept);
+            if groups_in(folder)? == before {
+                break;
             }
         }
-        Ok((groups()? == before).then_some(kept))
+        Ok(least)
+    }
+
+    /// All that a group and those below it have, but for files on disks, which the kernel gives up: memory,
+    /// what was sent and not received, and what the kernel keeps of them.
+    fn held_bytes(&self, folder: &Path) -> io::Result<u64> {
+        let stat = read(folder, "memory.stat")?;
+        let [usage, file, shared, given_up] = if self.version == 1 {
+            // The figures without a prefix are of the group alone.
+            ["memory.usage_in_bytes", "total_cache", "total_shmem", ""]
+        } else {
+            ["memory.current", "file", "shmem", "slab_reclaimable"]
+        };
+        let usage = number(&read(folder, usage)?);
+        let files = field(&stat, file).saturating_sub(field(&stat, shared));
+        Ok(usage.saturating_sub(files).saturating_sub(field(&stat, given_up)))
     }
 
     /// Removes the group, trying until `patience` is over: what was killed
@@ -438,6 +446,18 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let _ = self.remove(Duration::ZERO);
     }
+}
+
+/// The groups below one.
+fn groups_in(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.insert(entry.path());
+        }
+    }
+    Ok(found)
 }
 
 /// The numbers of the disks that have something on them.

@@ -145,6 +145,15 @@ pub fn wait_process(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<Opti
     }))
 }
 
+/// Kills all processes of the group that a child of this one has made, which is not reaped yet:
+/// so long the number is nobody else's.
+pub fn kill_group(group: u32) {
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
+        // That there is none any more is no matter.
+        let _ = process::kill_process_group(group, Signal::KILL);
+    }
+}
+
 /// Reaps all children of this process that are in this process group, of which nobody
 /// has told who they are, as they end. Whether none is left when the time is over.
 ///

@@ -413,6 +413,7 @@ impl Functions for Deployments {
             return Err(FunctionError::Invalid(why));
         }
         let read = Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
+        check_own_name(&read, name).map_err(FunctionError::Invalid)?;
         let newest = || {
             let serving = self.serving.read();
             let function = serving.functions.get(name)?;
@@ -561,6 +562,18 @@ impl Functions for Deployments {
             }
         }
         Ok(())
+    }
+}
+
+/// By its settings a function is told from others, which must not see what it is sent: nobody
+/// says another one's name there.
+fn check_own_name(deployment: &Deployment, name: &str) -> Result<(), String> {
+    match deployment.settings.get("function") {
+        Some(own) if own != name.as_bytes() => Err(format!(
+            "its settings say that it is the function {:?}, and it is deployed as {name:?}: make one with this name",
+            String::from_utf8_lossy(own)
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -371,6 +371,7 @@ fn process_options(
         values: Plan::new(budgets.instances_bytes),
         debuggers: options.debugging.clone().map(|it| it as _),
         templates_bytes: budgets.instances_bytes / TEMPLATES_SHARE,
+        stored_bytes: budgets.objects_bytes.saturating_mul(2),
     };
     ProcessOptions { runtimes, memory_bytes: budgets.instances_bytes, traffic }
 }

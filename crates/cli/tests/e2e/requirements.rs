@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -262,6 +263,49 @@ fn a_workflow_that_imports_what_it_brings_hands_memory_over() {
     let run = run_what_brings(&node, &home.path().join("source-brings"));
     let made = run["graph"].as_array().unwrap().iter().find(|step| step["function"] == "main.make").unwrap();
     assert_eq!(made["is_mapped"], true, "{made}");
+}
+
+/// What is loaded before the fork shares memory with instances, and keeps more of it than all may
+/// have together. All end, and from then on each instance loads it itself.
+#[test]
+fn a_template_that_keeps_memory_of_instances_is_given_up() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let source =
+        "import lib\n\ndef handler(event, context):\n    lib.fill(event['at'])\n    return lib.drawn\n";
+    let settings = "layers = [\"own\"]\nimports = [\"lib\"]\nmemory = \"256MiB\"\nkeep-alive = 0\n";
+    let folder = node.python("keeps", settings, source);
+    std::fs::create_dir(folder.join("own")).unwrap();
+    let module = "import mmap, os\ndrawn, shared, fork = os.urandom(8).hex(), None, os.fork\n\n\
+        def late():\n    global shared\n    if shared is None:\n        shared = mmap.mmap(-1, 2 << 30)\n    \
+        return fork()\n\nos.fork = late\n\n\
+        def fill(at):\n    for page in range(at << 20, (at + 150) << 20, 4096) if shared and at >= 0 else ():\n        \
+        shared[page] = 1\n";
+    std::fs::write(folder.join("own/lib.py"), module).unwrap();
+    node.deploy(&folder);
+    let drawn = |at: i32| {
+        let (status, drawn) = node.call("keeps", &json!({"at": at}));
+        assert_eq!(status, 200, "{drawn}");
+        drawn
+    };
+    let (first, began) = (drawn(-1), Instant::now());
+    for at in [0, 150, 300, 450, 600] {
+        assert_eq!(drawn(at), first, "of the template");
+    }
+    // The template may have 256 MiB, and the store 640: 750 are not too much, and 1050 are.
+    std::thread::sleep(Duration::from_millis(4500));
+    assert_eq!(drawn(750), first, "it is given up too soon");
+    drawn(900);
+    // It may be ended while it is asked.
+    let answer = |node: &Node| node.call("keeps", &json!({"at": -1}));
+    while answer(&node) == answer(&node) {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody saw it");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_ne!(drawn(-1), drawn(-1), "each has its own");
 }
 
 #[test]

@@ -78,6 +78,46 @@ fn version_2_gets_its_own_files() {
     assert_eq!(text("cpu.max"), "max");
 }
 
+/// In both versions: what all have, less what each has that is there, and no files on disks.
+#[test]
+fn what_is_kept_is_charged_to_nobody_that_is_there() {
+    for (version, usage, stat, given_up) in [
+        (
+            1,
+            "memory.usage_in_bytes",
+            "cache 1\nrss 7\nshmem 1\ntotal_cache FILE\ntotal_rss 7\ntotal_shmem SHARED\n",
+            0,
+        ),
+        (2, "memory.current", "anon 7\nfile FILE\nshmem SHARED\nslab_reclaimable 100\n", 100),
+    ] {
+        let fake = Fake::new(&format!("kept-{version}"));
+        let has = |folder: &Path, bytes: u64, file: u64, shared: u64| {
+            fs::create_dir_all(folder).unwrap();
+            fs::write(folder.join(usage), format!("{bytes}\n")).unwrap();
+            let stat = stat.replace("FILE", &file.to_string()).replace("SHARED", &shared.to_string());
+            fs::write(folder.join("memory.stat"), stat).unwrap();
+        };
+        let group = Cgroup {
+            version,
+            folders: vec![(Controller::Memory, fake.0.clone())],
+            joins: Vec::new(),
+            gauges: Gauges::default(),
+        };
+        has(&fake.0, 10_000, 3000, 1000);
+        assert_eq!(group.kept_bytes().unwrap(), 8000 - given_up);
+        has(&fake.0.join("one"), 2000, 500, 0);
+        has(&fake.0.join("other"), 3000, 500, 500);
+        assert_eq!(group.kept_bytes().unwrap(), 8000 - 1500 - 3000 + given_up);
+        // One that has gone while it was looked at has nothing; there is no less than nothing.
+        fs::remove_file(fake.0.join("one").join(usage)).unwrap();
+        assert_eq!(group.kept_bytes().unwrap(), 8000 - 3000);
+        has(&fake.0.join("other"), 20_000, 0, 0);
+        assert_eq!(group.kept_bytes().unwrap(), 0);
+        let uncounted = Cgroup { version, folders: Vec::new(), joins: Vec::new(), gauges: Gauges::default() };
+        assert_eq!(uncounted.kept_bytes().unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+}
+
 #[test]
 fn paths_are_found_in_what_the_kernel_says() {
     let mounts = "30 25 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\

@@ -19,7 +19,7 @@ use objects::{FailureCode, Handle};
 use parking_lot::Mutex;
 use sandbox::process::{
     Brought, Debuggers, Functions, FunctionsOptions, Image, InterpreterFacts, Language, Layers, Plan,
-    Reactor, Runtime, RuntimeOptions, runtime_of,
+    Reactor, Runtime, RuntimeOptions, TooMuchKept, runtime_of,
 };
 use sandbox::{Call, Error, Fault, Home, Invoked, Sandbox, SandboxId, Spec, State, Then};
 use store::Store;
@@ -66,6 +66,8 @@ pub(crate) struct RuntimesOptions {
     pub(crate) debuggers: Option<Arc<dyn Debuggers>>,
     /// Memory that all templates with imports may have.
     pub(crate) templates_bytes: u64,
+    /// Memory of what the node stores, and has on its way there.
+    pub(crate) stored_bytes: u64,
 }
 
 /// All runtimes, those that were not begun included.
@@ -121,7 +123,9 @@ impl Runtimes {
         let image = Image::read(&self.store, tree.as_tree())?;
         let owner = image.settings.owner().to_owned();
         let wanted = Wanted::new(image.settings.imports, image.layers, &owner);
-        if !wanted.layers.is_empty() && self.are_not_brought(language, &wanted) {
+        // Whoever has no name could be anybody.
+        let is_nobody = wanted.function.is_empty();
+        if !wanted.layers.is_empty() && (is_nobody || self.are_not_brought(language, &wanted)) {
             return self.places.lock().plain(language).ok_or_else(over);
         }
         let (place, gone) = self.places.lock().get(language, &wanted);
@@ -227,11 +231,7 @@ impl Runtimes {
                 Ok(Some(functions))
             }
             Ok(None) => {
-                let mut not_brought = self.not_brought.lock();
-                if not_brought.len() >= LOADABLE_MAX {
-                    not_brought.clear();
-                }
-                not_brought.insert((place.language, place.wanted.clone()));
+                self.do_not_bring(place);
                 *begun = Begun::NotBrought;
                 Ok(None)
             }
@@ -239,6 +239,39 @@ impl Runtimes {
                 *begun = Begun::Failed(Instant::now(), fault.clone());
                 Err(fault)
             }
+        }
+    }
+
+    /// What these functions bring is loaded after the fork from now on.
+    fn do_not_bring(&self, place: &Place) {
+        let mut not_brought = self.not_brought.lock();
+        if not_brought.len() >= LOADABLE_MAX {
+            not_brought.clear();
+        }
+        not_brought.insert((place.language, place.wanted.clone()));
+    }
+
+    /// Measures templates again that may grow, since nobody trusts them. One that keeps too much of
+    /// instances that have ended is ended, with all that it has forked. It takes no locks that calls wait for.
+    fn look_at_brought(&self) {
+        let brought = self.places.lock().brought();
+        for place in brought {
+            // Who is being begun is measured then.
+            let functions = match place.begun.try_lock().as_deref() {
+                Some(Begun::Yes(functions)) => Arc::clone(functions),
+                _ => continue,
+            };
+            if let Some(TooMuchKept { bytes, most }) = functions.look_at_kept() {
+                warn!(
+                    "what {} imports kept {} MiB of instances that have ended, and may keep {}: all instances of it were \
+                     ended, and each loads its imports itself from now on",
+                    place.wanted.function,
+                    bytes >> 20,
+                    most >> 20,
+                );
+                self.do_not_bring(&place);
+            }
+            place.measure(&functions);
         }
     }
 
@@ -284,8 +317,11 @@ impl Runtimes {
         let functions = self.functions(&plain)?.ok_or_else(over)?;
         let interpreter = functions.interpreter().map_err(|why| not_served(language, wanted, &why))?;
         let memory_bytes = (self.options.templates_bytes / 2).max(USUAL_MEMORY_BYTES);
-        let all_bytes = self.options.templates_bytes.saturating_mul(TEMPLATES_SHARE).max(memory_bytes);
-        Ok(Brought { layers: wanted.layers.clone(), interpreter, memory_bytes, all_bytes })
+        let instances_bytes = self.options.templates_bytes.saturating_mul(TEMPLATES_SHARE).max(memory_bytes);
+        // What they have made and the node stores is charged to them.
+        let stored_bytes = self.options.stored_bytes;
+        let all_bytes = instances_bytes.saturating_add(stored_bytes);
+        Ok(Brought { layers: wanted.layers.clone(), interpreter, memory_bytes, all_bytes, stored_bytes })
     }
 
     fn containers(&self) -> Result<Arc<Runtime>, String> {
@@ -462,9 +498,8 @@ impl Sandbox for Runtimes {
 
     fn kept_bytes(&self) -> u64 {
         self.end_unneeded();
-        let places = self.places.lock();
-        places.measure_brought();
-        places.bytes()
+        self.look_at_brought();
+        self.places.lock().bytes()
     }
 
     fn kill(&self, ids: &[SandboxId]) -> Vec<Result<(), Error>> {

@@ -231,7 +231,7 @@ impl Functions {
         self.realm.as_ref().is_some_and(|realm| realm.is_over())
     }
 
-    /// Memory of the template that is no file's, and what it keeps of instances that have ended.
+    /// Memory of the template that is no file's.
     ///
     /// # Errors
     /// What reading it says.
@@ -240,18 +240,19 @@ impl Functions {
         // Of what is not trusted it is its control group that counts.
         match self.realm.as_ref().map_or(0, |realm| realm.memory_bytes()) {
             0 => linux::anonymous_bytes(nursery.template().map_err(std::io::Error::other)?.pid()?),
-            bytes => Ok(bytes + self.kept.bytes()),
+            bytes => Ok(bytes),
         }
     }
 
     /// Looks, now and then, at what a template that is not trusted keeps of instances that have
-    /// ended. It may be as much as the template may have, the instances that live, and the values that
-    /// are handed over. Where it is more, all ends: what that was.
+    /// ended. It may be as much as the template and the instances that live may have, and all that may
+    /// have been given away: what is mapped, and what the node stores. Where it is more, all ends: what
+    /// that was.
     pub fn look_at_kept(&self) -> Option<TooMuchKept> {
         let (realm, brought) = (self.realm.as_ref()?, self.options.brought.as_ref()?);
         let most = || {
             let values = self.options.values.as_ref().map_or(0, Plan::bytes);
-            let own = brought.memory_bytes.saturating_add(values);
+            let own = brought.memory_bytes.saturating_add(values).saturating_add(brought.stored_bytes);
             let living = self.sandboxes.lock();
             living.by_id.values().fold(own, |all, seat| all.saturating_add(seat.limits.memory_bytes))
         };

@@ -153,9 +153,9 @@ fn start(control: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Whether this is who has forked, and is to end. Who was forked says who it is, before all
-/// else: the runtime is its parent, and must know of it or find it in the process group of
-/// its first child, which it leaves only then. Who has forked may have been killed by now.
+/// Whether this is who has forked, and is to end: it may have been killed by now. Who was forked
+/// says who it is, to the runtime, which is its parent. If that does not come to hear it, it finds
+/// it in the process group of its first child, which it leaves with the first order.
 fn introduced(forked: Forked, who: u8, control: BorrowedFd<'_>) -> io::Result<bool> {
     if let Forked::Parent(_) = forked {
         return Ok(true);
@@ -200,7 +200,6 @@ fn doors(users: Users, weakness: Weakness) -> Vec<Namespaces> {
 }
 
 fn pid_1(control: BorrowedFd<'_>, plan: &Plan) -> io::Result<()> {
-    linux::leave_session();
     let events = linux::child_events()?;
     rootfs::enter(&plan.rootfs, plan.weakness)?;
     linux::set_host_name(&plan.host_name).map_err(step("name the host"))?;
@@ -264,6 +263,7 @@ struct Init {
 
 impl Init {
     fn serve(&mut self, control: BorrowedFd<'_>, events: &OwnedFd) -> io::Result<()> {
+        let mut is_known = false;
         loop {
             let [is_told, has_ended] = linux::wait_either(control, events.as_fd(), HEARTBEAT)?;
             if has_ended {
@@ -274,6 +274,10 @@ impl Init {
                 continue;
             }
             let Some((message, fds)) = linux::receive_message(control)? else { return Ok(()) };
+            if !std::mem::replace(&mut is_known, true) {
+                // Who gives orders knows of it, and need not find it where its siblings were.
+                linux::leave_session();
+            }
             if let [LISTEN, low, high] = *message {
                 match TcpListener::bind(loopback(low, high)) {
                     Ok(listener) => linux::send_message(control, &[LISTENING], &[listener.as_fd()])?,

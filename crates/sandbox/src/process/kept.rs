@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What stays of instances when they have ended: memory that their template, which is
-//! not trusted, has shared with them, and files of theirs that it has open.
+//! not trusted, has shared with them, files of theirs that it has open, and what it was sent.
 //!
 //! Such memory is charged to none of the containers that are there, so it is what all of
-//! a realm have less what each of them has. It counts for the template, and where it is more than the
-//! instances that live could have themselves, the realm ends. What others have been
-//! given to map of an instance that has ended is among it, and is no fault.
+//! a realm have less what each of them has. What the node and others have been given by instances that
+//! have ended is among it, and is no fault. Where it is more than all that may rightly be, the realm ends.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Between two looks, each of which reads a file of every container.
+/// Between two looks, each of which reads two files of every container.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What ends or begins during a look may be seen by half; not in so many, one after the other.
+/// What ends or begins during a look may be seen by half. So many more have to find too much than not.
 const LOOKS: u32 = 3;
 
 /// More than may be kept.
@@ -31,19 +30,15 @@ pub(super) struct Kept(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     looked: Option<Instant>,
-    bytes: u64,
-    /// Looks, one after the other, that have found too much.
+    /// Looks that have found too much, less those that have not.
     excesses: u32,
+    /// It was told, and all has ended.
+    is_over: bool,
 }
 
 impl Kept {
-    /// Bytes, as they were seen last.
-    pub(super) fn bytes(&self) -> u64 {
-        self.0.lock().bytes
-    }
-
-    /// Looks again, if it is time: `None` of `look` if it could not be seen well. What is too
-    /// much, if it was so for long enough.
+    /// Looks again, if it is time: `None` of `look` where nothing can be seen. What is too
+    /// much, once, if it was so for long enough.
     pub(super) fn look(
         &self,
         now: Instant,
@@ -51,41 +46,42 @@ impl Kept {
         most: impl FnOnce() -> u64,
     ) -> Option<TooMuchKept> {
         let mut state = self.0.lock();
-        if state.looked.is_some_and(|looked| now.saturating_duration_since(looked) < PAUSE) {
+        let is_early = state.looked.is_some_and(|looked| now.saturating_duration_since(looked) < PAUSE);
+        if is_early || state.is_over {
             return None;
         }
         state.looked = Some(now);
-        let bytes = look()?;
-        let most = most();
-        state.bytes = bytes;
-        state.excesses = if bytes > most { state.excesses + 1 } else { 0 };
-        (state.excesses >= LOOKS).then_some(TooMuchKept { bytes, most })
+        let found = TooMuchKept { bytes: look()?, most: most() };
+        state.excesses = match found.bytes > found.most {
+            true => state.excesses + 1,
+            false => state.excesses.saturating_sub(1),
+        };
+        state.is_over = state.excesses >= LOOKS;
+        state.is_over.then_some(found)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]
-    fn too_much_is_what_was_too_much_for_long() {
+    fn too_much_is_what_was_too_much_for_long_and_is_told_once() {
         let (kept, began) = (Kept::default(), Instant::now());
         let at = |look: u32, bytes, most| kept.look(began + PAUSE * look, || bytes, || most);
-        assert_eq!(kept.bytes(), 0);
-        // As much as may be is not too much, and twice is not long.
-        let seen = [(Some(11), 10), (Some(12), 10), (Some(10), 10), (Some(11), 10), (Some(12), 10)];
-        for (look, (bytes, most)) in (0..).zip(seen) {
-            assert_eq!(at(look, bytes, most), None);
-            assert_eq!(kept.bytes(), bytes.unwrap());
+        // As much as may be is not too much, and who has less for a moment is looked at no less.
+        for (look, bytes) in (0..).zip([11, 10, 10, 11, 11, 10, 11]) {
+            assert_eq!(at(look, Some(bytes), 10), None, "{look}");
         }
-        // Nobody looks before it is time, and what is not seen changes nothing.
-        let early = began + PAUSE * 4 + PAUSE / 2;
+        // Nobody looks before it is time, and where nothing is seen nothing is known.
+        let early = began + PAUSE * 6 + PAUSE / 2;
         assert_eq!(kept.look(early, || panic!("it looks"), || 0), None);
-        assert_eq!((at(5, None, 10), kept.bytes()), (None, 12));
-        assert_eq!(at(6, Some(13), 10), Some(TooMuchKept { bytes: 13, most: 10 }));
+        assert_eq!(at(7, None, 10), None);
         // Who has more room then has it.
-        assert_eq!(at(7, Some(14), 20), None);
+        assert_eq!(at(8, Some(20), 20), None);
+        assert_eq!(at(9, Some(21), 20), None);
+        assert_eq!(at(10, Some(13), 10), Some(TooMuchKept { bytes: 13, most: 10 }));
+        let late = began + PAUSE * 11;
+        assert_eq!(kept.look(late, || panic!("it looks"), || 0), None);
     }
 }

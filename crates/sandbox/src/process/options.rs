@@ -159,6 +159,8 @@ pub struct Brought {
     pub memory_bytes: u64,
     /// Memory that it and all its instances may have together.
     pub all_bytes: u64,
+    /// What the node may store of all that instances make.
+    pub stored_bytes: u64,
 }
 
 /// Where an interpreter is.

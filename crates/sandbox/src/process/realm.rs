@@ -143,9 +143,9 @@ impl Realm {
         self.container.usage().map_or(0, |usage| usage.memory_bytes)
     }
 
-    /// Memory that is charged to no container in it; `None` if that cannot be seen now.
+    /// Memory that is charged to no container in it; `None` where that cannot be seen.
     pub(super) fn kept_bytes(&self) -> Option<u64> {
-        self.ground.all.as_ref()?.kept_bytes().ok()?
+        self.ground.all.as_ref()?.kept_bytes().ok()
     }
 
     /// Whether all in it has ended, instances too.

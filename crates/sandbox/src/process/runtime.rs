@@ -488,8 +488,9 @@ impl Starting {
             let _ = linux::kill_process(process.as_fd());
             let _ = linux::wait_process(process.as_fd(), ANSWER_PATIENCE);
         }
-        // Who has not said who it is ends by itself, for nobody hears it. Unreaped it would
-        // be there for ever, and hold a realm's pid 1.
+        // Who could not say who it is. Unreaped it would be there for ever, and hold a
+        // realm's pid 1.
+        linux::kill_group(self.0.id());
         let _ = self.0.wait();
         linux::reap_group(self.0.id(), ANSWER_PATIENCE);
         made.and(Err(Error::Ended))

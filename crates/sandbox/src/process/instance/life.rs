@@ -49,8 +49,10 @@ impl Life {
         let Some(template) = &self.template else { return self.watch.wait(patience) };
         let deadline = Instant::now() + patience;
         loop {
+            // What it tells last is there before it is over.
+            let is_over = !template.is_alive();
             let ended = self.watch.wait(REAP_STEP.min(patience));
-            if ended.is_some() || !template.is_alive() || Instant::now() > deadline {
+            if ended.is_some() || is_over || Instant::now() > deadline {
                 return ended;
             }
         }
