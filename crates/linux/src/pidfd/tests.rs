@@ -50,6 +50,10 @@ fn children_of_a_group_are_reaped_whoever_they_are() {
     assert_eq!(others.map(is_there), [false; 3]);
     assert!(is_there(other_group.id()), "of another group");
     assert!(reap_group(other_group.id(), Duration::from_secs(10)) && !is_there(other_group.id()));
+    let lives = Command::new("sleep").arg("100").process_group(0).spawn().unwrap().id();
+    assert!(!reap_group(lives, Duration::ZERO) && is_there(lives), "it lives on");
+    kill_group(lives);
+    assert!(reap_group(lives, Duration::from_secs(10)) && !is_there(lives));
     assert!(reap_group(0, Duration::ZERO) && reap_group(u32::MAX, Duration::ZERO));
 }
 

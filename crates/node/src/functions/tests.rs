@@ -305,3 +305,22 @@ fn a_function_without_its_secret_is_refused_with_what_to_do() {
     functions.remove_secret("DB_URL").unwrap();
     assert!(reason(functions.remove_secret("DB_URL")).contains("no secret"));
 }
+
+#[test]
+fn nobody_is_deployed_with_another_ones_name() {
+    let node = node(None);
+    let runtime = Handle::literal(b"sinew:python").unwrap();
+    let none = tree(&node, &[]);
+    let deployed = |own: &str| {
+        let settings = pairs(&node, &[("function", own)]);
+        let procedure = tree(&node, &[runtime, none, none, settings]);
+        let deployed =
+            node.deployments.deploy("mine", deployment(&node, procedure, &[("runtime", "python")]), true);
+        format!("{:?}", deployed.map(|deployed| deployed.is_changed))
+    };
+    let told = deployed("theirs");
+    assert!(told.contains("that it is the function") && told.contains("theirs"), "{told}");
+    // Its own is no matter; that there are no processes here is.
+    let told = deployed("mine");
+    assert!(told.starts_with("Err") && !told.contains("that it is the function"), "{told}");
+}

@@ -176,8 +176,10 @@ impl<'a> Session<'a> {
         let known = self.known.entry(function.name.clone()).or_default();
         let is_new = known.url.replace(url.clone()).is_none();
         // Once for a function: whoever goes on without it has read it.
-        let advice = uploaded.advice(function, took.switch).filter(|_| is_new && !self.output.is_json());
-        if let Some(advice) = advice {
+        if is_new
+            && !self.output.is_json()
+            && let Some(advice) = uploaded.advice(function, took.switch)
+        {
             self.output.say(&advice.text(&function.name));
         }
         if !self.output.is_json() {

@@ -48,14 +48,9 @@ impl Life {
     pub(super) fn wait_for_end(&self, patience: Duration) -> Option<Ended> {
         let Some(template) = &self.template else { return self.watch.wait(patience) };
         let deadline = Instant::now() + patience;
-        loop {
-            // What it tells last is there before it is over.
-            let is_over = !template.is_alive();
-            let ended = self.watch.wait(REAP_STEP.min(patience));
-            if ended.is_some() || is_over || Instant::now() > deadline {
-                return ended;
-            }
-        }
+        while template.is_alive() && self.watch.wait(REAP_STEP).is_none() && Instant::now() <= deadline {}
+        // What it tells last is there before it is over.
+        self.watch.ended()
     }
 
     /// Whether its process is there, as far as is known.
@@ -79,12 +74,9 @@ impl Drop for Life {
         self.place.kill();
         self.watch.shut();
         let Some(template) = self.template.as_ref().filter(|_| self.place.pidfd().is_some()) else { return };
-        let deadline = Instant::now() + REAP_PATIENCE;
-        while template.is_alive() && self.watch.wait(REAP_STEP).is_none() {
-            if Instant::now() > deadline {
-                // It is stuck. Without it the kernel's init reaps.
-                template.give_up();
-            }
+        if self.wait_for_end(REAP_PATIENCE).is_none() && template.is_alive() {
+            // It is stuck. Without it the kernel's init reaps.
+            template.give_up();
         }
     }
 }
