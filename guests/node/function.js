@@ -358,9 +358,11 @@ class Context {
 
   /** The HTTP side of a request; `query` has the last value of each name. */
   get http() {
-    const { method = "POST", path: place = "/", query = "", headers = [], route, params = [] } = this.#head.http;
+    const { method = "POST", path: place = "/", query = "", headers = [], route, params = [], client = null, scheme = "http" } = this.#head.http;
     return {
       method,
+      scheme,
+      client,
       path: place,
       route,
       params: Object.fromEntries(params),
@@ -493,14 +495,14 @@ function viaFetch(handler) {
   if (typeof Request !== "function") throw new TypeError("a handler of the form fetch(request) needs Node 18 or later");
   return async (_request, headBytes, body) => {
     const head = new Head(headBytes);
-    const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
+    const { method = "POST", path: place = "/", query = "", headers = [], client = null, scheme = "http" } = head.http;
     const host = headers.find(([name]) => name === "host")?.[1] ?? "localhost";
-    const url = `http://${host}${place}${query ? `?${query}` : ""}`;
+    const url = `${scheme}://${host}${place}${query ? `?${query}` : ""}`;
     const hasBody = method !== "GET" && method !== "HEAD";
     const given = comesLater(head) ? { body: bodyStream(server.incoming()), duplex: "half" } : { body };
     const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
     const waiting = [];
-    const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {} };
+    const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {}, client };
     const response = await handler(request, { ...process.env }, context);
     if (!(response instanceof Response)) throw new TypeError("fetch(request) did not return a Response");
     return responseAnswer(response, waiting);
@@ -547,8 +549,8 @@ function viaHttp(handler) {
   return (_request, headBytes, body) =>
     new Promise((resolve, reject) => {
       const head = new Head(headBytes);
-      const { method = "POST", path: place = "/", query = "", headers = [] } = head.http;
-      const socket = new MemorySocket(server.outgoing()).on("error", reject);
+      const { method = "POST", path: place = "/", query = "", headers = [], client, scheme } = head.http;
+      const socket = new MemorySocket(server.outgoing(), client, scheme).on("error", reject);
       const req = new http.IncomingMessage(socket);
       Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });
       req.rawHeaders = headers.flat();
@@ -599,13 +601,14 @@ function memorySocket() {
     size = 0;
     sending = null;
     later = null;
-    remoteAddress = "127.0.0.1";
     remotePort = 0;
-    encrypted = false;
 
-    constructor(outgoing) {
+    constructor(outgoing, client = "127.0.0.1", scheme = "http") {
       super();
       this.outgoing = outgoing;
+      this.remoteAddress = client;
+      this.remoteFamily = client.includes(":") ? "IPv6" : "IPv4";
+      this.encrypted = scheme === "https";
     }
 
     _read() {}

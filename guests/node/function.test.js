@@ -86,9 +86,9 @@ test.afterEach(restore);
 test.after(() => folders.forEach((folder) => fs.rmSync(folder, { recursive: true })));
 
 /** The two lines of a head. */
-function headOf({ method, path, query, headers, route, params, ...call }) {
+function headOf({ method, path, query, headers, route, params, client, scheme, ...call }) {
   const kind = headers?.find(([name]) => name === "content-type")?.[1];
-  return Buffer.from(`${JSON.stringify({ ...call, content_type: kind })}\n${JSON.stringify({ method, path, query, headers, route, params })}`);
+  return Buffer.from(`${JSON.stringify({ ...call, content_type: kind })}\n${JSON.stringify({ method, path, query, headers, route, params, client, scheme })}`);
 }
 
 const typed = (kind) => ({ headers: [["content-type", kind]] });
@@ -133,7 +133,7 @@ test("a context tells of the call", async () => {
   const headers = [["a", "1"], ["b", "2"], ["a", "3"], ["cookie", "x=1"], ["cookie", "y=2"]];
   const route = { route: "/{name}", params: [["name", "x"]] };
   const head = { method: "PUT", path: "/x", query: "q=1&r=%20&q=2", headers, ...route, request_id: "id", function: "hello", version: 7, deadline_ms: Date.now() + 5000 };
-  const http = { method: "PUT", path: "/x", route: "/{name}", params: { name: "x" }, query: { q: "2", r: " " }, queryString: "q=1&r=%20&q=2", headers: { a: "1, 3", b: "2", cookie: "x=1; y=2" } };
+  const http = { method: "PUT", scheme: "http", client: null, path: "/x", route: "/{name}", params: { name: "x" }, query: { q: "2", r: " " }, queryString: "q=1&r=%20&q=2", headers: { a: "1, 3", b: "2", cookie: "x=1; y=2" } };
   assert.deepEqual(JSON.parse(await call("", head)), ["id", "id", "id", "hello", 7, 64, true, http]);
   assert.equal(JSON.parse(await call())[0], "00010203-0405-0607-0809-0a0b0c0d0e0f");
 });
@@ -302,6 +302,20 @@ test("req and res are those of node:http", async () => {
   assert.deepEqual([status, headers], [201, [["x-a", "1"], ["set-cookie", "a=1"], ["set-cookie", "b=2"]]]);
   const seen = [true, "PUT", "/x?q=1", { host: "x", a: "1, 2", "content-length": "2" }, 6, "1.1", "127.0.0.1"];
   assert.deepEqual(JSON.parse(body), seen);
+});
+
+test("handlers are told who asks, and how", async () => {
+  const head = { method: "GET", path: "/x", headers: [["host", "shop"]], client: "2001:db8::7", scheme: "https" };
+  const req = await load(`exports.handler = (req, res) => res.end([req.socket.remoteAddress, req.socket.remoteFamily, req.socket.encrypted].join());`);
+  assert.equal(await req("", head), "2001:db8::7,IPv6,true");
+  const { client: _, scheme: __, ...unknown } = head;
+  assert.equal(await req("", unknown), "127.0.0.1,IPv4,false");
+  const fetched = await load(`exports.fetch = (request, env, ctx) => new Response([request.url, ctx.client].join());`, { handler: "index.fetch" });
+  assert.equal(await fetched("", head), "https://shop/x,2001:db8::7");
+  assert.equal(await fetched("", unknown), "http://shop/x,");
+  const event = await load(`exports.handler = (event, { http }) => [http.scheme, http.client];`);
+  assert.equal(await event("", head), '["https","2001:db8::7"]');
+  assert.equal(await event("", unknown), '["http",null]');
 });
 
 test("large bodies go through a request and a response", async () => {

@@ -51,7 +51,11 @@ class Exchange:
 
         self.app, self.scope, self.body = app, scope, body
         self.status, self.headers, self.pieces, self.size = None, [], [], 0
+        # Bytes of the whole body, if the application tells.
+        self.length = None
         self.finished = asyncio.Event()
+        # Whether nothing more is to be answered, for whoever waits for that.
+        self.gone, self.is_watched = asyncio.Event(), False
         self.received = False
         # Whether more of the request's body is still to come.
         self.comes_later = comes_later
@@ -105,18 +109,19 @@ class Exchange:
         if not self.received:
             self.received = True
             return {"type": "http.request", "body": self.body, "more_body": False}
-        # Whoever hears of a disconnection stops streaming: not before the end.
-        await self.finished.wait()
+        # Whoever hears of a disconnection stops streaming: not before the end, unless the client is known to have left.
+        if not self.is_watched:
+            self.is_watched = True
+            when_left(self.gone.set)  # noqa: F821 - the template's
+        await self.gone.wait()
         return {"type": "http.disconnect"}
 
     async def receive_piece(self):
         """The next bytes of a body that comes while it is read."""
-        import asyncio
-
         self.received = True
         try:
             while (piece := take_body()) is None:  # noqa: F821 - the template's
-                await asyncio.get_running_loop().run_in_executor(None, wait_for_body)  # noqa: F821
+                await body_comes()  # noqa: F821
         except ConnectionResetError:
             self.comes_later = False
             return {"type": "http.disconnect"}
@@ -128,6 +133,8 @@ class Exchange:
         if kind == "http.response.start":
             self.status = checked_status(message["status"])
             for name, value in message.get("headers", ()):
+                if bytes(name).lower() == b"content-length" and bytes(value).isdigit():
+                    self.length = int(value)
                 add_header(self.headers, bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
         elif kind == "http.response.body":
             if self.status is None or self.finished.is_set():
@@ -146,6 +153,7 @@ class Exchange:
                     await self.keep()
             if not has_more:
                 self.finished.set()
+                self.gone.set()
                 self.let_go(TURNS_AT_ONCE)
 
     async def keep(self):
@@ -158,7 +166,7 @@ class Exchange:
         if self.size > KEPT_BYTES_MAX:
             self.streams = True
             await self.stream(b"".join((head, *self.pieces)))
-        elif self.turns is None:
+        elif self.turns is None and (self.length is None or self.length > KEPT_BYTES_MAX):
             self.turns = 0
             asyncio.get_running_loop().call_soon(self.take_a_turn, asyncio.get_running_loop())
 
@@ -182,13 +190,11 @@ class Exchange:
 
     async def stream(self, data):
         """Sends a part of the response, at the pace at which the client takes it."""
-        import asyncio
-
         data, self.unsent = self.unsent + data, b""
         for start in range(0, len(data), PIECE_BYTES_MAX):
             piece = data[start : start + PIECE_BYTES_MAX]
             while not stream(piece):  # noqa: F821 - the template's
-                await asyncio.get_running_loop().run_in_executor(None, wait_for_room, len(piece))  # noqa: F821
+                await room_comes(len(piece))  # noqa: F821
 
     def result(self):
         """What is left of it, for the end of the call."""
@@ -212,22 +218,20 @@ def asgi(app):
         path = root + head.get("path", "/")
         return {
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
-            "method": head.get("method", "POST"), "scheme": "http", "root_path": root,
+            "method": head.get("method", "POST"), "scheme": head.get("scheme", "http"), "root_path": root,
             "path": unquote(path), "raw_path": path.encode(), "query_string": head.get("query", "").encode(),
             "headers": [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
                         for name, value in head.get("headers") or ()],
-            "client": None, "server": None, "state": dict(lifespan.state),
+            "client": (head["client"], 0) if "client" in head else None, "server": None, "state": dict(lifespan.state),
         }  # fmt: skip
 
-    def apply(request, head, body):
+    async def awaited(request, head, body):
         head = Head(head)
         exchange = Exchange(app, scope_of(head.call, head.http), body, head.call.get("body") == "stream")
         try:
-            event_loop().run_until_complete(exchange.run())
+            await exchange.run()
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         return exchange.result()
 
-    return apply
-
-
+    return on_loop(awaited)

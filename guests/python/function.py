@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapter between the node and a user's Python handler.
 
-The node runs this source as the module `function`, after `asgi.py`, `workflow.py` and one generated
+The node runs this source as the module `function`, after `asgi.py`, `wsgi.py`, `workflow.py` and one generated
 line `SETTINGS = {...}` (names and values are strings), and calls `apply`. What a
 request, a result and a handler look like is said in `docs/spec/functions.md`,
 sections 5 to 7.
@@ -15,6 +15,7 @@ library is imported, and what few handlers need (asyncio) only for those.
 import json
 import os
 import sys
+import threading
 import time
 from binascii import a2b_base64
 
@@ -29,6 +30,8 @@ PIECE_BYTES_MAX = 64 << 10
 # less than may be sent before anybody takes it.
 TURNS_AT_ONCE = 16
 KEPT_BYTES_MAX = 128 << 10
+# A function has 64 processes and threads, its libraries' among them.
+THREADS_MAX = 32
 NAMES_SHOWN_MAX = 8
 DEPTH_MAX = 200
 STACK_FRAMES_MAX = 16
@@ -47,6 +50,7 @@ app_root = SETTINGS.get("app-root", "/app")  # noqa: F821
 layers_root = SETTINGS.get("layers-root", "/layers")  # noqa: F821
 timeout_ms = int(SETTINGS.get("timeout-ms", "60000"))  # noqa: F821
 memory_mb = int(SETTINGS.get("memory-bytes", "0")) >> 20  # noqa: F821
+calls_at_once = int(SETTINGS.get("requests-per-instance", "1"))  # noqa: F821
 
 
 # ------------------------------------------------------------------ results
@@ -284,6 +288,9 @@ class Http:
 
     def __init__(self, head):
         self.method = head.get("method", "POST")
+        self.scheme = head.get("scheme", "http")
+        # The address of who asks; None if nobody does by a network.
+        self.client = head.get("client")
         self.path = head.get("path", "/")
         self.query_string = head.get("query", "")
         self.route = head.get("route")
@@ -393,19 +400,25 @@ def returned(kind, body):
 
 def call(name, payload=None):
     """Calls the function of a name, and gives what it returns."""
-    if not isinstance(name, str):
-        raise TypeError(f"a function is called by its name, a str, not a {kind_name(type(name))}")
-    status, kind, body = ask(name, *payload_of(payload))  # noqa: F821 - the template's
-    if status >= 400:
-        raise CallError(name, status, kind, body)
-    return returned(kind, body)
+    check_name(name)
+    return answered_with(name, *ask(name, *payload_of(payload)))  # noqa: F821 - the template's
 
 
 async def call_async(name, payload=None):
     """The same for handlers that are coroutines."""
-    import asyncio
+    check_name(name)
+    return answered_with(name, *await ask_async(name, *payload_of(payload)))  # noqa: F821 - the template's
 
-    return await asyncio.get_running_loop().run_in_executor(None, call, name, payload)
+
+def check_name(name):
+    if not isinstance(name, str):
+        raise TypeError(f"a function is called by its name, a str, not a {kind_name(type(name))}")
+
+
+def answered_with(name, status, kind, body):
+    if status >= 400:
+        raise CallError(name, status, kind, body)
+    return returned(kind, body)
 
 
 def install_sinew():
@@ -434,7 +447,9 @@ class Parameters:
 
     @property
     def are_wsgi(self):
-        return self.names[:2] == ["environ", "start_response"] or self.names[:2] == ["env", "start_response"]
+        # By position: some name them otherwise, but all begin so.
+        environ, start_response = (*self.names, "", "")[:2]
+        return environ.startswith("env") and start_response.startswith("start_resp") and self.required <= 2
 
 
 def parameters_of(function):
@@ -470,38 +485,61 @@ def adapted(handler, name):
         takes = parameters_of(handler)
     if takes.are_asgi:
         return asgi(handler)
+    if calls_at_once > THREADS_MAX and not is_awaited(handler):
+        why = f"each of its requests has a thread: at most {THREADS_MAX} of requests-per-instance, or make it a coroutine"
+        raise ValueError(f"the handler {name} is no coroutine, so that {why}")
     if takes.are_wsgi:
-        raise TypeError(f"the handler {name} is a WSGI application; wrap it as an ASGI one, as a2wsgi does")
+        return wsgi(handler)
     if SETTINGS.get("body") == "stream":  # noqa: F821
-        why = "takes an event, which is a whole body; remove body = \"stream\", or make it an ASGI application"
+        why = "takes an event, which is a whole body; remove body = \"stream\", or make it an ASGI or WSGI application"
         raise TypeError(f"the handler {name} {why}")
     if takes.most == 0 or takes.required > 2:
         names = ", ".join(takes.names)
-        raise TypeError(f"the handler {name} takes ({names}); it must take (event), (event, context) or be ASGI")
+        raise TypeError(f"the handler {name} takes ({names}); it must take (event), (event, context), or be ASGI or WSGI")
     is_main = name.rpartition(".")[2] == "main" and takes.required < 2
     return event_handler(handler, is_main, with_context=takes.most > 1 and not is_main)
 
 
 def event_handler(handler, is_main, with_context):
-    def run(request, head, body):
+    def begin(request, head, body):
+        """What the handler gives, and how it is told."""
         head = Head(head)
         event = event_of(body, head.content_type)
         if is_main:
             event = arguments_of(event, head)
         result = handler(event, Context(request, head)) if with_context else handler(event)
-        told = value_answer if head.call.get("source") == "lambda" else answer
-        return awaited(result) if hasattr(result, "__await__") else result, told
+        return result, value_answer if head.call.get("source") == "lambda" else answer
 
-    def apply(request, head, body):
+    async def awaited(request, head, body):
         try:
-            result, told = run(request, head, body)
+            result, told = begin(request, head, body)
+            if hasattr(result, "__await__"):
+                result = await result
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         return told(result)
 
-    if getattr(handler, "__code__", None) and handler.__code__.co_flags & CO_COROUTINE:
-        event_loop()
+    def apply(request, head, body):
+        try:
+            result, told = begin(request, head, body)
+            if hasattr(result, "__await__"):
+                result = awaited_here(result)
+        except BaseException as error:
+            raise users_part(error)  # noqa: B904
+        return told(result)
+
+    if not is_awaited(handler):
+        return apply
+    event_loop()
+    apply.awaited, apply.event_loop = awaited, event_loop
     return apply
+
+
+def is_awaited(handler):
+    """Whether calling it gives a coroutine, as far as it shows."""
+    # What wraps one may wait for it itself, so that it is not looked through.
+    code = getattr(getattr(handler, "func", handler), "__code__", None) or getattr(getattr(type(handler), "__call__", None), "__code__", None)
+    return code is not None and code.co_flags & CO_COROUTINE != 0
 
 
 def arguments_of(event, head):
@@ -532,24 +570,38 @@ def is_foreign(frame):
 
 # -------------------------------------------------------------------- async
 
-_loop = None
+# An event loop is a thread's own.
+_loops = threading.local()
 
 
 def event_loop():
-    global _loop
-    if _loop is None:
+    loop = getattr(_loops, "loop", None)
+    if loop is None:
         import asyncio
 
-        _loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(_loop)
-    return _loop
+        loop = _loops.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    return loop
 
 
-def awaited(awaitable):
+def awaited_here(awaitable):
     async def wait():
         return await awaitable
 
     return event_loop().run_until_complete(wait())
+
+
+def on_loop(awaited):
+    """The same as a function that waits, of which callers that have an event loop use the coroutine."""
+
+    def apply(request, head, body):
+        try:
+            return event_loop().run_until_complete(awaited(request, head, body))
+        except BaseException as error:
+            raise users_part(error)  # noqa: B904
+
+    apply.awaited, apply.event_loop = awaited, event_loop
+    return apply
 
 
 # ------------------------------------------------------------------ loading

@@ -18,11 +18,15 @@ import types
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
+ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
+# What the node puts before the template's own text.
+TEMPLATE = (
+    "lines.py", "failures.py", "channel.py", "callees.py", "at_once.py", "shared.py", "turns.py", "images.py", "heap.py",
+)  # fmt: skip
 ID = bytes(range(16))
 
 
-HTTP = ("method", "path", "query", "headers", "route", "params")
+HTTP = ("method", "path", "query", "headers", "route", "params", "client", "scheme")
 
 
 def head_of(**head):
@@ -62,8 +66,10 @@ class Function:
         exec((HERE / "images.py").read_text(), images.__dict__)
         module.reducing, module.image_at, module.image_has = images.reducing, images.image_at, images.image_has
         # And pieces of a body, of which None has to be waited for.
-        self.coming, self.body_waits = [], 0
+        self.coming, self.body_waits, self.on_left = [], 0, []
         module.take_body, module.wait_for_body = self.take_body, self.wait_for_body
+        module.room_comes, module.body_comes = self.room_comes, self.body_comes
+        module.when_left = self.on_left.append
         sys.modules["function"] = module
         source = f"SETTINGS = {self.settings!r}\n{ADAPTER}"
         exec(compile(source, "function.py", "exec", dont_inherit=True), module.__dict__)
@@ -86,17 +92,23 @@ class Function:
     def wait_for_body(self):
         self.body_waits += 1
 
+    async def body_comes(self):
+        self.wait_for_body()
+
     def wait_for_room(self, size):
         self.waits += 1
         self.room += size
 
+    async def room_comes(self, size):
+        self.wait_for_room(size)
+
     def close(self):
-        if self.module._loop:
-            for task in asyncio.all_tasks(self.module._loop):
+        if loop := getattr(self.module._loops, "loop", None):
+            for task in asyncio.all_tasks(loop):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    self.module._loop.run_until_complete(task)
-            self.module._loop.close()
+                    loop.run_until_complete(task)
+            loop.close()
         cwd, path, environ, modules = self.before
         os.chdir(cwd)
         sys.path[:] = path
@@ -319,7 +331,6 @@ class Kinds(Case):
             ("def handler(): pass", r"takes \(\); it must take \(event\)"),
             ("def handler(a, b, c): pass", r"takes \(a, b, c\)"),
             ("class handler: pass", "is a class"),
-            ("def handler(environ, start_response): pass", "a WSGI application"),
             ("def other(): pass\ndef third(): pass", "module main has no 'handler'; it defines: other, third"),
         ]:
             with self.subTest(source):
@@ -372,6 +383,20 @@ class Asgi(Case):
         told = repr(["/function/f", "/function/f/a b", "/function/f/a%20b"])
         self.assertEqual(function(function="f", path="/a%20b"), told)
         self.assertEqual(function(function="f", path="/x/1", route="/x/{n}", params=[]), repr(["", "/x/1", "/x/1"]))
+
+    def test_an_application_is_told_who_asks(self):
+        source = """
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                await send({"type": "http.response.start", "status": 200})
+                await send({"type": "http.response.body", "body": repr([scope["client"], scope["scheme"]]).encode()})
+            """
+        function = self.function(source)
+        self.assertEqual(function(path="/", client="2001:db8::7", scheme="https"), "[('2001:db8::7', 0), 'https']")
+        self.assertEqual(function(path="/"), "[None, 'http']")
+        event = self.function("def handler(event, context): return [context.http.client, context.http.scheme]")
+        self.assertEqual(event(path="/", client="192.0.2.7", scheme="https"), '["192.0.2.7","https"]')
+        self.assertEqual(event(path="/"), '[null,"http"]')
 
     def test_objects_and_classes(self):
         send = (
@@ -449,6 +474,42 @@ class Asgi(Case):
             await send({"type": "http.response.start", "status": 200})
             await send({"type": "http.response.body", "body": repr(heard).encode()})
         """
+
+    def test_a_client_that_is_known_to_have_left_is_a_disconnection(self):
+        source = """
+            import asyncio
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                await receive()
+                heard = asyncio.ensure_future(receive())
+                await asyncio.sleep(0)
+                await send({"type": "http.response.start", "status": 200})
+                left[0]()
+                await send({"type": "http.response.body", "body": (await heard)["type"].encode()})
+            """
+        function = self.function(source)
+        sys.modules["main"].left = function.on_left
+        self.assertEqual(function(), "http.disconnect")
+        self.assertEqual(len(function.on_left), 1, "who listens again is not told twice")
+
+    def test_what_is_short_by_its_own_word_is_waited_for(self):
+        source = """
+            import asyncio
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                count = int(scope["query_string"])
+                length = [(b"content-length", b"%d" % (1000 * count))] if scope["path"] == "/told" else []
+                await send({"type": "http.response.start", "status": 200, "headers": length})
+                for _ in range(count):
+                    await send({"type": "http.response.body", "body": b"x" * 1000, "more_body": True})
+                    for _ in range(100):
+                        await asyncio.sleep(0)
+                await send({"type": "http.response.body"})
+            """
+        function = self.function(source)
+        for path, count, sent in [("/told", 3, 0), ("/untold", 3, 3), ("/told", 200, 200)]:
+            self.assertEqual(function(path=path, query=str(count)), "x" * (1000 * count))
+            self.assertEqual(len(function.sent), sent, path)
 
     def test_a_body_is_received_while_it_comes(self):
         function = self.function(self.READER, {"body": "stream"})
@@ -606,8 +667,8 @@ class Tracebacks(Case):
         self.assertTrue(source.endswith("\nmain()\n"))
         code = compile(source.removesuffix("main()\n"), __file__, "exec", dont_inherit=True)
         # The node puts the adapter and lines before it.
-        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "workflow.py", "function.py"))
-        for name in ("lines.py", "failures.py", "channel.py", "shared.py", "turns.py", "images.py", "heap.py"):
+        template.ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
+        for name in TEMPLATE:
             exec(compile((HERE / name).read_text(), __file__, "exec", dont_inherit=True), template.__dict__)
         exec(code, template.__dict__)
         kind, message, text = template.describe(self.raised("def handler(event):\n    raise KeyError('mine')"))

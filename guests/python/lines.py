@@ -246,7 +246,7 @@ class ServesLines:
             self.callees.end()
             self.flush()
             self.leave_line()
-            self.raised(error)
+            self.raised(served.turn, error)
         else:
             waited = self.callees.waited_ns
             self.callees.end()
@@ -260,12 +260,12 @@ class ServesLines:
         read = self.callees.heads.read(result) if is_short else None
         if read is None or self.served is not served:
             self.leave_line()
-            return self.answer(result)
+            return self.answer(served.turn, result, self.callees.lost_bytes())
         begun, waited, received, parent, identity = facts
         ended = time.monotonic_ns()
         if self.core.line_answer(served.line.end, result, len(result)) < 0:
             self.leave_line()
-            return self.answer(result)
+            return self.answer(served.turn, result, self.callees.lost_bytes())
         served.took(begun, ended, waited, received, len(result) - read[2], read[0], parent, identity)
         if served.is_due(ended) or self.log_left < self.log_max:
             served.report(self.channel)

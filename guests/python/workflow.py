@@ -351,7 +351,7 @@ def in_run(handler):
         try:
             result = handler(*arguments)
             is_coroutine = hasattr(result, "__await__") and not isinstance(result, Step)
-            return _run.finish(awaited(result) if is_coroutine else result)
+            return _run.finish(awaited_here(result) if is_coroutine else result)
         finally:
             _run.close()
             _run = None
@@ -467,7 +467,7 @@ def step_applied(function, name):
             # Nobody else is to have it: then nothing needs to be left of it here.
             box = [body(*positional, **named)]
             if hasattr(box[0], "__await__"):
-                box[0] = awaited(box[0])
+                box[0] = awaited_here(box[0])
             marks.append(time.monotonic_ns())
             return result_of(box, f"what {name} returned")
         except BaseException as error:

@@ -31,6 +31,10 @@ pub(crate) struct Http {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: Vec<(String, String)>,
+    /// The address of who asks, if it is known.
+    pub(crate) client: Option<String>,
+    /// `https`, or nothing.
+    pub(crate) scheme: Option<String>,
 }
 
 /// What an answer says besides its body.

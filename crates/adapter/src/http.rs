@@ -262,9 +262,16 @@ fn outgoing(request: &Request, body: &[u8], coming: Coming) -> Vec<u8> {
     if request.header("x-request-id").is_none() {
         head.push_str(&format!("x-request-id: {}\r\n", request.call.request_id));
     }
+    // The node has found out whom to believe.
+    let forwarded = [("x-forwarded-for", &request.http.client), ("x-forwarded-proto", &request.http.scheme)];
+    for (name, value) in forwarded.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let is_told = |header: &str| forwarded.iter().any(|(name, value)| *name == header && value.is_some());
     for (name, value) in &request.http.headers {
         if !OURS.contains(&name.as_str())
             && !name.starts_with("sinew-")
+            && !is_told(name)
             && !value.contains(['\r', '\n', '\0'])
         {
             head.push_str(&format!("{name}: {value}\r\n"));

@@ -27,6 +27,8 @@ fn run(program: &str, arguments: &[&str]) {
 fn python_handlers() {
     // Without compiled files beside the sources.
     run("python3", &["-B", "python/function_test.py"]);
+    run("python3", &["-B", "python/wsgi_test.py"]);
+    run("python3", &["-B", "python/at_once_test.py"]);
     run("python3", &["-B", "python/workflow_test.py"]);
 }
 

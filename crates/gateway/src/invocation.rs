@@ -35,6 +35,7 @@ pub(crate) use trace::{Context, Span, TRACEPARENT, TraceParent};
 use crate::admission::Permit;
 use crate::backend::{EvaluateRequest, Evaluated, Pieces, Priority};
 use crate::body::{Arriving, Buffered, blocking};
+use crate::client::Client;
 use crate::functions::{Routed, Served};
 use crate::problem::Problem;
 use crate::request_id::RequestId;
@@ -70,6 +71,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) query: &'a str,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) routed: Option<&'a Routed>,
+    /// By whom.
+    pub(crate) client: Client,
     /// How it came: `http`, `lambda`, `event` …
     pub(crate) source: &'static str,
     /// By which function, if it was one.

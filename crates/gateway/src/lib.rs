@@ -19,6 +19,7 @@ mod ahead;
 mod backend;
 mod behind;
 mod body;
+mod client;
 mod cloud_event;
 mod connections;
 mod counts;
@@ -56,6 +57,7 @@ pub use backend::{
     EXPLAIN_STEPS_MAX, EvaluateRequest, Evaluated, Evaluation, Explanation, Gauge, LastCollection, Noted,
     NotedStep, Pieces, Place, Priority, Progress, Recording, Signing, Transfer,
 };
+pub use client::{Network, Peer, TrustedProxies};
 pub use connections::{Connections, Open};
 pub use counts::Counts;
 pub use deferred::{Callbacks, Sending, Unsent};

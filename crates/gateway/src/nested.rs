@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 
 use crate::admission::permit;
 use crate::body::held;
+use crate::client::Client;
 use crate::functions::{Functions, Served};
 use crate::invocation::{
     Answer, Invocation, LineEnd, LineOffer, Nesting, Span, TRACEPARENT, TraceParent, since_1970,
@@ -260,6 +261,7 @@ async fn invoke(
         query: "",
         headers: &headers,
         routed: None,
+        client: Client::default(),
         source: "call",
         nesting: Some(nesting),
         tenancy,

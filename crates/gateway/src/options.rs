@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::client::TrustedProxies;
 use crate::door::Door;
 use crate::traces::TraceOptions;
 use crate::usage::Rates;
@@ -50,6 +51,8 @@ pub struct Options {
     pub traces: Option<TraceOptions>,
     /// Who may knock: checks of the `Host` and `Origin` headers.
     pub door: Door,
+    /// Whose word for whom they ask counts.
+    pub trusted_proxies: TrustedProxies,
     /// The node's version, for `/v1/status` and the OpenAPI document.
     pub version: String,
     /// The commit that the node was built from, or `unknown`.
@@ -75,6 +78,7 @@ impl Default for Options {
             rates: Rates::default(),
             traces: None,
             door: Door::Private,
+            trusted_proxies: TrustedProxies::default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: "unknown".to_owned(),
         }

@@ -37,6 +37,8 @@ pub struct Options {
     pub tls_self_signed: bool,
     /// Names and addresses for that one, besides the machine's own.
     pub tls_names: Vec<String>,
+    /// Networks (`10.0.0.0/8`) of proxies that are believed for whom they ask, besides the node's own machine.
+    pub trusted_proxies: Vec<String>,
     /// Private addresses (`10.0.0.5:8080`) that callbacks of calls may go to.
     pub callback_private: Vec<String>,
     /// Private addresses that external data may be fetched from.
@@ -101,6 +103,7 @@ impl Options {
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let options: Self = toml::from_str(&text).map_err(|error| bad(error.to_string()))?;
         options.rates.check().map_err(|why| bad(format!("[rates]: {why}")))?;
+        options.trusted_proxies().map_err(|why| bad(format!("trusted_proxies: {why}")))?;
         let schedule = options.collection.unwrap_or_default();
         schedule.check().map_err(|why| bad(format!("[collection]: {why}")))?;
         let fetching = options.fetching.unwrap_or_default();
@@ -127,6 +130,11 @@ impl Options {
             insecure_http: self.insecure_http || below.insecure_http,
             tls_self_signed: self.tls_self_signed || below.tls_self_signed,
             tls_names: if self.tls_names.is_empty() { below.tls_names } else { self.tls_names },
+            trusted_proxies: if self.trusted_proxies.is_empty() {
+                below.trusted_proxies
+            } else {
+                self.trusted_proxies
+            },
             callback_private: if self.callback_private.is_empty() {
                 below.callback_private
             } else {
@@ -164,6 +172,15 @@ impl Options {
 }
 
 impl Options {
+    /// Who is believed for whom he asks.
+    ///
+    /// # Errors
+    /// What is no network.
+    pub(crate) fn trusted_proxies(&self) -> Result<gateway::TrustedProxies, String> {
+        let networks = self.trusted_proxies.iter().map(|text| text.parse());
+        networks.collect::<Result<Vec<gateway::Network>, _>>().map(gateway::TrustedProxies::and)
+    }
+
     /// The interpreter of a language.
     pub(crate) fn interpreter(&self, language: Language) -> PathBuf {
         let told = match language {

@@ -53,6 +53,7 @@ pub use debugging::Debugging;
 pub use doctor::{Check, doctor};
 pub use executor::Executor;
 pub use functions::check_workflow;
+pub use gateway::Network;
 pub use gateway::upkeep as told;
 pub use identity::{IdentityError, is_signed};
 pub use io::tls;

@@ -17,12 +17,13 @@ mod watch;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
-use gateway::{Connections, Open};
+use gateway::{Connections, Open, Peer};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -56,8 +57,8 @@ pub(crate) trait Listener {
     /// One that no event loop watches.
     type Loose: Send + 'static;
 
-    /// Waits for the next connection.
-    fn accept(&mut self) -> impl Future<Output = std::io::Result<Self::Stream>> + Send;
+    /// Waits for the next connection: it, and the address at its other end.
+    fn accept(&mut self) -> impl Future<Output = std::io::Result<(Self::Stream, Option<IpAddr>)>> + Send;
 
     /// Takes a connection from the event loop of this thread.
     ///
@@ -76,12 +77,12 @@ impl Listener for TcpListener {
     type Stream = tokio::net::TcpStream;
     type Loose = std::net::TcpStream;
 
-    async fn accept(&mut self) -> std::io::Result<Self::Stream> {
-        let (stream, _) = TcpListener::accept(self).await?;
+    async fn accept(&mut self) -> std::io::Result<(Self::Stream, Option<IpAddr>)> {
+        let (stream, address) = TcpListener::accept(self).await?;
         // Answers are written whole: to wait for more would only delay them.
         // It fails where the client has gone already, which reading will tell.
         let _ = stream.set_nodelay(true);
-        Ok(stream)
+        Ok((stream, Some(address.ip())))
     }
 
     fn loosen(stream: Self::Stream) -> std::io::Result<Self::Loose> {
@@ -97,8 +98,8 @@ impl Listener for UnixListener {
     type Stream = tokio::net::UnixStream;
     type Loose = std::os::unix::net::UnixStream;
 
-    async fn accept(&mut self) -> std::io::Result<Self::Stream> {
-        Ok(UnixListener::accept(self).await?.0)
+    async fn accept(&mut self) -> std::io::Result<(Self::Stream, Option<IpAddr>)> {
+        Ok((UnixListener::accept(self).await?.0, None))
     }
 
     fn loosen(stream: Self::Stream) -> std::io::Result<Self::Loose> {
@@ -150,7 +151,7 @@ pub(crate) async fn serve<L: Listener>(
     let mut stop = pin!(until(stopping.clone()));
     let mut warned = None;
     loop {
-        let (stream, place) = tokio::select! {
+        let (stream, address, place) = tokio::select! {
             accepted = next(&mut listener, &places, &terms, &mut warned) => accepted,
             () = &mut stop => break,
             Some(ended) = attended.join_next() => {
@@ -159,7 +160,8 @@ pub(crate) async fn serve<L: Listener>(
             }
         };
         let guards = (place, terms.connections.opened());
-        let talk = Talk { terms: terms.clone(), stopping: stopping.clone(), _guards: guards };
+        let peer = Peer { address, is_secure: false };
+        let talk = Talk { peer, terms: terms.clone(), stopping: stopping.clone(), _guards: guards };
         begin::<L>(&mut attended, &terms.loops, stream, greeting.clone(), talk);
     }
     // Whoever connects from now on is refused, not left waiting.
@@ -210,7 +212,7 @@ async fn next<L: Listener>(
     places: &Arc<Semaphore>,
     terms: &Terms,
     warned: &mut Option<Instant>,
-) -> (L::Stream, OwnedSemaphorePermit) {
+) -> (L::Stream, Option<IpAddr>, OwnedSemaphorePermit) {
     if places.available_permits() == 0 {
         terms.connections.full();
         if warned.is_none_or(|then| then.elapsed() >= WARN_EVERY) {
@@ -225,7 +227,7 @@ async fn next<L: Listener>(
     };
     loop {
         match listener.accept().await {
-            Ok(stream) => return (stream, place),
+            Ok((stream, address)) => return (stream, address, place),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -236,6 +238,7 @@ async fn next<L: Listener>(
 
 /// What a connection may do, and until when. It has its place until this is dropped.
 pub(crate) struct Talk {
+    peer: Peer,
     terms: Terms,
     stopping: signal::Receiver<bool>,
     _guards: (OwnedSemaphorePermit, Open),
@@ -291,13 +294,13 @@ async fn converse(
     match version {
         Version::Two => {
             watch.is_multiplexed();
-            let service = watched(front, Arc::clone(&watch), http2::as_of_one);
+            let service = watched(front, Arc::clone(&watch), talk.peer, http2::as_of_one);
             let streams = http2::Streams::default();
             let _end = streams.end();
             attend(http2::connection(streams, stream, service), &watch, talk).await;
         }
         Version::One | Version::Unsaid => {
-            let service = watched(front, Arc::clone(&watch), |request| request);
+            let service = watched(front, Arc::clone(&watch), talk.peer, |request| request);
             let mut builder = http1::Builder::new();
             // The watch does this, and tells the head of a request from idling.
             builder.header_read_timeout(None);
@@ -306,14 +309,16 @@ async fn converse(
     }
 }
 
-/// What answers a connection's requests, and has the watch know of each.
+/// What answers a connection's requests, tells who sends them, and has the watch know of each.
 fn watched<F: Answers>(
     front: F,
     watch: Arc<Watch>,
+    peer: Peer,
     before: impl Fn(Request<Incoming>) -> Request<Incoming> + Clone,
 ) -> impl Service<Request<Incoming>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static> + Clone
 {
-    service_fn(move |request: Request<Incoming>| {
+    service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let busy = watch.begin();
         let answer = front.call(before(request));
         async move { answer.await.map(|response| response.map(|body| Answer::new(body, busy))) }

@@ -54,6 +54,9 @@ pub(crate) struct Arguments {
     /// A name or address by which clients call the node, for that certificate; may be repeated
     #[arg(long, value_name = "NAME", requires = "tls_self_signed")]
     tls_name: Vec<String>,
+    /// A network of proxies that are believed for whom they ask (X-Forwarded-For), like 10.0.0.0/8; may be repeated
+    #[arg(long, value_name = "NETWORK", value_parser = parse_network)]
+    trusted_proxy: Vec<String>,
     /// Applications that run at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = parse_workers, env = "SINEW_WORKERS")]
     workers: Option<usize>,
@@ -91,6 +94,10 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     let address = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
     let address = address.parse().map(Listen::At);
     address.map_err(|_| "an address is written 127.0.0.1:8080, [::1]:8080, or off".to_owned())
+}
+
+fn parse_network(text: &str) -> Result<String, String> {
+    text.parse().map(|network: node::Network| network.to_string())
 }
 
 fn parse_workers(text: &str) -> Result<usize, String> {
@@ -138,6 +145,7 @@ fn options(arguments: &Arguments, output: &Output) -> anyhow::Result<node::Optio
         tls_key: arguments.tls_key.clone(),
         tls_self_signed: arguments.tls_self_signed,
         tls_names: arguments.tls_name.clone(),
+        trusted_proxies: arguments.trusted_proxy.clone(),
         workers: arguments.workers,
         event_loops: arguments.event_loops,
         memory_bytes: arguments.memory,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applications of frameworks as handlers, as they are written for any server: FastAPI
-//! (Starlette), and Express. Where no registry can be reached, these tests skip.
+//! (Starlette), Flask, Django, and Express. Where no registry can be reached, these tests skip.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -99,7 +99,8 @@ async def long():
 
 const GATE_JS: &str = r#"
 const gates = {};
-exports.handler = async ({ name, open }) => {
+exports.handler = async ({ name, open, close }) => {
+  if (close) return void delete gates[name];
   gates[name] ??= (() => { let open; const opened = new Promise((resolve) => { open = resolve; }); return { open, opened }; })();
   if (open) gates[name].open();
   await gates[name].opened;
@@ -115,12 +116,25 @@ fn written(folder: &Path, files: &[(&str, &str)]) {
     files.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).unwrap());
 }
 
+/// What comes in chunks.
+fn joined(mut chunks: &str) -> String {
+    let mut body = String::new();
+    while let Some((size, rest)) = chunks.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        body.push_str(&rest[..size]);
+        chunks = &rest[size + 2..];
+    }
+    body
+}
+
 impl Node {
     /// Status, head and body of what a function answers.
     fn asks(&self, request: &str, headers: &str, body: &[u8]) -> (u16, String, String) {
         let answer = http_with(&self.address, request, headers, body);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head[9..12].parse().unwrap(), head.to_lowercase(), body.to_owned())
+        let head = head.to_lowercase();
+        let body = if head.contains("transfer-encoding: chunked") { joined(body) } else { body.to_owned() };
+        (head[9..12].parse().unwrap(), head, body)
     }
 
     fn gets(&self, path: &str) -> (u16, Value) {
@@ -159,6 +173,15 @@ impl Node {
 
 #[test]
 fn an_application_of_fastapi_is_served_as_by_its_own_server() {
+    serves_fastapi("");
+}
+
+#[test]
+fn an_application_of_fastapi_is_served_so_where_it_serves_several_at_once() {
+    serves_fastapi("requests-per-instance = 20\n");
+}
+
+fn serves_fastapi(settings: &str) {
     if !is_root() || !reaches("python3", &["-m", "pip", "index", "versions", "fastapi"]) {
         return;
     }
@@ -167,7 +190,7 @@ fn an_application_of_fastapi_is_served_as_by_its_own_server() {
     let folder = home.path().join("source-shop");
     // One instance: what it keeps is seen by the next request.
     let manifest = format!(
-        "[functions.shop]\nruntime = \"python\"\nhandler = \"shop.app\"\nmemory = \"512MiB\"\nconcurrency = 1\n\n{GATE}"
+        "[functions.shop]\nruntime = \"python\"\nhandler = \"shop.app\"\nmemory = \"512MiB\"\nconcurrency = 1\n{settings}\n{GATE}"
     );
     let packages = "fastapi==0.165.0\nstarlette==1.10.0\npython-multipart==0.0.34\n";
     let files = [
@@ -219,6 +242,180 @@ fn an_application_of_fastapi_is_served_as_by_its_own_server() {
     let (status, head, _) = node.asks("GET /function/shop/long", "Accept-Encoding: gzip\r\n", b"");
     assert!(status == 200 && head.contains("content-encoding: gzip"), "{head}");
     node.streams("shop/stream");
+}
+
+const FLASK_PY: &str = r#"
+import sinew
+from flask import Flask, Response, jsonify, make_response, redirect, request, session, url_for
+
+app = Flask(__name__)
+app.secret_key = "x"
+
+@app.get("/items/<int:number>")
+def item(number):
+    return {"number": number, "q": request.args["q"], "url": url_for("item", number=1, _external=True), "root": request.script_root}
+
+@app.post("/form")
+def form():
+    return jsonify(name=request.form["name"], file=request.files["file"].read().decode(), length=request.content_length)
+
+@app.post("/json")
+def json_body():
+    return request.get_json(), 201, {"x-a": "b"}
+
+@app.get("/cookies")
+def cookies():
+    session["seen"] = session.get("seen", 0) + 1
+    response = make_response(str(session["seen"]))
+    response.set_cookie("a", "1")
+    return response
+
+@app.get("/stream")
+def stream():
+    def pieces():
+        yield "one"
+        sinew.call("gate", {"name": "stream"})
+        yield "two"
+    return Response(pieces(), mimetype="text/plain")
+
+@app.get("/broken")
+def broken():
+    raise RuntimeError("half way")
+
+@app.get("/away")
+def away():
+    return redirect(url_for("item", number=2))
+"#;
+
+/// All of a project in one file.
+const DJANGO_PY: &str = r#"
+import os
+import django
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.core.wsgi import get_wsgi_application
+from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.urls import path, reverse
+
+settings.configure(
+    DEBUG=False, SECRET_KEY="x", ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__,
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "/tmp/db"}},
+    LOGGING={"version": 1, "disable_existing_loggers": False, "handlers": {"all": {"class": "logging.StreamHandler"}}, "root": {"handlers": ["all"]}},
+    INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth"], USE_TZ=True,
+    MIDDLEWARE=["django.middleware.common.CommonMiddleware", "django.middleware.gzip.GZipMiddleware"],
+)
+
+def item(request, number):
+    return JsonResponse({"number": number, "q": request.GET["q"], "url": request.build_absolute_uri(reverse("item", args=[1]))})
+
+def people(request):
+    from django.contrib.auth.models import User
+    from django.core.management import call_command
+    call_command("migrate", run_syncdb=True, verbosity=0)
+    User.objects.create_user(request.POST["name"])
+    return HttpResponse(", ".join(User.objects.values_list("username", flat=True)))
+
+def stream(request):
+    def pieces():
+        import sinew
+        yield "one"
+        sinew.call("gate", {"name": "stream"})
+        yield "two"
+    return StreamingHttpResponse(pieces())
+
+def broken(request):
+    raise RuntimeError("half way")
+
+urlpatterns = [path("items/<int:number>", item, name="item"), path("people", people), path("stream", stream), path("broken", broken)]
+wsgi = get_wsgi_application()
+asgi = get_asgi_application()
+"#;
+
+#[test]
+fn applications_of_flask_and_django_are_served_as_by_their_own_servers() {
+    if !is_root() || !reaches("python3", &["-m", "pip", "index", "versions", "flask"]) {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = home.path().join("source-web");
+    let function = |name: &str, handler: &str, settings: &str| {
+        format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"{handler}\"\nmemory = \"512MiB\"\nconcurrency = 1\n{settings}\n")
+    };
+    let several = "requests-per-instance = 8\n";
+    let manifest = [
+        function("flask", "shop.app", ""),
+        function("flask-several", "shop.app", several),
+        function("django", "site_one.wsgi", ""),
+        function("django-several", "site_one.wsgi", several),
+        function("django-asgi", "site_one.asgi", several),
+        GATE.to_owned(),
+    ];
+    let files = [
+        ("sinew.toml", manifest.concat()),
+        ("requirements.txt", "flask==3.1.3\ndjango==5.2.19\n".to_owned()),
+        ("shop.py", FLASK_PY.to_owned()),
+        ("site_one.py", DJANGO_PY.to_owned()),
+        ("gate.js", GATE_JS.to_owned()),
+    ];
+    written(&folder, &files.each_ref().map(|(name, text)| (*name, text.as_str())));
+    node.install(&folder).unwrap();
+    for name in ["flask", "flask-several"] {
+        node.serves_flask(name);
+    }
+    for name in ["django", "django-several", "django-asgi"] {
+        node.serves_django(name);
+    }
+}
+
+/// What a browser sends of a form with a file.
+const FORM: (&str, &[u8]) = (
+    "Content-Type: multipart/form-data; boundary=x\r\n",
+    b"--x\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nada\r\n\
+      --x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f.txt\"\r\n\r\nabc\r\n--x--\r\n",
+);
+
+impl Node {
+    fn serves_flask(&self, name: &str) {
+        let root = format!("/function/{name}");
+        let url = format!("http://localhost{root}/items/1");
+        let told = json!({"number": 7, "q": "a b", "url": url, "root": root});
+        assert_eq!(self.gets(&format!("{name}/items/7?q=a%20b")), (200, told));
+        let (status, _, body) = self.asks(&format!("POST {root}/form"), FORM.0, FORM.1);
+        let told = json!({"name": "ada", "file": "abc", "length": FORM.1.len()});
+        assert_eq!((status, serde_json::from_str(&body).unwrap_or(json!(body))), (200, told));
+        let json = "Content-Type: application/json\r\n";
+        let (status, head, body) = self.asks(&format!("POST {root}/json"), json, b"{\"a\": 1}");
+        assert!(status == 201 && head.contains("x-a: b") && body == "{\"a\":1}\n", "{head} {body:?}");
+        let (status, head, body) = self.asks(&format!("GET {root}/cookies"), "", b"");
+        assert!(status == 200 && body == "1" && head.matches("set-cookie").count() == 2, "{head} {body}");
+        let session = head.lines().find_map(|line| line.strip_prefix("set-cookie: session=")).map(|_| ());
+        assert!(session.is_some(), "{head}");
+        let (status, head, _) = self.asks(&format!("GET {root}/away"), "", b"");
+        assert!(status == 302 && head.contains(&format!("location: {root}/items/2")), "{head}");
+        assert_eq!(self.gets(&format!("{name}/items/seven")).0, 404);
+        assert_eq!(self.gets(&format!("{name}/broken")).0, 500);
+        self.logs_of(name, "RuntimeError: half way");
+        self.call("gate", &json!({"name": "stream", "close": true}));
+        self.streams(&format!("{name}/stream"));
+    }
+
+    fn serves_django(&self, name: &str) {
+        let root = format!("/function/{name}");
+        let told = json!({"number": 7, "q": "a b", "url": format!("http://localhost{root}/items/1")});
+        assert_eq!(self.gets(&format!("{name}/items/7?q=a%20b")), (200, told));
+        let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let (status, _, body) = self.asks(&format!("POST {root}/people"), form, b"name=ada");
+        assert_eq!((status, body.as_str()), (200, "ada"));
+        assert_eq!(self.gets(&format!("{name}/nowhere")).0, 404);
+        assert_eq!(self.gets(&format!("{name}/broken")).0, 500);
+        self.logs_of(name, "RuntimeError: half way");
+        self.call("gate", &json!({"name": "stream", "close": true}));
+        // It has a generator that is not asynchronous run to its end before anything is sent, which it warns of.
+        if name != "django-asgi" {
+            self.streams(&format!("{name}/stream"));
+        }
+    }
 }
 
 const SHOP_JS: &str = r#"

@@ -38,6 +38,11 @@ runtime = "python"
 handler = "app.app"
 timeout = "20s"
 
+[functions.wsgi]
+runtime = "python"
+handler = "wsgi.app"
+timeout = "20s"
+
 [functions.program]
 runtime = "executable"
 handler = "program"
@@ -135,6 +140,19 @@ async def app(scope, receive, send):
         print("went on", asked["after"])
 "#;
 
+const WSGI_PY: &str = r#"
+import json, sinew
+
+def app(environ, start_response):
+    asked = json.loads(environ["wsgi.input"].read())
+    start_response("201 Created", [("x-a", "b")])
+    yield b"one"
+    sinew.call("gate", {"name": asked["name"]})
+    if asked.get("how") == "fails":
+        raise RuntimeError("half way")
+    yield b"two"
+"#;
+
 const RELAY_PY: &str = r#"
 import sinew
 
@@ -164,7 +182,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 "#;
 
-const STREAMING: [&str; 4] = ["asgi", "fetch", "reqres", "program"];
+const STREAMING: [&str; 5] = ["asgi", "fetch", "reqres", "wsgi", "program"];
 
 fn deployed(node: &Node) {
     let folder = node.home.join("streams");
@@ -175,6 +193,7 @@ fn deployed(node: &Node) {
         ("stream.js", STREAM_JS),
         ("reqres.js", REQRES_JS),
         ("app.py", APP_PY),
+        ("wsgi.py", WSGI_PY),
         ("relay.py", RELAY_PY),
         ("program", PROGRAM),
     ] {

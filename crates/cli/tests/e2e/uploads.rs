@@ -35,6 +35,20 @@ handler = "app.app"
 body = "stream"
 timeout = "60s"
 
+[functions.several]
+runtime = "python"
+handler = "app.app"
+body = "stream"
+requests-per-instance = 4
+timeout = "60s"
+
+[functions.wsgi]
+runtime = "python"
+handler = "wsgi.app"
+body = "stream"
+requests-per-instance = 4
+timeout = "60s"
+
 [functions.program]
 runtime = "executable"
 handler = "program"
@@ -125,6 +139,41 @@ async def app(scope, receive, send):
         await answer(200, json.dumps({"length": length}).encode())
 "#;
 
+const WSGI_PY: &str = r#"
+import json, time
+
+left = 0
+
+def echoed(body):
+    while piece := body.read1(65536):
+        yield piece
+
+def app(environ, start_response):
+    global left
+    how = environ["QUERY_STRING"].partition("how=")[2]
+    body = environ["wsgi.input"]
+    if how == "state":
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps({"left": left}).encode()]
+    if how == "refuse":
+        start_response("403 Forbidden", [])
+        return [b"no"]
+    if how == "late":
+        time.sleep(1.5)
+    if how == "echo":
+        start_response("200 OK", [])(b"")
+        return echoed(body)
+    length = 0
+    try:
+        while piece := body.read1(65536):
+            length += len(piece)
+    except OSError:
+        left += 1
+        raise
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps({"length": length}).encode()]
+"#;
+
 const PROGRAM: &str = r#"#!/usr/bin/python3
 import http.server, json, os, sys
 left = 0
@@ -163,7 +212,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 "#;
 
-const ALL: [&str; 4] = ["fetch", "reqres", "asgi", "program"];
+const ALL: [&str; 6] = ["fetch", "reqres", "asgi", "several", "wsgi", "program"];
 
 fn deployed(home: &std::path::Path) -> Node {
     let node = Node::start(home);
@@ -174,6 +223,7 @@ fn deployed(home: &std::path::Path) -> Node {
         ("upload.js", UPLOAD_JS),
         ("reqres.js", REQRES_JS),
         ("app.py", APP_PY),
+        ("wsgi.py", WSGI_PY),
         ("program", PROGRAM),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
@@ -291,7 +341,7 @@ fn a_function_that_does_not_read_keeps_its_client_waiting_and_the_node_small() {
     }
     let home = home();
     let node = deployed(home.path());
-    for function in ["fetch", "asgi"] {
+    for function in ["fetch", "asgi", "several", "wsgi"] {
         // One request before, for what it takes anyway.
         let mut first = upload(&node, function, "late", "Content-Length: 100000");
         first.write_all(&[0; 100_000]).unwrap();

@@ -21,6 +21,7 @@ use super::verdict::{self, Verdict};
 use super::{Call, Parcel, callback, now_ms, request_id, scheduler};
 use crate::admission::Permit;
 use crate::body::{blocking, held};
+use crate::client::Client;
 use crate::invocation::Invocation;
 use crate::router::Shared;
 use crate::routes::call::served;
@@ -241,6 +242,7 @@ async fn make(
                 query: &call.query,
                 headers: &headers,
                 routed: None,
+                client: Client::default(),
                 source: call.source.word(),
                 nesting: None,
                 tenancy,

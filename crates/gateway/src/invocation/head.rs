@@ -71,6 +71,13 @@ impl Invocation<'_> {
         write_name(out, &TRACEPARENT);
         write_plain(out, &own.bytes());
         out.extend_from_slice(b"]]");
+        if let Some(address) = self.client.address {
+            // An address needs no escapes, and a vector takes all that is written.
+            _ = write!(out, ",\"client\":\"{address}\"");
+        }
+        if self.client.is_secure {
+            write_member(out, ",\"scheme\":", "https");
+        }
         if let Some(routed) = self.routed {
             write_member(out, ",\"route\":", &routed.pattern);
             out.extend_from_slice(b",\"params\":");

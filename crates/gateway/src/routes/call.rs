@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, ALLOW};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::functions::{no_functions, not_found, unknown};
 use crate::admission::{Permit, permit};
 use crate::body::{Arriving, buffered, held};
+use crate::client::{Client, Peer};
 use crate::cloud_event;
 use crate::functions::{RouteError, Routed, Served};
 use crate::invocation::Invocation;
@@ -38,7 +40,8 @@ pub(crate) async fn matched(State(shared): State<Arc<Shared>>, request: Request)
 
 /// A request to a function by its name.
 pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let client = client_of(shared, &mut parts);
     let answer = async {
         let permit = parts.extensions.get::<Permit>().cloned().map_or_else(|| permit(shared), Ok)?;
         let id = parts.extensions.get::<RequestId>();
@@ -46,7 +49,7 @@ pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
         let rest = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
         let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
         let served = served(shared, target, &parts.headers)?;
-        let target = (path, parts.uri.query(), None);
+        let target = (path, parts.uri.query(), None, client);
         let tenancy = parts.extensions.get::<Arc<Tenancy>>();
         serve(shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
@@ -55,7 +58,8 @@ pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
 
 /// What no endpoint of the gateway's own answers: it may be a function's.
 pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let client = client_of(&shared, &mut parts);
     let found = match shared.backend.functions() {
         Some(functions) => functions.route(parts.method.as_str(), parts.uri.path()),
         None => Err(RouteError::None),
@@ -72,11 +76,17 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
         let id = parts.extensions.get::<RequestId>();
         let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
         let served = served(&shared, &found.function, &parts.headers)?;
-        let target = (parts.uri.path(), parts.uri.query(), Some(&found));
+        let target = (parts.uri.path(), parts.uri.query(), Some(&found), client);
         let tenancy = parts.extensions.get::<Arc<Tenancy>>();
         serve(&shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
+}
+
+/// Who asks; what others say of it without being believed is taken from the headers.
+fn client_of(shared: &Shared, parts: &mut Parts) -> Client {
+    let peer = parts.extensions.get::<Peer>().copied();
+    Client::of(peer, &mut parts.headers, &shared.options.trusted_proxies)
 }
 
 /// People who open the node's address in a browser want to look at it.
@@ -155,7 +165,7 @@ async fn serve(
     id: &RequestId,
     served: Arc<Served>,
     method: &Method,
-    (path, query, routed): (&str, Option<&str>, Option<&Routed>),
+    (path, query, routed, client): (&str, Option<&str>, Option<&Routed>, Client),
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -172,6 +182,7 @@ async fn serve(
             query,
             headers,
             routed,
+            client,
             source,
             nesting: None,
             tenancy,
@@ -198,6 +209,7 @@ async fn serve(
         query,
         headers,
         routed,
+        client,
         source,
         nesting: None,
         tenancy,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::call::served;
 use super::path_text;
 use crate::body::{blocking, buffered};
+use crate::client::{Client, Peer};
 use crate::cloud_event;
 use crate::deferred::{Call, Outcome, Payer, Source, now_ms, queue, refused, take, texts, wanted};
 use crate::functions::Functions;
@@ -33,6 +34,7 @@ pub(crate) async fn call(
     State(shared): State<Arc<Shared>>,
     Extension(id): Extension<RequestId>,
     tenancy: Option<Extension<Arc<Tenancy>>>,
+    peer: Option<Extension<Peer>>,
     method: Method,
     uri: Uri,
     mut headers: HeaderMap,
@@ -40,6 +42,8 @@ pub(crate) async fn call(
 ) -> Result<Response, Problem> {
     let rest = uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
+    // What others say of themselves without being believed is not kept for later.
+    Client::of(peer.map(|Extension(peer)| peer), &mut headers, &shared.options.trusted_proxies);
     // What nobody serves is refused now, and not found out later.
     let served = served(&shared, target, &headers)?;
     let callback = wanted(&shared, &headers)?;

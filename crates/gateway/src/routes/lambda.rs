@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::call::served;
 use crate::admission::Permit;
 use crate::body::buffered;
+use crate::client::Client;
 use crate::deferred::{Call, Payer, Source, take, texts};
 use crate::invocation::{Ended, Invocation};
 use crate::problem::Problem;
@@ -152,6 +153,7 @@ async fn call(
         query: "",
         headers: &told,
         routed: None,
+        client: Client::default(),
         source: "lambda",
         nesting: None,
         tenancy: tenancy.cloned(),

@@ -20,6 +20,7 @@ use super::order::{StepOptions, Steps, Value};
 use super::{Beginning, Told, refused};
 use crate::admission::permit;
 use crate::body::blocking;
+use crate::client::Client;
 use crate::functions::Served;
 use crate::invocation::{Invocation, Nesting, StepEnd, TRACEPARENT, millis, since_1970};
 use crate::problem::Problem;
@@ -411,6 +412,7 @@ impl Run {
             query: "",
             headers,
             routed: None,
+            client: Client::default(),
             source: "step",
             nesting: Some(nesting),
             tenancy: tenancy.clone(),

@@ -126,7 +126,7 @@ impl<F> Secured<F> {
 }
 
 impl<F: Answers + Sync> Greeting<TcpStream> for Secured<F> {
-    async fn greet(self, stream: TcpStream, talk: Talk) {
+    async fn greet(self, stream: TcpStream, mut talk: Talk) {
         let handshakes = Arc::clone(&self.handshakes);
         let place = handshakes.enter();
         let greeted = tokio::select! {
@@ -142,6 +142,7 @@ impl<F: Answers + Sync> Greeting<TcpStream> for Secured<F> {
                     Some(H2) => Version::Two,
                     _ => Version::One,
                 };
+                talk.peer.is_secure = true;
                 converse(stream, version, self.front, talk).await;
             }
             Ok(Ok(Greeted::Plain(stream))) => converse(stream, Version::Unsaid, self.plain, talk).await,

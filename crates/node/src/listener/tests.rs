@@ -157,7 +157,7 @@ async fn answer(stream: &mut TcpStream, end: &str) -> String {
 async fn accepted_connections_send_at_once() {
     let mut listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    assert!(Listener::accept(&mut listener).await.unwrap().nodelay().unwrap());
+    assert!(Listener::accept(&mut listener).await.unwrap().0.nodelay().unwrap());
 }
 
 #[tokio::test]

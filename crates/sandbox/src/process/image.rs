@@ -152,9 +152,13 @@ pub fn runtime_of(procedure: &Handle) -> Option<&str> {
 
 impl Image {
     /// Whether it calls, and is called by, others on lines: its adapter speaks them, or it does
-    /// so itself.
+    /// so itself. In Python only where it serves one request at a time.
     pub fn speaks_lines(&self) -> bool {
-        self.runtime != Language::Executable.runtime() || self.settings.mode.as_deref() == Some(NATIVE)
+        match Language::of_runtime(&self.runtime) {
+            Some(Language::Python) => self.settings.calls_at_once == 1,
+            Some(Language::Executable) => self.settings.mode.as_deref() == Some(NATIVE),
+            _ => true,
+        }
     }
 
     /// Whether it is lent memory for what it makes.
@@ -188,10 +192,13 @@ impl Image {
         });
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
         let settings = Settings::read(&pairs)?;
-        if settings.calls_at_once > 1 && runtime != "node" {
+        if settings.calls_at_once > 1 && runtime == Language::Executable.runtime() {
             let why =
                 format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
             return Err(bad(why));
+        }
+        if settings.calls_at_once > 1 && settings.part.is_some() {
+            return Err(bad("workflows and their steps are served one at a time: leave requests-per-instance out"));
         }
         if settings.part.is_some() && runtime != Language::Python.runtime() {
             return Err(bad(format!(
@@ -287,6 +294,9 @@ impl Image {
         add("memory-bytes", &limits.memory_bytes.to_string());
         if self.settings.streams_body {
             add("body", STREAM);
+        }
+        if self.settings.calls_at_once > 1 {
+            add("requests-per-instance", &self.settings.calls_at_once.to_string());
         }
         if let Some(part) = self.settings.part {
             add("part", part.word());

@@ -561,7 +561,9 @@ impl Instance {
         let place = self.under_way.iter().position(|call| call.turn == turn).unwrap_or(0);
         let Some(call) = self.under_way.get_mut(place) else { return self.channel.keep_idle_log(bytes) };
         if (call.log.len() + bytes.len()) as u64 > self.terms.bounds.log_let_in() {
-            return Err(Broken::Lie("more log than it is allowed to send"));
+            // What is printed between the calls that an instance serves at once may be much beside one that takes long,
+            // although each has kept to what is allowed.
+            return if call.turn == turn { Err(Broken::Lie("more log than it is allowed to send")) } else { Ok(()) };
         }
         call.log.extend_from_slice(bytes);
         Ok(())

@@ -84,12 +84,15 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 const PYTHON_SOURCE: &str = concat!(
     "ADAPTER = r'''",
     include_str!("../../../../guests/python/asgi.py"),
+    include_str!("../../../../guests/python/wsgi.py"),
     include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py"),
     "'''\n",
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
     include_str!("../../../../guests/python/channel.py"),
+    include_str!("../../../../guests/python/callees.py"),
+    include_str!("../../../../guests/python/at_once.py"),
     include_str!("../../../../guests/python/shared.py"),
     include_str!("../../../../guests/python/turns.py"),
     include_str!("../../../../guests/python/images.py"),
@@ -113,6 +116,7 @@ const NODE_SOURCE: &str = concat!(
 /// What stands between a template and the handler of a function.
 const PYTHON_ADAPTER: &str = concat!(
     include_str!("../../../../guests/python/asgi.py"),
+    include_str!("../../../../guests/python/wsgi.py"),
     include_str!("../../../../guests/python/workflow.py"),
     include_str!("../../../../guests/python/function.py")
 );

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Functions in Python of which one instance serves several requests at once: that it does,
+//! that each has its own output and failure, and what becomes of those beside one that ends it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::functions::is_root;
+use super::{Node, home};
+
+const AT_ONCE: usize = 12;
+
+/// All wait for a gate that others open, and then say how many they have been.
+const APP_PY: &str = r#"
+import asyncio, json, os, sys, threading, time
+import sinew
+
+running = most = 0
+
+class Counted:
+    def __enter__(self):
+        global running, most
+        running += 1
+        most = max(most, running)
+    def __exit__(self, *_):
+        global running
+        running -= 1
+
+def told(event):
+    return {"n": event["n"], "most": most, "pid": os.getpid(), "threads": threading.active_count()}
+
+async def coroutine(event, context):
+    print("begin", event["n"])
+    with Counted():
+        if "sleep" in event:
+            await asyncio.sleep(event["sleep"])
+        if event.get("exit"):
+            os._exit(3)
+        if "gate" in event:
+            await sinew.call_async("gate", {"name": event["gate"]})
+        print("end", event["n"])
+        return told(event)
+
+def thread(event, context):
+    print("begin", event["n"])
+    with Counted():
+        if "sleep" in event:
+            time.sleep(event["sleep"])
+        if event.get("exit"):
+            os._exit(3)
+        if "gate" in event:
+            sinew.call("gate", {"name": event["gate"]})
+        print("end", event["n"])
+        return told(event)
+
+heard = []
+
+async def asgi(scope, receive, send):
+    assert scope["type"] == "http"
+    if scope["path"].endswith("/listen"):
+        await receive()
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"listening", "more_body": True})
+        heard.append((await receive())["type"])
+        return
+    if scope["path"].endswith("/heard"):
+        body = heard
+    else:
+        body = await coroutine(json.loads((await receive())["body"]), None)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+def wsgi(environ, start_response):
+    body = thread(json.loads(environ["wsgi.input"].read()), None)
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(body).encode()]
+"#;
+
+const GATE_JS: &str = r#"
+const gates = {};
+exports.handler = async ({ name, open }) => {
+  gates[name] ??= (() => { let open; const opened = new Promise((resolve) => { open = resolve; }); return { open, opened, waiting: 0 }; })();
+  if (open === undefined) gates[name].waiting++;
+  if (open) gates[name].open();
+  if (open === false) return gates[name].waiting;
+  await gates[name].opened;
+  return name;
+};
+"#;
+
+const KINDS: [&str; 4] = ["coroutine", "thread", "asgi", "wsgi"];
+
+fn deployed(node: &Node) {
+    let folder = node.home.join("at-once");
+    std::fs::create_dir_all(&folder).unwrap();
+    let one = |name: &str| {
+        format!(
+            "[functions.{name}]\nruntime = \"python\"\nhandler = \"app.{name}\"\nconcurrency = 1\n\
+             requests-per-instance = {AT_ONCE}\ntimeout = \"20s\"\nwaiting = 100\n\n"
+        )
+    };
+    let gate = "[functions.gate]\nruntime = \"node\"\nhandler = \"gate.handler\"\nconcurrency = 1\nrequests-per-instance = 100\n";
+    std::fs::write(folder.join("sinew.toml"), KINDS.map(one).concat() + gate).unwrap();
+    std::fs::write(folder.join("app.py"), APP_PY).unwrap();
+    std::fs::write(folder.join("gate.js"), GATE_JS).unwrap();
+    node.ok(&["deploy", folder.to_str().unwrap()]);
+}
+
+/// Waits until so many requests stand at a gate.
+fn stand_at(node: &Node, gate: &str, count: usize) {
+    let begun = Instant::now();
+    while node.call("gate", &json!({"name": gate, "open": false})).1 != json!(count) {
+        assert!(begun.elapsed() < Duration::from_secs(15), "not {count} at {gate}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn one_instance_serves_as_many_as_it_is_said_to_and_no_more() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    deployed(&node);
+    for kind in KINDS {
+        std::thread::scope(|scope| {
+            // Two more than it takes: they wait for it.
+            let node = &node;
+            let ask = |n| move || node.call(kind, &json!({"n": n, "gate": kind}));
+            let asked: Vec<_> = (0..AT_ONCE + 2).map(|n| (n, scope.spawn(ask(n)))).collect();
+            stand_at(node, kind, AT_ONCE);
+            std::thread::sleep(Duration::from_millis(50));
+            stand_at(node, kind, AT_ONCE);
+            assert_eq!(node.call("gate", &json!({"name": kind, "open": true})).0, 200);
+            let answers: Vec<_> = asked.into_iter().map(|(n, asked)| (n, asked.join().unwrap())).collect();
+            for (n, (status, told)) in &answers {
+                assert_eq!((*status, &told["n"]), (200, &json!(n)), "{kind}: {told}");
+                assert_eq!(told["most"], AT_ONCE, "{kind}");
+                assert_eq!(told["pid"], answers[0].1.1["pid"], "{kind}");
+            }
+        });
+        // Each has its own output, though they were printed at the same time.
+        let logs = node.ok(&["logs", kind, "-n", "100", "-o", "json"]);
+        let outputs: Vec<_> = logs
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .filter_map(|record| record["output"].as_str().or(record["log"].as_str()).map(str::to_owned))
+            .collect();
+        for n in 0..AT_ONCE + 2 {
+            let own = format!("begin {n}\nend {n}\n");
+            assert!(outputs.contains(&own), "{kind}: {n} is in none of {outputs:?}");
+        }
+    }
+}
+
+#[test]
+fn who_is_beside_one_that_takes_too_long_or_ends_the_process_may_try_again() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    deployed(&node);
+    for kind in KINDS {
+        let (_, before) = node.call(kind, &json!({"n": 0}));
+        std::thread::scope(|scope| {
+            let node = &node;
+            let waits = scope.spawn(move || node.call(kind, &json!({"n": 1, "gate": format!("never {kind}")})));
+            stand_at(node, &format!("never {kind}"), 1);
+            let (status, ended) = node.call(kind, &json!({"n": 2, "exit": true}));
+            assert!(status == 500 && ended.to_string().contains("status 3"), "{kind}: {ended}");
+            let (status, told) = waits.join().unwrap();
+            assert!(status >= 500, "{kind}: {told}");
+        });
+        let (status, after) = node.call(kind, &json!({"n": 3}));
+        assert_eq!((status, &after["most"]), (200, &json!(1)), "{kind}: another instance: {before} {after}");
+    }
+}
+
+#[test]
+fn an_application_hears_that_its_client_has_left() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    deployed(&node);
+    let mut client = TcpStream::connect(&node.address).unwrap();
+    client.write_all(b"GET /function/asgi/listen HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let (mut text, mut piece) = (String::new(), [0; 4096]);
+    while !text.contains("listening") {
+        let len = client.read(&mut piece).unwrap();
+        assert!(len > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&piece[..len]));
+    }
+    let heard = || node.http("GET /function/asgi/heard", b"");
+    assert!(heard().ends_with("[]"), "others are served beside it, and it has heard nothing");
+    drop(client);
+    let begun = Instant::now();
+    while !heard().ends_with("[\"http.disconnect\"]") {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{}", heard());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_cannot_serve_several_is_not_deployed() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let refused = |folder: &std::path::Path| {
+        let mut command = node.command(&["deploy", folder.to_str().unwrap()]);
+        let done = command.stdin(Stdio::null()).output().unwrap();
+        assert!(!done.status.success());
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let source = "def handler(event):\n    return 1\n";
+    let folder = node.python("many", "requests-per-instance = 33\n", source);
+    let told = refused(&folder);
+    assert!(told.contains("at most 32 of requests-per-instance"), "{told}");
+    let source = "from sinew import function, workflow\n@function()\ndef one(x):\n    return x\n\
+        @workflow\ndef handler(event):\n    return one(1)\n";
+    let folder = node.python("flow", "requests-per-instance = 2\n", source);
+    std::fs::write(
+        folder.join("sinew.toml"),
+        "[functions.flow]\nruntime = \"python\"\nhandler = \"main.handler\"\nworkflow = true\nrequests-per-instance = 2\n",
+    )
+    .unwrap();
+    let told = refused(&folder);
+    assert!(told.contains("requests-per-instance"), "{told}");
+    let folder = node.script("program", "requests-per-instance = 2\n", "#!/bin/sh\necho\n");
+    let told = refused(&folder);
+    assert!(told.contains("one request at a time"), "{told}");
+}

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+# Requests that an instance serves at the same time (`requests-per-instance`). It is run before `template.py`, in the
+# same module: names that are not defined here are that one's.
+#
+# Only the main thread reads the channel. Where the handler is a coroutine or an ASGI application, it is the thread of
+# the event loop too, on which all calls run. Otherwise each call has a thread, and the main one only reads.
+
+import contextvars
+import io
+import os
+import struct
+import sys
+import threading
+
+
+class RunningCall:
+    """A call that runs beside others."""
+
+    def __init__(self, turn, log_left):
+        self.turn, self.log_left, self.is_over = turn, log_left, False
+        # Bytes of the result that may be sent, and whether nobody wants them any more.
+        self.room, self.has_left, self.on_left = STREAM_WINDOW, False, []
+        # What has come of its body, if that comes while it runs.
+        self.body, self.body_end = [], None
+        # What came of calls of other functions, by their numbers; None until something did.
+        self.answers = {}
+        # Of coroutines that wait until something has come.
+        self.wakes = []
+
+
+class CallsAtOnce:
+    """What calls have to do with the node while they run, as `Callees`, where several do so at once."""
+
+    def __init__(self, instance, most):
+        self.instance, self.channel, self.most = instance, instance.channel, most
+        self.running = {}
+        self.whose = contextvars.ContextVar("sinew_call", default=None)
+        self.changed, self.main = threading.Condition(threading.Lock()), threading.get_ident()
+        # Of calls of other functions: the number of the last one, how many there are, and bytes of their bodies.
+        self.last, self.under_way, self.bytes = 0, 0, 0
+        self.begin, self.kept_max = None, 0
+
+    # -------------------------------------------------------------- serving
+
+    def serve(self):
+        """Never returns."""
+        apply = self.instance.apply
+        if hasattr(apply, "awaited"):
+            return self.serve_on_loop(apply.event_loop())
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = ThreadPoolExecutor(self.most, "call")
+        self.begin = lambda call, arguments: threads.submit(contextvars.copy_context().run, self.run, call, arguments)
+        while True:
+            self.read()
+
+    def serve_on_loop(self, loop):
+        tasks = set()
+
+        def begin(call, arguments):
+            task = loop.create_task(self.run_awaited(call, arguments))
+            # The loop itself forgets tasks that nobody holds.
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        self.begin = begin
+        loop.add_reader(self.channel.stream.fileno(), self.read_what_is_there)
+        # Some of them may have come with the function.
+        loop.call_soon(self.read_what_is_there)
+        while True:
+            loop.run_forever()
+
+    def run(self, call, arguments):
+        self.whose.set(call)
+        try:
+            result = self.instance.apply(*arguments)
+        except BaseException as error:
+            self.end(call)
+            self.instance.raised(call.turn, error)
+        else:
+            self.end(call)
+            self.instance.answer(call.turn, result)
+
+    async def run_awaited(self, call, arguments):
+        self.whose.set(call)
+        try:
+            result = await self.instance.apply.awaited(*arguments)
+        except BaseException as error:
+            self.end(call)
+            self.instance.raised(call.turn, error)
+        else:
+            self.end(call)
+            self.instance.answer(call.turn, result)
+
+    def end(self, call):
+        """It is over, and what it asked of others is of no use any more."""
+        self.instance.flush()
+        with self.changed:
+            call.is_over = True
+            self.running.pop(call.turn, None)
+            self.has_changed(call)
+
+    def current(self):
+        """The call that this is done for; None if it is over, or none can be told."""
+        call = self.whose.get()
+        if call is None:
+            # What libraries begin in threads of their own knows of no call; often there is only one.
+            with self.changed:
+                call = next(iter(self.running.values())) if len(self.running) == 1 else None
+        return call if call and not call.is_over else None
+
+    def needed(self, what):
+        call = self.current()
+        if call is None:
+            raise RuntimeError(f"{what} while a request is handled, not before or after it")
+        return call
+
+    def left_behind(self):
+        """What a process has that the function has forked: it serves nobody."""
+        for output in (sys.stdout, sys.stderr):
+            if isinstance(output, SharedOutput):
+                output.lock = threading.RLock()
+        return CallsAtOnce(self.instance, self.most)
+
+    # -------------------------------------------------------------- reading
+
+    def read_what_is_there(self):
+        """Acts on what was received at once, so that what calls wait for is not kept by what comes after it."""
+        if self.channel.has_more():
+            self.read()
+            while self.channel.at < len(self.channel.data):
+                self.read()
+
+    def read(self):
+        """Acts on the next frame, and waits for it."""
+        length, kind, turn, rest = self.channel.frame()
+        if kind == CALL:
+            arguments, _, _ = self.instance.arguments(rest)
+            call = RunningCall(turn, self.instance.log_max)
+            with self.changed:
+                self.running[turn] = call
+            return self.begin(call, arguments)
+        payload = rest.receive(length)
+        with self.changed:
+            call = self.running.get(turn)
+            # It may be of a call that has ended.
+            if call and self.has_come(call, kind, payload):
+                self.has_changed(call)
+            elif kind not in (TOLD, ROOM, LEFT, BODY, BODY_LOST):
+                os._exit(0)
+
+    def has_come(self, call, kind, payload):
+        if kind == TOLD:
+            number, status, size = struct.unpack_from("<IHH", payload)
+            if call.answers.get(number, ENDED) is None:
+                call.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
+        elif kind == ROOM:
+            call.room += struct.unpack("<I", payload)[0]
+        elif kind == LEFT:
+            call.has_left = True
+            for then in call.on_left:
+                then()
+        elif kind in (BODY, BODY_LOST):
+            call.body += [payload] if payload else []
+            call.body_end = None if payload else kind
+        else:
+            return False
+        return True
+
+    def has_changed(self, call):
+        """Wakes all that wait for something to come to a call."""
+        self.changed.notify_all()
+        wakes, call.wakes = call.wakes, []
+        for wake in wakes:
+            if not wake.done():
+                wake.set_result(None)
+
+    def wait(self, is_there):
+        """Waits until something has come. On the main thread nobody else would read meanwhile."""
+        if threading.get_ident() == self.main:
+            while not is_there():
+                self.read()
+            return
+        with self.changed:
+            while not is_there():
+                self.changed.wait()
+
+    async def comes(self, call, is_there):
+        """The same, while others go on."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if threading.get_ident() != self.main:
+            return await loop.run_in_executor(None, self.wait, is_there)
+        while not is_there():
+            wake = loop.create_future()
+            call.wakes.append(wake)
+            await wake
+
+    # ---------------------------------------------- calls of other functions
+
+    def ask(self, target, kind, body):
+        """Calls the function of a name: status, type and body of the answer."""
+        call, number = self.begin_to_ask(target, kind, body)
+        try:
+            self.wait(lambda: call.is_over or call.answers[number] is not None)
+            return call.answers[number] or ENDED
+        finally:
+            self.end_asking(call, number, body)
+
+    async def ask_async(self, target, kind, body):
+        call, number = self.begin_to_ask(target, kind, body)
+        try:
+            await self.comes(call, lambda: call.is_over or call.answers[number] is not None)
+            return call.answers[number] or ENDED
+        finally:
+            self.end_asking(call, number, body)
+
+    def begin_to_ask(self, target, kind, body):
+        name, kind = checked_question(target, kind, body)
+        call = self.needed("functions are called")
+        with self.changed:
+            check_asked(self.under_way, self.bytes, body)
+            self.under_way += 1
+            self.bytes += len(body)
+            number = self.last = (self.last + 1) & 0xFFFFFFFF
+            call.answers[number] = None
+        self.channel.send(ASK, call.turn, question_head(number, name, kind), kind, body)
+        return call, number
+
+    def end_asking(self, call, number, body):
+        with self.changed:
+            call.answers.pop(number, None)
+            self.under_way -= 1
+            self.bytes -= len(body)
+
+    # --------------------------------------- results and bodies, in pieces
+
+    def stream(self, piece):
+        """Sends the next bytes of the result; false if there is no room for them now."""
+        if threading.get_ident() == self.main:
+            # An application that makes much at once lets nobody else read.
+            self.read_what_is_there()
+        call = self.current()
+        with self.changed:
+            if call is None or call.has_left:
+                raise ConnectionResetError("nobody waits for the answer any more")
+            if call.room < len(piece):
+                return False
+            call.room -= len(piece)
+        self.channel.send(PIECE, call.turn, piece)
+        return True
+
+    def wait_for_room(self, size):
+        call = self.needed("an answer is sent")
+        self.wait(lambda: call.is_over or call.has_left or call.room >= size)
+
+    async def room_comes(self, size):
+        call = self.needed("an answer is sent")
+        await self.comes(call, lambda: call.is_over or call.has_left or call.room >= size)
+
+    def take_body(self):
+        """The next bytes of the request's body; none after the last of them, and None if there are none now."""
+        call = self.needed("a request's body is read")
+        with self.changed:
+            if not call.body:
+                if call.body_end == BODY_LOST:
+                    raise ConnectionResetError("the client left before the end of the body")
+                return b"" if call.body_end == BODY else None
+            piece, call.body = b"".join(call.body), []
+            is_more = call.body_end is None
+        if is_more:
+            self.channel.send(WANTS, call.turn, struct.pack("<I", len(piece)))
+        return piece
+
+    def wait_for_body(self):
+        call = self.needed("a request's body is read")
+        self.wait(lambda: call.body or call.body_end or call.is_over)
+
+    async def body_comes(self):
+        call = self.needed("a request's body is read")
+        await self.comes(call, lambda: call.body or call.body_end or call.is_over)
+
+    def when_left(self, then):
+        """Has something done when nobody waits for the call's answer any more."""
+        call = self.current()
+        if call is None or call.has_left:
+            return then()
+        call.on_left.append(then)
+
+
+class SharedOutput(io.TextIOWrapper):
+    """Standard output or error of calls that run at once: what one of them has begun to print is no other one's."""
+
+    def __init__(self, log):
+        self.log, self.lock = log, threading.RLock()
+        super().__init__(io.BufferedWriter(log, 8192), "utf-8", "backslashreplace", line_buffering=True)
+
+    def write(self, text):
+        log = self.log
+        # What no call that runs has printed is told beside all of them.
+        of = log.instance.callees.current() or log.instance
+        with self.lock:
+            if log.of is not of:
+                self.flush()
+                log.of = of
+            return super().write(text)
+
+    def flush(self):
+        with self.lock:
+            super().flush()
+
+
+class ServesSeveral:
+    """An instance's part in this."""
+
+    serves_several = False
+
+    def serve_several(self, most):
+        self.serves_several, self.callees = True, CallsAtOnce(self, most)
+        sys.stdout, sys.stderr = SharedOutput(Log(self, 1)), SharedOutput(Log(self, 2))
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
