@@ -41,6 +41,15 @@ impl Door {
         Self::Checked { hosts: Vec::new(), origins: Vec::new() }
     }
 
+    /// The same for what belongs to a function by its host name: nothing of the node's own is behind it, and which
+    /// pages may ask is the function's affair.
+    pub(crate) fn check_home(&self) -> Result<(), Problem> {
+        match self {
+            Self::NeedsTls => Err(needs_tls()),
+            Self::Private | Self::Checked { .. } => Ok(()),
+        }
+    }
+
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let (hosts, origins) = match self {
             Self::Private => return Ok(()),
@@ -79,7 +88,10 @@ fn refuse(kind: &str, detail: String) -> Problem {
 /// The host that the client believes to talk to, and its name without port in
 /// lower case. The request line's has precedence over the header (RFC 9112,
 /// 3.2.2).
-fn requested_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<(Cow<'a, str>, Cow<'a, str>), Problem> {
+pub(crate) fn requested_host<'a>(
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+) -> Result<(Cow<'a, str>, Cow<'a, str>), Problem> {
     if let Some(authority) = uri.authority() {
         return Ok((authority.as_str().into(), in_lower_case(authority.host())));
     }

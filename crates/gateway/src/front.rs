@@ -20,7 +20,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tower::{Service, ServiceExt};
 
-use crate::door::Door;
+use crate::door::{Door, requested_host};
 use crate::envelope;
 use crate::keys::{self, Access};
 use crate::problem::Problem;
@@ -48,7 +48,10 @@ impl Checks {
 
     fn pass(&self, request: &Request) -> Result<(), Problem> {
         bounded_path(request)?;
-        self.door.check(request.uri(), request.headers())
+        match request.extensions().get::<Home>() {
+            Some(_) => self.door.check_home(),
+            None => self.door.check(request.uri(), request.headers()),
+        }
     }
 
     /// Has a request answered that satisfies them. The one way to an answer:
@@ -95,7 +98,11 @@ impl Front {
         Self { shared, checks, router }
     }
 
-    async fn answer(self, request: Request) -> Response {
+    async fn answer(self, mut request: Request) -> Response {
+        if let Some(home) = home(&self.shared, &request) {
+            request.extensions_mut().insert(home);
+            return Box::pin(self.answer_at_home(request)).await;
+        }
         let Some(route) = function_route(&request) else {
             // A router is always ready, and has no errors. What it needs to go on
             // is large; requests for functions are to carry none of it.
@@ -105,6 +112,38 @@ impl Front {
         let answer =
             |request| checks.guarded(&shared, Some(route), request, |request| call::call(&shared, request));
         envelope::surround(&shared, route.into(), request, answer).await
+    }
+}
+
+impl Front {
+    /// All that is asked for by a function's host name is that function's.
+    async fn answer_at_home(self, request: Request) -> Response {
+        let Self { shared, checks, .. } = self;
+        let route = "/function/{name}";
+        let answer = |request| {
+            checks.guarded(&shared, Some(route), request, |request| call::at_home(&shared, request))
+        };
+        envelope::surround(&shared, route.into(), request, answer).await
+    }
+}
+
+/// The function that a request is for by its host name; none if there is no such function.
+#[derive(Debug, Clone)]
+pub(crate) struct Home(pub(crate) Result<Arc<str>, Arc<str>>);
+
+/// Whether a request is for a function by its host name. A page of `NAME.localhost` never shares its origin with the
+/// node itself, so that these names are functions' alone, whether or not there is one.
+fn home(shared: &Shared, request: &Request) -> Option<Home> {
+    let (_, host) = requested_host(request.uri(), request.headers()).ok()?;
+    // An address is no name; and these two are most that is asked for.
+    if host.starts_with(|first: char| first.is_ascii_digit() || first == '[') || host == "localhost" {
+        return None;
+    }
+    let functions = shared.backend.functions()?;
+    match functions.hosted(&host) {
+        Some(function) => Some(Home(Ok(function.into()))),
+        None if host.ends_with(".localhost") => Some(Home(Err(host.into()))),
+        None => None,
     }
 }
 

@@ -65,6 +65,10 @@ pub struct Served {
     pub schedules: Vec<queue::Schedule>,
     /// `METHOD /path` of each route.
     pub routes: Vec<String>,
+    /// Host names that are its own.
+    pub hosts: Vec<String>,
+    /// It answers without a key.
+    pub is_public: bool,
     /// Of all versions of the function since the node started.
     pub counts: Arc<Counts>,
     /// Of this version.
@@ -107,6 +111,8 @@ pub struct Routed {
     pub pattern: String,
     /// What stands in the names' places, in their order.
     pub params: Vec<(String, String)>,
+    /// It was asked for by a host name of its own, so that its pages have an origin that is theirs alone.
+    pub at_home: bool,
 }
 
 /// Why a path belongs to no function.
@@ -305,6 +311,13 @@ pub trait Functions: Send + Sync {
     /// # Errors
     /// Why it belongs to none.
     fn route(&self, method: &str, path: &str) -> Result<Routed, RouteError>;
+
+    /// Whether every version that a request for a function may get, by its name, an alias or a version's number, needs no
+    /// key. Never blocks.
+    fn is_public(&self, name: &str, qualifier: Option<&str>) -> bool;
+
+    /// The function that a host name belongs to, in lower case and without a port. Never blocks.
+    fn hosted(&self, host: &str) -> Option<String>;
 
     /// Instances of one.
     fn instances(&self, served: &Served) -> Instances;

@@ -152,11 +152,12 @@ impl Invocation<'_> {
     ) -> Result<Response, Problem> {
         // A pure function's result is remembered, that of a codelet comes at once, and a workflow's has no pieces.
         let streams = !(self.served.is_pure || self.served.is_codelet || self.served.is_workflow);
+        let at_home = self.routed.is_some_and(|routed| routed.at_home);
         let holding = self.hold()?;
         let (given, recording) = self.begin(shared, permit, holding, (body, arriving), streams).await;
         let answer = match given {
             Ok(Given { answer, rest: Some(rest) }) => {
-                return Ok(streamed::response(answer, rest, recording));
+                return Ok(streamed::response(answer, rest, recording, at_home));
             }
             Ok(given) => Ok(given.answer),
             Err(problem) => Err(problem),
@@ -164,7 +165,7 @@ impl Invocation<'_> {
         let Ended { answer, timing, .. } = ended(answer, recording);
         match answer {
             Ok(answer) => {
-                let mut response = answer.into_response();
+                let mut response = if at_home { answer.into_page() } else { answer.into_response() };
                 response.headers_mut().insert(SERVER_TIMING, timing);
                 Ok(response)
             }

@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::body::blocking;
 use crate::problem::Problem;
 use crate::router::Shared;
+use crate::routes::call;
 use crate::tenants::Quota;
 
 /// What every key begins with.
@@ -233,6 +234,9 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
         // What needs none is not refused for a wrong one.
         _ if access == Access::Owner => return answer(request).await,
         None if is_free => return answer(request).await,
+        None if needed == Scope::Invoke && call::is_public(shared, route, &request) => {
+            return answer(request).await;
+        }
         None => return no_key("this listener answers only to keys").into_response(),
         Some(text) => text,
     };

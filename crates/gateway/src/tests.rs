@@ -13,6 +13,7 @@ mod evaluating;
 mod explaining;
 pub(crate) mod fake;
 mod functions;
+mod hosts;
 mod keys;
 mod labels;
 mod limits;

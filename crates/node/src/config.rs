@@ -172,7 +172,7 @@ impl Options {
 }
 
 impl Options {
-    /// Who is believed for whom he asks.
+    /// Who is believed for whom he asks. What a file or a flag says was looked at when it was read.
     ///
     /// # Errors
     /// What is no network.

@@ -13,7 +13,7 @@ mod routes;
 mod steps;
 mod traffic;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use gateway::{
@@ -57,6 +57,8 @@ pub(crate) struct Deployments {
 struct Serving {
     functions: BTreeMap<String, Function>,
     routes: RouteTable,
+    /// Whose a host name is.
+    hosts: HashMap<String, String>,
 }
 
 /// A function with its versions.
@@ -105,6 +107,20 @@ impl Function {
         self.versions.get(&number)
     }
 
+    /// All that requests may get.
+    fn versions_of(&self, qualifier: Option<&str>) -> Vec<&Version> {
+        let of = |alias: &str| {
+            let traffic = self.aliases.get(alias);
+            let has = |number: &u64| traffic.is_some_and(|traffic| traffic.has(*number));
+            self.versions.iter().filter(|(number, _)| has(number)).map(|(_, version)| version).collect()
+        };
+        match qualifier.map(|text| (text, text.parse())) {
+            Some((_, Ok(number))) => self.versions.get(&number).into_iter().collect(),
+            Some((alias, Err(_))) => of(alias),
+            None => of(LIVE),
+        }
+    }
+
     /// Versions that some alias names.
     fn reached(&self) -> impl Iterator<Item = &Version> {
         let reached = |number: &u64| self.aliases.values().any(|traffic| traffic.has(*number));
@@ -113,16 +129,42 @@ impl Function {
 }
 
 impl Serving {
+    /// The versions that most requests get, with one function as it is going to be.
+    fn main_versions<'a>(
+        &'a self,
+        changed: Option<(&'a str, &'a Version)>,
+    ) -> impl Iterator<Item = (&'a str, &'a Version)> {
+        let others = self
+            .functions
+            .iter()
+            .filter(move |(name, _)| changed.is_none_or(|(other, _)| other != name.as_str()));
+        let others = others.filter_map(|(name, function)| Some((name.as_str(), function.main()?)));
+        others.chain(changed)
+    }
+
+    /// Whose each host name is, with one function as it is going to be.
+    ///
+    /// # Errors
+    /// One that two want, for people.
+    fn hosts(&self, changed: Option<(&str, &Version)>) -> Result<HashMap<String, String>, String> {
+        let mut hosts = HashMap::new();
+        for (name, version) in self.main_versions(changed) {
+            for host in &version.served.hosts {
+                if let Some(other) = hosts.insert(host.clone(), name.to_owned()) {
+                    return Err(format!("the host {host} of {name} belongs to {other}"));
+                }
+            }
+        }
+        Ok(hosts)
+    }
+
     /// All routes, with one function as it is going to be.
     ///
     /// # Errors
     /// The first two that are in each other's way, for people.
     fn table(&self, changed: Option<(&str, &Version)>) -> Result<RouteTable, String> {
         let mut table = RouteTable::default();
-        let others =
-            self.functions.iter().filter(|(name, _)| changed.is_none_or(|(other, _)| other != *name));
-        let others = others.filter_map(|(name, function)| Some((name.as_str(), function.main()?)));
-        for (name, version) in others.chain(changed) {
+        for (name, version) in self.main_versions(changed) {
             for (route, text) in version.routes.iter().zip(&version.served.routes) {
                 table.add(name, route).map_err(|(other, taken)| {
                     format!("the route {text} of {name} is in the way of {taken} of {other}")
@@ -197,6 +239,10 @@ impl Deployments {
             Ok(routes) => serving.routes = routes,
             Err(reason) => tracing::error!(reason, "no route is served; deploy one of the two again"),
         }
+        match serving.hosts(None) {
+            Ok(hosts) => serving.hosts = hosts,
+            Err(reason) => tracing::error!(reason, "no host is served; deploy one of the two again"),
+        }
     }
 
     /// Tells which procedures are expected to run, and which no more; of one
@@ -260,6 +306,7 @@ impl Deployments {
             let main = function.versions.get(&traffic.main()).ok_or_else(|| unknown(name))?.clone();
             if alias == LIVE {
                 serving.table(Some((name, &main))).map_err(FunctionError::Invalid)?;
+                serving.hosts(Some((name, &main))).map_err(FunctionError::Invalid)?;
             }
             main
         };
@@ -377,6 +424,21 @@ impl Functions for Deployments {
         self.serving.read().routes.find(method, path)
     }
 
+    fn is_public(&self, name: &str, qualifier: Option<&str>) -> bool {
+        let serving = self.serving.read();
+        let versions = serving.functions.get(name).map(|function| function.versions_of(qualifier));
+        let versions = versions.unwrap_or_default();
+        !versions.is_empty() && versions.iter().all(|version| version.served.is_public)
+    }
+
+    fn hosted(&self, host: &str) -> Option<String> {
+        let serving = self.serving.read();
+        match host.strip_suffix(".localhost") {
+            Some(name) => serving.functions.contains_key(name).then(|| name.to_owned()),
+            None => serving.hosts.get(host).cloned(),
+        }
+    }
+
     fn instances(&self, served: &Served) -> Instances {
         self.processes.instances(served)
     }
@@ -444,7 +506,9 @@ impl Functions for Deployments {
         let version = self.version(name, number, deployment, &totals).map_err(FunctionError::Invalid)?;
         if serves {
             // Before anything is written.
-            self.serving.read().table(Some((name, &version))).map_err(FunctionError::Invalid)?;
+            let serving = self.serving.read();
+            serving.table(Some((name, &version))).map_err(FunctionError::Invalid)?;
+            serving.hosts(Some((name, &version))).map_err(FunctionError::Invalid)?;
         }
         labels::add_version(&self.store, name, number, deployment)?;
         let served = version.served.clone();

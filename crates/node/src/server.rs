@@ -122,7 +122,6 @@ async fn serve(
         commit: options.commit.clone(),
         rates: options.rates.clone(),
         traces: options.traces.as_ref().map(Traces::options),
-        // What a file says was looked at when it was read, and what is said by a flag there.
         trusted_proxies: options.trusted_proxies().unwrap_or_default(),
         ..gateway::Options::default()
     };

@@ -34,10 +34,10 @@ pub(crate) async fn run(node: &mut Node, output: &Output) -> anyhow::Result<()> 
     output.table(&heads, &[1, 3, 4, 5, 6, 7], &rows)
 }
 
-/// The first routes, and how many there are more.
+/// The first of its hosts and routes, and how many there are more.
 fn routes(function: &Value) -> String {
-    let routes = function["routes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let routes: Vec<&str> = routes.collect();
+    let texts = |member: &str| function[member].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let routes: Vec<&str> = texts("hosts").chain(texts("routes")).collect();
     let shown = routes.iter().take(ROUTES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
     match routes.len().saturating_sub(ROUTES_SHOWN_MAX) {
         0 => shown,

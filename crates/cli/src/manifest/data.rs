@@ -83,7 +83,9 @@ pub(crate) fn serving(function: &Function) -> Pairs {
     number(&mut pairs, "concurrency", function.concurrency, CONCURRENCY_DEFAULT);
     number(&mut pairs, "waiting", function.waiting, WAITING_DEFAULT);
     number(&mut pairs, "idle-ms", function.idle_ms, IDLE_DEFAULT_MS);
-    for (name, is_set) in [("pure", function.pure), ("idempotent", function.idempotent)] {
+    let switches =
+        [("pure", function.pure), ("idempotent", function.idempotent), ("public", function.public)];
+    for (name, is_set) in switches {
         if is_set {
             pairs.insert(name.to_owned(), "true".to_owned());
         }
@@ -110,6 +112,9 @@ pub(crate) fn serving(function: &Function) -> Pairs {
     }
     for (at, route) in function.routes.iter().enumerate() {
         pairs.insert(format!("route.{at}"), route.clone());
+    }
+    for (at, host) in function.hosts.iter().enumerate() {
+        pairs.insert(format!("host.{at}"), host.clone());
     }
     pairs
 }

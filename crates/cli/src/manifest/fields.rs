@@ -35,6 +35,8 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("values", &["string"]),
     ("idempotent", &["boolean"]),
     ("routes", &["array"]),
+    ("hosts", &["array"]),
+    ("public", &["boolean"]),
     ("schedules", &["array"]),
     ("async", &["object"]),
     ("build", &["object"]),

@@ -27,6 +27,7 @@ const LAYERS_MAX: usize = 16;
 const VARIABLES_MAX: usize = 180;
 const SECRETS_MAX: usize = 60;
 const ROUTES_MAX: usize = 64;
+const OWN_HOSTS_MAX: usize = 16;
 const HOSTS_MAX: usize = 64;
 const SCHEDULES_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 63;
@@ -171,6 +172,10 @@ pub(crate) struct Function {
     pub(crate) maps_values: Option<bool>,
     /// `METHOD path`.
     pub(crate) routes: Vec<String>,
+    /// Host names that are its own.
+    pub(crate) hosts: Vec<String>,
+    /// It answers without a key.
+    pub(crate) public: bool,
     /// Five fields of cron, or `@hourly` and the like.
     pub(crate) schedules: Vec<String>,
     pub(crate) delivery: Delivery,
@@ -210,6 +215,8 @@ impl Function {
             declaration: None,
             maps_values: None,
             routes: Vec::new(),
+            hosts: Vec::new(),
+            public: false,
             schedules: Vec::new(),
             delivery: Delivery::default(),
             build: None,
@@ -329,6 +336,8 @@ fn field(
         "workflow" => function.is_workflow = reader.switch(value)?,
         "values" => function.maps_values = Some(maps_values(value, reader)?),
         "routes" => function.routes = routes(value, reader)?,
+        "hosts" => function.hosts = own_hosts(value, reader)?,
+        "public" => function.public = reader.switch(value)?,
         "schedules" => function.schedules = schedules(value, reader)?,
         "async" => function.delivery = delivery(value, reader)?,
         "build" => function.build = Some(build(value, reader)?),
@@ -572,6 +581,32 @@ fn hosts(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<St
     }
     if hosts.len() > HOSTS_MAX {
         return reader.fault(value.span(), format!("a function has at most {HOSTS_MAX} hosts"));
+    }
+    Some(hosts)
+}
+
+/// Names of hosts that are a function's own; the node looks at them more closely.
+fn own_hosts(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let texts = reader.texts(value)?;
+    if texts.len() > OWN_HOSTS_MAX {
+        return reader
+            .fault(value.span(), format!("a function has at most {OWN_HOSTS_MAX} host names of its own"));
+    }
+    let mut hosts = Vec::new();
+    for (text, place) in texts {
+        let plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+        if text.is_empty() || !text.bytes().all(plain) {
+            let fault = Fault::new(place, format!("`{}` is no host name", text.escape_debug()));
+            reader.faults.push(
+                fault.hint("write it as \"shop.example.org\", in lower case, without scheme, port and path"),
+            );
+        } else if text == "localhost" || text.ends_with(".localhost") {
+            let fault = Fault::new(place, format!("`{text}` is this machine's"));
+            reader.faults.push(fault.hint("a function is found at NAME.localhost anyway: leave it out"));
+        } else {
+            hosts.push(text);
+        }
     }
     Some(hosts)
 }

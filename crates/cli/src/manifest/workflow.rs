@@ -14,7 +14,8 @@ use super::reader::Reader;
 /// Tables and lists within each other.
 const DEPTH_MAX: usize = 32;
 /// Fields of a function that mean something for it.
-const FIELDS: [&str; 7] = ["name", "runtime", "timeout", "routes", "schedules", "async", "steps"];
+const FIELDS: [&str; 9] =
+    ["name", "runtime", "timeout", "routes", "hosts", "public", "schedules", "async", "steps"];
 
 /// Reads the steps and the result of a workflow into its declaration; what is wrong is noted.
 pub(super) fn read(name: &str, table: &DeTable<'_>, reader: &mut Reader<'_>) -> Option<String> {

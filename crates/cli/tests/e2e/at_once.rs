@@ -170,7 +170,8 @@ fn who_is_beside_one_that_takes_too_long_or_ends_the_process_may_try_again() {
         let (_, before) = node.call(kind, &json!({"n": 0}));
         std::thread::scope(|scope| {
             let node = &node;
-            let waits = scope.spawn(move || node.call(kind, &json!({"n": 1, "gate": format!("never {kind}")})));
+            let waits =
+                scope.spawn(move || node.call(kind, &json!({"n": 1, "gate": format!("never {kind}")})));
             stand_at(node, &format!("never {kind}"), 1);
             let (status, ended) = node.call(kind, &json!({"n": 2, "exit": true}));
             assert!(status == 500 && ended.to_string().contains("status 3"), "{kind}: {ended}");

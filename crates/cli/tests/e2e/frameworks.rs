@@ -340,7 +340,9 @@ fn applications_of_flask_and_django_are_served_as_by_their_own_servers() {
     let node = Node::start(home.path());
     let folder = home.path().join("source-web");
     let function = |name: &str, handler: &str, settings: &str| {
-        format!("[functions.{name}]\nruntime = \"python\"\nhandler = \"{handler}\"\nmemory = \"512MiB\"\nconcurrency = 1\n{settings}\n")
+        format!(
+            "[functions.{name}]\nruntime = \"python\"\nhandler = \"{handler}\"\nmemory = \"512MiB\"\nconcurrency = 1\n{settings}\n"
+        )
     };
     let several = "requests-per-instance = 8\n";
     let manifest = [

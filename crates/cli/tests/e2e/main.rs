@@ -17,6 +17,7 @@ mod egress;
 mod executables;
 mod frameworks;
 mod functions;
+mod hosts;
 mod http2;
 mod images;
 mod java;

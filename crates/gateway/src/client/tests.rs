@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-    let pairs = pairs.iter().map(|(name, value)| {
-        (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
-    });
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
     let mut all = HeaderMap::new();
     pairs.for_each(|(name, value)| _ = all.append(name, value));
     all
@@ -28,7 +28,9 @@ fn client(address: &str, is_secure: bool) -> Client {
 
 #[test]
 fn a_client_is_who_is_connected() {
-    for (address, is_secure) in [("192.0.2.7", false), ("192.0.2.7", true), ("2001:db8::1", false), ("127.0.0.1", true)] {
+    for (address, is_secure) in
+        [("192.0.2.7", false), ("192.0.2.7", true), ("2001:db8::1", false), ("127.0.0.1", true)]
+    {
         assert_eq!(asked(address, is_secure, &[]).0, client(address, is_secure));
     }
     // As a listener of both versions tells an older address.
@@ -39,7 +41,8 @@ fn a_client_is_who_is_connected() {
 
 #[test]
 fn what_trusted_proxies_say_counts_and_stays() {
-    let said = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https"), ("x-forwarded-host", "a")];
+    let said =
+        [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https"), ("x-forwarded-host", "a")];
     for proxy in ["10.1.2.3", "127.0.0.1", "::1", "fd12::1", "::ffff:10.1.2.3", ""] {
         let (told, left) = asked(proxy, false, &said);
         assert_eq!((told, left.len()), (client("203.0.113.9", true), 3), "{proxy}");

@@ -60,12 +60,20 @@ impl Answer {
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(self.body));
-        *response.status_mut() = self.status;
-        *response.headers_mut() = self.headers;
+        let mut response = self.into_page();
         // A page of a function is no page of the node's, although it comes from
         // the same address: its scripts have an origin of their own.
         response.headers_mut().append(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGES));
+        response
+    }
+}
+
+impl Answer {
+    /// As it is, where all pages of its origin are the function's.
+    pub(super) fn into_page(self) -> Response {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
         response
     }
 }

@@ -46,11 +46,16 @@ impl fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 /// The response that begins with this answer.
-pub(super) fn response(mut answer: Answer, rest: Box<dyn Pieces>, recording: Recording) -> Response {
+pub(super) fn response(
+    mut answer: Answer,
+    rest: Box<dyn Pieces>,
+    recording: Recording,
+    at_home: bool,
+) -> Response {
     let (first, status) = (std::mem::take(&mut answer.body), answer.status);
     let streamed = Streamed { first, rest, recording, status };
     let pieces = unfold(Some(streamed), |streamed| async { streamed?.next().await });
-    let mut response = answer.into_response();
+    let mut response = if at_home { answer.into_page() } else { answer.into_response() };
     *response.body_mut() = Body::from_stream(pieces);
     response
 }

@@ -17,6 +17,7 @@ use crate::admission::{Permit, permit};
 use crate::body::{Arriving, buffered, held};
 use crate::client::{Client, Peer};
 use crate::cloud_event;
+use crate::front::Home;
 use crate::functions::{RouteError, Routed, Served};
 use crate::invocation::Invocation;
 use crate::problem::Problem;
@@ -30,6 +31,8 @@ pub(crate) const PREFIX: &str = "/function/";
 /// Requests with the same value get the same version of an alias.
 const VERSION_KEY: HeaderName = HeaderName::from_static("x-sinew-version-key");
 const LOTS: u64 = 10_000;
+/// The route of what a host name has led to its function.
+const ALL_PATHS: &str = "/{*rest}";
 /// A body that says to have no more is whole when its function gets it.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
@@ -81,6 +84,66 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
         serve(&shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
+}
+
+/// A request that a function's host name has led to it, whatever its path.
+pub(crate) async fn at_home(shared: &Arc<Shared>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let client = client_of(shared, &mut parts);
+    let answer = async {
+        let permit = parts.extensions.get::<Permit>().cloned().map_or_else(|| permit(shared), Ok)?;
+        let id = parts.extensions.get::<RequestId>();
+        let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
+        let function = match parts.extensions.get::<Home>() {
+            Some(Home(Ok(function))) => function,
+            Some(Home(Err(host))) => return Err(nobody_there(host)),
+            None => return Err(Problem::internal("gateway", "a request has no function")),
+        };
+        let served = served(shared, function, &parts.headers)?;
+        let (method, path) = (parts.method.as_str(), parts.uri.path());
+        // Its own routes name parts of the path; all other paths are its own here, too.
+        let own = shared.backend.functions().and_then(|functions| functions.route(method, path).ok());
+        let found = match own.filter(|routed| *routed.function == **function) {
+            Some(routed) => Routed { at_home: true, ..routed },
+            None => Routed {
+                function: function.to_string(),
+                pattern: ALL_PATHS.to_owned(),
+                params: Vec::new(),
+                at_home: true,
+            },
+        };
+        let target = (path, parts.uri.query(), Some(&found), client);
+        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
+        serve(shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
+    };
+    answer.await.into_response()
+}
+
+fn nobody_there(host: &str) -> Problem {
+    not_found(format!("the host {:?} is no function's", shortened(host))).suggest(
+        "NAME.localhost is the function NAME; the node itself answers at localhost, and `sinew list` lists functions",
+    )
+}
+
+/// Whether a request needs no key, since its function is for everybody.
+pub(crate) fn is_public(shared: &Shared, route: Option<&str>, request: &Request) -> bool {
+    let Some(functions) = shared.backend.functions() else { return false };
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    let by_route = || functions.route(method, path).ok().map(|routed| routed.function);
+    let name = match (request.extensions().get::<Home>(), route) {
+        (Some(Home(function)), _) => function.as_deref().ok().map(str::to_owned),
+        (None, Some(route)) if route.starts_with(PREFIX) => {
+            path.strip_prefix(PREFIX).map(|rest| rest.split('/').next().unwrap_or_default().to_owned())
+        }
+        // What the node answers itself has a route of its own.
+        (None, Some(_)) => None,
+        (None, None) => by_route(),
+    };
+    name.is_some_and(|name| {
+        let (name, qualifier) =
+            name.split_once(':').map_or((&*name, None), |(name, rest)| (name, Some(rest)));
+        functions.is_public(name, qualifier)
+    })
 }
 
 /// Who asks; what others say of it without being believed is taken from the headers.

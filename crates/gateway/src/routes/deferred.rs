@@ -33,8 +33,7 @@ const PREFIX: &str = "/async-function/";
 pub(crate) async fn call(
     State(shared): State<Arc<Shared>>,
     Extension(id): Extension<RequestId>,
-    tenancy: Option<Extension<Arc<Tenancy>>>,
-    peer: Option<Extension<Peer>>,
+    (tenancy, peer): (Option<Extension<Arc<Tenancy>>>, Option<Extension<Peer>>),
     method: Method,
     uri: Uri,
     mut headers: HeaderMap,

@@ -265,6 +265,8 @@ fn summary(functions: &dyn Functions, served: &Served, now: Duration) -> Map<Str
         ("deployment", served.deployment.to_string().into()),
         ("url", format!("/function/{}", served.name).into()),
         ("routes", served.routes.clone().into()),
+        ("hosts", served.hosts.clone().into()),
+        ("public", served.is_public.into()),
         ("instances", json!({ "idle": instances.idle, "busy": instances.busy })),
         ("requests", total.requests.into()),
         ("failures", total.failures.into()),

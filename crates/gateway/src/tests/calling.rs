@@ -113,6 +113,7 @@ async fn a_route_leads_to_its_function_and_shadows_nothing() {
         function: "hello".to_owned(),
         pattern: "/users/{id}".to_owned(),
         params: vec![("id".to_owned(), "7".to_owned())],
+        at_home: false,
     };
     for path in ["GET /users/7", "GET /healthz", "GET /v1/status"] {
         house.fake.functions.routes.lock().unwrap().push((path.to_owned(), routed.clone()));

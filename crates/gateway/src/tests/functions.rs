@@ -94,6 +94,8 @@ impl FakeFunctions {
                 delivery: queue::Policy::default(),
                 schedules: Vec::new(),
                 routes: Vec::new(),
+                hosts: Vec::new(),
+                is_public: false,
                 counts: Arc::default(),
                 version_counts: VersionCounts::default(),
             };
@@ -145,6 +147,26 @@ impl Functions for FakeFunctions {
 
     fn versions(&self) -> Vec<Arc<Served>> {
         self.served.lock().unwrap().values().flatten().cloned().collect()
+    }
+
+    fn is_public(&self, name: &str, qualifier: Option<&str>) -> bool {
+        let served = self.served.lock().unwrap();
+        let versions = served.get(name).into_iter().flatten();
+        let mut asked = versions
+            .filter(|version| qualifier.is_none_or(|number| number == version.version.to_string()))
+            .peekable();
+        asked.peek().is_some() && asked.all(|version| version.is_public)
+    }
+
+    fn hosted(&self, host: &str) -> Option<String> {
+        let served = self.served.lock().unwrap();
+        let has = |versions: &[Arc<Served>]| {
+            versions.last().is_some_and(|version| version.hosts.iter().any(|own| own == host))
+        };
+        match host.strip_suffix(".localhost") {
+            Some(name) => served.contains_key(name).then(|| name.to_owned()),
+            None => served.iter().find(|(_, versions)| has(versions)).map(|(name, _)| name.clone()),
+        }
     }
 
     fn route(&self, method: &str, path: &str) -> Result<Routed, RouteError> {

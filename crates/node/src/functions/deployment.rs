@@ -48,6 +48,8 @@ pub(crate) struct Deployment {
     content_type: Option<HeaderValue>,
     is_pure: bool,
     is_idempotent: bool,
+    is_public: bool,
+    hosts: Vec<String>,
     delivery: Policy,
     schedules: Vec<Schedule>,
 }
@@ -97,6 +99,7 @@ impl Deployment {
                     .to_owned(),
             );
         }
+        let (hosts, is_public) = (hosts(&serving)?, serving.get("public") == Some(b"true"));
         let delivery = delivery(&serving, is_workflow)?;
         let schedules = texts_of(&serving, "schedule.").into_iter().map(|text| Schedule::parse(&text));
         let schedules = schedules.collect::<Result<Vec<_>, _>>()?;
@@ -120,6 +123,8 @@ impl Deployment {
             content_type,
             is_pure,
             is_idempotent,
+            is_public,
+            hosts,
             delivery,
             schedules,
         })
@@ -157,6 +162,8 @@ impl Deployment {
             delivery: self.delivery,
             schedules: self.schedules.clone(),
             routes: self.route_texts.clone(),
+            hosts: self.hosts.clone(),
+            is_public: self.is_public,
             counts: totals,
             version_counts: VersionCounts::default(),
         }
@@ -250,6 +257,41 @@ fn texts_of(serving: &Pairs, prefix: &str) -> Vec<String> {
     numbered.into_iter().map(|(_, text)| text).collect()
 }
 
+/// Host names of one function.
+const HOSTS_MAX: u16 = 16;
+/// Of a host name that is a function's own.
+const HOST_LEN_MAX: usize = 253;
+
+/// Host names that are its own.
+fn hosts(serving: &Pairs) -> Result<Vec<String>, String> {
+    let hosts = texts_of(serving, "host.");
+    hosts.iter().try_for_each(|host| check_host(host))?;
+    Ok(hosts)
+}
+
+/// Whether a function may have this host name: one of the domain name system, in lower case, and none of those
+/// that mean this machine.
+fn check_host(host: &str) -> Result<(), String> {
+    let bad = |why: &str| Err(format!("{host:?} is no host name of a function's own: {why}"));
+    let is_label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(plain)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if host.len() > HOST_LEN_MAX || !host.split('.').all(is_label) {
+        return bad("write it as shop.example.org, in lower case, without a port");
+    }
+    let last = host.rsplit('.').next().unwrap_or_default();
+    match last.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => bad("it is an address"),
+        // Each function has one there already, by its own name.
+        false if last == "localhost" => bad("names that end in localhost are this machine's"),
+        false => Ok(()),
+    }
+}
+
 /// What is said of calls that are made later: a name, the least and the most.
 const ASYNC: [(&str, u64, u64); 4] = [
     ("async.max-attempts", 1, 100),
@@ -323,10 +365,10 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
             "concurrency" => expected.concurrency = u32::try_from(number(1, 1000)?).unwrap_or(u32::MAX),
             "waiting" => expected.waiting = u32::try_from(number(0, 100_000)?).unwrap_or(u32::MAX),
             "idle-ms" => expected.idle = Some(Duration::from_millis(number(0, 1 << 40)?)),
-            "pure" | "idempotent" if !["true", "false"].contains(&text) => {
+            "pure" | "idempotent" | "public" if !["true", "false"].contains(&text) => {
                 return Err(format!("{name} is {text:?}, not true or false"));
             }
-            "pure" | "idempotent" => {}
+            "pure" | "idempotent" | "public" => {}
             "runtime" if text == runtime => {}
             "runtime" => {
                 return Err(format!("it says runtime {text:?}, and its procedure is for {runtime:?}"));
@@ -335,6 +377,7 @@ fn check_serving(serving: &Pairs, runtime: &str) -> Result<Expected, String> {
             "timeout-ms" if runtime == "workflow" => {}
             _ if ASYNC.iter().any(|(known, ..)| *known == name) => {}
             _ if is_numbered(name, "route.", u16::MAX)
+                || is_numbered(name, "host.", HOSTS_MAX - 1)
                 || is_numbered(name, "schedule.", SCHEDULES_MAX - 1) => {}
             _ => return Err(format!("{name:?} means nothing in a deployment")),
         }

@@ -189,7 +189,8 @@ impl RouteTable {
             let decoded = decoded(&value.1).ok_or(RouteError::Encoding)?;
             params.push((value.0.clone(), decoded));
         }
-        Ok(Routed { function: end.function.clone(), pattern: end.route.pattern.clone(), params })
+        let (function, pattern) = (end.function.clone(), end.route.pattern.clone());
+        Ok(Routed { function, pattern, params, at_home: false })
     }
 }
 

@@ -146,6 +146,8 @@ fn made(
         is_idempotent: false,
         schedules: Vec::new(),
         routes: Vec::new(),
+        hosts: Vec::new(),
+        is_public: false,
         counts: Arc::new(Counts::default()),
         version_counts: VersionCounts::default(),
         ..deployment.served(&workflow.name, workflow.version, workflow.deployment, Arc::default())

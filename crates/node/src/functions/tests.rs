@@ -291,6 +291,73 @@ fn routes_of_two_functions_are_not_in_each_others_way() {
 }
 
 #[test]
+fn host_names_belong_to_one_function() {
+    let node = node(None);
+    let functions = &node.deployments;
+    let hosted = |number: &str, host: &str| {
+        let module = node.store().put_blob(&wat::parse_str(ECHO).unwrap()).unwrap();
+        deployment(&node, module, &[("concurrency", number), ("host.0", host), ("public", "true")])
+    };
+    functions.deploy("shop", hosted("1", "shop.example"), true).unwrap();
+    let said = reason(functions.deploy("other", hosted("1", "shop.example"), true));
+    assert!(said.contains("the host shop.example") && said.contains("shop"), "{said}");
+    assert_eq!(functions.hosted("shop.example").as_deref(), Some("shop"));
+    assert_eq!(functions.hosted("shop.localhost").as_deref(), Some("shop"));
+    assert_eq!((functions.hosted("other.localhost"), functions.hosted("example")), (None, None));
+    // A new version of its own takes its place, and leaves it to others.
+    functions.deploy("shop", hosted("2", "www.shop.example"), true).unwrap();
+    functions.deploy("other", hosted("1", "shop.example"), true).unwrap();
+    assert_eq!(functions.hosted("shop.example").as_deref(), Some("other"));
+    let said = reason(functions.roll_back("shop", None));
+    assert!(said.contains("belongs to"), "{said}");
+    assert_eq!(functions.hosted("www.shop.example").as_deref(), Some("shop"), "nothing has changed");
+    functions.remove("other").unwrap();
+    assert_eq!(functions.hosted("shop.example"), None);
+    functions.roll_back("shop", None).unwrap();
+    assert_eq!(functions.hosted("shop.example").as_deref(), Some("shop"));
+    for host in [
+        "",
+        "Shop.example",
+        "shop.example:80",
+        "shop..example",
+        "-a.example",
+        "a-.example",
+        "*.example",
+        "localhost",
+        "a.localhost",
+        "10.0.0.1",
+        "[::1]",
+        "shop.example/x",
+        "shop.example.",
+        &"a".repeat(64),
+        &"a.".repeat(130),
+    ] {
+        let said = reason(functions.deploy("bad", hosted("1", host), true));
+        assert!(said.contains("is no host name"), "{host}: {said}");
+    }
+}
+
+#[test]
+fn a_function_is_public_if_all_of_it_is() {
+    let node = node(None);
+    let functions = &node.deployments;
+    let public = |number: &str, public: &str| {
+        let module = node.store().put_blob(&wat::parse_str(ECHO).unwrap()).unwrap();
+        deployment(&node, module, &[("concurrency", number), ("public", public)])
+    };
+    functions.deploy("shop", public("1", "true"), true).unwrap();
+    assert!(functions.is_public("shop", None) && functions.is_public("shop", Some("1")));
+    assert!(!functions.is_public("shop", Some("2")) && !functions.is_public("shop", Some("live2")));
+    assert!(!functions.is_public("nobody", None));
+    functions.deploy("shop", public("2", "false"), false).unwrap();
+    assert!(functions.is_public("shop", None), "the new version serves nobody yet");
+    functions.set_alias("shop", "live", &[(1, 90), (2, 10)]).unwrap();
+    assert!(!functions.is_public("shop", None), "a part of the requests would get what is not");
+    assert!(functions.is_public("shop", Some("1")) && !functions.is_public("shop", Some("2")));
+    assert!(reason(functions.deploy("shop", public("3", "yes"), true)).contains("not true or false"));
+}
+
+#[test]
 fn a_function_without_its_secret_is_refused_with_what_to_do() {
     let node = node(None);
     let functions = &node.deployments;

@@ -198,7 +198,9 @@ impl Image {
             return Err(bad(why));
         }
         if settings.calls_at_once > 1 && settings.part.is_some() {
-            return Err(bad("workflows and their steps are served one at a time: leave requests-per-instance out"));
+            return Err(bad(
+                "workflows and their steps are served one at a time: leave requests-per-instance out",
+            ));
         }
         if settings.part.is_some() && runtime != Language::Python.runtime() {
             return Err(bad(format!(

@@ -563,7 +563,11 @@ impl Instance {
         if (call.log.len() + bytes.len()) as u64 > self.terms.bounds.log_let_in() {
             // What is printed between the calls that an instance serves at once may be much beside one that takes long,
             // although each has kept to what is allowed.
-            return if call.turn == turn { Err(Broken::Lie("more log than it is allowed to send")) } else { Ok(()) };
+            return if call.turn == turn {
+                Err(Broken::Lie("more log than it is allowed to send"))
+            } else {
+                Ok(())
+            };
         }
         call.log.extend_from_slice(bytes);
         Ok(())
