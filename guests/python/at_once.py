@@ -35,7 +35,10 @@ class CallsAtOnce:
         self.instance, self.channel, self.most = instance, instance.channel, most
         self.running = {}
         self.whose = contextvars.ContextVar("sinew_call", default=None)
-        self.changed, self.main = threading.Condition(threading.Lock()), threading.get_ident()
+        # What is collected, or a signal's handler, may print while it is held.
+        self.changed, self.main = threading.Condition(threading.RLock()), threading.get_ident()
+        # The head of a frame of which the rest is still to be received.
+        self.head = None
         # Of calls of other functions: the number of the last one, how many there are, and bytes of their bodies.
         self.last, self.under_way, self.bytes = 0, 0, 0
         self.begin, self.kept_max = None, 0
@@ -64,41 +67,36 @@ class CallsAtOnce:
             task.add_done_callback(tasks.discard)
 
         self.begin = begin
-        loop.add_reader(self.channel.stream.fileno(), self.read_what_is_there)
+        loop.add_reader(self.channel.stream.fileno(), self.read_when_there)
         # Some of them may have come with the function.
-        loop.call_soon(self.read_what_is_there)
+        loop.call_soon(self.read_when_there)
         while True:
             loop.run_forever()
 
     def run(self, call, arguments):
         self.whose.set(call)
         try:
-            result = self.instance.apply(*arguments)
+            answer, told = self.instance.answer, self.instance.apply(*arguments)
         except BaseException as error:
-            self.end(call)
-            self.instance.raised(call.turn, error)
-        else:
-            self.end(call)
-            self.instance.answer(call.turn, result)
+            answer, told = self.instance.raised, error
+        self.end(call, answer, told)
 
     async def run_awaited(self, call, arguments):
         self.whose.set(call)
         try:
-            result = await self.instance.apply.awaited(*arguments)
+            answer, told = self.instance.answer, await self.instance.apply.awaited(*arguments)
         except BaseException as error:
-            self.end(call)
-            self.instance.raised(call.turn, error)
-        else:
-            self.end(call)
-            self.instance.answer(call.turn, result)
+            answer, told = self.instance.raised, error
+        self.end(call, answer, told)
 
-    def end(self, call):
+    def end(self, call, answer, told):
         """It is over, and what it asked of others is of no use any more."""
         self.instance.flush()
         with self.changed:
             call.is_over = True
             self.running.pop(call.turn, None)
             self.has_changed(call)
+        answer(call.turn, told)
 
     def current(self):
         """The call that this is done for; None if it is over, or none can be told."""
@@ -124,6 +122,13 @@ class CallsAtOnce:
 
     # -------------------------------------------------------------- reading
 
+    def read_when_there(self):
+        """Called by the event loop, which would go on whatever is raised here."""
+        try:
+            self.read_what_is_there()
+        except BaseException:
+            os._exit(98)
+
     def read_what_is_there(self):
         """Acts on what was received at once, so that what calls wait for is not kept by what comes after it."""
         if self.channel.has_more():
@@ -132,15 +137,18 @@ class CallsAtOnce:
                 self.read()
 
     def read(self):
-        """Acts on the next frame, and waits for it."""
-        length, kind, turn, rest = self.channel.frame()
+        """Acts on the next frame, and waits for it. A signal's handler may raise meanwhile: nothing of it is lost then."""
+        if self.head is None:
+            self.head = self.channel.frame()[:3]
+        length, kind, turn = self.head
+        payload = self.channel.receive(length)
+        self.head = None
         if kind == CALL:
-            arguments, _, _ = self.instance.arguments(rest)
+            arguments, _, _ = self.instance.arguments(Received(payload))
             call = RunningCall(turn, self.instance.log_max)
             with self.changed:
                 self.running[turn] = call
             return self.begin(call, arguments)
-        payload = rest.receive(length)
         with self.changed:
             call = self.running.get(turn)
             # It may be of a call that has ended.

@@ -166,6 +166,28 @@ class Calls(Case):
         node.tell(second, node.expect(ASK, second), b"two")
         self.assertEqual(node.result(second), "two")
 
+    def test_a_signals_handler_may_raise_while_an_answer_is_waited_for(self):
+        source = """
+            import signal, sinew
+            def late(*_):
+                raise TimeoutError("mine")
+            signal.signal(signal.SIGALRM, late)
+            async def handler(event):
+                signal.setitimer(signal.ITIMER_REAL, event)
+                return sinew.call("other")
+            """
+        node = self.node(source)
+        for _ in range(3):
+            turn = node.call(b"0.05")
+            question = node.expect(ASK, turn)
+            # A part of the answer is there by then.
+            node.socket.sendall(FRAME.pack(18, TOLD, turn)[:7])
+            self.assertIn(b"TimeoutError", node.expect(RAISED, turn))
+            node.socket.sendall(FRAME.pack(18, TOLD, turn)[7:] + question[:4] + struct.pack("<HH", 200, 10) + b"text/plain")
+            turn = node.call(b"10")
+            node.tell(turn, node.expect(ASK, turn), b"in time")
+            self.assertEqual(node.result(turn), "in time")
+
     def test_too_many_questions_are_refused(self):
         source = "import asyncio, sinew\nasync def handler(event):\n    return [await one for one in [asyncio.ensure_future(sinew.call_async('o')) for _ in range(65)]]"
         node = self.node(source)

@@ -41,20 +41,27 @@ pub(crate) async fn matched(State(shared): State<Arc<Shared>>, request: Request)
     call(&shared, request).await
 }
 
+/// A request's place among those under way, whom it counts for, and its id.
+type Admitted<'a> = ((Permit, Option<&'a Arc<Tenancy>>), &'a RequestId);
+
+fn admitted<'a>(shared: &Arc<Shared>, parts: &'a Parts) -> Result<Admitted<'a>, Problem> {
+    let permit = parts.extensions.get::<Permit>().cloned().map_or_else(|| permit(shared), Ok)?;
+    let id = parts.extensions.get::<RequestId>();
+    let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
+    Ok(((permit, parts.extensions.get()), id))
+}
+
 /// A request to a function by its name.
 pub(crate) async fn call(shared: &Arc<Shared>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let client = client_of(shared, &mut parts);
     let answer = async {
-        let permit = parts.extensions.get::<Permit>().cloned().map_or_else(|| permit(shared), Ok)?;
-        let id = parts.extensions.get::<RequestId>();
-        let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
+        let (place, id) = admitted(shared, &parts)?;
         let rest = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
         let (target, path) = rest.find('/').map_or((rest, "/"), |slash| rest.split_at(slash));
         let served = served(shared, target, &parts.headers)?;
         let target = (path, parts.uri.query(), None, client);
-        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
-        serve(shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
+        serve(shared, place, id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
@@ -75,13 +82,10 @@ pub(crate) async fn routed(State(shared): State<Arc<Shared>>, request: Request) 
         Err(error) => return refused(&parts.method, parts.uri.path(), error).into_response(),
     };
     let answer = async {
-        let permit = permit(&shared)?;
-        let id = parts.extensions.get::<RequestId>();
-        let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
+        let (place, id) = admitted(&shared, &parts)?;
         let served = served(&shared, &found.function, &parts.headers)?;
         let target = (parts.uri.path(), parts.uri.query(), Some(&found), client);
-        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
-        serve(&shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
+        serve(&shared, place, id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
@@ -91,9 +95,7 @@ pub(crate) async fn at_home(shared: &Arc<Shared>, request: Request) -> Response 
     let (mut parts, body) = request.into_parts();
     let client = client_of(shared, &mut parts);
     let answer = async {
-        let permit = parts.extensions.get::<Permit>().cloned().map_or_else(|| permit(shared), Ok)?;
-        let id = parts.extensions.get::<RequestId>();
-        let id = id.ok_or_else(|| Problem::internal("gateway", "a request has no id"))?;
+        let (place, id) = admitted(shared, &parts)?;
         let function = match parts.extensions.get::<Home>() {
             Some(Home(Ok(function))) => function,
             Some(Home(Err(host))) => return Err(nobody_there(host)),
@@ -113,8 +115,7 @@ pub(crate) async fn at_home(shared: &Arc<Shared>, request: Request) -> Response 
             },
         };
         let target = (path, parts.uri.query(), Some(&found), client);
-        let tenancy = parts.extensions.get::<Arc<Tenancy>>();
-        serve(shared, (permit, tenancy), id, served, &parts.method, target, &parts.headers, body).await
+        serve(shared, place, id, served, &parts.method, target, &parts.headers, body).await
     };
     answer.await.into_response()
 }
