@@ -50,6 +50,8 @@ class Exchange:
         import asyncio
 
         self.app, self.scope, self.body = app, scope, body
+        # Whichever task sends its answer: it is this request's.
+        self.request = exchange()  # noqa: F821 - the template's
         self.status, self.headers, self.pieces, self.size = None, [], [], 0
         # Bytes of the whole body, if the application tells.
         self.length = None
@@ -83,7 +85,7 @@ class Exchange:
             self.streams, data = True, b"".join((head, *self.pieces))
         try:
             await self.stream(data)
-            stream(b"")  # noqa: F821 - the template's
+            self.request.stream(b"")
         except ConnectionResetError:
             # It is all the same to what goes on.
             pass
@@ -112,7 +114,7 @@ class Exchange:
         # Whoever hears of a disconnection stops streaming: not before the end, unless the client is known to have left.
         if not self.is_watched:
             self.is_watched = True
-            when_left(self.gone.set)  # noqa: F821 - the template's
+            self.request.when_left(self.gone.set)
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
@@ -120,8 +122,8 @@ class Exchange:
         """The next bytes of a body that comes while it is read."""
         self.received = True
         try:
-            while (piece := take_body()) is None:  # noqa: F821 - the template's
-                await body_comes()  # noqa: F821
+            while (piece := self.request.take_body()) is None:
+                await self.request.body_comes()
         except ConnectionResetError:
             self.comes_later = False
             return {"type": "http.disconnect"}
@@ -130,6 +132,9 @@ class Exchange:
 
     async def send(self, message):
         kind = message["type"]
+        if self.is_over and not self.finished.is_set():
+            # Another request may be answered by now.
+            raise ConnectionResetError("nobody waits for the answer any more")
         if kind == "http.response.start":
             self.status = checked_status(message["status"])
             for name, value in message.get("headers", ()):
@@ -181,7 +186,7 @@ class Exchange:
         data = b"".join((framed(self.status, self.headers), *self.pieces))
         try:
             # There is room for what is sent first, as a rule.
-            while data and stream(data[:PIECE_BYTES_MAX]):  # noqa: F821 - the template's
+            while data and self.request.stream(data[:PIECE_BYTES_MAX]):
                 data = data[PIECE_BYTES_MAX:]
             self.unsent = data
         except ConnectionResetError:
@@ -193,8 +198,8 @@ class Exchange:
         data, self.unsent = self.unsent + data, b""
         for start in range(0, len(data), PIECE_BYTES_MAX):
             piece = data[start : start + PIECE_BYTES_MAX]
-            while not stream(piece):  # noqa: F821 - the template's
-                await room_comes(len(piece))  # noqa: F821
+            while not self.request.stream(piece):
+                await self.request.room_comes(len(piece))
 
     def result(self):
         """What is left of it, for the end of the call."""
@@ -220,7 +225,7 @@ def asgi(app):
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
             "method": head.get("method", "POST"), "scheme": head.get("scheme", "http"), "root_path": root,
             "path": unquote(path), "raw_path": path.encode(), "query_string": head.get("query", "").encode(),
-            "headers": [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+            "headers": [(name.encode(), value.encode())
                         for name, value in head.get("headers") or ()],
             "client": (head["client"], 0) if "client" in head else None, "server": None, "state": dict(lifespan.state),
         }  # fmt: skip

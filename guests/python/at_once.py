@@ -11,13 +11,15 @@ import os
 import struct
 import sys
 import threading
+import traceback
 
 
 class RunningCall:
-    """A call that runs beside others."""
+    """A call that runs beside others, and what comes and goes of it in pieces. Who has it need not run for it: an
+    application may have one task send what others answer."""
 
-    def __init__(self, turn, log_left):
-        self.turn, self.log_left, self.is_over = turn, log_left, False
+    def __init__(self, calls, turn, log_left):
+        self.calls, self.turn, self.log_left, self.is_over = calls, turn, log_left, False
         # Bytes of the result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left, self.on_left = STREAM_WINDOW, False, []
         # What has come of its body, if that comes while it runs.
@@ -26,6 +28,64 @@ class RunningCall:
         self.answers = {}
         # Of coroutines that wait until something has come.
         self.wakes = []
+
+    def stream(self, piece):
+        """Sends the next bytes of the result; false if there is no room for them now."""
+        if threading.get_ident() == self.calls.main:
+            # An application that makes much at once lets nobody else read.
+            try:
+                self.calls.read_what_is_there()
+            except BaseException:
+                # What is received already makes the descriptor readable no more.
+                self.calls.loop.call_soon(self.calls.read_when_there)
+                raise
+        with self.calls.changed:
+            if self.is_over or self.has_left:
+                raise ConnectionResetError("nobody waits for the answer any more")
+            if self.room < len(piece):
+                return False
+            self.room -= len(piece)
+        self.calls.channel.send(PIECE, self.turn, piece)
+        return True
+
+    def has_room(self, size):
+        return self.is_over or self.has_left or self.room >= size
+
+    def wait_for_room(self, size):
+        self.calls.wait(lambda: self.has_room(size))
+
+    async def room_comes(self, size):
+        await self.calls.comes(self, lambda: self.has_room(size))
+
+    def take_body(self):
+        """The next bytes of the request's body; none after the last of them, and None if there are none now."""
+        with self.calls.changed:
+            if not self.body:
+                if self.is_over:
+                    raise RuntimeError("a request's body is read while it is handled")
+                if self.body_end == BODY_LOST:
+                    raise ConnectionResetError("the client left before the end of the body")
+                return b"" if self.body_end == BODY else None
+            piece, self.body = b"".join(self.body), []
+            is_more = self.body_end is None and not self.is_over
+        if is_more:
+            self.calls.channel.send(WANTS, self.turn, struct.pack("<I", len(piece)))
+        return piece
+
+    def has_body(self):
+        return self.body or self.body_end or self.is_over
+
+    def wait_for_body(self):
+        self.calls.wait(self.has_body)
+
+    async def body_comes(self):
+        await self.calls.comes(self, self.has_body)
+
+    def when_left(self, then):
+        """Has something done when nobody waits for the answer any more."""
+        if self.is_over or self.has_left:
+            return then()
+        self.on_left.append(then)
 
 
 class CallsAtOnce:
@@ -41,7 +101,7 @@ class CallsAtOnce:
         self.head = None
         # Of calls of other functions: the number of the last one, how many there are, and bytes of their bodies.
         self.last, self.under_way, self.bytes = 0, 0, 0
-        self.begin, self.kept_max = None, 0
+        self.begin, self.loop, self.kept_max = None, None, 0
 
     # -------------------------------------------------------------- serving
 
@@ -58,7 +118,7 @@ class CallsAtOnce:
             self.read()
 
     def serve_on_loop(self, loop):
-        tasks = set()
+        self.loop, tasks = loop, set()
 
         def begin(call, arguments):
             task = loop.create_task(self.run_awaited(call, arguments))
@@ -71,7 +131,11 @@ class CallsAtOnce:
         # Some of them may have come with the function.
         loop.call_soon(self.read_when_there)
         while True:
-            loop.run_forever()
+            try:
+                loop.run_forever()
+            except BaseException as error:
+                # A task of the function's wants to end the process: it has others' requests.
+                traceback.print_exception(error)
 
     def run(self, call, arguments):
         self.whose.set(call)
@@ -96,7 +160,12 @@ class CallsAtOnce:
             call.is_over = True
             self.running.pop(call.turn, None)
             self.has_changed(call)
-        answer(call.turn, told)
+        # What is printed from now on between calls has its bound anew.
+        self.instance.log_left = BETWEEN_CALLS_BYTES
+        try:
+            answer(call.turn, told)
+        except BaseException as error:
+            self.instance.raised(call.turn, error)
 
     def current(self):
         """The call that this is done for; None if it is over, or none can be told."""
@@ -113,11 +182,18 @@ class CallsAtOnce:
             raise RuntimeError(f"{what} while a request is handled, not before or after it")
         return call
 
+    def exchange(self):
+        """The request that is handled, and its answer."""
+        return self.needed("a request is answered")
+
     def left_behind(self):
         """What a process has that the function has forked: it serves nobody."""
+        for call in self.running.values():
+            call.log_left = -1
         for output in (sys.stdout, sys.stderr):
             if isinstance(output, SharedOutput):
-                output.lock = threading.RLock()
+                # What was begun and not told is told by whom it was begun.
+                output.lock, output.log.of = threading.RLock(), self.instance
         return CallsAtOnce(self.instance, self.most)
 
     # -------------------------------------------------------------- reading
@@ -126,8 +202,10 @@ class CallsAtOnce:
         """Called by the event loop, which would go on whatever is raised here."""
         try:
             self.read_what_is_there()
-        except BaseException:
-            os._exit(98)
+        except BaseException as error:
+            # Of a signal's handler of the function's: nothing is lost, and the rest is read.
+            traceback.print_exception(error)
+            self.loop.call_soon(self.read_when_there)
 
     def read_what_is_there(self):
         """Acts on what was received at once, so that what calls wait for is not kept by what comes after it."""
@@ -144,11 +222,7 @@ class CallsAtOnce:
         payload = self.channel.receive(length)
         self.head = None
         if kind == CALL:
-            arguments, _, _ = self.instance.arguments(Received(payload))
-            call = RunningCall(turn, self.instance.log_max)
-            with self.changed:
-                self.running[turn] = call
-            return self.begin(call, arguments)
+            return self.begin_call(turn, payload)
         with self.changed:
             call = self.running.get(turn)
             # It may be of a call that has ended.
@@ -156,6 +230,17 @@ class CallsAtOnce:
                 self.has_changed(call)
             elif kind not in (TOLD, ROOM, LEFT, BODY, BODY_LOST):
                 os._exit(0)
+
+    def begin_call(self, turn, payload):
+        try:
+            arguments, _, _ = self.instance.arguments(Received(payload))
+            call = RunningCall(self, turn, self.instance.log_max)
+            with self.changed:
+                self.running[turn] = call
+            self.begin(call, arguments)
+        except BaseException as error:
+            self.running.pop(turn, None)
+            self.instance.raised(turn, error)
 
     def has_come(self, call, kind, payload):
         if kind == TOLD:
@@ -184,11 +269,9 @@ class CallsAtOnce:
                 wake.set_result(None)
 
     def wait(self, is_there):
-        """Waits until something has come. On the main thread nobody else would read meanwhile."""
+        """Waits until something has come, which only the main thread reads."""
         if threading.get_ident() == self.main:
-            while not is_there():
-                self.read()
-            return
+            raise RuntimeError("nobody reads while the event loop waits")
         with self.changed:
             while not is_there():
                 self.changed.wait()
@@ -203,12 +286,18 @@ class CallsAtOnce:
         while not is_there():
             wake = loop.create_future()
             call.wakes.append(wake)
-            await wake
+            try:
+                await wake
+            finally:
+                if wake in call.wakes:
+                    call.wakes.remove(wake)
 
     # ---------------------------------------------- calls of other functions
 
     def ask(self, target, kind, body):
         """Calls the function of a name: status, type and body of the answer."""
+        if threading.get_ident() == self.main:
+            raise RuntimeError("sinew.call would keep all requests of this event loop waiting: await sinew.call_async(…)")
         call, number = self.begin_to_ask(target, kind, body)
         try:
             self.wait(lambda: call.is_over or call.answers[number] is not None)
@@ -241,60 +330,6 @@ class CallsAtOnce:
             call.answers.pop(number, None)
             self.under_way -= 1
             self.bytes -= len(body)
-
-    # --------------------------------------- results and bodies, in pieces
-
-    def stream(self, piece):
-        """Sends the next bytes of the result; false if there is no room for them now."""
-        if threading.get_ident() == self.main:
-            # An application that makes much at once lets nobody else read.
-            self.read_what_is_there()
-        call = self.current()
-        with self.changed:
-            if call is None or call.has_left:
-                raise ConnectionResetError("nobody waits for the answer any more")
-            if call.room < len(piece):
-                return False
-            call.room -= len(piece)
-        self.channel.send(PIECE, call.turn, piece)
-        return True
-
-    def wait_for_room(self, size):
-        call = self.needed("an answer is sent")
-        self.wait(lambda: call.is_over or call.has_left or call.room >= size)
-
-    async def room_comes(self, size):
-        call = self.needed("an answer is sent")
-        await self.comes(call, lambda: call.is_over or call.has_left or call.room >= size)
-
-    def take_body(self):
-        """The next bytes of the request's body; none after the last of them, and None if there are none now."""
-        call = self.needed("a request's body is read")
-        with self.changed:
-            if not call.body:
-                if call.body_end == BODY_LOST:
-                    raise ConnectionResetError("the client left before the end of the body")
-                return b"" if call.body_end == BODY else None
-            piece, call.body = b"".join(call.body), []
-            is_more = call.body_end is None
-        if is_more:
-            self.channel.send(WANTS, call.turn, struct.pack("<I", len(piece)))
-        return piece
-
-    def wait_for_body(self):
-        call = self.needed("a request's body is read")
-        self.wait(lambda: call.body or call.body_end or call.is_over)
-
-    async def body_comes(self):
-        call = self.needed("a request's body is read")
-        await self.comes(call, lambda: call.body or call.body_end or call.is_over)
-
-    def when_left(self, then):
-        """Has something done when nobody waits for the call's answer any more."""
-        call = self.current()
-        if call is None or call.has_left:
-            return then()
-        call.on_left.append(then)
 
 
 class SharedOutput(io.TextIOWrapper):

@@ -9,6 +9,7 @@ import struct
 import sys
 import tempfile
 import textwrap
+import time
 import types
 import unittest
 
@@ -157,36 +158,100 @@ class Calls(Case):
                     node.tell(turn, questions[turn], f"told {turn}".encode())
                     self.assertEqual(node.result(turn), f"told {turn}")
 
-    def test_who_waits_on_the_loop_lets_nobody_go_on_but_is_answered(self):
-        node = self.node("import sinew\nasync def handler(event):\n    return sinew.call('other', event)")
-        first, second = node.call(b"1"), node.call(b"2")
-        question = node.expect(ASK, first)
-        node.tell(first, question, b"one")
-        self.assertEqual(node.result(first), "one")
-        node.tell(second, node.expect(ASK, second), b"two")
-        self.assertEqual(node.result(second), "two")
+    def test_nobody_keeps_the_loop_waiting(self):
+        node = self.node("import asyncio, sinew\nasync def handler(event):\n    return await asyncio.to_thread(sinew.call, 'o') if event else sinew.call('o')")
+        refused, allowed = node.call(b"0"), node.call(b"1")
+        self.assertIn(b"await sinew.call_async", node.expect(RAISED, refused))
+        node.tell(allowed, node.expect(ASK, allowed), b"told")
+        self.assertEqual(node.result(allowed), "told")
 
-    def test_a_signals_handler_may_raise_while_an_answer_is_waited_for(self):
+    def test_a_signals_handler_may_raise_while_frames_are_read(self):
         source = """
-            import signal, sinew
+            import asyncio, signal, sinew
             def late(*_):
                 raise TimeoutError("mine")
             signal.signal(signal.SIGALRM, late)
             async def handler(event):
-                signal.setitimer(signal.ITIMER_REAL, event)
-                return sinew.call("other")
+                if event:
+                    signal.setitimer(signal.ITIMER_REAL, event)
+                return await sinew.call_async("other")
             """
         node = self.node(source)
         for _ in range(3):
             turn = node.call(b"0.05")
             question = node.expect(ASK, turn)
-            # A part of the answer is there by then.
-            node.socket.sendall(FRAME.pack(18, TOLD, turn)[:7])
-            self.assertIn(b"TimeoutError", node.expect(RAISED, turn))
-            node.socket.sendall(FRAME.pack(18, TOLD, turn)[7:] + question[:4] + struct.pack("<HH", 200, 10) + b"text/plain")
-            turn = node.call(b"10")
+            told = FRAME.pack(18, TOLD, turn) + question[:4] + struct.pack("<HH", 200, 10) + b"text/plain"
+            # A part of the answer is there by then, and is waited for.
+            node.socket.sendall(told[:7])
+            time.sleep(0.15)
+            node.socket.sendall(told[7:])
+            self.assertEqual(node.result(turn), "")
+            turn = node.call(b"0")
             node.tell(turn, node.expect(ASK, turn), b"in time")
             self.assertEqual(node.result(turn), "in time")
+
+    def test_what_comes_together_is_begun_together(self):
+        node = self.node("import sinew\nasync def handler(event):\n    return await sinew.call_async('o') if event else 'quick'")
+        for _ in range(20):
+            first = node.call(b"1")
+            question = node.expect(ASK, first)
+            sent, node.send = [], lambda kind, turn, *parts: sent.append(FRAME.pack(sum(map(len, parts)), kind, turn) + b"".join(parts))
+            node.tell(first, question, b"told")
+            second = node.call(b"0")
+            del node.send
+            node.socket.sendall(b"".join(sent))
+            self.assertEqual({turn: body_of(told) for _, turn, told in (node.frame(), node.frame())}, {first: "told", second: "quick"})
+
+    def test_a_task_that_answers_for_others_answers_them(self):
+        source = """
+            import asyncio
+            queue = None
+            async def work():
+                while True:
+                    send, name, done = await queue.get()
+                    await send({"type": "http.response.start", "status": 200})
+                    for _ in range(2):
+                        await send({"type": "http.response.body", "body": name, "more_body": True})
+                        for _ in range(20):
+                            await asyncio.sleep(0)
+                    await send({"type": "http.response.body", "body": b"!"})
+                    done.set()
+            async def handler(scope, receive, send):
+                global queue
+                assert scope["type"] == "http"
+                if queue is None:
+                    # It has the context of the request that begins it.
+                    queue = asyncio.Queue()
+                    handler.task = asyncio.ensure_future(work())
+                done = asyncio.Event()
+                await queue.put((send, (await receive())["body"], done))
+                await done.wait()
+            """
+        node = self.node(source)
+        turns = {node.call(name): name.decode() for name in (b"one", b"two", b"three")}
+        answers = dict.fromkeys(turns, b"")
+        over = 0
+        while over < len(turns):
+            kind, turn, payload = node.frame()
+            answers[turn] += payload
+            over += kind == RESULT
+        self.assertEqual({turn: body_of(answer) for turn, answer in answers.items()}, {turn: 2 * name + "!" for turn, name in turns.items()})
+
+    def test_a_task_that_wants_to_end_the_process_ends_nobody_else(self):
+        source = """
+            import asyncio, sys
+            async def leave():
+                sys.exit(3)
+            async def handler(event):
+                if event:
+                    handler.task = asyncio.ensure_future(leave())
+                    await asyncio.sleep(0.01)
+                return "here"
+            """
+        node = self.node(source)
+        for body in (b"1", b"0"):
+            self.assertEqual(node.result(node.call(body)), "here")
+        self.assertIn(b"SystemExit: 3", b"".join(node.logs.values()))
 
     def test_too_many_questions_are_refused(self):
         source = "import asyncio, sinew\nasync def handler(event):\n    return [await one for one in [asyncio.ensure_future(sinew.call_async('o')) for _ in range(65)]]"
@@ -314,12 +379,42 @@ class Output(Case):
         node.expect(RESULT, second)
         self.assertEqual(node.logs, {0: b"later\n"})
 
+    def test_what_is_printed_between_calls_has_its_bound_anew(self):
+        source = """
+            import threading
+            printing = threading.Event()
+            def work():
+                while True:
+                    printing.wait()
+                    printing.clear()
+                    print("x" * 900)
+                    printed.set()
+            printed = threading.Event()
+            threading.Thread(target=work, daemon=True).start()
+            async def handler(event):
+                if event:
+                    printed.clear()
+                    printing.set()
+                return "done"
+            """
+        node = self.node(source)
+        for _ in range(50):
+            # Two at once, so that it is neither one's.
+            node.call(b"1")
+            node.call(b"0")
+            node.frame(), node.frame()
+            time.sleep(0.002)
+        # It is nobody's, or that of a call that ran alone; but it does not fall silent.
+        self.assertGreater(sum(map(len, node.logs.values())), 20_000)
+
     def test_processes_that_a_function_forks_print_nothing(self):
         source = """
             import os
             def handler(event):
+                print("partial", end="")
                 pid = os.fork()
                 if pid == 0:
+                    taken = os.open("/dev/null", os.O_WRONLY)
                     print("child")
                     os._exit(0)
                 return os.waitpid(pid, 0)[1]
@@ -327,7 +422,7 @@ class Output(Case):
         node = self.node(source)
         turns = [node.call(), node.call()]
         self.assertEqual(sorted(node.frame() for _ in turns), [(RESULT, turn, node_frame(b"0")) for turn in turns])
-        self.assertEqual(node.logs, {})
+        self.assertEqual(node.logs, dict.fromkeys(turns, b"partial"))
 
 
 def node_frame(body):

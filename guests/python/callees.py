@@ -271,6 +271,10 @@ class Callees:
     async def body_comes(self):
         await in_thread(self.wait_for_body)
 
+    def exchange(self):
+        """The request that is handled, and its answer."""
+        return self
+
     def when_left(self, then):
         """Nobody reads the channel while the function runs, so that it is not told."""
 

@@ -480,7 +480,7 @@ def adapted(handler, name):
     takes = parameters_of(handler)
     if isinstance(handler, type) and not takes.are_asgi:
         if parameters_of(handler.__call__).names[1:4] != ["scope", "receive", "send"]:
-            raise TypeError(f"the handler {name} is a class; name a function, or an ASGI application")
+            raise TypeError(f"the handler {name} is a class; name a function, or an ASGI or WSGI application")
         handler = handler()
         takes = parameters_of(handler)
     if takes.are_asgi:

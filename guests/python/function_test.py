@@ -59,7 +59,7 @@ class Function:
         module.__file__ = "function.py"
         # What the template gives it: pieces of an answer, and how many it takes now.
         self.sent, self.room, self.waits = [], 1 << 30, 0
-        module.stream, module.wait_for_room = self.stream, self.wait_for_room
+        module.exchange = lambda: self
         self.told = []
         module.share, module.tell_phases = lambda parts: None, self.told.append
         images = types.ModuleType("images")
@@ -67,9 +67,6 @@ class Function:
         module.reducing, module.image_at, module.image_has = images.reducing, images.image_at, images.image_has
         # And pieces of a body, of which None has to be waited for.
         self.coming, self.body_waits, self.on_left = [], 0, []
-        module.take_body, module.wait_for_body = self.take_body, self.wait_for_body
-        module.room_comes, module.body_comes = self.room_comes, self.body_comes
-        module.when_left = self.on_left.append
         sys.modules["function"] = module
         source = f"SETTINGS = {self.settings!r}\n{ADAPTER}"
         exec(compile(source, "function.py", "exec", dont_inherit=True), module.__dict__)
@@ -98,6 +95,9 @@ class Function:
     def wait_for_room(self, size):
         self.waits += 1
         self.room += size
+
+    def when_left(self, then):
+        self.on_left.append(then)
 
     async def room_comes(self, size):
         self.wait_for_room(size)
@@ -383,6 +383,15 @@ class Asgi(Case):
         told = repr(["/function/f", "/function/f/a b", "/function/f/a%20b"])
         self.assertEqual(function(function="f", path="/a%20b"), told)
         self.assertEqual(function(function="f", path="/x/1", route="/x/{n}", params=[]), repr(["", "/x/1", "/x/1"]))
+
+    def test_headers_are_the_bytes_that_came(self):
+        source = """
+            async def handler(scope, receive, send):
+                assert scope["type"] == "http"
+                await send({"type": "http.response.start", "status": 200})
+                await send({"type": "http.response.body", "body": dict(scope["headers"])[b"cookie"]})
+            """
+        self.assertEqual(self.function(source)(headers=[["cookie", "a=é✓"]]), "a=é✓")
 
     def test_an_application_is_told_who_asks(self):
         source = """

@@ -49,9 +49,7 @@ ADAPTER_CODE = compile(ADAPTER, "function.py", "exec", dont_inherit=True)  # noq
 
 # What modules are given to do with the node, by the callees of their instance: not bound to these, for a process that the
 # function forks gets others.
-OFFERED = (
-    "ask", "ask_async", "stream", "wait_for_room", "room_comes", "take_body", "wait_for_body", "body_comes", "when_left",
-)  # fmt: skip
+OFFERED = ("ask", "ask_async", "exchange")
 # The turn of what happens outside of calls.
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)

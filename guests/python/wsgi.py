@@ -6,11 +6,11 @@ import io
 
 
 def wsgi(app):
-    def apply(request, head, body):
-        head = Head(head)
-        answer = Answer()
+    def apply(_, head, body):
+        head, request = Head(head), exchange()  # noqa: F821 - the template's
+        answer = Answer(request)
         try:
-            answer.run(app, environ_of(head, body))
+            answer.run(app, environ_of(request, head, body))
         except BaseException as error:
             raise users_part(error)  # noqa: B904
         return answer.result()
@@ -18,7 +18,7 @@ def wsgi(app):
     return apply
 
 
-def environ_of(head, body):
+def environ_of(request, head, body):
     """What the application is told of a request."""
     from urllib.parse import unquote_to_bytes
 
@@ -31,11 +31,11 @@ def environ_of(head, body):
         "SCRIPT_NAME": "" if "route" in http or "function" not in call else "/function/" + call["function"],
         # Bytes, each as the character of that number.
         "PATH_INFO": unquote_to_bytes(http.get("path", "/")).decode("latin-1"),
-        "QUERY_STRING": http.get("query", ""),
+        "QUERY_STRING": native(http.get("query", "")),
         "SERVER_PROTOCOL": "HTTP/1.1", "SERVER_NAME": "localhost", "SERVER_PORT": port,
         "REMOTE_ADDR": http.get("client", ""),
         "wsgi.version": (1, 0), "wsgi.url_scheme": scheme, "wsgi.errors": sys.stderr,
-        "wsgi.input": io.BufferedReader(Body()) if comes_later else io.BytesIO(body),
+        "wsgi.input": io.BufferedReader(Body(request)) if comes_later else io.BytesIO(body),
         # It ends where the body does, whatever length was told.
         "wsgi.input_terminated": True,
         "wsgi.multithread": calls_at_once > 1, "wsgi.multiprocess": True, "wsgi.run_once": False,
@@ -48,6 +48,7 @@ def environ_of(head, body):
         if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             key = "HTTP_" + key
         between = "; " if name == "cookie" else ","
+        value = native(value)
         environ[key] = environ[key] + between + value if key in environ else value
     if not comes_later:
         environ["CONTENT_LENGTH"] = str(len(body))
@@ -58,20 +59,25 @@ def environ_of(head, body):
     return environ
 
 
+def native(text):
+    """A text whose characters stand for bytes."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
 class Body(io.RawIOBase):
     """A request's body that comes while it is read."""
 
-    def __init__(self):
-        self.piece, self.is_whole = b"", False
+    def __init__(self, request):
+        self.request, self.piece, self.is_whole = request, b"", False
 
     def readable(self):
         return True
 
     def readinto(self, place):
         while not self.piece and not self.is_whole:
-            piece = take_body()  # noqa: F821 - the template's
+            piece = self.request.take_body()
             if piece is None:
-                wait_for_body()  # noqa: F821
+                self.request.wait_for_body()
             else:
                 self.piece, self.is_whole = piece, not piece
         size = min(len(place), len(self.piece))
@@ -82,7 +88,8 @@ class Body(io.RawIOBase):
 class Answer:
     """What an application answers to one request."""
 
-    def __init__(self):
+    def __init__(self, request):
+        self.request = request
         self.status, self.headers, self.length = None, [], None
         # What is kept of the body, or else whether it is sent while it is made.
         self.pieces, self.size, self.streams = [], 0, False
@@ -109,6 +116,8 @@ class Answer:
             finally:
                 # Else it would hold the frame that holds it.
                 exc_info = None
+            # What was kept of the other answer.
+            self.pieces, self.size = [], 0
         elif self.status is not None:
             raise RuntimeError("start_response was called twice, the second time without exc_info")
         self.status, self.headers, self.length = checked_status(status[:3]), [], None
@@ -139,8 +148,8 @@ class Answer:
         """Sends a part of the body, at the pace at which the client takes it."""
         for start in range(0, len(data), PIECE_BYTES_MAX):
             piece = data[start : start + PIECE_BYTES_MAX]
-            while not stream(piece):  # noqa: F821 - the template's
-                wait_for_room(len(piece))  # noqa: F821
+            while not self.request.stream(piece):
+                self.request.wait_for_room(len(piece))
 
     def result(self):
         """What is left of it, for the end of the call."""

@@ -60,6 +60,16 @@ class Wsgi(Case):
         self.assertEqual(function(path="/", client="192.0.2.7", scheme="https", headers=[["host", "a"]]), "['192.0.2.7', 'https', '443']")
         self.assertEqual(function(path="/"), "['', 'http', '80']")
 
+    def test_texts_are_native_strings(self):
+        source = """
+            def handler(environ, start_response):
+                told = [environ[name] for name in ("QUERY_STRING", "HTTP_COOKIE", "PATH_INFO")]
+                start_response("200 OK", [])
+                return [text.encode("latin-1") for text in told]
+            """
+        answer = self.function(source).raw(path="/%C3%A9", query="q=✓", headers=[["cookie", "a=é✓"]])
+        self.assertEqual(answer[2].decode(), "q=✓a=é✓/é")
+
     PIECES = """
         def handler(environ, start_response):
             count, size = map(int, environ["QUERY_STRING"].split(","))
@@ -129,6 +139,9 @@ class Wsgi(Case):
                 start_response("200 OK", [("x-a", "1")])
                 if environ["PATH_INFO"] == "/sent":
                     yield b"one"
+                if environ["PATH_INFO"] == "/kept":
+                    start_response("200 OK", [("content-length", "6")], (None, None, None))
+                    yield b"one"
                 try:
                     raise KeyError("mine")
                 except KeyError:
@@ -138,7 +151,8 @@ class Wsgi(Case):
                 yield b"sorry"
             """
         function = self.function(source)
-        self.assertEqual(function.raw(path="/"), (500, [], b"sorry"))
+        for path in ["/", "/kept"]:
+            self.assertEqual(function.raw(path=path), (500, [], b"sorry"))
         with self.assertRaisesRegex(KeyError, "mine"):
             function(path="/sent")
         with self.assertRaisesRegex(RuntimeError, "start_response was called twice"):

@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -94,10 +94,13 @@ impl FromStr for Network {
         let base: IpAddr = base.parse().map_err(|_| bad())?;
         let most = if base.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| bad()))?;
-        if bits > most {
-            return Err(bad());
+        match (base, base.to_canonical()) {
+            _ if bits > most => Err(bad()),
+            // A part of the older addresses, as they are written among the newer ones.
+            (IpAddr::V6(_), older @ IpAddr::V4(_)) if bits >= 96 => Ok(Self { base: older, bits: bits - 96 }),
+            (IpAddr::V6(_), IpAddr::V4(_)) => Err(bad()),
+            _ => Ok(Self { base, bits }),
         }
-        Ok(Self { base, bits })
     }
 }
 
@@ -105,6 +108,13 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.base, self.bits)
     }
+}
+
+/// Whether a request has come by a proxy, as far as it says so itself: its client is not on this machine, or need not be.
+pub(crate) fn is_passed_on(headers: &HeaderMap) -> bool {
+    const SIGNS: [HeaderName; 3] =
+        [FORWARDED_FOR, HeaderName::from_static("x-real-ip"), HeaderName::from_static("forwarded")];
+    SIGNS.iter().any(|name| headers.contains_key(name))
 }
 
 /// Who asks; nobody by a network, unless something is known.
@@ -125,19 +135,20 @@ impl Client {
         }
         Self {
             address: forwarded_for(address, headers, trusted),
-            is_secure: is_secure || last_word(headers, &FORWARDED_PROTO).is_some_and(|word| word == "https"),
+            is_secure: is_secure || words(headers, &FORWARDED_PROTO).next() == Some(b"https"),
         }
     }
 }
 
 /// The first address, from the node's side, of whom nobody knows whether to trust it; if all are trusted, the last one.
+/// `None` where the nearest proxy names nobody that can be read: then it is not the proxy itself.
 fn forwarded_for(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<IpAddr> {
-    let values: Vec<&str> =
-        headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
     let mut client = peer;
-    for word in values.iter().rev().flat_map(|value| value.rsplit(',')).take(HOPS_MAX) {
+    for (at, word) in words(headers, &FORWARDED_FOR).take(HOPS_MAX).enumerate() {
         // What is no address says nothing of those before it.
-        let Some(address) = address_of(word.trim()) else { break };
+        let Some(address) = std::str::from_utf8(word).ok().and_then(address_of) else {
+            return if at == 0 { None } else { client };
+        };
         client = Some(address);
         if !trusted.trust(address) {
             break;
@@ -146,18 +157,19 @@ fn forwarded_for(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &TrustedPro
     client
 }
 
+/// What proxies have said, the nearest first. Each adds its own to what it was sent, which may be any bytes.
+fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let values: Vec<&HeaderValue> = headers.get_all(name).iter().collect();
+    let words = values.into_iter().rev().flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
+    words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+}
+
 /// An address as proxies write it: some with a port, and with brackets then.
 fn address_of(word: &str) -> Option<IpAddr> {
     let plain = || word.parse::<IpAddr>().ok();
     let with_port = || word.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
     let in_brackets = || word.strip_prefix('[')?.strip_suffix(']')?.parse::<IpAddr>().ok();
     plain().or_else(with_port).or_else(in_brackets).map(|address| address.to_canonical())
-}
-
-/// What the nearest proxy says.
-fn last_word<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let value = headers.get_all(name).iter().next_back()?.to_str().ok()?;
-    value.rsplit(',').next().map(str::trim)
 }
 
 #[cfg(test)]

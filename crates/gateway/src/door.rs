@@ -41,11 +41,15 @@ impl Door {
         Self::Checked { hosts: Vec::new(), origins: Vec::new() }
     }
 
-    /// The same for what belongs to a function by its host name: nothing of the node's own is behind it, and which
-    /// pages may ask is the function's affair.
-    pub(crate) fn check_home(&self) -> Result<(), Problem> {
+    /// The same for what belongs to a function by its host name, behind which there is nothing of the node's own. One
+    /// that is public says itself which pages may ask it; the others may be asked by their own.
+    pub(crate) fn check_home(&self, uri: &Uri, headers: &HeaderMap, is_public: bool) -> Result<(), Problem> {
         match self {
             Self::NeedsTls => Err(needs_tls()),
+            Self::Checked { origins, .. } if !is_public => {
+                let (host, _) = requested_host(uri, headers)?;
+                same_origin(headers, &host, origins)
+            }
             Self::Private | Self::Checked { .. } => Ok(()),
         }
     }
@@ -62,16 +66,21 @@ impl Door {
             return Err(refuse("host-not-allowed", detail)
                 .suggest("use localhost or 127.0.0.1, or add the name to the node's configuration"));
         }
-        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-        let origin = origin.to_str().unwrap_or("");
-        let same =
-            origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
-        if same || origins.iter().any(|allowed| allowed == origin) {
-            return Ok(());
-        }
-        let detail = format!("pages of the origin {:?} may not call this node", shortened(origin));
-        Err(refuse("origin-not-allowed", detail).suggest("add the origin to the node's configuration"))
+        same_origin(headers, &host, origins)
     }
+}
+
+/// Whether a page that asks, if one does, is of this host, or of one of these origins.
+fn same_origin(headers: &HeaderMap, host: &str, origins: &[String]) -> Result<(), Problem> {
+    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or("");
+    let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+    if same || origins.iter().any(|allowed| allowed == origin) {
+        return Ok(());
+    }
+    let detail = format!("pages of the origin {:?} may not ask here", shortened(origin));
+    Err(refuse("origin-not-allowed", detail)
+        .suggest("a function with `public = true`, at a host of its own, may be asked by any page"))
 }
 
 fn needs_tls() -> Problem {

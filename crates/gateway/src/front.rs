@@ -46,11 +46,20 @@ impl Checks {
         Self { door, access }
     }
 
-    fn pass(&self, request: &Request) -> Result<(), Problem> {
+    fn pass(&self, shared: &Shared, request: &Request) -> Result<(), Problem> {
         bounded_path(request)?;
+        let (uri, headers) = (request.uri(), request.headers());
         match request.extensions().get::<Home>() {
-            Some(_) => self.door.check_home(),
-            None => self.door.check(request.uri(), request.headers()),
+            None => self.door.check(uri, headers),
+            Some(Home(Ok(function))) => {
+                let functions = shared.backend.functions();
+                let is_public = functions.is_some_and(|functions| functions.is_public(function, None));
+                self.door.check_home(uri, headers, is_public)
+            }
+            Some(Home(Err(host))) => {
+                self.door.check_home(uri, headers, false)?;
+                Err(call::nobody_there(host))
+            }
         }
     }
 
@@ -63,7 +72,7 @@ impl Checks {
         request: Request,
         answer: impl FnOnce(Request) -> F,
     ) -> Response {
-        let passed = self.pass(&request).and_then(|()| shared.ahead.admit(request));
+        let passed = self.pass(shared, &request).and_then(|()| shared.ahead.admit(request));
         match passed {
             Ok(request) => keys::guard(shared, self.access, route, request, answer).await,
             Err(problem) => problem.into_response(),
@@ -135,8 +144,10 @@ pub(crate) struct Home(pub(crate) Result<Arc<str>, Arc<str>>);
 /// node itself, so that these names are functions' alone, whether or not there is one.
 fn home(shared: &Shared, request: &Request) -> Option<Home> {
     let (_, host) = requested_host(request.uri(), request.headers()).ok()?;
-    // An address is no name; and these two are most that is asked for.
-    if host.starts_with(|first: char| first.is_ascii_digit() || first == '[') || host == "localhost" {
+    // These are most that is asked for. An address is no name: in brackets, or with a number as its last part.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_address = host.starts_with('[') || last.bytes().all(|byte| byte.is_ascii_digit());
+    if is_address || host == "localhost" {
         return None;
     }
     let functions = shared.backend.functions()?;

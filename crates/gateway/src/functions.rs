@@ -358,6 +358,12 @@ pub trait Functions: Send + Sync {
     /// [`FunctionError::Invalid`], [`FunctionError::Store`].
     fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError>;
 
+    /// Host names of a deployment that no version of the function has had.
+    ///
+    /// # Errors
+    /// [`FunctionError::Invalid`].
+    fn claims(&self, name: &str, deployment: Handle) -> Result<Vec<String>, FunctionError>;
+
     /// Has an older version serve again: this one, or the one before.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 
 use crate::body::blocking;
+use crate::client;
 use crate::problem::Problem;
 use crate::router::Shared;
 use crate::routes::call;
@@ -126,6 +127,10 @@ pub enum Access {
     Keyed,
 }
 
+/// What a request may do that needs the scope `deploy`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted(pub(crate) Scope);
+
 /// The scope that a request needs; `None`: none at all.
 fn needed(route: Option<&str>, method: &Method) -> Option<Scope> {
     // What has no route of the node's own may be a function's.
@@ -220,20 +225,27 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
     answer: impl FnOnce(Request) -> F,
 ) -> Response {
     let Some(needed) = needed(route, request.method()) else { return answer(request).await };
+    // Whom a proxy on this machine asks for may be anybody.
+    let access = if client::is_passed_on(request.headers()) { Access::Keyed } else { access };
     if needed == Scope::Admin {
         // Some of it is the owner's alone.
         request.extensions_mut().insert(access);
     }
     let brought = take_key(request.headers_mut());
-    let is_free = match access {
-        Access::Owner => true,
-        Access::Local => needed < Scope::Admin || !shared.backend.keys().is_some_and(Keys::is_any),
-        Access::Keyed => false,
+    let has_keys = || shared.backend.keys().is_some_and(Keys::is_any);
+    let granted = match access {
+        Access::Owner => Some(Scope::Admin),
+        Access::Local if needed == Scope::Invoke => Some(Scope::Invoke),
+        Access::Local => Some(if has_keys() { Scope::Deploy } else { Scope::Admin }),
+        Access::Keyed => None,
     };
+    if let Some(granted) = granted.filter(|_| needed == Scope::Deploy) {
+        request.extensions_mut().insert(Granted(granted));
+    }
     let text = match brought {
         // What needs none is not refused for a wrong one.
         _ if access == Access::Owner => return answer(request).await,
-        None if is_free => return answer(request).await,
+        None if granted.is_some_and(|granted| granted >= needed) => return answer(request).await,
         None if needed == Scope::Invoke && call::is_public(shared, route, &request) => {
             return answer(request).await;
         }
@@ -251,6 +263,9 @@ pub(crate) async fn guard<F: Future<Output = Response>>(
         return Problem::new(StatusCode::FORBIDDEN, "scope-missing", title, "gateway", detail)
             .suggest("`sinew key create --scope …` makes one that is")
             .into_response();
+    }
+    if needed == Scope::Deploy {
+        request.extensions_mut().insert(Granted(key.scope));
     }
     let tenancy = shared.tenants.tenancy(&key.tenant, key.quota);
     let counting = match tenancy.begin(true, Instant::now()) {

@@ -150,8 +150,9 @@ impl Serving {
         let mut hosts = HashMap::new();
         for (name, version) in self.main_versions(changed) {
             for host in &version.served.hosts {
-                if let Some(other) = hosts.insert(host.clone(), name.to_owned()) {
-                    return Err(format!("the host {host} of {name} belongs to {other}"));
+                let owner = hosts.entry(host.clone()).or_insert_with(|| name.to_owned());
+                if owner != name {
+                    return Err(format!("the host {host} of {name} belongs to {owner}"));
                 }
             }
         }
@@ -241,7 +242,7 @@ impl Deployments {
         }
         match serving.hosts(None) {
             Ok(hosts) => serving.hosts = hosts,
-            Err(reason) => tracing::error!(reason, "no host is served; deploy one of the two again"),
+            Err(reason) => tracing::error!(reason, "hosts stay as they were; deploy one of the two again"),
         }
     }
 
@@ -426,9 +427,13 @@ impl Functions for Deployments {
 
     fn is_public(&self, name: &str, qualifier: Option<&str>) -> bool {
         let serving = self.serving.read();
-        let versions = serving.functions.get(name).map(|function| function.versions_of(qualifier));
-        let versions = versions.unwrap_or_default();
-        !versions.is_empty() && versions.iter().all(|version| version.served.is_public)
+        let Some(function) = serving.functions.get(name) else { return false };
+        let is_public = |qualifier| {
+            let versions = function.versions_of(qualifier);
+            !versions.is_empty() && versions.iter().all(|version| version.served.is_public)
+        };
+        // What is no longer public has versions that once were.
+        is_public(qualifier) && is_public(None)
     }
 
     fn hosted(&self, host: &str) -> Option<String> {
@@ -466,6 +471,16 @@ impl Functions for Deployments {
         let deployment = Deployment::read(&self.store, served.deployment).map_err(FunctionError::Invalid)?;
         let (settings, serving) = (texts(&deployment.settings), texts(&deployment.serving));
         Ok(Details { served, versions, aliases, settings, serving })
+    }
+
+    fn claims(&self, name: &str, deployment: Handle) -> Result<Vec<String>, FunctionError> {
+        let read = Deployment::read(&self.store, deployment).map_err(FunctionError::Invalid)?;
+        let serving = self.serving.read();
+        let versions = serving.functions.get(name).map(|function| &function.versions);
+        let versions = || versions.into_iter().flat_map(BTreeMap::values);
+        let is_known =
+            |host: &String| versions().any(|version| version.served.hosts.iter().any(|known| known == host));
+        Ok(read.hosts().iter().filter(|host| !is_known(host)).cloned().collect())
     }
 
     fn deploy(&self, name: &str, deployment: Handle, serves: bool) -> Result<Deployed, FunctionError> {

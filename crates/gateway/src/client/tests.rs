@@ -69,7 +69,7 @@ fn what_others_say_neither_counts_nor_stays() {
 
 #[test]
 fn of_several_proxies_the_first_that_is_not_trusted_is_the_client() {
-    let cases: [(&[(&'static str, &str)], &str); 9] = [
+    let cases: [(&[(&'static str, &str)], &str); 10] = [
         // The client's own lie comes first, and is not reached.
         (&[("x-forwarded-for", "1.1.1.1, 203.0.113.9, 10.0.0.2")], "203.0.113.9"),
         (&[("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", "203.0.113.9,10.0.0.2")], "203.0.113.9"),
@@ -77,9 +77,11 @@ fn of_several_proxies_the_first_that_is_not_trusted_is_the_client() {
         (&[("x-forwarded-for", "203.0.113.9:4711")], "203.0.113.9"),
         (&[("x-forwarded-for", "[2001:db8::5]:4711")], "2001:db8::5"),
         (&[("x-forwarded-for", "[2001:db8::5]")], "2001:db8::5"),
-        (&[("x-forwarded-for", "1.1.1.1, unknown")], "10.1.1.1"),
+        // Whom the nearest proxy does not name is unknown, and not the proxy.
+        (&[("x-forwarded-for", "1.1.1.1, unknown")], ""),
         (&[("x-forwarded-for", "1.1.1.1, nonsense, 10.0.0.4")], "10.0.0.4"),
         (&[("x-forwarded-for", "")], "10.1.1.1"),
+        (&[("x-forwarded-for", " , ")], "10.1.1.1"),
     ];
     for (said, expected) in cases {
         assert_eq!(asked("10.1.1.1", false, said).0, client(expected, false), "{said:?}");
@@ -91,7 +93,22 @@ fn of_several_proxies_the_first_that_is_not_trusted_is_the_client() {
 }
 
 #[test]
+fn a_client_cannot_silence_its_proxy() {
+    let trusted = TrustedProxies::default();
+    let peer = Some(Peer { address: Some(Ipv4Addr::LOCALHOST.into()), is_secure: false });
+    let mut headers = HeaderMap::new();
+    headers.insert(FORWARDED_FOR, HeaderValue::from_bytes(b"\xff\x80, 203.0.113.9").unwrap());
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_bytes(b"\xff,https").unwrap());
+    assert_eq!(Client::of(peer, &mut headers, &trusted), client("203.0.113.9", true));
+    headers.insert(FORWARDED_FOR, HeaderValue::from_bytes(b"127.0.0.1, \xff").unwrap());
+    assert_eq!(Client::of(peer, &mut headers, &trusted).address, None);
+}
+
+#[test]
 fn networks_are_read_and_written() {
+    let older: Network = "::ffff:10.0.0.0/104".parse().unwrap();
+    assert_eq!(older.to_string(), "10.0.0.0/8");
+    assert!("::ffff:10.0.0.0/95".parse::<Network>().is_err());
     for text in ["10.0.0.0/8", "0.0.0.0/0", "fd00::/8", "::/0", "192.0.2.1/32"] {
         let network: Network = text.parse().unwrap();
         assert_eq!(network.to_string(), text);

@@ -120,7 +120,7 @@ pub(crate) async fn at_home(shared: &Arc<Shared>, request: Request) -> Response 
     answer.await.into_response()
 }
 
-fn nobody_there(host: &str) -> Problem {
+pub(crate) fn nobody_there(host: &str) -> Problem {
     not_found(format!("the host {:?} is no function's", shortened(host))).suggest(
         "NAME.localhost is the function NAME; the node itself answers at localhost, and `sinew list` lists functions",
     )

@@ -4,11 +4,11 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -16,6 +16,7 @@ use super::path_text;
 use crate::body::{self, blocking};
 use crate::functions::{Deployed, FunctionError, Functions, Served};
 use crate::journal::{Record, Wanted};
+use crate::keys::{Granted, Scope};
 use crate::problem::Problem;
 use crate::recent::SLOT;
 use crate::router::Shared;
@@ -105,6 +106,7 @@ pub(crate) async fn get(
 
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
+    granted: Option<Extension<Granted>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
@@ -112,8 +114,23 @@ pub(crate) async fn put(
     let name = path_text(path)?;
     let wanted: Deployment = body::json(&shared, &headers, body).await?;
     let handle = parse_handle(&wanted.deployment)?;
-    let deployed = change(shared, move |functions| functions.deploy(&name, handle, wanted.serve)).await?;
-    Ok(Json(answer(&deployed)))
+    let is_admin = granted.is_some_and(|Extension(Granted(scope))| scope == Scope::Admin);
+    let deployed = change(shared, move |functions| {
+        // By such a name requests come that would else be the node's.
+        let claimed = if is_admin { Vec::new() } else { functions.claims(&name, handle)? };
+        match claimed.first() {
+            Some(host) => Ok(Err(claim_refused(&name, host))),
+            None => functions.deploy(&name, handle, wanted.serve).map(Ok),
+        }
+    });
+    Ok(Json(answer(&deployed.await??)))
+}
+
+fn claim_refused(name: &str, host: &str) -> Problem {
+    let detail = format!("to give {name} the host name {host}, which it has not had, takes the scope admin");
+    let title = "The key is not good for this";
+    Problem::new(StatusCode::FORBIDDEN, "scope-missing", title, "gateway", detail)
+        .suggest("deploy it once on the node's own machine, or with a key that `sinew key create --scope admin` makes; later deployments need only deploy")
 }
 
 pub(crate) async fn roll_back(

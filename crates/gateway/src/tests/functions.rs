@@ -151,11 +151,9 @@ impl Functions for FakeFunctions {
 
     fn is_public(&self, name: &str, qualifier: Option<&str>) -> bool {
         let served = self.served.lock().unwrap();
-        let versions = served.get(name).into_iter().flatten();
-        let mut asked = versions
-            .filter(|version| qualifier.is_none_or(|number| number == version.version.to_string()))
-            .peekable();
-        asked.peek().is_some() && asked.all(|version| version.is_public)
+        let Some(versions) = served.get(name) else { return false };
+        let is_there = |number: &str| versions.iter().any(|version| version.version.to_string() == number);
+        qualifier.is_none_or(is_there) && versions.iter().all(|version| version.is_public)
     }
 
     fn hosted(&self, host: &str) -> Option<String> {
@@ -206,6 +204,10 @@ impl Functions for FakeFunctions {
 
     fn details(&self, _: &str) -> Result<Details, FunctionError> {
         nothing()
+    }
+
+    fn claims(&self, name: &str, _: Handle) -> Result<Vec<String>, FunctionError> {
+        Ok(if name == "claims" { vec!["new.example".to_owned()] } else { Vec::new() })
     }
 
     fn deploy(&self, _: &str, _: Handle, _: bool) -> Result<Deployed, FunctionError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
+use objects::Handle;
 use serde_json::{Value, json};
 
 use super::fake::Fake;
@@ -59,7 +60,7 @@ async fn all_that_is_asked_for_by_a_functions_host_is_its_own() {
             ("HEAD", "/dashboard/"),
             ("GET", "/healthz"),
         ] {
-            // Pages of others may ask it, as far as the node is concerned.
+            // It is public, so that pages of others may ask it, as far as the node is concerned.
             let answer =
                 house.ask(method, path, &[("host", host), ("origin", "https://other.example")]).await;
             assert_eq!(answer.status, 202, "{host} {method} {path}");
@@ -99,7 +100,9 @@ async fn a_functions_own_routes_have_their_parameters_at_its_host() {
 #[tokio::test]
 async fn the_node_is_not_where_functions_are() {
     let house = at_loopback();
-    for host in ["nobody.localhost", "nobody.localhost:1", "a.shop.localhost"] {
+    for host in
+        ["nobody.localhost", "nobody.localhost:1", "a.shop.localhost", "1gone.localhost", "1.shop.localhost"]
+    {
         for path in ["/", "/v1/status", "/function/shop"] {
             assert_eq!(
                 house.ask("GET", path, &[("host", host)]).await.problem(404),
@@ -116,6 +119,13 @@ async fn the_node_is_not_where_functions_are() {
     }
     let twice = house.ask("GET", "/", &[("host", "shop.example"), ("host", "localhost")]).await;
     assert_eq!(twice.problem(400), "bad-host");
+    // A page of others may not ask what is not public, which needs no key here.
+    for host in ["office.example", "office.localhost:1"] {
+        let page = [("host", host), ("origin", "https://evil.example")];
+        assert_eq!(house.ask("POST", "/", &page).await.problem(403), "origin-not-allowed");
+        let own = format!("http://{host}");
+        assert_eq!(house.ask("POST", "/", &[("host", host), ("origin", &own)]).await.status, 202);
+    }
     // A page of a function may not ask the node.
     let page = [("host", "localhost:1"), ("origin", "http://shop.localhost:1")];
     assert_eq!(house.ask("GET", "/v1/status", &page).await.problem(403), "origin-not-allowed");
@@ -143,7 +153,6 @@ async fn what_is_public_needs_no_key_and_nothing_else_does_without() {
         ("GET", "/function/shop/a/b?c", "node"),
         ("HEAD", "/function/shop", "node"),
         ("GET", "/function/shop:1", "node"),
-        ("GET", "/function/half:2", "node"),
         ("GET", "/of-shop", "node"),
         ("GET", "/v1/status", "shop.example"),
         ("GET", "/", "shop.localhost"),
@@ -162,6 +171,7 @@ async fn what_is_public_needs_no_key_and_nothing_else_does_without() {
         ("POST", "/function/office", "node"),
         ("POST", "/function/half", "node"),
         ("POST", "/function/half:1", "node"),
+        ("POST", "/function/half:2", "node"),
         ("POST", "/function/nobody", "node"),
         ("POST", "/function/shop:9", "node"),
         ("POST", "/async-function/shop", "node"),
@@ -171,11 +181,69 @@ async fn what_is_public_needs_no_key_and_nothing_else_does_without() {
         ("GET", "/of-office", "node"),
         ("GET", "/nowhere", "node"),
         ("GET", "/", "office.example"),
-        ("GET", "/", "nobody.localhost"),
     ];
     for (method, path, host) in shut {
         assert_eq!(house.ask(method, path, &[("host", host)]).await.status, 401, "{method} {path} {host}");
     }
+}
+
+#[tokio::test]
+async fn whom_a_proxy_on_this_machine_asks_for_needs_a_key() {
+    for access in [Access::Local, Access::Owner] {
+        let house = house(Door::Private, access);
+        let key = house.fake.keys.create("team", Scope::Deploy, Quota::default()).unwrap().1;
+        let right = format!("Bearer {key}");
+        for (path, host) in
+            [("/v1/status", "localhost"), ("/function/office", "localhost"), ("/", "office.localhost")]
+        {
+            let (open, key) = (("host", host), ("authorization", right.as_str()));
+            assert_ne!(house.ask("GET", path, &[open]).await.status, 401);
+            for name in ["x-forwarded-for", "x-real-ip", "forwarded"] {
+                let passed_on = (name, "203.0.113.9");
+                assert_eq!(house.ask("GET", path, &[open, passed_on]).await.status, 401, "{path} {name}");
+                assert_ne!(house.ask("GET", path, &[open, passed_on, key]).await.status, 401);
+            }
+        }
+        let public = [("host", "shop.example"), ("x-forwarded-for", "203.0.113.9")];
+        assert_eq!(house.ask("GET", "/", &public).await.status, 202);
+    }
+}
+
+#[tokio::test]
+async fn a_new_host_name_takes_an_administrator() {
+    let claim = |house: House, headers: Vec<(&'static str, String)>, name: &'static str| async move {
+        let deployment = Handle::blob(b"a deployment");
+        let mut request =
+            Request::put(format!("/v1/functions/{name}")).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let body = format!("{{\"deployment\": \"{deployment}\"}}");
+        house.send(request.body(Body::from(body)).unwrap()).await.status.as_u16()
+    };
+    let bearer = |house: &House, scope| {
+        let key = house.fake.keys.create("team", scope, Quota::default()).unwrap().1;
+        vec![("authorization", format!("Bearer {key}"))]
+    };
+    // What the fake refuses for another reason has passed.
+    let passed = claim(house(Door::Private, Access::Owner), Vec::new(), "claims").await;
+    assert_ne!(passed, 403);
+    for (access, scope, name, expected) in [
+        (Access::Owner, None, "claims", passed),
+        (Access::Local, None, "claims", passed),
+        (Access::Keyed, Some(Scope::Admin), "claims", passed),
+        (Access::Keyed, Some(Scope::Deploy), "claims", 403),
+        (Access::Keyed, Some(Scope::Deploy), "other", passed),
+        (Access::Local, Some(Scope::Deploy), "claims", 403),
+    ] {
+        let house = house(Door::Private, access);
+        let headers = scope.map_or_else(Vec::new, |scope| bearer(&house, scope));
+        assert_eq!(claim(house, headers, name).await, expected, "{access:?} {scope:?} {name}");
+    }
+    // Whoever brings none where there are keys is no administrator.
+    let house = house(Door::Private, Access::Local);
+    _ = bearer(&house, Scope::Admin);
+    assert_eq!(claim(house, Vec::new(), "claims").await, 403);
 }
 
 #[tokio::test]

@@ -130,6 +130,11 @@ impl Deployment {
         })
     }
 
+    /// Host names that are to be its own.
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
     /// Whether it is a workflow without code of its own.
     pub(crate) fn is_declared(&self) -> bool {
         self.declaration.is_some()

@@ -298,7 +298,11 @@ fn host_names_belong_to_one_function() {
         let module = node.store().put_blob(&wat::parse_str(ECHO).unwrap()).unwrap();
         deployment(&node, module, &[("concurrency", number), ("host.0", host), ("public", "true")])
     };
-    functions.deploy("shop", hosted("1", "shop.example"), true).unwrap();
+    let first = hosted("1", "shop.example");
+    assert_eq!(functions.claims("shop", first).unwrap(), ["shop.example"]);
+    functions.deploy("shop", first, true).unwrap();
+    assert!(functions.claims("shop", hosted("5", "shop.example")).unwrap().is_empty(), "it has had it");
+    assert_eq!(functions.claims("shop", hosted("5", "www.shop.example")).unwrap(), ["www.shop.example"]);
     let said = reason(functions.deploy("other", hosted("1", "shop.example"), true));
     assert!(said.contains("the host shop.example") && said.contains("shop"), "{said}");
     assert_eq!(functions.hosted("shop.example").as_deref(), Some("shop"));
@@ -353,7 +357,8 @@ fn a_function_is_public_if_all_of_it_is() {
     assert!(functions.is_public("shop", None), "the new version serves nobody yet");
     functions.set_alias("shop", "live", &[(1, 90), (2, 10)]).unwrap();
     assert!(!functions.is_public("shop", None), "a part of the requests would get what is not");
-    assert!(functions.is_public("shop", Some("1")) && !functions.is_public("shop", Some("2")));
+    // Nor is what was once public, and is still there.
+    assert!(!functions.is_public("shop", Some("1")) && !functions.is_public("shop", Some("2")));
     assert!(reason(functions.deploy("shop", public("3", "yes"), true)).contains("not true or false"));
 }
 
