@@ -115,7 +115,7 @@ class CallsAtOnce:
         threads = ThreadPoolExecutor(self.most, "call")
         self.begin = lambda call, arguments: threads.submit(contextvars.copy_context().run, self.run, call, arguments)
         while True:
-            self.read()
+            self.unless_raised(self.read)
 
     def serve_on_loop(self, loop):
         self.loop, tasks = loop, set()
@@ -130,12 +130,21 @@ class CallsAtOnce:
         loop.add_reader(self.channel.stream.fileno(), self.read_when_there)
         # Some of them may have come with the function.
         loop.call_soon(self.read_when_there)
-        while True:
-            try:
-                loop.run_forever()
-            except BaseException as error:
-                # A task of the function's wants to end the process: it has others' requests.
-                traceback.print_exception(error)
+        while not loop.is_closed():
+            # A task of the function's that wants to end the process does not: it has others' requests.
+            self.unless_raised(loop.run_forever)
+        os._exit(1)
+
+    def unless_raised(self, act):
+        """Whether something was done, and nothing raised, as a signal's handler of the function's may. Ends with the channel."""
+        try:
+            act()
+            return True
+        except ConnectionError:
+            os._exit(0)
+        except BaseException as error:
+            traceback.print_exception(error)
+            return False
 
     def run(self, call, arguments):
         self.whose.set(call)
@@ -200,11 +209,8 @@ class CallsAtOnce:
 
     def read_when_there(self):
         """Called by the event loop, which would go on whatever is raised here."""
-        try:
-            self.read_what_is_there()
-        except BaseException as error:
-            # Of a signal's handler of the function's: nothing is lost, and the rest is read.
-            traceback.print_exception(error)
+        if not self.unless_raised(self.read_what_is_there):
+            # Nothing is lost, and the rest is read.
             self.loop.call_soon(self.read_when_there)
 
     def read_what_is_there(self):
