@@ -99,7 +99,7 @@ fn what_was_dropped_is_read_as_if_it_were_there() {
     assert_eq!(trial["dropped"], 0, "none is so large");
     let trial = &node.json(&["gc", "--drop-derived", "--drop-rate", "1ns", "--dry-run"])[0];
     assert_eq!(trial["dropped"], 0, "none is so cheap");
-    let told = node.ok(&["gc", "--drop-derived"]);
+    let told = node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]);
     assert!(told.contains("dropped: 5 objects, 1.2 MiB; to make all of them again takes "), "{told}");
     assert!(!files(&home.path().join("objects")).iter().any(|file| file.is_file()));
     let (last, content) = &links[4];
@@ -130,7 +130,7 @@ fn many_readers_have_it_made_once_and_who_leaves_stops_it() {
     let home = home();
     let (links, _) = chain(home.path());
     let node = Node::start(home.path());
-    node.ok(&["gc", "--drop-derived"]);
+    node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]);
     let (last, content) = &links[4];
     let before = number(&node, "sinew_applications_total");
     std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn what_is_made_again_for_a_receipt_is_not_on_it() {
     let home = home();
     let (links, fill) = chain(home.path());
     let node = Node::start(home.path());
-    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: 5 objects"));
+    assert!(node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]).contains("dropped: 5 objects"));
     let receipt = home.path().join("receipt");
     let expression = format!("{fill}(77u64, {})", links[4].0);
     let made = node.json(&["eval", &expression, "--receipt", receipt.to_str().unwrap()]);
@@ -186,7 +186,7 @@ fn what_is_made_again_for_a_receipt_is_not_on_it() {
     assert_eq!(node.terminate(), 0);
     age(home.path());
     let node = Node::start(home.path());
-    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: "));
+    assert!(node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]).contains("dropped: "));
     // What is not evaluated is stored all the same.
     node.ok(&["explain", &expression]);
     let audit = node.run(&["audit", receipt.to_str().unwrap()]);
@@ -198,7 +198,7 @@ fn a_receipt_has_what_ran_for_it_and_also_makes_something_again() {
     let home = home();
     let (links, fill) = chain(home.path());
     let node = Node::start(home.path());
-    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: 5 objects"));
+    assert!(node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]).contains("dropped: 5 objects"));
     let receipt = home.path().join("receipt");
     // What makes the first link again is an argument too.
     let expression = format!("{fill}(!{fill}(7u64, {}), !{fill}(1u64, 0u64))", links[0].0);
@@ -209,7 +209,7 @@ fn a_receipt_has_what_ran_for_it_and_also_makes_something_again() {
     age(home.path());
     let node = Node::start(home.path());
     node.ok(&["explain", &expression]);
-    assert!(node.ok(&["gc", "--drop-derived"]).contains("dropped: "));
+    assert!(node.ok(&["gc", "--drop-derived", "--drop-rate", "1s"]).contains("dropped: "));
     for _ in 0..2 {
         let audit = node.run(&["audit", receipt.to_str().unwrap()]);
         assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stderr));
