@@ -500,7 +500,7 @@ fn pieces_without_end(language: Language) {
     let world = World::with(options, Weakness::NONE);
     let source = match language {
         Language::Python => {
-            "def apply(request, head, body):\n    for _ in range(2000):\n        stream(b'x' * 65536)\n    \
+            "def apply(request, head, body):\n    for _ in range(2000):\n        exchange().stream(b'x' * 65536)\n    \
              return b''\n"
         }
         _ => {

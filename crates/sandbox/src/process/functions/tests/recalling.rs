@@ -120,7 +120,7 @@ fn who_says_that_nothing_has_begun_is_ended() {
         def forget():\n    lines = [line for line in open('/proc/self/maps') if 'sinew-turns' in line]\n\
         \x20   place = int(lines[0].split('-')[0], 16)\n    ctypes.c_uint64.from_address(place).value = 0\n\
         def apply(x):\n    if x == b'first':\n        time.sleep(0.03)\n        return x\n    if x == b'third': return x\n\
-        \x20   import function\n    function.stream(b'\\0\\0\\0\\0')\n    forget()\n    time.sleep(30)\n";
+        \x20   import function\n    function.exchange().stream(b'\\0\\0\\0\\0')\n    forget()\n    time.sleep(30)\n";
     let id = world.created(source);
     let first = world.begun(id, source, b"first");
     let (sender, receiver) = mpsc::channel();
