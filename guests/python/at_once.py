@@ -197,8 +197,6 @@ class CallsAtOnce:
 
     def left_behind(self):
         """What a process has that the function has forked: it serves nobody."""
-        for call in self.running.values():
-            call.log_left = -1
         for output in (sys.stdout, sys.stderr):
             if isinstance(output, SharedOutput):
                 # What was begun and not told is told by whom it was begun.
