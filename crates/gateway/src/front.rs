@@ -51,12 +51,12 @@ impl Checks {
         let (uri, headers) = (request.uri(), request.headers());
         match request.extensions().get::<Home>() {
             None => self.door.check(uri, headers),
-            Some(Home(Ok(function))) => {
+            Some(Home::Function(function)) => {
                 let functions = shared.backend.functions();
                 let is_public = functions.is_some_and(|functions| functions.is_public(function, None));
                 self.door.check_home(uri, headers, is_public)
             }
-            Some(Home(Err(host))) => {
+            Some(Home::Nobody(host)) => {
                 self.door.check_home(uri, headers, false)?;
                 Err(call::nobody_there(host))
             }
@@ -136,9 +136,14 @@ impl Front {
     }
 }
 
-/// The function that a request is for by its host name; none if there is no such function.
+/// Whose a request is by its host name.
 #[derive(Debug, Clone)]
-pub(crate) struct Home(pub(crate) Result<Arc<str>, Arc<str>>);
+pub(crate) enum Home {
+    /// The function of this name's.
+    Function(Arc<str>),
+    /// Nobody's: the host is one that only functions have.
+    Nobody(Arc<str>),
+}
 
 /// Whether a request is for a function by its host name. A page of `NAME.localhost` never shares its origin with the
 /// node itself, so that these names are functions' alone, whether or not there is one.
@@ -152,8 +157,8 @@ fn home(shared: &Shared, request: &Request) -> Option<Home> {
     }
     let functions = shared.backend.functions()?;
     match functions.hosted(&host) {
-        Some(function) => Some(Home(Ok(function.into()))),
-        None if host.ends_with(".localhost") => Some(Home(Err(host.into()))),
+        Some(function) => Some(Home::Function(function.into())),
+        None if host.ends_with(".localhost") => Some(Home::Nobody(host.into())),
         None => None,
     }
 }

@@ -96,10 +96,8 @@ pub(crate) async fn at_home(shared: &Arc<Shared>, request: Request) -> Response 
     let client = client_of(shared, &mut parts);
     let answer = async {
         let (place, id) = admitted(shared, &parts)?;
-        let function = match parts.extensions.get::<Home>() {
-            Some(Home(Ok(function))) => function,
-            Some(Home(Err(host))) => return Err(nobody_there(host)),
-            None => return Err(Problem::internal("gateway", "a request has no function")),
+        let Some(Home::Function(function)) = parts.extensions.get::<Home>() else {
+            return Err(Problem::internal("gateway", "a request has no function"));
         };
         let served = served(shared, function, &parts.headers)?;
         let (method, path) = (parts.method.as_str(), parts.uri.path());
@@ -130,15 +128,15 @@ pub(crate) fn nobody_there(host: &str) -> Problem {
 pub(crate) fn is_public(shared: &Shared, route: Option<&str>, request: &Request) -> bool {
     let Some(functions) = shared.backend.functions() else { return false };
     let (method, path) = (request.method().as_str(), request.uri().path());
-    let by_route = || functions.route(method, path).ok().map(|routed| routed.function);
     let name = match (request.extensions().get::<Home>(), route) {
-        (Some(Home(function)), _) => function.as_deref().ok().map(str::to_owned),
+        (Some(Home::Function(function)), _) => Some(function.to_string()),
+        (Some(Home::Nobody(_)), _) => None,
         (None, Some(route)) if route.starts_with(PREFIX) => {
             path.strip_prefix(PREFIX).map(|rest| rest.split('/').next().unwrap_or_default().to_owned())
         }
         // What the node answers itself has a route of its own.
         (None, Some(_)) => None,
-        (None, None) => by_route(),
+        (None, None) => functions.route(method, path).ok().map(|routed| routed.function),
     };
     name.is_some_and(|name| {
         let (name, qualifier) =
