@@ -112,9 +112,7 @@ impl fmt::Display for Network {
 
 /// Whether a request has come by a proxy, as far as it says so itself: its client is not on this machine, or need not be.
 pub(crate) fn is_passed_on(headers: &HeaderMap) -> bool {
-    const SIGNS: [HeaderName; 3] =
-        [FORWARDED_FOR, HeaderName::from_static("x-real-ip"), HeaderName::from_static("forwarded")];
-    SIGNS.iter().any(|name| headers.contains_key(name))
+    SAID_BY_PROXIES.iter().any(|name| headers.contains_key(name))
 }
 
 /// Who asks; nobody by a network, unless something is known.

@@ -198,7 +198,8 @@ async fn whom_a_proxy_on_this_machine_asks_for_needs_a_key() {
         {
             let (open, key) = (("host", host), ("authorization", right.as_str()));
             assert_ne!(house.ask("GET", path, &[open]).await.status, 401);
-            for name in ["x-forwarded-for", "x-real-ip", "forwarded"] {
+            for name in ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"]
+            {
                 let passed_on = (name, "203.0.113.9");
                 assert_eq!(house.ask("GET", path, &[open, passed_on]).await.status, 401, "{path} {name}");
                 assert_ne!(house.ask("GET", path, &[open, passed_on, key]).await.status, 401);
