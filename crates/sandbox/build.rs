@@ -19,7 +19,7 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 13] = [
+const PYTHON: [&str; 15] = [
     "arenas.c",
     "segment.c",
     "small.c",
@@ -31,6 +31,8 @@ const PYTHON: [&str; 13] = [
     "heap_read.c",
     "heap_tables.c",
     "heap_write.c",
+    "library.c",
+    "library_hooks.c",
     "mapping.c",
     "prefetch.c",
 ];

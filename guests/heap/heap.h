@@ -157,6 +157,10 @@ EXPORTED int heap_write(void);
  * All raise ValueError where it is better to give up.
  * `load(address)`: what has been mapped there. */
 EXPORTED Object *heap_functions(void);
+/* Has what libraries made be part of the value (library.h), by the address of one of their objects: 0 if it cannot be. */
+EXPORTED int heap_reach(uintptr_t object);
+/* The same of memory with no addresses in it. */
+EXPORTED int heap_reach_numbers(uintptr_t memory);
 /* The foreign objects, in their order. The list grows while they are written. */
 EXPORTED Object *heap_foreign(void);
 /* The types, once these are written. */

@@ -2,6 +2,7 @@
 /* What Python calls to have a value written. */
 #define _GNU_SOURCE
 #include "heap_write.h"
+#include "library.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -81,6 +82,24 @@ int heap_write(void)
         return -ENOMEM;
     }
     return 0;
+}
+
+static int reaches(int64_t bytes)
+{
+    if (bytes < 0 || !writer.base)
+        return 0;
+    writer.claimed_bytes += (uint64_t)bytes;
+    return 1;
+}
+
+int heap_reach(uintptr_t object)
+{
+    return reaches(library_reached(object));
+}
+
+int heap_reach_numbers(uintptr_t memory)
+{
+    return reaches(library_length(memory));
 }
 
 Object *heap_foreign(void)

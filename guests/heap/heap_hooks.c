@@ -19,7 +19,7 @@ static struct array_allocator *usual_arrays;
 static void *taken(size_t size, int is_zero)
 {
     int was_zero;
-    void *at = segment_take(size, &was_zero);
+    void *at = segment_take(size, TAKES_LARGE, &was_zero);
     if (at && is_zero && !was_zero)
         memset(at, 0, size);
     /* What is to be zeros may stay so for the most part, and takes no memory there. */

@@ -22,6 +22,7 @@
 struct piece {
     uintptr_t begin;
     size_t length;
+    /* As which kind; a gap if 0. */
     int is_taken;
 };
 
@@ -35,6 +36,8 @@ struct segment {
     size_t count, taken;
     /* Bytes that had memory before they were written to, at most a quarter of the length. */
     size_t filled;
+    /* Bytes at the end that were taken for libraries. */
+    size_t of_libraries;
     struct small *small;
     /* What it is mapped from, as long as it is mapped shared; none if below 0. */
     struct file {
@@ -288,6 +291,38 @@ int segment_again(int taking)
     return done;
 }
 
+int segment_filled(struct area *whole)
+{
+    pthread_mutex_lock(&lock);
+    int done = current < 0 ? -EINVAL : 0;
+    if (done == 0)
+        *whole = (struct area){segments[current].base, segments[current].base + segments[current].length};
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+struct area segment_taking(void)
+{
+    struct area whole = {0, 0};
+    pthread_mutex_lock(&lock);
+    if (current >= 0 && takes & TAKES_LIBRARY && !is_spoken_for)
+        whole = (struct area){segments[current].base, segments[current].base + segments[current].length};
+    else if (current < 0 && offered.file.fd >= 0 && takes & TAKES_LIBRARY)
+        whole = (struct area){offered.base, offered.base + offered.length};
+    pthread_mutex_unlock(&lock);
+    return whole;
+}
+
+size_t segment_areas(struct area *areas, size_t most)
+{
+    pthread_mutex_lock(&lock);
+    size_t count = segments_count < most ? segments_count : most;
+    for (size_t index = 0; index < count; index++)
+        areas[index] = (struct area){segments[index].base, segments[index].base + segments[index].length};
+    pthread_mutex_unlock(&lock);
+    return count + mapping_areas(areas + count, most - count);
+}
+
 void segment_stop(void)
 {
     pthread_mutex_lock(&lock);
@@ -298,7 +333,7 @@ void segment_stop(void)
 }
 
 /* Divides a gap; the rest stays one. */
-static void *taken_from(struct segment *segment, size_t index, size_t size)
+static void *taken_from(struct segment *segment, size_t index, size_t size, int kind)
 {
     struct piece *piece = &segment->pieces[index];
     if (piece->length > size) {
@@ -309,24 +344,25 @@ static void *taken_from(struct segment *segment, size_t index, size_t size)
         piece->length = size;
         segment->count++;
     }
-    piece->is_taken = 1;
+    piece->is_taken = kind;
     segment->taken++;
     return (void *)piece->begin;
 }
 
-static void *take_locked(size_t size, int *is_zero)
+static void *take_locked(size_t size, int kind, int *is_zero)
 {
     struct segment *segment = &segments[current];
     for (size_t index = 0; index < segment->count; index++)
         if (!segment->pieces[index].is_taken && segment->pieces[index].length >= size) {
             *is_zero = 0;
-            return taken_from(segment, index, size);
+            return taken_from(segment, index, size, kind);
         }
     if (segment->count == PIECES_MAX || size > segment->base + segment->length - segment->end)
         return NULL;
     struct piece *piece = &segment->pieces[segment->count++];
-    *piece = (struct piece){segment->end, size, 1};
+    *piece = (struct piece){segment->end, size, kind};
     segment->end += size;
+    segment->of_libraries += kind == TAKES_LIBRARY ? size : 0;
     segment->taken++;
     *is_zero = 1;
     return (void *)piece->begin;
@@ -345,14 +381,14 @@ int segment_fills(size_t size)
     return fills;
 }
 
-void *segment_take(size_t size, int *is_zero)
+void *segment_take(size_t size, int kind, int *is_zero)
 {
     int ignored;
     if (size == 0 || size > PLAN_END - PLAN_BEGIN)
         return NULL;
     pthread_mutex_lock(&lock);
-    int is_there = takes & TAKES_LARGE && (current >= 0 || begin_locked() == 0);
-    void *at = is_there && !is_spoken_for ? take_locked(whole_pages(size), is_zero ? is_zero : &ignored) : NULL;
+    int is_there = takes & kind && (current >= 0 || begin_locked() == 0);
+    void *at = is_there && !is_spoken_for ? take_locked(whole_pages(size), kind, is_zero ? is_zero : &ignored) : NULL;
     pthread_mutex_unlock(&lock);
     return at;
 }
@@ -542,12 +578,12 @@ int segment_close(int keep)
     return done;
 }
 
-/* What is not in gaps, nor was never taken. */
-static size_t taken_bytes(const struct segment *segment)
+/* What is not in gaps, nor was never taken, and of one of these kinds. */
+static size_t taken_bytes(const struct segment *segment, int kinds)
 {
     size_t bytes = 0;
     for (size_t index = 0; index < segment->count; index++)
-        bytes += segment->pieces[index].is_taken ? segment->pieces[index].length : 0;
+        bytes += segment->pieces[index].is_taken & kinds ? segment->pieces[index].length : 0;
     return bytes;
 }
 
@@ -558,7 +594,7 @@ void segment_use(struct use halves[2])
     if (current >= 0) {
         const struct segment *segment = &segments[current];
         halves[0] = small_use(segment->small);
-        halves[1] = (struct use){segment->end - segment->small->end, taken_bytes(segment)};
+        halves[1] = (struct use){segment->end - segment->small->end - segment->of_libraries, taken_bytes(segment, TAKES_LARGE)};
     }
     pthread_mutex_unlock(&lock);
 }
@@ -599,7 +635,7 @@ int is_alone(void)
 /* Has what is left be memory of this process's own, if that is less than the file. */
 static int move_out(struct segment *segment)
 {
-    size_t taken = taken_bytes(segment), all = segment_bytes(segment);
+    size_t taken = taken_bytes(segment, TAKES_LARGE | TAKES_LIBRARY), all = segment_bytes(segment);
     if (taken && (segment->taken > MOVED_PIECES_MAX || (taken + small_live(segment->small)) * 2 > all || !is_alone()))
         return 0;
     char *copies = malloc(taken ? taken : 1);

@@ -53,6 +53,8 @@ static inline size_t whole_pages(size_t size)
 /* The pieces that are taken from a segment; others come from elsewhere. */
 #define TAKES_SMALL 1
 #define TAKES_LARGE 2
+/* For libraries (library.h): among the large ones, but none of those of which segment_use() tells. */
+#define TAKES_LIBRARY 4
 
 /* Has a file of `length` bytes filled from now on; there is one such at a time. Its first
  * page is the caller's, its first half is for small pieces (small.h), and the rest for
@@ -68,8 +70,8 @@ EXPORTED int segment_again(int takes);
 int segment_begin(void);
 
 /* A large piece of the segment that is being filled, at a whole page; none if there
- * is none, or no room. Whether it is all zeros, if that is asked. */
-EXPORTED void *segment_take(size_t size, int *is_zero);
+ * is none, or no room, or pieces of this kind are not taken. Whether it is all zeros, if that is asked. */
+EXPORTED void *segment_take(size_t size, int kind, int *is_zero);
 
 /* Whether all of what was just taken is to have memory at once: of one segment that is as much as half of what
  * the process may have, for not all of it may be written to. */
@@ -94,6 +96,15 @@ struct area {
     uintptr_t begin, end;
 };
 
+/* The segment that is being filled, whole; EINVAL if there is none. */
+int segment_filled(struct area *whole);
+/* The same as long as pieces for libraries are taken from it, or of one that is offered for them; else none. */
+struct area segment_taking(void);
+
+/* Where this process has segments, its own and those of others, in no order: at most so many. How many there are. */
+size_t segment_areas(struct area *areas, size_t most);
+size_t mapping_areas(struct area *areas, size_t most);
+
 /* Nothing more is taken: what is to be handed over has been made. */
 EXPORTED void segment_stop(void);
 
@@ -101,7 +112,7 @@ EXPORTED void segment_stop(void);
  * taken, and gaps, and spans in which nothing is left, take no memory any more. `base` is where the segment begins. EINVAL if none is being filled. */
 EXPORTED int segment_rest(uintptr_t *base, struct area halves[2]);
 
-/* Bytes of one half: those that were taken ever, and those that were not given back. */
+/* Bytes of one half: those that were taken ever, and those that were not given back; what libraries took is not among them. */
 struct use {
     uint64_t taken, left;
 };

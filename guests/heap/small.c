@@ -45,7 +45,7 @@ void small_free(struct small *small)
 }
 
 /* The class of a size: the pieces of it are as long or longer. 0 is of no span. */
-static unsigned class_of(size_t size)
+unsigned small_class(size_t size)
 {
     if (size <= STEPS_MAX)
         return size ? (unsigned)((size + STEP - 1) / STEP) : 1;
@@ -54,7 +54,7 @@ static unsigned class_of(size_t size)
     return STEPS + (doubling - 9) * 4 + (unsigned)((size - (1ul << doubling) + quarter - 1) / quarter);
 }
 
-static size_t size_of(unsigned class)
+size_t small_class_size(unsigned class)
 {
     if (class <= STEPS)
         return class * STEP;
@@ -103,12 +103,12 @@ void *small_take(size_t size)
     struct small *small = small_current;
     if (size > SMALL_MAX)
         return NULL;
-    unsigned class = class_of(size);
+    unsigned class = small_class(size);
     void *at = small->returned[class];
     if (at) {
         small->returned[class] = *(void **)at;
     } else {
-        size_t length = size_of(class);
+        size_t length = small_class_size(class);
         if (small->fresh[class] == small->fresh_end[class])
             return from_new_span(small, class, length);
         at = (void *)small->fresh[class];
@@ -133,7 +133,7 @@ void small_give(struct small *small, void *piece)
 
 size_t small_size(const struct small *small, const void *piece)
 {
-    return size_of(small->spans[((uintptr_t)piece - small->base) / SPAN].class);
+    return small_class_size(small->spans[((uintptr_t)piece - small->base) / SPAN].class);
 }
 
 static int map_none(uintptr_t base, size_t length, int protection)
@@ -196,6 +196,6 @@ struct use small_use(const struct small *small)
 {
     struct use use = {small->unused - small->base - SPAN, 0};
     for (size_t index = 1; index <= use.taken / SPAN; index++)
-        use.left += small->spans[index].live * size_of(small->spans[index].class);
+        use.left += small->spans[index].live * small_class_size(small->spans[index].class);
     return use;
 }

@@ -35,6 +35,10 @@ extern struct small *small_current;
  * segment are to be made first. */
 extern size_t small_declined;
 
+/* Sizes are rounded up to one of each class: which one a size is of, and how long its pieces are. */
+unsigned small_class(size_t size);
+size_t small_class_size(unsigned class);
+
 /* Of so many bytes from `base` on; NULL if there is no memory for what is kept of it. */
 struct small *small_new(uintptr_t base, size_t length);
 void small_free(struct small *small);

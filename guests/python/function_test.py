@@ -2,6 +2,7 @@
 """Tests of `asgi.py` and `function.py`, run as the template runs them: their source,
 preceded by a line with the settings, as the module `function`."""
 
+import ast
 import asyncio
 import base64
 import contextlib
@@ -21,7 +22,7 @@ HERE = pathlib.Path(__file__).parent
 ADAPTER = "".join((HERE / name).read_text() for name in ("asgi.py", "wsgi.py", "workflow.py", "function.py"))
 # What the node puts before the template's own text.
 TEMPLATE = (
-    "lines.py", "failures.py", "channel.py", "callees.py", "at_once.py", "shared.py", "turns.py", "images.py", "heap.py",
+    "lines.py", "failures.py", "channel.py", "callees.py", "at_once.py", "shared.py", "turns.py", "images.py", "models.py", "heap.py",
 )  # fmt: skip
 ID = bytes(range(16))
 
@@ -62,9 +63,11 @@ class Function:
         module.exchange = lambda: self
         self.told = []
         module.share, module.tell_phases = lambda parts: None, self.told.append
-        images = types.ModuleType("images")
-        exec((HERE / "images.py").read_text(), images.__dict__)
-        module.reducing, module.image_at, module.image_has = images.reducing, images.image_at, images.image_has
+        libraries = types.ModuleType("libraries")
+        for name in ("images.py", "models.py"):
+            exec((HERE / name).read_text(), libraries.__dict__)
+        for name in ("reducing", "image_at", "image_has", "booster_at", "booster_has", "tree_at"):
+            setattr(module, name, getattr(libraries, name))
         # And pieces of a body, of which None has to be waited for.
         self.coming, self.body_waits, self.on_left = [], 0, []
         sys.modules["function"] = module
@@ -684,6 +687,15 @@ class Tracebacks(Case):
         self.assertEqual((kind, message), ("KeyError", "'mine'"))
         self.assertNotIn("function.py", text)
         self.assertIn("main.py\", line 2, in handler\n    raise KeyError('mine')", text)
+
+    def test_what_the_node_puts_before_the_template_has_names_of_its_own(self):
+        of = {}
+        for name in (*TEMPLATE, "template.py"):
+            for statement in ast.parse((HERE / name).read_text()).body:
+                targets = [one for target in getattr(statement, "targets", ()) for one in ast.walk(target) if isinstance(one, ast.Name)]
+                for top in [getattr(statement, "name", None), *(one.id for one in targets if isinstance(one.ctx, ast.Store))]:
+                    # All are in one module, where the later one would be what the earlier one calls.
+                    self.assertEqual(of.setdefault(top, name), name if top else of[top], top)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ MAPPED_MAX = 256
 PROBE_BASE, PROBE_BYTES = 0x4FFFFFF00000, 1 << 20
 KIND_AT, KIND_MAPPED = 6, 2
 # As in segment.h.
-TAKES_SMALL, TAKES_LARGE = 1, 2
+TAKES_SMALL, TAKES_LARGE, TAKES_LIBRARY = 1, 2, 4
 # What a call makes is better made elsewhere if less than one part of so many is handed over. Less is not judged; and
 # it is tried again after so many calls, twice as many each time.
 KEPT_SHARE, WASTE_MIN = 3, 1 << 20
@@ -125,6 +125,8 @@ class Heap:
         self.habits = Habit(TAKES_SMALL), Habit(TAKES_LARGE)
         # Types of objects of the call's result that could not be copied, and how many of each.
         self.pickled = {}
+        # Of these, objects of libraries that are where they were made.
+        self.reached = collections.Counter()  # noqa: F821
         # What the function may have of memory, if that is known, and what it had after its first call.
         self.limit, self.first = 0, None
         # Of the values that were mapped: all but the last one, which others of its run may need, and that one.
@@ -170,7 +172,7 @@ class Heap:
         return self.opened(self.core.segment_again(self.taken()))
 
     def taken(self):
-        return self.habits[0].taken() + self.habits[1].taken()
+        return self.habits[0].taken() + self.habits[1].taken() + (TAKES_LIBRARY if libraries else 0)  # noqa: F821 - of models.py
 
     def opened(self, done):
         self.is_open = done == 0
@@ -274,6 +276,7 @@ class Heap:
         finally:
             # Also of what is given up because of them, as far as that came.
             self.pickled = collections.Counter(map(type, self.core.heap_foreign()))  # noqa: F821
+            self.pickled -= self.reached
 
     def write_pickles(self, box):
         foreign = self.core.heap_foreign()
@@ -288,8 +291,9 @@ class Heap:
         """What cannot be copied, with references to what can."""
         if not foreign:
             return b"", 0
-        target = io.BytesIO()  # noqa: F821
-        pickler = reducing(self.pickler(target, 5, buffer_callback=self.buffer))  # noqa: F821 - of images.py
+        target, self.reached = io.BytesIO(), collections.Counter()  # noqa: F821
+        pickler = self.pickler(target, 5, buffer_callback=self.buffer)
+        reducing(pickler, ways_to_map(self.reached))  # noqa: F821 - of images.py and models.py
         count = 0
         while count < len(foreign):
             pickler.dump(foreign[count])
@@ -411,6 +415,7 @@ class HandsOver:
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
         module.reducing, module.image_at, module.image_has = reducing, image_at, image_has  # noqa: F821 - of images.py
+        module.booster_at, module.booster_has, module.tree_at = booster_at, booster_has, tree_at  # noqa: F821 - of models.py
         module.share, module.hand_over, module.tell_phases = self.share, self.hand_over, self.tell_phases
 
     def tell_phases(self, marks):
@@ -528,7 +533,8 @@ def small_pickle(value):
         return LARGE
     target = Bounded()
     try:
-        reducing(pickle.Pickler(target, 5, buffer_callback=target.callback)).dump(value)  # noqa: F821 - of images.py
+        pickler = pickle.Pickler(target, 5, buffer_callback=target.callback)
+        reducing(pickler, ways_to_tell_long(MAPPED_BYTES_MIN)).dump(value)  # noqa: F821 - of images.py and models.py
     except TooLong:
         return LARGE
     except Exception:

@@ -7,6 +7,7 @@
 import functools
 import importlib
 import os
+import pickle
 import sys
 
 from heap_cases import BRANCHES, LONG, make, text
@@ -153,8 +154,31 @@ def samples():
 
 
 def booster(random, depth):
-    settings = {"objective": "binary", "num_leaves": 4, "num_threads": 1, "seed": random.randrange(9), "deterministic": True, "verbose": -1}
-    made = lightgbm.train({**settings, "min_data_in_leaf": 5}, lightgbm.Dataset(*samples()), random.choice([1, 6]))
+    """A model of many kinds, and what may have been done to it before it is handed over."""
+    data, classes = samples()
+    settings = {"num_leaves": random.choice([2, 4, 30]), "num_threads": 1, "seed": random.randrange(9), "deterministic": True, "verbose": -1,
+                "min_data_in_leaf": 5, "objective": random.choice(["binary", "regression", "quantile", "multiclass", "lambdarank"])}  # fmt: skip
+    settings["boosting"] = random.choice(["gbdt", "gbdt", "dart", "rf"]) if settings["objective"] != "lambdarank" else "gbdt"
+    settings |= {"rf": {"bagging_freq": 1, "bagging_fraction": 0.6}}.get(settings["boosting"], {})
+    settings |= {"multiclass": {"num_class": 3}}.get(settings["objective"], {})
+    if settings["boosting"] == "gbdt" and settings["objective"] == "regression" and random.random() < 0.5:
+        settings["linear_tree"] = True
+    names = [f"a_feature_with_a_long_name_{at}" if random.random() < 0.5 else f"f{at}" for at in range(data.shape[1])]
+    codes = numpy.round(data * [4, 9, 1, 1, 1, 1]) if random.random() < 0.3 else data
+    learned = lightgbm.Dataset(codes, classes, feature_name=names, categorical_feature=[0, 1] if codes is not data else [], free_raw_data=False,
+                               group=[40, 40] if settings["objective"] == "lambdarank" else None)  # fmt: skip
+    made = lightgbm.train(settings, learned, random.choice([1, 6]), keep_training_booster=random.random() < 0.1)
+    done = random.random()
+    if done < 0.2:
+        made.predict(data)
+    elif done < 0.3:
+        made.predict(data, pred_contrib=not settings.get("linear_tree"))
+    elif done < 0.4:
+        made.shuffle_models()
+    elif done < 0.5 and not settings.get("linear_tree"):
+        made = made.refit(codes, classes) if settings["objective"] != "lambdarank" else made
+    elif done < 0.6:
+        made.set_leaf_output(0, 0, 3.5)
     return {"model": made, "samples": samples()[0][:3].copy()}
 
 
@@ -237,6 +261,12 @@ def mutated(one, kept):
         one.putpixel((0, 0), 0)
     elif ensemble and hasattr(one, "estimators_"):
         one.estimators_ = one.estimators_[:1]
+    elif lightgbm and isinstance(one, lightgbm.Booster):
+        one.set_leaf_output(0, 0, 9.5)
+        one.shuffle_models()
+        kept.append(pickle.loads(pickle.dumps(one)))
+        if len(kept) % 2:
+            one.model_from_string(kept[-1].model_to_string())
     else:
         return False
     return True

@@ -36,11 +36,11 @@ import heap_library_cases  # noqa: E402
 from heap_cases import LATE, made_from  # noqa: E402
 from heap_compare import as_pickled, described, difference, inspect, mutate, told  # noqa: E402
 
-for name in ("images.py", "heap.py"):
+for name in ("images.py", "models.py", "heap.py", "heap_models.py"):
     with open(os.path.join(HERE, name), encoding="utf-8") as source:
         exec(compile(source.read(), name, "exec"))
 # Pickles find it there.
-sys.modules["sinew"] = types.SimpleNamespace(image_at=image_at, image_has=image_has)  # noqa: F821
+sys.modules["sinew"] = types.SimpleNamespace(image_at=image_at, image_has=image_has, booster_at=booster_at, booster_has=booster_has, tree_at=tree_at)  # noqa: F821
 
 SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.
@@ -672,8 +672,10 @@ def is_well(check, library):
 def main():
     library, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2000
     first = int(sys.argv[3]) if len(sys.argv) > 3 else int.from_bytes(os.urandom(4), "little")
+    # As in a template, from which all that map each other's values are forked.
+    adopt_libraries(ctypes.PyDLL(library))  # noqa: F821
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, empties, lends)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, empties, lends, hands_over_models, hands_over_trees)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()
@@ -692,5 +694,7 @@ def main():
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-X", "faulthandler", *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
+        # Libraries have no threads, which no process has that is forked.
+        settings = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+        os.execve(sys.executable, [sys.executable, "-X", "faulthandler", *sys.argv], {**os.environ, **settings})
     sys.exit(main())

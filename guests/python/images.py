@@ -117,16 +117,16 @@ def image_has(image, info):
 image_at.__module__ = image_has.__module__ = "sinew"
 
 
-def reducing(pickler):
+def reducing(pickler, others=()):
     """A pickler that has objects of libraries which are loaded pickled better than they do it themselves, where nobody has
-    registered another way."""
+    registered another way: images, and these others, a function for each type."""
+    ways = dict(others)
     images = sys.modules.get("PIL.Image")
-    if images is None:
-        return pickler
     kind = getattr(images, "Image", None)
-    if kind is None or kind in copyreg.dispatch_table or not is_known(images):
-        return pickler
-    pickler.dispatch_table = {**copyreg.dispatch_table, kind: image_reduced}
+    if kind is not None and is_known(images):
+        ways[kind] = image_reduced
+    if ways:
+        pickler.dispatch_table = {**ways, **copyreg.dispatch_table}
     return pickler
 
 

@@ -7,7 +7,7 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `channel.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py` and `heap.py` before
+`lines.py`, `failures.py`, `channel.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py` and `heap.py` before
 this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
@@ -71,6 +71,8 @@ def main():
         return say(core, b"!" + why)
     # Where it would find out that it is not right is here, and not in a function's instance.
     core.heap = heap_of(core)  # noqa: F821
+    if core.heap:
+        adopt_libraries(core)  # noqa: F821 - of models.py
     settle()
     # Where the kernel has none, a fork only takes longer.
     huge_pages = core.template_use_huge_pages()

@@ -286,7 +286,7 @@ class Workflows(Case):
 
     def test_types_that_were_pickled_are_named_as_far_as_there_is_room(self):
         heap = {name: __import__(name) for name in ("ctypes", "hashlib", "struct")}
-        for name in ("failures.py", "images.py", "heap.py"):
+        for name in ("failures.py", "images.py", "models.py", "heap.py"):
             exec((HERE / name).read_text(), heap)
         kinds = [type(f"Kind{number}", (), {"__module__": "main"}) for number in range(20)]
         kinds[0].__qualname__ = "x" * 300

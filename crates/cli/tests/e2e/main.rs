@@ -30,6 +30,7 @@ mod loops;
 mod map;
 mod memory;
 mod metering;
+mod models;
 mod program_functions;
 mod programs;
 mod quotas;

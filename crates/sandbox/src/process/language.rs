@@ -96,6 +96,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/shared.py"),
     include_str!("../../../../guests/python/turns.py"),
     include_str!("../../../../guests/python/images.py"),
+    include_str!("../../../../guests/python/models.py"),
     include_str!("../../../../guests/python/heap.py"),
     include_str!("../../../../guests/python/template.py")
 );

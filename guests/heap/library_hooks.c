@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which memory a library uses: what it calls for that is found by the table through which it calls others, and ours is put
+ * there instead. The program and all its other libraries have the memory that they had. What a library took from
+ * a segment may be freed by the standard library of C++ for it, so that this one is treated in the same way.
+ */
+#define _GNU_SOURCE
+#include "library.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define ADOPTED_MAX 8
+#define CONSTANT_MAX 32
+/* Pieces that are taken at once while it is learned which are kept. */
+#define LEARNED_MAX 4096
+#define STANDARD "/libstdc++.so.6"
+/* How the loader calls the places of functions that are called, and of those that are only referred to. */
+#ifdef __aarch64__
+#define CALLS R_AARCH64_JUMP_SLOT
+#define REFERS R_AARCH64_GLOB_DAT
+#else
+#define CALLS R_X86_64_JUMP_SLOT
+#define REFERS R_X86_64_GLOB_DAT
+#endif
+
+static struct adopted {
+    char path_end[128];
+    struct area place;
+} adopted[ADOPTED_MAX];
+static size_t adopted_count;
+/* Parts of libraries that are never written to once they are loaded, and are the same in each process. */
+static struct area constant[CONSTANT_MAX];
+static size_t constant_count;
+
+/* What was taken since library_learn(), and not freed; and what of it is kept, in the order of the addresses. */
+static struct area *learned, *kept;
+static size_t learned_count, kept_count;
+
+static void *noted(void *at, size_t size)
+{
+    /* What C++ takes is taken from C for it. */
+    int is_noted = learned && learned_count && learned[learned_count - 1].begin == (uintptr_t)at;
+    if (learned && at && !is_noted && learned_count < LEARNED_MAX)
+        learned[learned_count++] = (struct area){(uintptr_t)at, (uintptr_t)at + size};
+    return at;
+}
+
+static void *unnoted(void *at)
+{
+    for (size_t index = learned ? learned_count : 0; index-- > 0;)
+        if (learned[index].begin == (uintptr_t)at) {
+            learned[index] = learned[--learned_count];
+            break;
+        }
+    return at;
+}
+
+/* Of C++, from the standard library. */
+static void *(*new_usual)(size_t);
+static void *(*new_array_usual)(size_t);
+static void (*delete_usual)(void *);
+static void (*delete_array_usual)(void *);
+
+static void *new_ours(size_t size)
+{
+    void *at = library_take(size, 1);
+    return at ? at : noted(new_usual(size), size);
+}
+
+static void *new_array_ours(size_t size)
+{
+    void *at = library_take(size, 1);
+    return at ? at : noted(new_array_usual(size), size);
+}
+
+/* Those that do not throw: what has been told is another argument. */
+static void *new_nothrow_ours(size_t size, const void *ignored)
+{
+    (void)ignored;
+    void *at = library_take(size, 1);
+    return at ? at : noted(malloc(size ? size : 1), size);
+}
+
+static void delete_ours(void *at)
+{
+    if (in_plan((uintptr_t)at))
+        library_give(at);
+    else
+        delete_usual(unnoted(at));
+}
+
+static void delete_array_ours(void *at)
+{
+    if (in_plan((uintptr_t)at))
+        library_give(at);
+    else
+        delete_array_usual(unnoted(at));
+}
+
+static void delete_sized_ours(void *at, size_t size)
+{
+    (void)size;
+    delete_ours(at);
+}
+
+static void delete_array_sized_ours(void *at, size_t size)
+{
+    (void)size;
+    delete_array_ours(at);
+}
+
+static void *malloc_ours(size_t size)
+{
+    void *at = library_take(size, 1);
+    return at ? at : noted(malloc(size), size);
+}
+
+static void *malloc_always(size_t size)
+{
+    void *at = library_take_always(size);
+    return at ? at : malloc(size);
+}
+
+static void *calloc_ours(size_t count, size_t size)
+{
+    void *at = size && count > SIZE_MAX / size ? NULL : library_take(count * size, 1);
+    return at ? at : noted(calloc(count, size), count * size);
+}
+
+static void free_ours(void *at)
+{
+    if (in_plan((uintptr_t)at))
+        library_give(at);
+    else
+        free(unnoted(at));
+}
+
+static void *calloc_always(size_t count, size_t size)
+{
+    void *at = size && count > SIZE_MAX / size ? NULL : library_take_always(count * size);
+    return at ? at : calloc(count, size);
+}
+
+/* What was taken from a segment, whoever filled it, with another length. */
+static void *moved(void *at, size_t size, void *(*take)(size_t))
+{
+    size_t length = library_size(at);
+    if (size && size <= length && size >= length / 2)
+        return at;
+    void *other = size ? take(size) : NULL;
+    if (other)
+        memcpy(other, at, size < length ? size : length);
+    if (other || !size)
+        library_give(at);
+    return other;
+}
+
+static void *realloc_ours(void *at, size_t size)
+{
+    if (!at)
+        return malloc_ours(size);
+    return in_plan((uintptr_t)at) ? moved(at, size, malloc_ours) : noted(realloc(unnoted(at), size), size);
+}
+
+static void *realloc_always(void *at, size_t size)
+{
+    if (!at)
+        return malloc_always(size);
+    return in_plan((uintptr_t)at) ? moved(at, size, malloc_always) : realloc(at, size);
+}
+
+static int posix_memalign_ours(void **to, size_t align, size_t size)
+{
+    void *at = library_take(size, align);
+    int done = at ? 0 : posix_memalign(to, align, size);
+    if (at)
+        *to = at;
+    else if (done == 0)
+        noted(*to, size);
+    return done;
+}
+
+static void *aligned_alloc_ours(size_t align, size_t size)
+{
+    void *at = library_take(size, align);
+    return at ? at : noted(aligned_alloc(align, size), size);
+}
+
+static const struct function {
+    const char *name;
+    void *ours, *always;
+} functions[] = {
+    {"malloc", malloc_ours, malloc_always},
+    {"calloc", calloc_ours, calloc_always},
+    {"realloc", realloc_ours, realloc_always},
+    {"free", free_ours, free_ours},
+    {"posix_memalign", posix_memalign_ours, NULL},
+    {"aligned_alloc", aligned_alloc_ours, NULL},
+    {"_Znwm", new_ours, NULL},
+    {"_Znam", new_array_ours, NULL},
+    {"_ZnwmRKSt9nothrow_t", new_nothrow_ours, NULL},
+    {"_ZnamRKSt9nothrow_t", new_nothrow_ours, NULL},
+    {"_ZdlPv", delete_ours, NULL},
+    {"_ZdaPv", delete_array_ours, NULL},
+    {"_ZdlPvm", delete_sized_ours, NULL},
+    {"_ZdaPvm", delete_array_sized_ours, NULL},
+};
+#define FUNCTIONS (sizeof functions / sizeof *functions)
+
+/* Which of ours are called instead: those of C between library_begin() and library_end() for all that is made for others, and
+ * these or all of them for a library that is adopted. */
+enum mode { FOR_OTHERS, BETWEEN, ALWAYS };
+
+static void *ours_for(const char *name, enum mode mode)
+{
+    for (size_t index = 0; index < FUNCTIONS; index++) {
+        const struct function *one = &functions[index];
+        if (strcmp(one->name, name))
+            continue;
+        int is_known = mode != FOR_OTHERS || !strcmp(name, "malloc") || !strcmp(name, "free");
+        return mode == ALWAYS ? one->always : is_known ? one->ours : NULL;
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------ libraries */
+
+/* What of a loaded library is looked at. */
+struct library {
+    const char *path_end;
+    char path[512];
+    uintptr_t base;
+    const ElfW(Phdr) * headers;
+    size_t headers_count;
+    int is_found;
+};
+
+static int ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
+static int look(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct library *library = context;
+    (void)size;
+    if (!ends_with(info->dlpi_name, library->path_end) || strlen(info->dlpi_name) >= sizeof library->path)
+        return 0;
+    strcpy(library->path, info->dlpi_name);
+    library->base = info->dlpi_addr;
+    library->headers = info->dlpi_phdr;
+    library->headers_count = info->dlpi_phnum;
+    library->is_found = 1;
+    return 1;
+}
+
+static int find(const char *path_end, struct library *library)
+{
+    *library = (struct library){.path_end = path_end};
+    dl_iterate_phdr(look, library);
+    return library->is_found ? 0 : -ENOENT;
+}
+
+static const ElfW(Phdr) * header_of(const struct library *library, ElfW(Word) type)
+{
+    for (size_t index = 0; index < library->headers_count; index++)
+        if (library->headers[index].p_type == type)
+            return &library->headers[index];
+    return NULL;
+}
+
+static struct area whole(const struct library *library)
+{
+    struct area all = {UINTPTR_MAX, 0};
+    for (size_t index = 0; index < library->headers_count; index++) {
+        const ElfW(Phdr) *header = &library->headers[index];
+        uintptr_t begin = library->base + header->p_vaddr, end = begin + header->p_memsz;
+        if (header->p_type != PT_LOAD)
+            continue;
+        all.begin = begin < all.begin ? begin : all.begin;
+        all.end = end > all.end ? end : all.end;
+    }
+    return all;
+}
+
+/* What is loaded for reading only, or made so once addresses were put there. */
+static int note_constant(const struct library *library)
+{
+    for (size_t index = 0; index < library->headers_count; index++) {
+        const ElfW(Phdr) *header = &library->headers[index];
+        int is_constant = header->p_type == PT_GNU_RELRO || (header->p_type == PT_LOAD && !(header->p_flags & PF_W));
+        if (!is_constant)
+            continue;
+        if (constant_count == CONSTANT_MAX)
+            return -ENOSPC;
+        uintptr_t begin = library->base + header->p_vaddr;
+        constant[constant_count++] = (struct area){begin, begin + header->p_memsz};
+    }
+    return 0;
+}
+
+int library_is_constant(uintptr_t at)
+{
+    for (size_t index = 0; index < constant_count; index++)
+        if (at - constant[index].begin < constant[index].end - constant[index].begin)
+            return 1;
+    size_t low = 0, high = kept_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (kept[middle].begin <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && at < kept[low - 1].end;
+}
+
+/* Its tables, at the addresses to which the loader has moved them. */
+struct dynamic {
+    const ElfW(Sym) * symbols;
+    const char *names;
+    const ElfW(Rela) * tables[2];
+    size_t bytes[2];
+};
+
+static int dynamic_of(const struct library *library, struct dynamic *dynamic)
+{
+    const ElfW(Phdr) *header = header_of(library, PT_DYNAMIC);
+    *dynamic = (struct dynamic){0};
+    if (!header)
+        return -ENOSYS;
+    for (const ElfW(Dyn) *one = (const void *)(library->base + header->p_vaddr); one->d_tag != DT_NULL; one++) {
+        const void *at = (const void *)one->d_un.d_ptr;
+        switch (one->d_tag) {
+        case DT_SYMTAB: dynamic->symbols = at; break;
+        case DT_STRTAB: dynamic->names = at; break;
+        case DT_JMPREL: dynamic->tables[0] = at; break;
+        case DT_PLTRELSZ: dynamic->bytes[0] = one->d_un.d_val; break;
+        case DT_RELA: dynamic->tables[1] = at; break;
+        case DT_RELASZ: dynamic->bytes[1] = one->d_un.d_val; break;
+        default: break;
+        }
+    }
+    return dynamic->symbols && dynamic->names ? 0 : -ENOSYS;
+}
+
+/* What the loader has made read-only is for a moment not. */
+static int put(const struct library *library, uintptr_t slot, void *ours)
+{
+    const ElfW(Phdr) *header = header_of(library, PT_GNU_RELRO);
+    uintptr_t page = slot & ~(PAGE - 1), begin = header ? library->base + header->p_vaddr : 0;
+    int was_constant = header && slot - begin < header->p_memsz;
+    if (was_constant && mprotect((void *)page, PAGE, PROT_READ | PROT_WRITE) < 0)
+        return -errno;
+    *(void **)slot = ours;
+    return was_constant && mprotect((void *)page, PAGE, PROT_READ) < 0 ? -errno : 0;
+}
+
+/* Has a library call ours; how often it calls what takes memory, or frees it. */
+static int redirect(const struct library *library, const struct dynamic *dynamic, enum mode mode)
+{
+    int found = 0;
+    for (int table = 0; table < 2; table++)
+        for (size_t index = 0; index < dynamic->bytes[table] / sizeof(ElfW(Rela)); index++) {
+            const ElfW(Rela) *one = &dynamic->tables[table][index];
+            unsigned kind = ELF64_R_TYPE(one->r_info);
+            if (kind != CALLS && kind != REFERS)
+                continue;
+            void *ours = ours_for(dynamic->names + dynamic->symbols[ELF64_R_SYM(one->r_info)].st_name, mode);
+            int done = ours ? put(library, library->base + one->r_offset, ours) : 0;
+            if (done < 0)
+                return done;
+            found += ours != NULL;
+        }
+    return found;
+}
+
+static int adopt(const char *path_end, enum mode mode)
+{
+    struct library library;
+    struct dynamic dynamic;
+    int done = find(path_end, &library);
+    if (done == 0)
+        done = dynamic_of(&library, &dynamic);
+    if (done == 0)
+        done = note_constant(&library);
+    if (done == 0)
+        done = redirect(&library, &dynamic, mode);
+    return done > 0 ? 0 : done == 0 ? -ENOSYS : done;
+}
+
+/* What is called where no block is to be had. */
+static int find_usual(void)
+{
+    struct library standard;
+    int done = find(STANDARD, &standard);
+    void *loaded = done == 0 ? dlopen(standard.path, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    if (!loaded)
+        return -ENOENT;
+    new_usual = (void *(*)(size_t))dlsym(loaded, "_Znwm");
+    new_array_usual = (void *(*)(size_t))dlsym(loaded, "_Znam");
+    delete_usual = (void (*)(void *))dlsym(loaded, "_ZdlPv");
+    delete_array_usual = (void (*)(void *))dlsym(loaded, "_ZdaPv");
+    return new_usual && new_array_usual && delete_usual && delete_array_usual ? 0 : -ENOSYS;
+}
+
+int library_adopt(const char *path_end, int always)
+{
+    struct library library;
+    struct area ignored;
+    if (library_place(path_end, &ignored) == 0)
+        return 0;
+    int done = adopted_count == ADOPTED_MAX || strlen(path_end) >= sizeof adopted->path_end ? -ENOSPC : find(path_end, &library);
+    if (done == 0 && !always && !new_usual) {
+        done = find_usual();
+        /* Whatever is freed by it for others, is freed rightly: before anything can be taken. */
+        if (done == 0)
+            done = adopt(STANDARD, FOR_OTHERS);
+    }
+    if (done == 0)
+        done = adopt(path_end, always ? ALWAYS : BETWEEN);
+    if (done < 0)
+        return done;
+    if (adopted_count == 0)
+        library_mind_forks();
+    struct adopted *one = &adopted[adopted_count++];
+    strcpy(one->path_end, path_end);
+    one->place = whole(&library);
+    return 0;
+}
+
+int library_learn(void)
+{
+    if (kept || learned)
+        return -EALREADY;
+    learned_count = 0;
+    learned = calloc(LEARNED_MAX, sizeof *learned);
+    return learned ? 0 : -ENOMEM;
+}
+
+static int by_address(const void *one, const void *other)
+{
+    uintptr_t begin = ((const struct area *)one)->begin, other_begin = ((const struct area *)other)->begin;
+    return (begin > other_begin) - (begin < other_begin);
+}
+
+int library_learned(void)
+{
+    struct area *all = learned;
+    learned = NULL;
+    if (!all || learned_count == LEARNED_MAX) {
+        free(all);
+        return all ? -ENOSPC : -EINVAL;
+    }
+    qsort(all, learned_count, sizeof *all, by_address);
+    kept = all;
+    kept_count = learned_count;
+    return (int)kept_count;
+}
+
+int library_place(const char *path_end, struct area *place)
+{
+    for (size_t index = 0; index < adopted_count; index++)
+        if (!strcmp(adopted[index].path_end, path_end)) {
+            *place = adopted[index].place;
+            return 0;
+        }
+    return -ENOENT;
+}

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# Checks of `heap_test.py` of what libraries have made (`models.py`). It is run in that one's module, before its own text: names that
+# are not defined here are that one's.
+
+import gc
+import os
+import pickle
+import tempfile
+
+
+def transferred(heap, base, make, uses, changes=None):
+    """What a value of another process is like there: `uses(value, *told)` says so, where `make` gives the value and what is told of
+    it. It is mapped and used by a process that was there before, once its maker has changed it."""
+    descriptor, (told, tells) = segment(), os.pipe()  # noqa: F821
+    if (taker := os.fork()) == 0:
+        os.close(tells)
+        with open(told, "rb") as stream:
+            told = pickle.loads(stream.read())
+        kept = []
+        for _ in range(3):
+            kept.append(heap.read(descriptor))
+            uses(kept[-1], *told)
+        os._exit(0)
+    os.close(told)
+    # Whatever it has learned of other things.
+    heap.habits[1].left = 9
+    assert heap.open(descriptor, base)
+    value, *told = make()
+    box = [value]
+    del value
+    assert isinstance(heap.write(box), int) and heap.close(True) == 0
+    reached = dict(heap.reached)
+    if changes:
+        changes(box[0])
+    with open(tells, "wb") as stream:
+        stream.write(pickle.dumps((*told, reached)))
+    assert os.waitpid(taker, 0)[1] == 0
+    box.clear()
+    gc.collect()
+    heap.end()
+    assert heap.core.segment_sweep() == 0, "what has ended is kept"
+    os.close(descriptor)
+    return reached
+
+
+def hands_over_models(library):
+    """Models of LightGBM are where the library has made them, and those that cannot be are pickled; none is freed that is another one's."""
+    lightgbm = heap_library_cases.lightgbm  # noqa: F821
+    if lightgbm is None:
+        return
+    assert "lightgbm" in libraries, "the library has not been adopted"  # noqa: F821
+    heap, base, data = heap_of(ctypes.PyDLL(library)), PLAN, heap_library_cases.samples()  # noqa: F821
+    settings = {"objective": "binary", "num_leaves": 9, "num_threads": 1, "min_data_in_leaf": 2, "verbose": -1}
+
+    def trained(**more):
+        return lightgbm.train(settings, lightgbm.Dataset(*data, free_raw_data=False), 40, **more)
+
+    def is_mapped(make, changes=None):
+        nonlocal base
+        base += 2 * SEGMENT_BYTES  # noqa: F821
+
+        def made():
+            model = make()
+            return {"one": model, "more": [1] * 9, "again": model}, model.model_to_string(), model.predict(data[0])
+
+        reached = transferred(heap, base, made, uses, changes)
+        assert (lightgbm.Booster in heap.pickled) == (not reached)
+        return reached == {lightgbm.Booster: 1}
+
+    def uses(value, text, expected, reached):
+        model = value["one"]
+        assert model is value["again"] and model.model_to_string() == text and (model.predict(data[0]) == expected).all()
+        assert (PLAN <= model._handle.value < PLAN + (1 << 40)) == bool(reached)  # noqa: F821
+        # What it makes of it is its own, and what was there before is freed by nobody.
+        other = lightgbm.train(settings, lightgbm.Dataset(*data), 3, init_model=model)
+        assert other.num_trees() == model.num_trees() + 3
+        model.shuffle_models()
+        model.set_leaf_output(0, 0, 1e9)
+        model.predict(data[0], pred_contrib=True)
+        assert abs(model.predict(data[0]) - expected).max() > 0.1
+        assert model.refit(*data).num_trees() == model.num_trees()
+        pickle.loads(pickle.dumps(model)).predict(data[0])
+        model.model_from_string(text)
+        assert (model.predict(data[0]) == expected).all()
+        value["other"] = other
+
+    early = trained()
+    assert is_mapped(trained)
+    assert is_mapped(trained, lambda value: value["one"].set_leaf_output(0, 0, 7.0).model_from_string(early.model_to_string()))
+    assert is_mapped(lambda: lightgbm.Booster(model_str=early.model_to_string()))
+    with tempfile.TemporaryDirectory() as folder:
+        early.save_model(f"{folder}/model.txt")
+        assert is_mapped(lambda: lightgbm.Booster(model_file=f"{folder}/model.txt"))
+    assert is_mapped(lambda: pickle.loads(pickle.dumps(early)))
+    # Made before, or with what a library keeps while it trains or explains.
+    assert not is_mapped(lambda: early)
+    assert not is_mapped(lambda: trained(keep_training_booster=True))
+
+    def explained():
+        model = trained()
+        model.predict(data[0], pred_contrib=True)
+        return model
+
+    assert not is_mapped(explained)
+    # Where the library is somewhere else, an address says nothing.
+    adopted = libraries["lightgbm"]  # noqa: F821
+    place = adopted.place
+    adopted.place = (place[0] + 4096, place[1])
+    try:
+        booster_at(place, PLAN)  # noqa: F821
+    except OSError as error:
+        assert error.errno == errno.ESTALE  # noqa: F821
+    else:
+        raise AssertionError("a model of another library is used")
+    adopted.place = place
+
+
+def hands_over_trees(library):
+    """Trees of scikit-learn have the memory in which they have grown."""
+    ensemble = heap_library_cases.ensemble  # noqa: F821
+    if ensemble is None:
+        return
+    assert "sklearn" in libraries, "the library has not been adopted"  # noqa: F821
+    heap, data, kind = heap_of(ctypes.PyDLL(library)), heap_library_cases.samples(), libraries["sklearn"].kind  # noqa: F821
+
+    def grown():
+        return ensemble.RandomForestClassifier(30, random_state=3, n_jobs=1).fit(*data)
+
+    def told_of(forest):
+        return forest, forest.predict_proba(data[0]), [state_of(one.tree_) for one in forest.estimators_]
+
+    def state_of(tree):
+        state = tree.__getstate__()
+        return [*(state["nodes"][name].tobytes() for name in state["nodes"].dtype.names), state["values"].tobytes(), tree.capacity, tree.n_classes]
+
+    def uses(forest, expected, states, reached):
+        trees = [one.tree_ for one in forest.estimators_]
+        assert str(list(map(state_of, trees))) == str(states) and (forest.predict_proba(data[0]) == expected).all()
+        assert all((PLAN <= tree.value.ctypes.data < PLAN + (1 << 40)) == bool(reached) for tree in trees)  # noqa: F821
+        again = pickle.loads(pickle.dumps(forest))
+        # What it changes is its own, and it frees nothing of what was mapped.
+        trees[0].value[:] = trees[0].value[:, :, ::-1].copy()
+        assert (forest.predict_proba(data[0]) != expected).any()
+        forest.estimators_.clear()
+        del trees
+        gc.collect()
+        assert (again.predict_proba(data[0]) == expected).all()
+
+    early, base = grown(), PLAN + 2 * SEGMENT_BYTES  # noqa: F821
+    assert transferred(heap, base, lambda: told_of(grown()), uses) == {kind: 30}
+    assert transferred(heap, base + 2 * SEGMENT_BYTES, lambda: told_of(early), uses) == {}  # noqa: F821
+
+    def boosted():
+        model = ensemble.GradientBoostingRegressor(n_estimators=5, random_state=1).fit(*data)
+        return model, model.predict(data[0])
+
+    def says(model, expected, reached):
+        assert (model.predict(data[0]) == expected).all()
+
+    assert transferred(heap, base + 4 * SEGMENT_BYTES, boosted, says) == {kind: 5}  # noqa: F821
