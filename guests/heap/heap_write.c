@@ -35,17 +35,19 @@ uintptr_t fails(struct writer *w, enum why why)
     return 0;
 }
 
-/* More pages, in one call: each that is touched for itself takes longer. */
-static void make_ready(struct target *target)
+/* More pages, in one call: each that is touched for itself takes longer. What is larger than a step is not followed by its like. */
+static void make_ready(struct target *target, size_t size)
 {
     size_t written = target->at - target->begin, step = written / READY_SHARE;
     if (written < READY_FROM)
         return;
     step = step < READY_STEP_MAX ? step : READY_STEP_MAX;
-    size_t pages = written < READY_HUGE_FROM ? PAGE : HUGE_PAGE;
+    step = size < step ? step : 0;
+    size_t pages = step < HUGE_PAGE ? PAGE : HUGE_PAGE;
     uintptr_t from = target->ready, to = (target->at + step + pages - 1) & ~(pages - 1);
     to = to < target->end ? to : target->end;
-    make_huge(from, to);
+    if (written >= READY_HUGE_FROM)
+        make_huge(from, to);
     if (from < to)
         madvise((void *)from, to - from, MADV_POPULATE_WRITE);
     target->ready = to;
@@ -58,7 +60,7 @@ static uintptr_t room_in(struct writer *w, struct target *target, size_t size, s
         return fails(w, NO_ROOM);
     target->at = at + size;
     if (target->at > target->ready)
-        make_ready(target);
+        make_ready(target, size);
     return at;
 }
 

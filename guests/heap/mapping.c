@@ -169,18 +169,40 @@ static size_t copies_among(const uint64_t *entries, size_t count)
     return copies;
 }
 
-/* Goes through a mapping's pages; with the original, copies are compared with it. How many there are, or were. */
-static size_t each_copy(const struct mapping *mapping, int pagemap, const char *original)
+/* Where something is in a file from there on, and until where; most of a segment was never written to. The whole rest, where the
+ * kernel does not say so. 0 if there is nothing. */
+static int next_filled(int fd, size_t at, size_t length, struct area *filled)
+{
+    off_t begin = lseek(fd, (off_t)at, SEEK_DATA), end = begin < 0 ? -1 : lseek(fd, begin, SEEK_HOLE);
+    if (begin < 0 && errno == ENXIO)
+        return 0;
+    *filled = end < 0 ? (struct area){at, length} : (struct area){(uintptr_t)begin & ~(PAGE - 1), whole_pages((size_t)end)};
+    filled->end = filled->end < length ? filled->end : length;
+    return filled->begin < filled->end;
+}
+
+/* Goes through the pages of a part of a mapping; with the original, copies are compared with it. How many there are, or were. */
+static size_t copies_in(const struct mapping *mapping, struct area part, int pagemap, const char *original)
 {
     static uint64_t entries[PAGES_MAX];
     size_t copies = 0, step;
-    for (size_t at = 0; at < mapping->length; at += step * PAGE) {
-        size_t left = (mapping->length - at) / PAGE, wanted = left < PAGES_MAX ? left : PAGES_MAX;
+    for (size_t at = part.begin; at < part.end; at += step * PAGE) {
+        size_t left = (part.end - at) / PAGE, wanted = left < PAGES_MAX ? left : PAGES_MAX;
         step = pagemap_read(pagemap, mapping->base + at, entries, wanted);
         if (step == 0)
             break;
         copies += original ? return_pages(mapping->base + at, original + at, entries, step) : copies_among(entries, step);
     }
+    return copies;
+}
+
+/* The same of all that the file has. */
+static size_t each_copy(const struct mapping *mapping, int pagemap, const char *original)
+{
+    size_t copies = 0;
+    struct area part = {0, 0};
+    while (next_filled(mapping->fd, part.end, mapping->length, &part))
+        copies += copies_in(mapping, part, pagemap, original);
     return copies;
 }
 
