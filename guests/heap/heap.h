@@ -159,8 +159,8 @@ EXPORTED int heap_write(void);
 EXPORTED Object *heap_functions(void);
 /* Has what libraries made be part of the value (library.h), by the address of one of their objects: 0 if it cannot be. */
 EXPORTED int heap_reach(uintptr_t object);
-/* The same of memory with no addresses in it. */
-EXPORTED int heap_reach_numbers(uintptr_t memory);
+/* Copies memory with no addresses in it, its length before it: where the copy is; 0 if there is no room. */
+EXPORTED uintptr_t heap_put(const void *memory, size_t length);
 /* The foreign objects, in their order. The list grows while they are written. */
 EXPORTED Object *heap_foreign(void);
 /* The types, once these are written. */

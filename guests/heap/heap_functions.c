@@ -84,22 +84,21 @@ int heap_write(void)
     return 0;
 }
 
-static int reaches(int64_t bytes)
+int heap_reach(uintptr_t object)
 {
-    if (bytes < 0 || !writer.base)
+    int64_t bytes = writer.base ? library_reached(object) : -1;
+    if (bytes < 0)
         return 0;
     writer.claimed_bytes += (uint64_t)bytes;
     return 1;
 }
 
-int heap_reach(uintptr_t object)
+uintptr_t heap_put(const void *memory, size_t length)
 {
-    return reaches(library_reached(object));
-}
-
-int heap_reach_numbers(uintptr_t memory)
-{
-    return reaches(library_length(memory));
+    uintptr_t at = writer.base ? room_with_length(&writer, length) : 0;
+    if (at)
+        memcpy((void *)at, memory, length);
+    return at;
 }
 
 Object *heap_foreign(void)

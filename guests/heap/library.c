@@ -7,8 +7,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,6 +35,8 @@ static size_t next_size = REGION_MIN;
 /* Blocks of the open region that were given back, by their size. */
 static uintptr_t returned[SMALL_CLASSES];
 static int depth;
+/* Of this thread. */
+static __thread int own_depth;
 /* Where blocks are taken as long as there is a depth; nowhere if it has no end. */
 static struct area filling;
 /* Held for a moment each time, by as many threads as a library has. */
@@ -211,10 +213,13 @@ static uintptr_t take_open(size_t length, size_t align)
 static uintptr_t take_new(size_t length, size_t align, int is_shared)
 {
     size_t size = before_of(align) + length;
+    lock_blocks();
+    int has_room = regions_count < REGIONS_MAX;
     if (is_shared && size < next_size)
         size = next_size;
+    unlock_blocks();
     int is_zero;
-    void *piece = segment_take(size, TAKES_LIBRARY, &is_zero);
+    void *piece = has_room ? segment_take(size, TAKES_LIBRARY, &is_zero) : NULL;
     if (!piece)
         return 0;
     size = segment_piece(piece);
@@ -247,6 +252,11 @@ void *library_take(size_t size, size_t align)
     return (void *)(block || !is_there ? block : take_new(length, align, is_shared));
 }
 
+void *library_take_for_others(size_t size)
+{
+    return own_depth ? library_take(size, 1) : NULL;
+}
+
 /* Has no more blocks taken from the open region; its piece, if nothing is in it. */
 static void *close_open(void)
 {
@@ -256,22 +266,6 @@ static void *close_open(void)
     memset(returned, 0, sizeof returned);
     next_size = REGION_MIN;
     return piece;
-}
-
-void *library_take_always(size_t size)
-{
-    struct area filled = segment_taking();
-    if (!filled.end || size > PLAN_END - PLAN_BEGIN)
-        return NULL;
-    size_t length = length_of(size);
-    int is_shared = length <= BLOCK_SHARED_MAX;
-    lock_blocks();
-    void *piece = is_in(open_region, filled) ? NULL : close_open();
-    uintptr_t block = is_shared ? take_open(length, 1) : 0;
-    unlock_blocks();
-    if (piece)
-        segment_give(piece);
-    return (void *)(block ? block : take_new(length, 1, is_shared));
 }
 
 void library_give(void *at)
@@ -310,6 +304,7 @@ void library_begin(void)
 {
     struct area filled = segment_taking();
     void *piece = NULL;
+    own_depth++;
     lock_blocks();
     if (depth++ == 0) {
         filling = filled;
@@ -323,6 +318,7 @@ void library_begin(void)
 void library_end(void)
 {
     void *piece = NULL;
+    own_depth--;
     lock_blocks();
     struct region *region = --depth == 0 && open_region ? region_of(open_region) : NULL;
     if (region && region->blocks == 0)
@@ -354,20 +350,54 @@ static int is_mapped(uintptr_t at)
     return asked[slot].is_mapped;
 }
 
-/* Nothing else lies in the plan. */
-static struct area areas[SEGMENTS_MAX + MAPPINGS_MAX];
+/* What is mapped below the end of the plan, in the order of the addresses: segments, whoever filled them, the program and its heap if these
+ * are not behind it, and what some library wants to have there. */
+#define AREAS_MAX 4096
+static struct area areas[AREAS_MAX];
 static size_t areas_count;
 
-static int is_of_segments(uintptr_t at)
+static void note_area(uintptr_t begin, uintptr_t end)
 {
-    for (size_t index = 0; index < areas_count; index++)
-        if (is_in(at, areas[index]))
-            return 1;
-    return 0;
+    if (areas_count && areas[areas_count - 1].end == begin)
+        areas[areas_count - 1].end = end;
+    else if (areas_count < AREAS_MAX)
+        areas[areas_count++] = (struct area){begin, end};
 }
 
-/* From its first page on, where its headers are, to the end of its heap. */
-static struct area program;
+/* The kernel tells it in that order, so that most of it need not be read. */
+static int read_areas(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    areas_count = 0;
+    if (!maps)
+        return -errno;
+    int is_over = 0;
+    while (!is_over && fgets(line, sizeof line, maps)) {
+        unsigned long begin, end;
+        /* The rest of a long one begins with no address. */
+        if (sscanf(line, "%lx-%lx ", &begin, &end) != 2)
+            continue;
+        is_over = begin >= PLAN_END;
+        if (!is_over)
+            note_area(begin, end);
+    }
+    fclose(maps);
+    return is_over && areas_count < AREAS_MAX ? 0 : -E2BIG;
+}
+
+static int is_of_areas(uintptr_t at)
+{
+    size_t low = 0, high = areas_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (areas[middle].begin <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && at < areas[low - 1].end;
+}
 
 enum kind { NUMBER, BLOCK, ELSEWHERE };
 
@@ -376,15 +406,11 @@ static enum kind kind_of(uintptr_t word, uintptr_t *block)
 {
     if (word < PAGE || word >= ADDRESS_END)
         return NUMBER;
-    if (!in_plan(word)) {
-        /* Below the plan are the program and its heap, if anything is. */
-        if (word < PLAN_BEGIN && !is_in(word, program))
-            return NUMBER;
-        return !is_mapped(word) || library_is_constant(word) ? NUMBER : ELSEWHERE;
+    const struct region *region = in_plan(word) ? region_of(word) : NULL;
+    if (!region) {
+        int is_there = word < PLAN_END ? is_of_areas(word) : is_mapped(word);
+        return is_there && !library_is_constant(word) ? ELSEWHERE : NUMBER;
     }
-    const struct region *region = region_of(word);
-    if (!region)
-        return is_of_segments(word) ? ELSEWHERE : NUMBER;
     *block = block_of(region, word);
     /* What was freed, or lies between blocks, nobody looks at. */
     return *block && has_bit(region->live, grain_of(region, *block)) ? BLOCK : NUMBER;
@@ -429,17 +455,6 @@ static int is_block(uintptr_t at)
     return region && block_of(region, at) == at && has_bit(region->live, grain_of(region, at));
 }
 
-int64_t library_length(uintptr_t at)
-{
-    struct area filled;
-    if (segment_filled(&filled) < 0 || !is_in(at, filled))
-        return -EXDEV;
-    lock_blocks();
-    int64_t length = is_block(at) ? (int64_t)length_at(at) : -EXDEV;
-    unlock_blocks();
-    return length;
-}
-
 int library_is_mapped(uintptr_t at)
 {
     lock_blocks();
@@ -451,12 +466,10 @@ int library_is_mapped(uintptr_t at)
 int64_t library_reached(uintptr_t root)
 {
     struct area filled;
-    if (segment_filled(&filled) < 0)
+    if (segment_filled(&filled) < 0 || read_areas() < 0)
         return -EXDEV;
     struct words pending = {0};
-    areas_count = segment_areas(areas, SEGMENTS_MAX + MAPPINGS_MAX);
     lock_blocks();
-    program = (struct area){getauxval(AT_PHDR) & ~(PAGE - 1), (uintptr_t)sbrk(0)};
     memset(asked, 0, sizeof asked);
     for (size_t index = 0; index < regions_count; index++)
         memset(regions[index].reached, 0, words_of(&regions[index]) * sizeof(uint64_t));

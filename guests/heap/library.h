@@ -10,7 +10,8 @@
  * a reason not to. A number may look like an address: then the object is pickled, or a block more is
  * handed over, but no word is ever changed.
  *
- * All of it may be called by any thread. No lock of a segment is asked for while that of the blocks is held.
+ * All of it may be called by any thread. No lock of a segment is asked for while that of the blocks is held, but at a fork; segments
+ * know nothing of blocks.
  */
 #ifndef SINEW_LIBRARY_H
 #define SINEW_LIBRARY_H
@@ -24,13 +25,22 @@
 /* Longer blocks have a region of their own. */
 #define BLOCK_SHARED_MAX (128ul << 10)
 
-/* Has memory of the loaded library whose path ends so come from segments: `always`, which is for C and for what takes
- * memory only for what lasts, or between library_begin() and library_end(), and then that of the standard library of C++ too, which makes
- * strings for others. ENOENT if none is loaded, ENOSPC if too many are, ENOSYS if it is none that can be. For processes
- * with one thread, before there are segments. */
-EXPORTED int library_adopt(const char *path_end, int always);
-/* Where it is, and how long: what a process that maps its objects must have as well. 0 if it has not been adopted. */
-EXPORTED int library_place(const char *path_end, struct area *place);
+/* Has memory of the loaded library whose path ends so come from segments between library_begin() and library_end(), and what the
+ * standard library of C++ makes for it. ENOENT if none is loaded, ENOSPC if too many are, ENOSYS if it is none that can
+ * be. For processes with one thread, before there are segments. */
+EXPORTED int library_adopt(const char *path_end);
+/* Has a loaded library, one in C, free nothing of what lies in segments, and take it elsewhere where it is to be longer. What it takes
+ * itself comes from where it came before. As the other one. */
+EXPORTED int library_receive(const char *path_end);
+
+/* Where a library is, and what tells apart in which processes all is at the same place that its objects may refer to: that of
+ * what it keeps, and what is there. */
+struct place {
+    uintptr_t begin, end;
+    uint64_t digest;
+};
+/* What a process that maps its objects must have as well. ENOENT if it has not been adopted. */
+EXPORTED int library_place(const char *path_end, struct place *place);
 
 /* What adopted libraries make from library_learn() on and have not freed when library_learned() is called, they keep for all that they make
  * later, and each process that is forked from this one has it at the same place. How many there are; ENOSPC if too many. Once, and
@@ -45,15 +55,13 @@ EXPORTED void library_end(void);
 /* Bytes of the blocks that are reached from an address; EXDEV if there is more to it, or it is where no block of the segment
  * begins that is being filled; ENOMEM. Nobody may write there meanwhile, nor ask for this. */
 EXPORTED int64_t library_reached(uintptr_t root);
-/* How long a block of the segment that is being filled is, of which it is known that there are no addresses in it; EXDEV if none begins there. */
-EXPORTED int64_t library_length(uintptr_t at);
 /* Whether what is there is another process's, and so nobody's to free. */
 EXPORTED int library_is_mapped(uintptr_t at);
 
 /* A block; NULL if it is to come from elsewhere. It is all zeros. */
 void *library_take(size_t size, size_t align);
-/* The same outside of library_begin() and library_end(). */
-void *library_take_always(size_t size);
+/* The same for what any thread may make, but only in the one that has called library_begin(). */
+void *library_take_for_others(size_t size);
 /* Ends a block. What is none is let be, as in a segment of others. */
 void library_give(void *at);
 /* Once, before any is taken: a process that is forked can take some as well. */

@@ -20,18 +20,20 @@
 /* Pieces that are taken at once while it is learned which are kept. */
 #define LEARNED_MAX 4096
 #define STANDARD "/libstdc++.so.6"
-/* How the loader calls the places of functions that are called, and of those that are only referred to. */
+/* How the loader calls the places of functions that are called, of those that are referred to, and of addresses among data. */
 #ifdef __aarch64__
 #define CALLS R_AARCH64_JUMP_SLOT
 #define REFERS R_AARCH64_GLOB_DAT
+#define HAS R_AARCH64_ABS64
 #else
 #define CALLS R_X86_64_JUMP_SLOT
 #define REFERS R_X86_64_GLOB_DAT
+#define HAS R_X86_64_64
 #endif
 
 static struct adopted {
     char path_end[128];
-    struct area place;
+    struct place place;
 } adopted[ADOPTED_MAX];
 static size_t adopted_count;
 /* Parts of libraries that are never written to once they are loaded, and are the same in each process. */
@@ -121,10 +123,10 @@ static void *malloc_ours(size_t size)
     return at ? at : noted(malloc(size), size);
 }
 
-static void *malloc_always(size_t size)
+static void *malloc_for_others(size_t size)
 {
-    void *at = library_take_always(size);
-    return at ? at : malloc(size);
+    void *at = library_take_for_others(size);
+    return at ? at : noted(malloc(size), size);
 }
 
 static void *calloc_ours(size_t count, size_t size)
@@ -139,12 +141,6 @@ static void free_ours(void *at)
         library_give(at);
     else
         free(unnoted(at));
-}
-
-static void *calloc_always(size_t count, size_t size)
-{
-    void *at = size && count > SIZE_MAX / size ? NULL : library_take_always(count * size);
-    return at ? at : calloc(count, size);
 }
 
 /* What was taken from a segment, whoever filled it, with another length. */
@@ -168,11 +164,9 @@ static void *realloc_ours(void *at, size_t size)
     return in_plan((uintptr_t)at) ? moved(at, size, malloc_ours) : noted(realloc(unnoted(at), size), size);
 }
 
-static void *realloc_always(void *at, size_t size)
+static void *realloc_received(void *at, size_t size)
 {
-    if (!at)
-        return malloc_always(size);
-    return in_plan((uintptr_t)at) ? moved(at, size, malloc_always) : realloc(at, size);
+    return in_plan((uintptr_t)at) ? moved(at, size, malloc) : realloc(at, size);
 }
 
 static int posix_memalign_ours(void **to, size_t align, size_t size)
@@ -192,40 +186,35 @@ static void *aligned_alloc_ours(size_t align, size_t size)
     return at ? at : noted(aligned_alloc(align, size), size);
 }
 
+/* Which of ours are called instead: by a library that is adopted, by what makes things for others, and by one that only receives. */
+enum mode { ADOPTED, FOR_OTHERS, RECEIVES, MODES };
+
 static const struct function {
     const char *name;
-    void *ours, *always;
+    void *ours[MODES];
 } functions[] = {
-    {"malloc", malloc_ours, malloc_always},
-    {"calloc", calloc_ours, calloc_always},
-    {"realloc", realloc_ours, realloc_always},
-    {"free", free_ours, free_ours},
-    {"posix_memalign", posix_memalign_ours, NULL},
-    {"aligned_alloc", aligned_alloc_ours, NULL},
-    {"_Znwm", new_ours, NULL},
-    {"_Znam", new_array_ours, NULL},
-    {"_ZnwmRKSt9nothrow_t", new_nothrow_ours, NULL},
-    {"_ZnamRKSt9nothrow_t", new_nothrow_ours, NULL},
-    {"_ZdlPv", delete_ours, NULL},
-    {"_ZdaPv", delete_array_ours, NULL},
-    {"_ZdlPvm", delete_sized_ours, NULL},
-    {"_ZdaPvm", delete_array_sized_ours, NULL},
+    {"malloc", {malloc_ours, malloc_for_others, NULL}},
+    {"calloc", {calloc_ours, NULL, NULL}},
+    {"realloc", {realloc_ours, NULL, realloc_received}},
+    {"free", {free_ours, free_ours, free_ours}},
+    {"posix_memalign", {posix_memalign_ours, NULL, NULL}},
+    {"aligned_alloc", {aligned_alloc_ours, NULL, NULL}},
+    {"_Znwm", {new_ours, NULL, NULL}},
+    {"_Znam", {new_array_ours, NULL, NULL}},
+    {"_ZnwmRKSt9nothrow_t", {new_nothrow_ours, NULL, NULL}},
+    {"_ZnamRKSt9nothrow_t", {new_nothrow_ours, NULL, NULL}},
+    {"_ZdlPv", {delete_ours, NULL, NULL}},
+    {"_ZdaPv", {delete_array_ours, NULL, NULL}},
+    {"_ZdlPvm", {delete_sized_ours, NULL, NULL}},
+    {"_ZdaPvm", {delete_array_sized_ours, NULL, NULL}},
 };
 #define FUNCTIONS (sizeof functions / sizeof *functions)
 
-/* Which of ours are called instead: those of C between library_begin() and library_end() for all that is made for others, and
- * these or all of them for a library that is adopted. */
-enum mode { FOR_OTHERS, BETWEEN, ALWAYS };
-
 static void *ours_for(const char *name, enum mode mode)
 {
-    for (size_t index = 0; index < FUNCTIONS; index++) {
-        const struct function *one = &functions[index];
-        if (strcmp(one->name, name))
-            continue;
-        int is_known = mode != FOR_OTHERS || !strcmp(name, "malloc") || !strcmp(name, "free");
-        return mode == ALWAYS ? one->always : is_known ? one->ours : NULL;
-    }
+    for (size_t index = 0; index < FUNCTIONS; index++)
+        if (!strcmp(functions[index].name, name))
+            return functions[index].ours[mode];
     return NULL;
 }
 
@@ -300,8 +289,8 @@ static int note_constant(const struct library *library)
             continue;
         if (constant_count == CONSTANT_MAX)
             return -ENOSPC;
-        uintptr_t begin = library->base + header->p_vaddr;
-        constant[constant_count++] = (struct area){begin, begin + header->p_memsz};
+        uintptr_t begin = library->base + header->p_vaddr, end = begin + header->p_memsz;
+        constant[constant_count++] = (struct area){begin, header->p_type == PT_GNU_RELRO ? end & ~(PAGE - 1) : end};
     }
     return 0;
 }
@@ -356,7 +345,8 @@ static int put(const struct library *library, uintptr_t slot, void *ours)
 {
     const ElfW(Phdr) *header = header_of(library, PT_GNU_RELRO);
     uintptr_t page = slot & ~(PAGE - 1), begin = header ? library->base + header->p_vaddr : 0;
-    int was_constant = header && slot - begin < header->p_memsz;
+    /* It leaves out the page in which that ends, in which others may begin. */
+    int was_constant = header && slot >= begin && slot < ((begin + header->p_memsz) & ~(PAGE - 1));
     if (was_constant && mprotect((void *)page, PAGE, PROT_READ | PROT_WRITE) < 0)
         return -errno;
     *(void **)slot = ours;
@@ -371,9 +361,12 @@ static int redirect(const struct library *library, const struct dynamic *dynamic
         for (size_t index = 0; index < dynamic->bytes[table] / sizeof(ElfW(Rela)); index++) {
             const ElfW(Rela) *one = &dynamic->tables[table][index];
             unsigned kind = ELF64_R_TYPE(one->r_info);
-            if (kind != CALLS && kind != REFERS)
+            if (kind != CALLS && kind != REFERS && kind != HAS)
                 continue;
             void *ours = ours_for(dynamic->names + dynamic->symbols[ELF64_R_SYM(one->r_info)].st_name, mode);
+            /* It has the function among its data, and nobody knows what becomes of that. */
+            if (ours && kind == HAS)
+                return -ENOSYS;
             int done = ours ? put(library, library->base + one->r_offset, ours) : 0;
             if (done < 0)
                 return done;
@@ -411,29 +404,38 @@ static int find_usual(void)
     return new_usual && new_array_usual && delete_usual && delete_array_usual ? 0 : -ENOSYS;
 }
 
-int library_adopt(const char *path_end, int always)
+static int receive(const char *path_end, enum mode mode)
 {
     struct library library;
-    struct area ignored;
+    struct place ignored;
     if (library_place(path_end, &ignored) == 0)
         return 0;
     int done = adopted_count == ADOPTED_MAX || strlen(path_end) >= sizeof adopted->path_end ? -ENOSPC : find(path_end, &library);
-    if (done == 0 && !always && !new_usual) {
-        done = find_usual();
-        /* Whatever is freed by it for others, is freed rightly: before anything can be taken. */
-        if (done == 0)
-            done = adopt(STANDARD, FOR_OTHERS);
-    }
     if (done == 0)
-        done = adopt(path_end, always ? ALWAYS : BETWEEN);
+        done = adopt(path_end, mode);
     if (done < 0)
         return done;
     if (adopted_count == 0)
         library_mind_forks();
+    struct area all = whole(&library);
     struct adopted *one = &adopted[adopted_count++];
     strcpy(one->path_end, path_end);
-    one->place = whole(&library);
+    one->place = (struct place){all.begin, all.end, 0};
     return 0;
+}
+
+int library_receive(const char *path_end)
+{
+    return receive(path_end, RECEIVES);
+}
+
+int library_adopt(const char *path_end)
+{
+    int done = new_usual ? 0 : find_usual();
+    /* Whatever is freed by it for others, is freed rightly: before anything can be taken. */
+    if (done == 0)
+        done = receive(STANDARD, FOR_OTHERS);
+    return done < 0 ? done : receive(path_end, ADOPTED);
 }
 
 int library_learn(void)
@@ -451,6 +453,24 @@ static int by_address(const void *one, const void *other)
     return (begin > other_begin) - (begin < other_begin);
 }
 
+/* FNV-1a. */
+static uint64_t digested(uint64_t digest, const void *bytes, size_t length)
+{
+    for (size_t at = 0; at < length; at++)
+        digest = (digest ^ ((const uint8_t *)bytes)[at]) * 0x100000001b3ul;
+    return digest;
+}
+
+/* Of what objects of libraries may refer to: where it is, and of what they keep also what that is. */
+static uint64_t digest_of_kept(void)
+{
+    uint64_t digest = digested(0xcbf29ce484222325ul, constant, constant_count * sizeof *constant);
+    digest = digested(digest, kept, kept_count * sizeof *kept);
+    for (size_t index = 0; index < kept_count; index++)
+        digest = digested(digest, (const void *)kept[index].begin, kept[index].end - kept[index].begin);
+    return digest;
+}
+
 int library_learned(void)
 {
     struct area *all = learned;
@@ -462,10 +482,13 @@ int library_learned(void)
     qsort(all, learned_count, sizeof *all, by_address);
     kept = all;
     kept_count = learned_count;
+    uint64_t digest = digest_of_kept();
+    for (size_t index = 0; index < adopted_count; index++)
+        adopted[index].place.digest = digest;
     return (int)kept_count;
 }
 
-int library_place(const char *path_end, struct area *place)
+int library_place(const char *path_end, struct place *place)
 {
     for (size_t index = 0; index < adopted_count; index++)
         if (!strcmp(adopted[index].path_end, path_end)) {

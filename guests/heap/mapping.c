@@ -95,16 +95,6 @@ int segment_map(int fd, uintptr_t base, size_t length, size_t lasting)
     return done;
 }
 
-size_t mapping_areas(struct area *areas, size_t most)
-{
-    pthread_mutex_lock(&lock);
-    size_t count = mappings_count < most ? mappings_count : most;
-    for (size_t index = 0; index < count; index++)
-        areas[index] = (struct area){mappings[index].base, mappings[index].base + mappings[index].length};
-    pthread_mutex_unlock(&lock);
-    return count;
-}
-
 void segment_compare_from(size_t pages)
 {
     copies_min = pages;

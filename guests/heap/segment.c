@@ -313,16 +313,6 @@ struct area segment_taking(void)
     return whole;
 }
 
-size_t segment_areas(struct area *areas, size_t most)
-{
-    pthread_mutex_lock(&lock);
-    size_t count = segments_count < most ? segments_count : most;
-    for (size_t index = 0; index < count; index++)
-        areas[index] = (struct area){segments[index].base, segments[index].base + segments[index].length};
-    pthread_mutex_unlock(&lock);
-    return count + mapping_areas(areas + count, most - count);
-}
-
 void segment_stop(void)
 {
     pthread_mutex_lock(&lock);
@@ -436,7 +426,7 @@ uintptr_t segment_piece_of(const void *at)
         else
             high = middle;
     }
-    if (low > 0 && segment->pieces[low - 1].is_taken && (uintptr_t)at - segment->pieces[low - 1].begin < segment->pieces[low - 1].length)
+    if (low > 0 && segment->pieces[low - 1].is_taken == TAKES_LARGE && (uintptr_t)at - segment->pieces[low - 1].begin < segment->pieces[low - 1].length)
         begin = segment->pieces[low - 1].begin;
     pthread_mutex_unlock(&lock);
     return begin;

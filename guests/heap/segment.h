@@ -86,7 +86,7 @@ size_t segment_give_all(void *const *pieces, size_t count);
 /* Bytes of a piece from there on, which is its beginning or ITEMS_OFFSET after it; 0 for
  * what is none. */
 EXPORTED size_t segment_piece(const void *piece);
-/* Where the large piece begins that an address is in; 0 if it is in none. */
+/* Where the large piece begins that an address is in; 0 if it is in none, or a library's. */
 uintptr_t segment_piece_of(const void *at);
 /* Makes a piece longer where it lies; 0 if it cannot be. */
 int segment_grow(void *piece, size_t size);
@@ -100,10 +100,6 @@ struct area {
 int segment_filled(struct area *whole);
 /* The same as long as pieces for libraries are taken from it, or of one that is offered for them; else none. */
 struct area segment_taking(void);
-
-/* Where this process has segments, its own and those of others, in no order: at most so many. How many there are. */
-size_t segment_areas(struct area *areas, size_t most);
-size_t mapping_areas(struct area *areas, size_t most);
 
 /* Nothing more is taken: what is to be handed over has been made. */
 EXPORTED void segment_stop(void);

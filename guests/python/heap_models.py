@@ -105,7 +105,7 @@ def hands_over_models(library):
     # Where the library is somewhere else, an address says nothing.
     adopted = libraries["lightgbm"]  # noqa: F821
     place = adopted.place
-    adopted.place = (place[0] + 4096, place[1])
+    adopted.place = (place[0], place[1], place[2] ^ 1)
     try:
         booster_at(place, PLAN)  # noqa: F821
     except OSError as error:
@@ -148,7 +148,7 @@ def hands_over_trees(library):
 
     early, base = grown(), PLAN + 2 * SEGMENT_BYTES  # noqa: F821
     assert transferred(heap, base, lambda: told_of(grown()), uses) == {kind: 30}
-    assert transferred(heap, base + 2 * SEGMENT_BYTES, lambda: told_of(early), uses) == {}  # noqa: F821
+    assert transferred(heap, base + 2 * SEGMENT_BYTES, lambda: told_of(early), uses) == {kind: 30}  # noqa: F821
 
     def boosted():
         model = ensemble.GradientBoostingRegressor(n_estimators=5, random_state=1).fit(*data)
@@ -158,3 +158,82 @@ def hands_over_trees(library):
         assert (model.predict(data[0]) == expected).all()
 
     assert transferred(heap, base + 4 * SEGMENT_BYTES, boosted, says) == {kind: 5}  # noqa: F821
+
+    def seen():
+        forest = grown()
+        return (forest, forest.estimators_[0].tree_.value), forest.predict_proba(data[0])
+
+    def are_apart(value, expected, reached):
+        value[1][:] = 7
+        assert (value[0].predict_proba(data[0]) == expected).all(), "what was a view of a tree is none once it is handed over"
+
+    assert transferred(heap, base + 6 * SEGMENT_BYTES, seen, are_apart) == {kind: 30}  # noqa: F821
+    # Other parts of the library take and free memory by the same means.
+    from scipy.sparse import csr_matrix
+    from sklearn.manifold import TSNE
+
+    descriptor = segment()  # noqa: F821
+    assert heap.open(descriptor, base + 8 * SEGMENT_BYTES)  # noqa: F821
+    ensemble.GradientBoostingRegressor(n_estimators=5).fit(*data).predict(csr_matrix(data[0]))
+    TSNE(perplexity=5, max_iter=250).fit_transform(data[0])
+    early.predict(csr_matrix(data[0]))
+    heap.close(False)
+    heap.end()
+    os.close(descriptor)
+
+
+def looks_at_words(library):
+    """A word that is the address of anything but what is handed over, or never changes, is a reason not to."""
+    lightgbm = heap_library_cases.lightgbm  # noqa: F821
+    if lightgbm is None:
+        return
+    heap, core, libc, private = heap_of(ctypes.PyDLL(library)), libraries["lightgbm"].core, ctypes.CDLL(None), 0x22  # noqa: F821
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]  # noqa: F821
+    # Below the plan, as an allocator may have it; in the plan, where nobody has filled a segment; behind it.
+    low, middle = 0x4F3915F0000, 0x3FFFFFFF0000
+    assert libc.mmap(low, 4096, 3, private, -1, 0) == low and libc.mmap(middle, 4096, 3, private, -1, 0) == middle
+    own = ctypes.create_string_buffer(64)  # noqa: F821
+    code = ctypes.cast(lightgbm.basic._LIB.LGBM_BoosterGetNumClasses, ctypes.c_void_p).value  # noqa: F821
+    descriptor = segment()  # noqa: F821
+    assert heap.open(descriptor, PLAN)  # noqa: F821
+    model = lightgbm.Booster(model_str=LIGHTGBM_SMALLEST)  # noqa: F821
+    array = heap_library_cases.numpy.zeros(1 << 20)  # noqa: F821
+    at = model._handle.value
+    slots = [slot for slot in range(at, at + 64, 8) if ctypes.c_uint64.from_address(slot).value == 0]  # noqa: F821
+    slot = ctypes.c_uint64.from_address(slots[-1])  # noqa: F821
+    whole = core.library_reached(at)
+    assert whole > 1000 and 0 <= array.ctypes.data - PLAN < SEGMENT_BYTES, (whole, hex(array.ctypes.data))  # noqa: F821
+    for word in low, low + 4095, middle, ctypes.addressof(own), id(heap), array.ctypes.data, PLAN, PLAN + SEGMENT_BYTES - 8:  # noqa: F821
+        slot.value = word
+        assert core.library_reached(at) == -errno.EXDEV, hex(word)  # noqa: F821
+    for word in low - 1, low + 4096, middle - 1, middle + 4096, 7, 1 << 63, (5000 << 32) + 77, code, at, at + 8:
+        slot.value = word
+        assert core.library_reached(at) == whole, hex(word)
+    slot.value = 0
+    del model
+    heap.close(False)
+    heap.end()
+    os.close(descriptor)
+
+
+def minds_threads(library):
+    """What another thread may be at is pickled, which waits for it."""
+    lightgbm = heap_library_cases.lightgbm  # noqa: F821
+    if lightgbm is None:
+        return
+    heap, data, is_over = heap_of(ctypes.PyDLL(library)), heap_library_cases.samples(), threading.Event()  # noqa: F821
+    other = threading.Thread(target=is_over.wait)  # noqa: F821
+
+    def made():
+        model = lightgbm.train({"objective": "binary", "num_threads": 1, "verbose": -1}, lightgbm.Dataset(*data), 5)
+        other.start()
+        return model, model.predict(data[0])
+
+    def says(model, expected, reached):
+        assert not reached and (model.predict(data[0]) == expected).all()
+        model.set_leaf_output(0, 0, 2.0)
+
+    transferred(heap, PLAN, made, says, lambda model: (is_over.set(), other.join()))  # noqa: F821
+
+
+MODEL_CHECKS = hands_over_models, hands_over_trees, looks_at_words, minds_threads

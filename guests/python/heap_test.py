@@ -675,7 +675,7 @@ def main():
     # As in a template, from which all that map each other's values are forked.
     adopt_libraries(ctypes.PyDLL(library))  # noqa: F821
     print(f"{count} transfers from seed {first}, Python {sys.version.split()[0]}, {heap_library_cases.versions()}", flush=True)
-    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, empties, lends, hands_over_models, hands_over_trees)])
+    is_all_well = all([is_well(check, library) for check in (leaves, shares, ends, returns, watches_few, foresees, keeps, forks, learns, empties, lends, *MODEL_CHECKS)])
     # What was imported is the same in all of them, and is not gone through each time that they collect.
     gc.collect()
     gc.freeze()

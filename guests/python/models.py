@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Models of LightGBM and trees of scikit-learn are handed over as the memory in which their libraries have them
-# (guests/heap/library.h). As they pickle themselves, LightGBM makes a text of a model and reads it again, and scikit-learn
-# copies each tree twice. Here the memory comes from the segment of the call: LightGBM's while it reads a model's text,
-# which is the last thing that training does, and that of trees always. It is run before `heap.py`, in the same module.
+# Models of LightGBM are handed over as the memory in which their library has them (guests/heap/library.h), and trees of
+# scikit-learn as a copy of theirs. As they pickle themselves, LightGBM makes a text of a model and reads it again, and
+# scikit-learn copies each tree twice. LightGBM's memory comes from the segment of the call while it reads a model's text,
+# which is the last thing that training does. It is run before `heap.py`, in the same module.
 
 import ctypes
 import errno
@@ -51,17 +51,21 @@ parameters:
 end of parameters
 """
 # Of trees: words behind the head of an object, and at which of them is what.
-TREE_WORDS, TREE_CLASSES, TREE_CAPACITY, TREE_NODES, TREE_VALUES = 11, 2, 7, 8, 9
+TREE_WORDS, TREE_CLASSES, TREE_OUTPUTS, TREE_CAPACITY, TREE_NODES, TREE_VALUES, TREE_STRIDE = 11, 2, 3, 7, 8, 9, 10
 OBJECT_HEAD, WORD = 16, 8
+# What a node has, which is no address, and in how many bytes.
+NODE_FIELDS = {"left_child": "<i8", "right_child": "<i8", "feature": "<i8", "threshold": "<f8", "impurity": "<f8",
+               "n_node_samples": "<i8", "weighted_n_node_samples": "<f8", "missing_go_to_left": "|u1"}  # fmt: skip
+NODE_BYTES = 64
 
 # By name, what this process has of libraries that are adopted.
 libraries = {}
 
 
 class Place(ctypes.Structure):
-    """Where a library is, as `struct area` of segment.h."""
+    """Where a library is, as `struct place` of library.h."""
 
-    _fields_ = [("begin", ctypes.c_size_t), ("end", ctypes.c_size_t)]
+    _fields_ = [("begin", ctypes.c_size_t), ("end", ctypes.c_size_t), ("digest", ctypes.c_uint64)]
 
 
 class Boosters:
@@ -73,7 +77,8 @@ class Boosters:
     def reduced(self, model):
         """How one is pickled into a value that is mapped; None if it cannot be."""
         at = address_of(model)
-        if not at or not self.core.heap_reach(at):
+        # Another thread may be at it, and have its lock, which who is given it would wait for in vain.
+        if not at or len(sys._current_frames()) > 1 or not self.core.heap_reach(at):
             return None
         # What a model has learned from stays where it is, as when it is pickled.
         state = {name: value for name, value in vars(model).items() if name not in ("_handle", "train_set", "valid_sets")}
@@ -92,8 +97,8 @@ class Boosters:
 class Trees:
     """Trees of scikit-learn, of which all is plain data but three pointers to such."""
 
-    def __init__(self, core, kind, place):
-        self.core, self.kind, self.place = core, kind, place
+    def __init__(self, core, kind):
+        self.core, self.kind, self.place = core, kind, None
         self.words = ctypes.c_uint64 * TREE_WORDS
         # Zeros, and no more: what makes a tree takes memory for it.
         self.new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_ssize_t)(("PyType_GenericAlloc", ctypes.pythonapi))
@@ -102,14 +107,17 @@ class Trees:
         return self.words.from_address(id(tree) + OBJECT_HEAD)
 
     def reduced(self, tree):
-        words = self.words_of(tree)
-        for which in (TREE_CLASSES, TREE_NODES, TREE_VALUES):
-            if not self.core.heap_reach_numbers(words[which]):
+        words = self.words.from_buffer_copy(self.words_of(tree))
+        outputs, capacity, stride = words[TREE_OUTPUTS], words[TREE_CAPACITY], words[TREE_STRIDE]
+        lengths = (TREE_CLASSES, outputs * WORD), (TREE_NODES, capacity * NODE_BYTES), (TREE_VALUES, capacity * stride * WORD)
+        for which, length in lengths:
+            words[which] = self.core.heap_put(words[which], length)
+            if not words[which]:
                 return None
         return tree_at, (self.place, bytes(words))
 
     def bytes_of(self, tree):
-        return tree.capacity * WORD
+        return self.words_of(tree)[TREE_CAPACITY] * NODE_BYTES
 
     def made_of(self, words):
         tree = self.new(self.kind, 0)
@@ -117,15 +125,17 @@ class Trees:
         return tree
 
     def are_known(self):
-        """Whether all is where it is thought to be."""
+        """Whether all is where it is thought to be, and is what it is thought to be."""
         import numpy
 
         if self.kind.__basicsize__ != OBJECT_HEAD + TREE_WORDS * WORD or self.kind.__weakrefoffset__ or self.kind.__dictoffset__:
             return False
         tree = self.kind(5, numpy.array([3]), 1)
         state = tree.__getstate__()
-        kind = state["nodes"].dtype
-        tree.__setstate__({**state, "max_depth": 2, "node_count": 4, "nodes": numpy.zeros(7, kind), "values": numpy.zeros((7, 1, 3))})
+        node = state["nodes"].dtype
+        if node.itemsize != NODE_BYTES or {name: node[name].str for name in node.names} != NODE_FIELDS:
+            return False
+        tree.__setstate__({**state, "max_depth": 2, "node_count": 4, "nodes": numpy.zeros(7, node), "values": numpy.zeros((7, 1, 3))})
         state, words = tree.__getstate__(), self.words_of(tree)
         expected = {1: 5, 3: 1, 4: 3, 5: 2, 6: 4, 7: 7, 8: state["nodes"].ctypes.data, 9: state["values"].ctypes.data, 10: 3}
         return all(words[at] == word for at, word in expected.items()) and ctypes.c_int64.from_address(words[TREE_CLASSES]).value == 3
@@ -218,22 +228,20 @@ def unless_mapped(core, free):
 
 def adopt_libraries(core):
     """Has objects of the libraries that are loaded made where they can be handed over. For a template, before it forks."""
-    core.library_adopt.argtypes = [ctypes.c_char_p, ctypes.c_int]
+    core.library_adopt.argtypes = core.library_receive.argtypes = [ctypes.c_char_p]
     core.library_place.argtypes = [ctypes.c_char_p, ctypes.POINTER(Place)]
     core.library_reached.argtypes, core.library_reached.restype = [ctypes.c_size_t], ctypes.c_int64
-    for check in (core.heap_reach, core.heap_reach_numbers, core.library_is_mapped):
-        check.argtypes = [ctypes.c_size_t]
+    core.heap_reach.argtypes = core.library_is_mapped.argtypes = [ctypes.c_size_t]
+    core.heap_put.argtypes, core.heap_put.restype = [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_size_t
     core.library_begin.restype = core.library_end.restype = None
     adopt_boosters(core)
     adopt_trees(core)
 
 
-def place_of(core, path_end, always):
-    """Where a library is that takes memory from segments from now on; None if it does not."""
-    place, path_end = Place(), path_end.encode()
-    if core.library_adopt(path_end, always) < 0 or core.library_place(path_end, place) < 0:
-        return None
-    return place.begin, place.end
+def place_of(core, path_end):
+    """Where a library is, and what tells apart where it is so; None if it is not known."""
+    place = Place()
+    return None if core.library_place(path_end.encode(), place) < 0 else (place.begin, place.end, place.digest)
 
 
 def adopt_boosters(core):
@@ -241,13 +249,12 @@ def adopt_boosters(core):
     kind, library = getattr(basic, "Booster", None), getattr(basic, "_LIB", None)
     if kind is None or library is None or str(getattr(lightgbm, "__version__", "")).partition(".")[0] != LIGHTGBM_MAJOR:
         return
-    place = place_of(core, LIGHTGBM_FILE, False)
-    if place is None or not has_learned(core, kind):
+    if core.library_adopt(LIGHTGBM_FILE.encode()) < 0 or not has_learned(core, kind):
         return
     for name in LIGHTGBM_READS:
         setattr(library, name, inside(core, getattr(library, name)))
     library.LGBM_BoosterFree = unless_mapped(core, library.LGBM_BoosterFree)
-    libraries["lightgbm"] = Boosters(core, kind, place)
+    libraries["lightgbm"] = Boosters(core, kind, place_of(core, LIGHTGBM_FILE))
 
 
 def has_learned(core, kind):
@@ -268,15 +275,15 @@ def adopt_trees(core):
     kind, files = getattr(trees, "Tree", None), [getattr(module, "__file__", None) or "" for module in (trees, tools)]
     if kind is None or not all(files):
         return
-    # What takes memory for them, and what frees it; both by the end of their paths.
+    # What frees their memory, and what makes it longer; both by the end of their paths.
     ends = ["/".join(["", *name.rsplit("/", 3)[1:]]) for name in files]
-    known = Trees(core, kind, None)
+    known = Trees(core, kind)
     try:
         if not known.are_known():
             return
     except Exception:
         # A later version may have other parts.
         return
-    known.place = place_of(core, ends[0], True)
-    if known.place is not None and place_of(core, ends[1], True) is not None:
+    if all(core.library_receive(end.encode()) == 0 for end in ends):
+        known.place = place_of(core, ends[0])
         libraries["sklearn"] = known
