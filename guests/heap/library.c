@@ -386,19 +386,6 @@ static int read_areas(void)
     return is_over && areas_count < AREAS_MAX ? 0 : -E2BIG;
 }
 
-static int is_of_areas(uintptr_t at)
-{
-    size_t low = 0, high = areas_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (areas[middle].begin <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && at < areas[low - 1].end;
-}
-
 enum kind { NUMBER, BLOCK, ELSEWHERE };
 
 /* What a word may be the address of. */
@@ -408,7 +395,7 @@ static enum kind kind_of(uintptr_t word, uintptr_t *block)
         return NUMBER;
     const struct region *region = in_plan(word) ? region_of(word) : NULL;
     if (!region) {
-        int is_there = word < PLAN_END ? is_of_areas(word) : is_mapped(word);
+        int is_there = word < PLAN_END ? is_in_any(areas, areas_count, word) : is_mapped(word);
         return is_there && !library_is_constant(word) ? ELSEWHERE : NUMBER;
     }
     *block = block_of(region, word);

@@ -58,6 +58,20 @@ EXPORTED int64_t library_reached(uintptr_t root);
 /* Whether what is there is another process's, and so nobody's to free. */
 EXPORTED int library_is_mapped(uintptr_t at);
 
+/* Whether one of areas in the order of their addresses, none of which is in another, has an address. */
+static inline int is_in_any(const struct area *areas, size_t count, uintptr_t at)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (areas[middle].begin <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && at < areas[low - 1].end;
+}
+
 /* A block; NULL if it is to come from elsewhere. It is all zeros. */
 void *library_take(size_t size, size_t align);
 /* The same for what any thread may make, but only in the one that has called library_begin(). */

@@ -300,15 +300,7 @@ int library_is_constant(uintptr_t at)
     for (size_t index = 0; index < constant_count; index++)
         if (at - constant[index].begin < constant[index].end - constant[index].begin)
             return 1;
-    size_t low = 0, high = kept_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (kept[middle].begin <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && at < kept[low - 1].end;
+    return is_in_any(kept, kept_count, at);
 }
 
 /* Its tables, at the addresses to which the loader has moved them. */
