@@ -404,7 +404,8 @@ def keeps(library):
     def nests(depth):
         return depth and nests(depth - 1)
 
-    few, many = 1 << 17, 1 << 21
+    # More than fits into what is free of the arenas that are there.
+    few, many = 1 << 18, 1 << 21
     # Where addresses are the limit, the kernel can have none of it back.
     bounds = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, bounds[1]))
