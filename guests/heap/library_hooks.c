@@ -66,6 +66,8 @@ static void *unnoted(void *at)
 /* Of C++, from the standard library. */
 static void *(*new_usual)(size_t);
 static void *(*new_array_usual)(size_t);
+static void *(*new_nothrow_usual)(size_t, const void *);
+static void *(*new_array_nothrow_usual)(size_t, const void *);
 static void (*delete_usual)(void *);
 static void (*delete_array_usual)(void *);
 
@@ -81,12 +83,17 @@ static void *new_array_ours(size_t size)
     return at ? at : noted(new_array_usual(size), size);
 }
 
-/* Those that do not throw: what has been told is another argument. */
-static void *new_nothrow_ours(size_t size, const void *ignored)
+/* Those that do not throw are told so by an argument. */
+static void *new_nothrow_ours(size_t size, const void *nothrow)
 {
-    (void)ignored;
     void *at = library_take(size, 1);
-    return at ? at : noted(malloc(size ? size : 1), size);
+    return at ? at : noted(new_nothrow_usual(size, nothrow), size);
+}
+
+static void *new_array_nothrow_ours(size_t size, const void *nothrow)
+{
+    void *at = library_take(size, 1);
+    return at ? at : noted(new_array_nothrow_usual(size, nothrow), size);
 }
 
 static void delete_ours(void *at)
@@ -202,7 +209,7 @@ static const struct function {
     {"_Znwm", {new_ours, NULL, NULL}},
     {"_Znam", {new_array_ours, NULL, NULL}},
     {"_ZnwmRKSt9nothrow_t", {new_nothrow_ours, NULL, NULL}},
-    {"_ZnamRKSt9nothrow_t", {new_nothrow_ours, NULL, NULL}},
+    {"_ZnamRKSt9nothrow_t", {new_array_nothrow_ours, NULL, NULL}},
     {"_ZdlPv", {delete_ours, NULL, NULL}},
     {"_ZdaPv", {delete_array_ours, NULL, NULL}},
     {"_ZdlPvm", {delete_sized_ours, NULL, NULL}},
@@ -381,6 +388,13 @@ static int adopt(const char *path_end, enum mode mode)
     return done > 0 ? 0 : done == 0 ? -ENOSYS : done;
 }
 
+/* Which function of C++ a library calls: that of the program or of what was loaded before it, if there is one, as the loader decides. */
+static void *called(void *standard, const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    return found ? found : dlsym(standard, name);
+}
+
 /* What is called where no block is to be had. */
 static int find_usual(void)
 {
@@ -389,11 +403,14 @@ static int find_usual(void)
     void *loaded = done == 0 ? dlopen(standard.path, RTLD_NOLOAD | RTLD_LAZY) : NULL;
     if (!loaded)
         return -ENOENT;
-    new_usual = (void *(*)(size_t))dlsym(loaded, "_Znwm");
-    new_array_usual = (void *(*)(size_t))dlsym(loaded, "_Znam");
-    delete_usual = (void (*)(void *))dlsym(loaded, "_ZdlPv");
-    delete_array_usual = (void (*)(void *))dlsym(loaded, "_ZdaPv");
-    return new_usual && new_array_usual && delete_usual && delete_array_usual ? 0 : -ENOSYS;
+    new_usual = (void *(*)(size_t))called(loaded, "_Znwm");
+    new_array_usual = (void *(*)(size_t))called(loaded, "_Znam");
+    new_nothrow_usual = (void *(*)(size_t, const void *))called(loaded, "_ZnwmRKSt9nothrow_t");
+    new_array_nothrow_usual = (void *(*)(size_t, const void *))called(loaded, "_ZnamRKSt9nothrow_t");
+    delete_usual = (void (*)(void *))called(loaded, "_ZdlPv");
+    delete_array_usual = (void (*)(void *))called(loaded, "_ZdaPv");
+    int are_all = new_usual && new_array_usual && new_nothrow_usual && new_array_nothrow_usual && delete_usual && delete_array_usual;
+    return are_all ? 0 : -ENOSYS;
 }
 
 static int receive(const char *path_end, enum mode mode)
