@@ -43,10 +43,11 @@ static void make_ready(struct target *target, size_t size)
         return;
     step = step < READY_STEP_MAX ? step : READY_STEP_MAX;
     step = size < step ? step : 0;
-    size_t pages = step < HUGE_PAGE ? PAGE : HUGE_PAGE;
+    int are_huge = written >= READY_HUGE_FROM;
+    size_t pages = are_huge && step ? HUGE_PAGE : PAGE;
     uintptr_t from = target->ready, to = (target->at + step + pages - 1) & ~(pages - 1);
     to = to < target->end ? to : target->end;
-    if (written >= READY_HUGE_FROM)
+    if (are_huge)
         make_huge(from, to);
     if (from < to)
         madvise((void *)from, to - from, MADV_POPULATE_WRITE);

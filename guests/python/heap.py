@@ -270,6 +270,7 @@ class Heap:
         self.kinds[kind] = what
 
     def write_copies(self, box):
+        self.reached = collections.Counter()  # noqa: F821
         try:
             self.copy(box)
             return self.pickles_of(self.core.heap_foreign())
