@@ -195,6 +195,17 @@ impl World {
         (0..count).for_each(|_| _ = self.begin(Duration::from_secs(20)));
     }
 
+    /// Eight calls in the first of two instances, one in the second. The first is there before
+    /// the others begin: of nine that come while none is there, the second may have its share.
+    fn fill_first_of_two(&self) {
+        self.begin_many(1);
+        self.until("the first is there", |world| world.sandbox.loads() == [1]);
+        self.begin_many(7);
+        assert_eq!(self.sandbox.loads(), [8]);
+        self.begin_many(1);
+        self.until("both are in use", |world| world.sandbox.loads() == [8, 1]);
+    }
+
     /// Ends what is under way, and what waits for that. The fleet would wait for its end, and
     /// nothing ends here by itself.
     fn end_all(&self) {
@@ -216,8 +227,7 @@ impl World {
 #[test]
 fn calls_prefer_instances_that_are_at_home_where_they_come_from() {
     let world = World::with(2, 8, 0, ANY);
-    world.begin_many(9);
-    world.until("both are in use", |world| world.sandbox.loads() == [8, 1]);
+    world.fill_first_of_two();
     (0..7).for_each(|_| world.sandbox.end(world.sandbox.id(0), true));
     let home = |number: usize| world.sandbox.home(world.sandbox.id(number));
     for (here, loads) in [(0, [4, 1]), (1, [4, 4])] {
@@ -236,8 +246,7 @@ fn calls_prefer_instances_that_are_at_home_where_they_come_from() {
     world.end_all();
     // Nor does it go first where calls take long.
     let slow = World::with(2, 8, 0, Duration::ZERO);
-    slow.begin_many(9);
-    slow.until("both are in use", |world| world.sandbox.loads() == [8, 1]);
+    slow.fill_first_of_two();
     (0..6).for_each(|_| slow.sandbox.end(slow.sandbox.id(0), true));
     *slow.sandbox.here.lock() = home(0);
     slow.begin_many(1);
