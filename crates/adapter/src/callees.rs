@@ -6,31 +6,38 @@
 //! It is the program's own address, so that nothing needs protection here; the
 //! bounds are those that the node ends an instance for.
 
+use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::event::PollFlags;
 
-use crate::frame::{ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, ASKS_BYTES_MAX, ASKS_MAX, AskId};
+use crate::frame::{ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, ASKS_BYTES_MAX, ASKS_MAX, AskId, Turn};
+use crate::poller::{Poller, Source, Wanted};
 use crate::wire::{Channel, Told};
 
 /// Bytes of a request line and headers.
 const HEAD_MAX: usize = 16 << 10;
 const PIECE: usize = 64 << 10;
 const PREFIX: &str = "/function/";
+/// Before that, the request that a call is for.
+const FOR: &str = "/for/";
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The address, and who calls there.
+/// The address, who calls there, and for which requests one may.
 pub(crate) struct Callees {
     listener: TcpListener,
-    conversations: Vec<Conversation>,
+    wanted: Wanted,
+    conversations: HashMap<u32, Conversation>,
+    last_conversation: u32,
     last: AskId,
+    running: Vec<Turn>,
 }
 
 /// One connection, for one call.
 struct Conversation {
     stream: TcpStream,
+    wanted: Wanted,
     state: State,
     is_continued: bool,
 }
@@ -38,8 +45,8 @@ struct Conversation {
 enum State {
     /// What has come of the request.
     Reading(Vec<u8>),
-    /// The node has it, and so many bytes of its body.
-    Asked(AskId, usize),
+    /// The node has it, for a request that runs, and so many bytes of its body.
+    Asked(Turn, AskId, usize),
     /// What is left of the answer.
     Writing(Vec<u8>),
     Over,
@@ -53,6 +60,8 @@ enum Read {
         waits: bool,
     },
     Ask {
+        /// The request that it is for, if it says so.
+        turn: Option<Turn>,
         name: String,
         content_type: String,
         body_at: usize,
@@ -65,7 +74,14 @@ impl Callees {
     pub(crate) fn listen() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, conversations: Vec::new(), last: 0 })
+        Ok(Self {
+            listener,
+            wanted: Wanted::default(),
+            conversations: HashMap::new(),
+            last_conversation: 0,
+            last: 0,
+            running: Vec::new(),
+        })
     }
 
     /// Where it listens.
@@ -73,109 +89,134 @@ impl Callees {
         Ok(format!("http://{}", self.listener.local_addr()?))
     }
 
-    /// A request begins: what the one before had called is over, and nobody calls
-    /// between two of them.
-    pub(crate) fn begin(&mut self) {
-        self.conversations.clear();
-        while self.listener.accept().is_ok() {}
+    /// A request begins. Nobody calls between two of them.
+    pub(crate) fn begin(&mut self, turn: Turn, poller: &Poller) -> io::Result<()> {
+        if self.running.is_empty() {
+            while self.listener.accept().is_ok() {}
+        }
+        self.running.push(turn);
+        self.listen_if_there_is_room(poller)
     }
 
-    /// Whether the node is to answer something.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.conversations.iter().any(|one| matches!(one.state, State::Asked(..)))
+    /// A request has ended: what it has called is over.
+    pub(crate) fn end(&mut self, turn: Turn, poller: &Poller) -> io::Result<()> {
+        self.running.retain(|running| *running != turn);
+        let is_over = self.running.is_empty();
+        let its = |state: &State| is_over || matches!(state, State::Asked(of, ..) if *of == turn);
+        self.conversations.retain(|_, one| !its(&one.state));
+        self.listen_if_there_is_room(poller)
     }
 
-    /// What is to be waited for.
-    pub(crate) fn waited_for(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let has_room = self.conversations.len() < ASKS_MAX;
-        let listener = has_room.then_some((self.listener.as_fd(), PollFlags::IN));
-        let conversations = self.conversations.iter().filter_map(|one| match one.state {
-            State::Reading(_) => Some((one.stream.as_fd(), PollFlags::IN)),
-            State::Writing(_) => Some((one.stream.as_fd(), PollFlags::OUT)),
-            State::Asked(..) | State::Over => None,
-        });
-        listener.into_iter().chain(conversations).collect()
+    fn listen_if_there_is_room(&mut self, poller: &Poller) -> io::Result<()> {
+        let has_room = !self.running.is_empty() && self.conversations.len() < ASKS_MAX;
+        let flags = if has_room { PollFlags::IN } else { PollFlags::empty() };
+        poller.want(&self.listener, Source::Callers, &mut self.wanted, flags)
     }
 
-    /// Takes what has come, and sends what can be sent.
-    pub(crate) fn act(&mut self, channel: &mut Channel) -> io::Result<()> {
+    /// Takes those who have come.
+    pub(crate) fn accept(&mut self, poller: &Poller) -> io::Result<()> {
         while self.conversations.len() < ASKS_MAX
             && let Ok((stream, _)) = self.listener.accept()
         {
             stream.set_nonblocking(true)?;
-            let state = State::Reading(Vec::new());
-            self.conversations.push(Conversation { stream, state, is_continued: false });
+            self.last_conversation = self.last_conversation.wrapping_add(1);
+            let (number, state) = (self.last_conversation, State::Reading(Vec::new()));
+            let mut one = Conversation { stream, wanted: Wanted::default(), state, is_continued: false };
+            one.wait(number, poller)?;
+            self.conversations.insert(number, one);
         }
-        let mut bytes: usize = self.conversations.iter().map(Conversation::asked_bytes).sum();
-        for one in &mut self.conversations {
-            if matches!(one.state, State::Reading(_)) {
-                one.read(&mut self.last, ASKS_BYTES_MAX.saturating_sub(bytes), channel)?;
-                bytes += one.asked_bytes();
-            }
-            one.write();
-        }
-        self.close_those_over();
-        Ok(())
+        self.listen_if_there_is_room(poller)
     }
 
-    fn close_those_over(&mut self) {
-        self.conversations.retain(|one| !matches!(one.state, State::Over));
+    /// Takes what has come of a call, and sends what can be sent.
+    pub(crate) fn go_on(&mut self, number: u32, channel: &mut Channel, poller: &Poller) -> io::Result<()> {
+        let bytes: usize = self.conversations.values().map(Conversation::asked_bytes).sum();
+        let Some(one) = self.conversations.get_mut(&number) else { return Ok(()) };
+        if one.read()
+            && let State::Reading(come) = &one.state
+        {
+            match parse(come) {
+                Read::Part { waits } => one.lets_go_on(waits),
+                Read::Refused(status, why) => one.refuse(status, why),
+                Read::Ask { body_at, .. } if bytes + come.len() - body_at > ASKS_BYTES_MAX => {
+                    one.refuse(503, "calls with 32 MiB have no answer yet; wait for some of them");
+                }
+                Read::Ask { turn, name, content_type, body_at } => match whose(&self.running, turn) {
+                    Err(why) => one.refuse(409, why),
+                    Ok(turn) => {
+                        self.last = self.last.wrapping_add(1);
+                        let body = &come[body_at..];
+                        channel.ask(turn, self.last, &name, &content_type, body)?;
+                        one.state = State::Asked(turn, self.last, body.len());
+                    }
+                },
+            }
+        }
+        self.write(number, poller)
     }
 
     /// An answer of the node.
-    pub(crate) fn told(&mut self, told: Told) {
-        let its = |one: &&mut Conversation| matches!(one.state, State::Asked(id, _) if id == told.id);
-        if let Some(one) = self.conversations.iter_mut().find(its) {
-            one.answer(told.status, &told.content_type, &told.body);
-            one.write();
+    pub(crate) fn told(&mut self, told: Told, poller: &Poller) -> io::Result<()> {
+        let its = |(_, one): &(&u32, &mut Conversation)| matches!(one.state, State::Asked(_, id, _) if id == told.id);
+        let Some((&number, one)) = self.conversations.iter_mut().find(its) else { return Ok(()) };
+        one.answer(told.status, &told.content_type, &told.body);
+        self.write(number, poller)
+    }
+
+    /// Sends what can be sent. Who reads to the end of the connection waits for that.
+    fn write(&mut self, number: u32, poller: &Poller) -> io::Result<()> {
+        let Some(one) = self.conversations.get_mut(&number) else { return Ok(()) };
+        one.write();
+        one.wait(number, poller)?;
+        if matches!(one.state, State::Over) {
+            self.conversations.remove(&number);
         }
-        // Who reads to the end of the connection waits for that.
-        self.close_those_over();
+        self.listen_if_there_is_room(poller)
+    }
+}
+
+/// The request that a call is for.
+fn whose(running: &[Turn], turn: Option<Turn>) -> Result<Turn, &'static str> {
+    match (turn, running) {
+        (Some(turn), _) if running.contains(&turn) => Ok(turn),
+        (Some(_), _) => Err("the request that this call is for is over"),
+        (None, &[only]) => Ok(only),
+        (None, _) => Err("several requests are handled, and this call does not say for which one: \
+                          send it to the address in that request's header sinew-url"),
     }
 }
 
 impl Conversation {
     /// What the node has of it.
     fn asked_bytes(&self) -> usize {
-        if let State::Asked(_, bytes) = self.state { bytes } else { 0 }
+        if let State::Asked(_, _, bytes) = self.state { bytes } else { 0 }
     }
 
-    /// Takes what has come, and asks if that is all; the node takes `room` bytes.
-    fn read(&mut self, last: &mut AskId, room: usize, channel: &mut Channel) -> io::Result<()> {
-        let State::Reading(bytes) = &mut self.state else { return Ok(()) };
+    /// Takes what has come of the request; false if there is nothing new.
+    fn read(&mut self) -> bool {
+        let State::Reading(bytes) = &mut self.state else { return false };
         let mut piece = [0; PIECE];
         match self.stream.read(&mut piece) {
             Ok(len) if len > 0 => bytes.extend(&piece[..len]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             _ => {
                 self.state = State::Over;
-                return Ok(());
+                return false;
             }
         }
-        match parse(bytes) {
-            Read::Part { waits } => {
-                if waits && !self.is_continued {
-                    self.is_continued = true;
-                    // A client that does not read it goes on without.
-                    _ = self.stream.write(CONTINUE);
-                }
-            }
-            Read::Refused(status, why) => self.answer(status, "text/plain", why.as_bytes()),
-            Read::Ask { body_at, .. } if bytes.len() - body_at > room => {
-                self.answer(
-                    503,
-                    "text/plain",
-                    b"calls with 32 MiB have no answer yet; wait for some of them",
-                );
-            }
-            Read::Ask { name, content_type, body_at } => {
-                *last = last.wrapping_add(1);
-                let body = &bytes[body_at..];
-                channel.ask(*last, &name, &content_type, body)?;
-                self.state = State::Asked(*last, body.len());
-            }
+        true
+    }
+
+    /// Tells one that waits for it to send the body. A client that does not read that goes on without.
+    fn lets_go_on(&mut self, waits: bool) {
+        if waits && !self.is_continued {
+            self.is_continued = true;
+            _ = self.stream.write(CONTINUE);
         }
-        Ok(())
+    }
+
+    fn refuse(&mut self, status: u16, why: &str) {
+        self.answer(status, "text/plain", why.as_bytes());
     }
 
     fn answer(&mut self, status: u16, content_type: &str, body: &[u8]) {
@@ -191,14 +232,28 @@ impl Conversation {
 
     fn write(&mut self) {
         let State::Writing(left) = &mut self.state else { return };
-        while !left.is_empty() {
-            match self.stream.write(left) {
-                Ok(written) => _ = left.drain(..written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+        let mut written = 0;
+        while written < left.len() {
+            match self.stream.write(&left[written..]) {
+                Ok(len) => written += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    left.drain(..written);
+                    return;
+                }
                 Err(_) => break,
             }
         }
         self.state = State::Over;
+    }
+
+    /// Waits for what comes next.
+    fn wait(&mut self, number: u32, poller: &Poller) -> io::Result<()> {
+        let flags = match self.state {
+            State::Reading(_) => PollFlags::IN,
+            State::Writing(_) => PollFlags::OUT,
+            State::Asked(..) | State::Over => PollFlags::empty(),
+        };
+        poller.want(&self.stream, Source::Caller(number), &mut self.wanted, flags)
     }
 }
 
@@ -216,7 +271,7 @@ fn parse(bytes: &[u8]) -> Read {
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let Some(name) = path.split('?').next().and_then(|path| path.strip_prefix(PREFIX)) else {
+    let Some((turn, name)) = path.split('?').next().and_then(called) else {
         return Read::Refused(404, "functions are called here with POST /function/NAME");
     };
     if method != "POST" {
@@ -245,9 +300,25 @@ fn parse(bytes: &[u8]) -> Read {
     let name = name.trim_end_matches('/').to_owned();
     match (bytes.len() - end - 4).cmp(&len) {
         std::cmp::Ordering::Less => Read::Part { waits },
-        std::cmp::Ordering::Equal => Read::Ask { name, content_type, body_at: end + 4 },
+        std::cmp::Ordering::Equal => Read::Ask { turn, name, content_type, body_at: end + 4 },
         std::cmp::Ordering::Greater => Read::Refused(400, "more came than content-length says"),
     }
+}
+
+/// The request and the function that a path names.
+fn called(path: &str) -> Option<(Option<Turn>, &str)> {
+    match path.strip_prefix(FOR) {
+        None => Some((None, path.strip_prefix(PREFIX)?)),
+        Some(rest) => {
+            let (turn, rest) = rest.split_at(rest.find('/')?);
+            Some((Some(turn.parse().ok()?), rest.strip_prefix(PREFIX)?))
+        }
+    }
+}
+
+/// Where functions are called for a request.
+pub(crate) fn address(url: &str, turn: Turn) -> String {
+    format!("{url}{FOR}{turn}")
 }
 
 #[cfg(test)]
@@ -261,14 +332,30 @@ mod tests {
             assert_eq!(parse(&whole[..len]), Read::Part { waits: false }, "{len}");
         }
         let body_at = whole.len() - 2;
-        assert_eq!(parse(whole), Read::Ask { name: "g:2".into(), content_type: "a/b".into(), body_at });
+        assert_eq!(
+            parse(whole),
+            Read::Ask { turn: None, name: "g:2".into(), content_type: "a/b".into(), body_at }
+        );
         let none = b"POST /function/g HTTP/1.1\r\n\r\n";
         assert_eq!(
             parse(none),
-            Read::Ask { name: "g".into(), content_type: String::new(), body_at: none.len() }
+            Read::Ask { turn: None, name: "g".into(), content_type: String::new(), body_at: none.len() }
         );
+        let its = b"POST /for/7/function/g HTTP/1.1\r\n\r\n";
+        assert!(matches!(parse(its), Read::Ask { turn: Some(7), name, .. } if name == "g"));
         let waits = b"POST /function/g HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
         assert_eq!(parse(waits), Read::Part { waits: true });
+    }
+
+    #[test]
+    fn a_call_is_of_the_request_that_it_names_or_of_the_only_one() {
+        assert_eq!(whose(&[3], None), Ok(3));
+        assert_eq!(whose(&[3, 4], Some(4)), Ok(4));
+        for (running, turn, why) in
+            [(&[3, 4][..], None, "sinew-url"), (&[3], Some(4), "is over"), (&[], None, "does not say")]
+        {
+            assert!(whose(running, turn).unwrap_err().contains(why));
+        }
     }
 
     #[test]
@@ -278,6 +365,8 @@ mod tests {
             ("GET /function/g HTTP/1.1\r\n\r\n", 405),
             ("POST /functions HTTP/1.1\r\n\r\n", 404),
             ("POST\r\n\r\n", 404),
+            ("POST /for/7 HTTP/1.1\r\n\r\n", 404),
+            ("POST /for/me/function/g HTTP/1.1\r\n\r\n", 404),
             ("POST /function/g HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", 411),
             ("POST /function/g HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400),
             ("POST /function/g HTTP/1.1\r\ncontent-length: 16777217\r\n\r\n", 413),

@@ -8,14 +8,21 @@
 //! the function, with the function's rights, so that nothing that it says is
 //! believed. What it reads of the program is bounded all the same, for the
 //! sake of good messages; every time is bounded by the node, which ends the
-//! container. It has one thread.
+//! container. It has one thread, which waits for all of them at once
+//! (`serving.rs`).
 
+mod answer;
 mod callees;
+mod connection;
+mod flow;
 pub mod frame;
 mod head;
 mod http;
+mod logs;
 mod native;
+mod poller;
 mod program;
+mod serving;
 mod standard;
 mod wire;
 
@@ -23,8 +30,13 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use program::{Failed, Program};
-use wire::{Channel, Order};
+use program::PORT;
+use serving::Serving;
+use wire::Channel;
+
+/// Requests that a program serves at the same time at most: each is a connection, and so are those by which it calls
+/// others ([`frame::ASKS_MAX`]); an instance has 256 descriptors.
+pub const CALLS_AT_ONCE_MAX: u16 = 128;
 
 /// How the program is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,51 +117,13 @@ impl Settings {
 /// If the channel breaks, after which there is nobody to serve.
 pub fn run(channel: UnixStream) -> io::Result<()> {
     let mut channel = Channel::open(channel)?;
-    let source = match channel.next_order()? {
-        Some(Order::Load(source)) => source,
-        Some(Order::Call(_)) => return Err(io::ErrorKind::InvalidData.into()),
-        // It was made in advance, and is not needed.
-        None => return Ok(()),
-    };
+    // One that was made in advance, and is not needed, is loaded with nothing.
+    let Some(source) = channel.load()? else { return Ok(()) };
     let settings = Settings::decode(&source).ok_or(io::ErrorKind::InvalidData)?;
     if settings.mode == Mode::Native {
         return native::become_program(channel, &settings);
     }
-    serve_program(channel, Program::new(settings)?)
-}
-
-fn serve_program(mut channel: Channel, mut program: Program) -> io::Result<()> {
-    match program.load(&mut channel) {
-        Ok(()) => channel.loaded()?,
-        Err(failed) => return tell(failed, &mut channel),
-    }
-    while let Some(order) = next(&mut channel, &mut program)? {
-        let Order::Call(arguments) = order else { return Err(io::ErrorKind::InvalidData.into()) };
-        let [_request, head, body] = arguments.as_slice() else {
-            channel.raise(KIND, "an executable is called with request, head and body", "")?;
-            continue;
-        };
-        match program.call(head, body, &mut channel) {
-            Ok(result) => channel.result(&result)?,
-            Err(failed) => tell(failed, &mut channel)?,
-        }
-    }
-    Ok(())
-}
-
-/// The node's next order; what the program prints meanwhile is passed on.
-fn next(channel: &mut Channel, program: &mut Program) -> io::Result<Option<Order>> {
-    program.logs.wait(channel)?;
-    channel.next_order()
-}
-
-fn tell(failed: Failed, channel: &mut Channel) -> io::Result<()> {
-    match failed {
-        Failed::Channel(error) => Err(error),
-        Failed::Program { what, trace } => channel.raise(KIND, &what, &trace),
-        Failed::Raised { kind, message, trace } => channel.raise(&kind, &message, &trace),
-        Failed::Result(why) => channel.bad_result(&why),
-    }
+    Serving::new(channel, settings, PORT)?.run()
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use std::process::Stdio;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::frame::VERSION;
+use crate::Settings;
+use crate::frame::{OUTSIDE, VERSION};
 use crate::program::{Failed, command, look_at, unstartable};
+use crate::serving::tell;
 use crate::wire::Channel;
-use crate::{Settings, tell};
 
 /// The variable that says to a native program where its channel is: version of the
 /// wire, descriptor, the descriptor that it reads what it prints from, bytes of a
@@ -26,7 +27,7 @@ const CHANNEL: &str = "SINEW_CHANNEL";
 /// If the node has gone. It is told of all else that keeps the program from being started.
 pub(crate) fn become_program(mut channel: Channel, settings: &Settings) -> io::Result<()> {
     let failed = execute(&channel, settings);
-    tell(failed, &mut channel)
+    tell(failed, OUTSIDE, &mut channel)
 }
 
 /// Returns only why not.

@@ -3,20 +3,19 @@
 //! input, what it prints is the answer.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use rustix::event::PollFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::frame::Turn;
 use crate::head::{Request, content_type, result};
+use crate::logs::Logs;
+use crate::poller::{Poller, Source, Wanted};
 use crate::program::{Failed, Program, ending};
-use crate::wire::Channel;
 
 const PIECE: usize = 64 << 10;
-/// How long a program that has closed its output may take to end, before its
-/// end is looked for less often.
-const SOON: Duration = Duration::from_millis(20);
 
 /// Ended with the call, whatever becomes of it.
 struct Running(Child);
@@ -29,78 +28,122 @@ impl Drop for Running {
     }
 }
 
-/// Runs it for one request.
-pub(crate) fn run(
-    program: &mut Program,
-    request: &Request,
-    body: &[u8],
-    channel: &mut Channel,
-) -> Result<Vec<u8>, Failed> {
-    program.logs.begin();
-    let mut command = program.command()?;
-    command.envs(variables(request, body.len())).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut running = Running(command.spawn().map_err(|error| program.unstartable(&error))?);
-    let printed = converse(&mut running.0, body, program, channel)?;
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = running.0.try_wait()? {
-            break status;
-        }
-        // It may still print, and call other functions.
-        let step = Duration::from_millis(if begun.elapsed() < SOON { 1 } else { 20 });
-        program.wait_for(channel, &[], Some(step))?;
-    };
-    if !status.success() {
-        return Err(program.failed(format!("the program {}", ending(status)), channel));
-    }
-    let kind = [("content-type".to_owned(), content_type(&printed).to_owned())];
-    Ok(result(200, &kind, &printed))
+/// A program that runs for one request.
+pub(crate) struct Run {
+    child: Running,
+    /// Until all is written, or it needs no more.
+    input: Option<Waited<ChildStdin>>,
+    /// Until the program closes it.
+    output: Option<Waited<ChildStdout>>,
+    /// By which its end is heard.
+    end: Waited<OwnedFd>,
+    body: Vec<u8>,
+    written: usize,
+    printed: Vec<u8>,
 }
 
-/// Writes the body and reads the answer, at the same time, until the program
-/// closes its output.
-fn converse(
-    child: &mut Child,
-    body: &[u8],
-    program: &mut Program,
-    channel: &mut Channel,
-) -> Result<Vec<u8>, Failed> {
-    let (mut input, output) = (child.stdin.take(), child.stdout.take());
-    let mut output = output.ok_or_else(|| io::Error::other("a program without output"))?;
-    if let Some(input) = &input {
-        rustix::io::ioctl_fionbio(input, true).map_err(io::Error::from)?;
+/// A descriptor, and what is waited for there.
+struct Waited<T> {
+    of: T,
+    wanted: Wanted,
+}
+
+impl<T> From<T> for Waited<T> {
+    fn from(of: T) -> Self {
+        Self { of, wanted: Wanted::default() }
     }
-    let mut left = body;
-    let mut printed = Vec::new();
-    let mut piece = vec![0; PIECE];
-    loop {
-        if left.is_empty() {
-            input = None;
+}
+
+impl Run {
+    /// Starts it.
+    pub(crate) fn start(
+        turn: Turn,
+        program: &Program,
+        request: &Request,
+        body: Vec<u8>,
+        logs: &Logs,
+        poller: &Poller,
+    ) -> Result<Self, Failed> {
+        let mut command = program.command(logs)?;
+        command.envs(variables(request, body.len())).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Running(command.spawn().map_err(|error| program.unstartable(&error))?);
+        let pid = Pid::from_child(&child.0);
+        let end = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+        let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
+        for fd in input.iter().map(AsFd::as_fd).chain(output.iter().map(AsFd::as_fd)) {
+            rustix::io::ioctl_fionbio(fd, true).map_err(io::Error::from)?;
         }
-        let mut waited = vec![(output.as_fd(), PollFlags::IN)];
-        waited.extend(input.iter().map(|input| (input.as_fd(), PollFlags::OUT)));
-        let ready = program.wait(channel, &waited)?;
-        if ready.get(1) == Some(&true)
-            && let Some(writer) = &mut input
-        {
-            match writer.write(left) {
-                Ok(written) => left = &left[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        let (input, output) = (input.map(Waited::from), output.map(Waited::from));
+        let mut run = Self { child, input, output, end: end.into(), body, written: 0, printed: Vec::new() };
+        if let Some(Waited { of, wanted }) = &mut run.output {
+            poller.want(of, Source::Answer(turn), wanted, PollFlags::IN)?;
+        }
+        run.write(turn, poller)?;
+        Ok(run)
+    }
+
+    /// Does what can be done without waiting; true if that was all.
+    pub(crate) fn go_on(&mut self, turn: Turn, most: usize, poller: &Poller) -> Result<bool, Failed> {
+        self.write(turn, poller)?;
+        self.read(turn, most, poller)?;
+        if self.output.is_some() {
+            return Ok(false);
+        }
+        match self.child.0.try_wait()? {
+            Some(status) if status.success() => Ok(true),
+            Some(status) => Err(Failed::program(format!("the program {}", ending(status)))),
+            None => {
+                // It may still print, and call other functions.
+                let Waited { of, wanted } = &mut self.end;
+                poller.want(of, Source::End(turn), wanted, PollFlags::IN)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Writes what there is room for of the body.
+    fn write(&mut self, turn: Turn, poller: &Poller) -> io::Result<()> {
+        let Some(Waited { of, wanted }) = &mut self.input else { return Ok(()) };
+        while self.written < self.body.len() {
+            match of.write(&self.body[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return poller.want(of, Source::Input(turn), wanted, PollFlags::OUT);
+                }
                 // It needs no more of it.
-                Err(_) => left = &[],
+                Err(_) => break,
             }
         }
-        if ready[0] {
-            let len = output.read(&mut piece)?;
-            if len == 0 {
-                return Ok(printed);
+        poller.want(of, Source::Input(turn), wanted, PollFlags::empty())?;
+        self.input = None;
+        Ok(())
+    }
+
+    /// Takes what is there of the answer.
+    fn read(&mut self, turn: Turn, most: usize, poller: &Poller) -> Result<(), Failed> {
+        let Some(Waited { of, wanted }) = &mut self.output else { return Ok(()) };
+        let mut piece = [0; PIECE];
+        loop {
+            match of.read(&mut piece) {
+                Ok(0) => break,
+                Ok(len) => self.printed.extend(&piece[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
-            printed.extend(&piece[..len]);
-            if printed.len() > channel.result_max() {
-                let why = format!("the program's answer has more than {} bytes", channel.result_max());
-                return Err(Failed::Result(why));
+            if self.printed.len() > most {
+                return Err(Failed::Result(format!("the program's answer has more than {most} bytes")));
             }
         }
+        poller.want(of, Source::Answer(turn), wanted, PollFlags::empty())?;
+        self.output = None;
+        Ok(())
+    }
+
+    /// What it printed, as an answer.
+    pub(crate) fn result(&self) -> Vec<u8> {
+        let kind = [("content-type".to_owned(), content_type(&self.printed).to_owned())];
+        result(200, &kind, &self.printed)
     }
 }
 

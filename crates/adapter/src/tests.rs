@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod at_once;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,8 +10,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use super::*;
-use crate::http::Reading;
-use crate::program::Program;
+use crate::answer::Reading;
 
 /// What the node hears.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,8 +144,8 @@ impl Drop for Node {
 /// [`run`], with settings of the test's own and a socket instead of the port.
 fn serve(channel: UnixStream, settings: Settings) -> io::Result<()> {
     let mut channel = Channel::open(channel)?;
-    channel.next_order()?;
-    serve_program(channel, Program::with_port(settings, 1)?)
+    channel.load()?;
+    Serving::new(channel, settings, 1)?.run()
 }
 
 const HEAD: &str = r#"{"request_id":"r1","function":"f","version":7,"deadline_ms":5,"source":"http"}
@@ -260,7 +261,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         path = self.path.split("?")[0]
         if path == "/exit": os._exit(5)
-        if path == "/close": return self.connection.close()
+        if path == "/close":
+            self.close_connection = True
+            return
         if path == "/junk": return self.wfile.write(b"not http at all\r\n\r\n")
         if path == "/endless":
             self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")

@@ -8,12 +8,16 @@ import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 
 /** What a handler's return value is over HTTP. */
 final class Answer {
     private static final String JSON = "application/json";
     /** The failure of a call, instead of an answer: its value names the exception. */
     private static final String RAISED = "sinew-raised";
+
+    private static final Set<String> OF_CONNECTION =
+            Set.of("connection", "content-length", "keep-alive", "transfer-encoding", "upgrade");
 
     private final int status;
     private final Map<String, String> headers;
@@ -76,6 +80,8 @@ final class Answer {
     void write(OutputStream out) throws IOException {
         StringBuilder head = new StringBuilder("HTTP/1.1 ").append(status).append(" -\r\n");
         headers.forEach((name, value) -> {
+            // The connection is not the handler's.
+            if (OF_CONNECTION.contains(name)) return;
             String all = name + value;
             boolean isTorn = all.indexOf('\r') >= 0 || all.indexOf('\n') >= 0 || all.indexOf('\0') >= 0;
             if (name.isEmpty() || isTorn || name.indexOf(':') >= 0) {

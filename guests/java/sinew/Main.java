@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package sinew;
 
+import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -19,8 +20,9 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * What a Java function runs: a server of HTTP on the socket that SINEW_SOCKET names, for one request
- * at a time, each on a connection of its own. Who asks is the adapter of executables.
+ * What a Java function runs: a server of HTTP on the socket that SINEW_SOCKET names, with a thread for
+ * each connection, of which there are as many as requests at the same time. Who asks is the adapter of
+ * executables.
  *
  * <p>Arguments: the handler, and the function's memory in MiB. With `--train` before them it loads
  * what a request needs, and ends: what was loaded is archived, so that it is there at the next start.
@@ -50,22 +52,36 @@ public final class Main {
         try (ServerSocketChannel server = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
             server.bind(UnixDomainSocketAddress.of(Path.of(System.getenv("SINEW_SOCKET"))));
             while (true) {
-                try (SocketChannel connection = server.accept()) {
-                    serve(connection, handler, memoryMb);
-                } catch (IOException error) {
-                    // Whoever asked has left; others come.
-                }
+                SocketChannel connection = server.accept();
+                Thread thread = new Thread(() -> converse(connection, handler, memoryMb), "request");
+                thread.setDaemon(true);
+                thread.start();
             }
         }
     }
 
+    private static void converse(SocketChannel connection, Handler handler, int memoryMb) {
+        try (connection) {
+            serve(connection, handler, memoryMb);
+        } catch (IOException error) {
+            // Whoever asked has left; others come.
+        }
+    }
+
+    /** Answers what comes on a connection, one request after the other. */
     private static void serve(SocketChannel connection, Handler handler, int memoryMb) throws IOException {
-        Request request = Request.read(Channels.newInputStream(connection));
-        // Somebody looks whether there is a server.
-        if (request == null) return;
+        InputStream in = new BufferedInputStream(Channels.newInputStream(connection), 64 << 10);
         OutputStream out = new BufferedOutputStream(Channels.newOutputStream(connection), 16 << 10);
-        answered(handler, request, memoryMb).write(out);
-        out.flush();
+        Request request;
+        while ((request = Request.read(in)) != null) {
+            Sinew.callsFor(request);
+            try {
+                answered(handler, request, memoryMb).write(out);
+            } finally {
+                Sinew.callsFor(null);
+            }
+            out.flush();
+        }
     }
 
     private static Answer answered(Handler handler, Request request, int memoryMb) {
@@ -120,7 +136,11 @@ public final class Main {
             server.bind(UnixDomainSocketAddress.of(socket));
             SocketChannel client = SocketChannel.open(UnixDomainSocketAddress.of(socket));
             client.write(java.nio.ByteBuffer.wrap(text));
-            serve(server.accept(), echo, memoryMb);
+            client.shutdownOutput();
+            SocketChannel connection = server.accept();
+            Thread thread = new Thread(() -> converse(connection, echo, memoryMb), "request");
+            thread.start();
+            thread.join();
             client.close();
         }
         java.nio.file.Files.deleteIfExists(socket);

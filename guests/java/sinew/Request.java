@@ -9,7 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
 
-/** A request as the adapter of executables sends it: with a length, and nothing after it. */
+/** A request as the adapter of executables sends it: with a length. */
 final class Request {
     private static final int HEAD_BYTES_MAX = 1 << 20;
 
@@ -30,19 +30,17 @@ final class Request {
         if (body.length < length) throw new EOFException();
     }
 
-    /** The next one; null if the connection ends before it begins. */
+    /** The next one; null if the connection ends before it begins. It is read byte by byte: from a buffer. */
     static Request read(InputStream in) throws IOException {
         byte[] bytes = new byte[1 << 10];
         int length = 0;
-        // Byte by byte from a buffer: what follows the head is the body's.
-        InputStream buffered = new java.io.BufferedInputStream(in, 64 << 10);
         while (true) {
-            int next = buffered.read();
+            int next = in.read();
             if (next < 0) return null;
             if (length == bytes.length) bytes = java.util.Arrays.copyOf(bytes, 2 * length);
             bytes[length++] = (byte) next;
             boolean ends = next == '\n' && length >= 4 && bytes[length - 2] == '\r' && bytes[length - 3] == '\n';
-            if (ends) return new Request(new String(bytes, 0, length, StandardCharsets.ISO_8859_1), buffered);
+            if (ends) return new Request(new String(bytes, 0, length, StandardCharsets.ISO_8859_1), in);
             if (length > HEAD_BYTES_MAX) throw new IOException("the head of the request is too long");
         }
     }

@@ -13,7 +13,15 @@ import java.util.Map;
 
 /** What a function may ask of the node that it runs on. */
 public final class Sinew {
+    /** Where functions are called for the request that a thread handles, or that it was begun for. */
+    private static final InheritableThreadLocal<String> ADDRESS = new InheritableThreadLocal<>();
+
     private Sinew() {}
+
+    /** What is called in this thread from now on is for this request; null for none. */
+    static void callsFor(Request request) {
+        ADDRESS.set(request == null ? null : request.header("sinew-url", null));
+    }
 
     /** Calls the function of a name, and gives what it returns: JSON as maps and lists, a text, or bytes. */
     public static Object call(String name, Object payload) {
@@ -35,10 +43,11 @@ public final class Sinew {
         if (name.isEmpty() || !name.matches("[a-z0-9:-]+")) {
             throw new IllegalArgumentException("a function's name is NAME, NAME:ALIAS or NAME:VERSION");
         }
-        URI address = URI.create(System.getenv("SINEW_URL"));
+        String own = ADDRESS.get();
+        URI address = URI.create(own == null ? System.getenv("SINEW_URL") : own);
         try (Socket socket = new Socket(address.getHost(), address.getPort())) {
             String kind = type.isEmpty() ? "" : "content-type: " + type + "\r\n";
-            String head = "POST /function/" + name + " HTTP/1.1\r\nhost: localhost\r\n" + kind
+            String head = "POST " + address.getPath() + "/function/" + name + " HTTP/1.1\r\nhost: localhost\r\n" + kind
                     + "content-length: " + body.length + "\r\n\r\n";
             OutputStream out = new BufferedOutputStream(socket.getOutputStream());
             out.write(head.getBytes(StandardCharsets.US_ASCII));

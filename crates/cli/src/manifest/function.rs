@@ -23,6 +23,8 @@ const DISK_RATE_MIN: u64 = 64 << 10;
 const DISK_RATE_MAX: u64 = 1 << 40;
 const PERCENT_MAX: u64 = 6400;
 const LAYERS_MAX: usize = 16;
+/// Threads of its own that a machine of Java has besides are some twenty.
+const JAVA_REQUESTS_MAX: u64 = 32;
 // Pairs have at most 512 entries, and there are other settings.
 const VARIABLES_MAX: usize = 180;
 const SECRETS_MAX: usize = 60;
@@ -463,6 +465,11 @@ fn of_this_runtime(function: &Function, table: &DeTable<'_>, reader: &mut Reader
     if function.runtime == Runtime::Java && function.handler.is_none() {
         let fault = Fault::new(place("runtime"), "a java function needs a handler");
         reader.faults.push(fault.hint("add handler = \"hello.Handler\", or \"hello.Handler::method\""));
+    }
+    if function.runtime == Runtime::Java && function.requests_per_instance > Some(JAVA_REQUESTS_MAX) {
+        let message = format!("a java function takes at most {JAVA_REQUESTS_MAX} requests at the same time");
+        let hint = "each has a thread, and an instance 64 of those; `concurrency` has more instances";
+        reader.faults.push(Fault::new(place("requests-per-instance"), message).hint(hint));
     }
     if matches!(function.runtime, Runtime::Executable | Runtime::Java) {
         if function.runtime == Runtime::Java && table.contains_key("mode") {

@@ -236,7 +236,11 @@ fn what_cannot_serve_several_is_not_deployed() {
     .unwrap();
     let told = refused(&folder);
     assert!(told.contains("requests-per-instance"), "{told}");
-    let folder = node.script("program", "requests-per-instance = 2\n", "#!/bin/sh\necho\n");
-    let told = refused(&folder);
-    assert!(told.contains("one request at a time"), "{told}");
+    for (settings, why) in [
+        ("requests-per-instance = 2\nmode = \"stdin\"\n", "one request at a time"),
+        ("requests-per-instance = 129\n", "at most 128 of requests-per-instance"),
+    ] {
+        let told = refused(&node.script("program", settings, "#!/bin/sh\necho\n"));
+        assert!(told.contains(why), "{told}");
+    }
 }

@@ -86,6 +86,82 @@ fn a_server_stays_warm_and_its_misdeeds_hurt_nobody() {
     }
 }
 
+/// A server with a thread for each connection. `/meet` answers when as many are there as its barrier takes, and has
+/// called another function.
+const THREADS: &str = r#"#!/usr/bin/python3
+import http.client, http.server, os, threading, time
+barrier = threading.Barrier(8)
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path == "/exit": os._exit(5)
+        if self.path == "/sleep": time.sleep(60)
+        if self.path == "/meet":
+            print("meets", body.decode(), self.headers["x-request-id"], flush=True)
+            barrier.wait(20)
+            host, _, path = self.headers["sinew-url"].removeprefix("http://").partition("/")
+            peer = http.client.HTTPConnection(host)
+            peer.request("POST", f"/{path}/function/twice", body)
+            body = peer.getresponse().read()
+        self.send_response(200)
+        told = b"%d %s" % (os.getpid(), body)
+        self.send_header("content-type", "text/plain")
+        self.send_header("content-length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+    def log_message(self, *_): pass
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 4
+Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+#[test]
+fn a_server_takes_several_requests_at_once() {
+    if !is_root() || !Path::new("/usr/bin/python3").exists() {
+        return eprintln!("skipped: needs root, and /usr/bin/python3");
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    node.deploy(&node.script(
+        "twice",
+        "mode = \"stdin\"\n",
+        "#!/bin/sh\nread word; printf '%s%s' $word $word\n",
+    ));
+    let settings = "timeout = \"20s\"\nconcurrency = 1\nrequests-per-instance = 8\n";
+    node.deploy(&node.script("threads", settings, THREADS));
+    let ask = |path: &str, body: &str| {
+        let answer = node.http(&format!("POST /function/threads{path}"), body.as_bytes());
+        let status: u16 = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    };
+    let at_once = |asked: &[(&str, String)]| -> Vec<(u16, String)> {
+        std::thread::scope(|scope| {
+            let all: Vec<_> = asked.iter().map(|(path, body)| scope.spawn(move || ask(path, body))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    };
+    let meeting: Vec<(&str, String)> = (0..8).map(|n| ("/meet", format!("n{n}"))).collect();
+    let answers = at_once(&meeting);
+    let pid = answers[0].1.split(' ').next().unwrap().to_owned();
+    for (n, (status, body)) in answers.iter().enumerate() {
+        assert_eq!((*status, body), (200, &format!("{pid} n{n}n{n}")), "of one instance, each its own");
+    }
+    // What a request has printed is found by its id.
+    let logs = node.ok(&["logs", "threads", "-n", "8", "-o", "json"]);
+    for record in logs.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
+        let id = record["request_id"].as_str().unwrap();
+        let own = logs.lines().filter(|line| line.contains(&format!(" {id}\\n"))).count();
+        assert!(own == 1 && record.to_string().contains(&format!(" {id}\\n")), "{id}: {record}");
+    }
+    // The program's end is that of all that it serves, and it is started again.
+    let ends = [("/sleep", String::new()), ("/exit", String::new())];
+    for (status, body) in at_once(&ends) {
+        assert!(status == 500 && body.contains("ended with status 5"), "{status} {body}");
+    }
+    assert_eq!(ask("/", "x").0, 200);
+}
+
 #[test]
 fn programs_that_are_run_each_time_answer() {
     if !is_root() {

@@ -21,6 +21,12 @@ handler = "shop.Plain::sum"
 runtime = "java"
 handler = "shop.Bytes"
 
+[functions.meets]
+runtime = "java"
+handler = "shop.Meets::meet"
+concurrency = 1
+requests-per-instance = 4
+
 [functions.other]
 runtime = "python"
 handler = "other.handler"
@@ -67,6 +73,20 @@ class Plain {
 }
 "#;
 
+const MEETS: &str = r#"package shop;
+
+import java.util.Map;
+import java.util.concurrent.CyclicBarrier;
+
+class Meets {
+    private static final CyclicBarrier ALL = new CyclicBarrier(4);
+    static Object meet(Map<String, Object> event) throws Exception {
+        ALL.await(20, java.util.concurrent.TimeUnit.SECONDS);
+        return sinew.Sinew.call("other", event);
+    }
+}
+"#;
+
 const BYTES: &str = r#"package shop;
 
 import com.amazonaws.services.lambda.runtime.*;
@@ -95,6 +115,7 @@ fn classes_are_compiled_called_and_told_where_they_fail() {
     write("shop/Shop.java", SHOP);
     write("shop/Plain.java", PLAIN);
     write("shop/Bytes.java", BYTES);
+    write("shop/Meets.java", MEETS);
     write("other.py", "def handler(event):\n    return event['n'] * 2\n");
     let deploy = || {
         let mut command = node.command(&["deploy", folder.to_str().unwrap(), "-o", "json"]);
@@ -119,9 +140,22 @@ fn classes_are_compiled_called_and_told_where_they_fail() {
     assert!(answer.starts_with("HTTP/1.1 201") && answer.contains("x-a: b"), "{answer}");
     assert!(answer.ends_with("\r\n\r\n421"), "{answer}");
     assert!(node.http("POST /function/bytes", b"as it is").ends_with("\r\n\r\nas it is"));
+    // Four that wait for each other in one instance, each of which calls for itself.
+    std::thread::scope(|scope| {
+        let meets = |n| {
+            scope.spawn({
+                let node = &node;
+                move || node.call("meets", &json!({"n": n}))
+            })
+        };
+        let all: Vec<_> = (0..4).map(|n| (n, meets(n))).collect();
+        for (n, met) in all {
+            assert_eq!(met.join().unwrap(), (200, json!(2 * n)));
+        }
+    });
     // The same sources are the same function.
     let again = String::from_utf8(deploy().stdout).unwrap();
-    assert_eq!(again.matches("\"changed\":false").count(), 4, "{again}");
+    assert_eq!(again.matches("\"changed\":false").count(), 5, "{again}");
     write("shop/Plain.java", &PLAIN.replace("one = 1;", "one = ;"));
     let refused = deploy();
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();

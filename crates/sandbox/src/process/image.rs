@@ -192,10 +192,14 @@ impl Image {
         });
         let pairs = pairs.map_err(|error| bad(format!("a function's settings: {error}")))?;
         let settings = Settings::read(&pairs)?;
-        if settings.calls_at_once > 1 && runtime == Language::Executable.runtime() {
-            let why =
-                format!("a {runtime} function serves one request at a time: leave requests-per-instance out");
-            return Err(bad(why));
+        if settings.calls_at_once > 1 && settings.mode.as_deref().is_some_and(|mode| mode != "http") {
+            return Err(bad(
+                "what is native or reads its standard input serves one request at a time: leave \"requests-per-instance\" or \"mode\" out",
+            ));
+        }
+        if settings.calls_at_once > adapter::CALLS_AT_ONCE_MAX && runtime == Language::Executable.runtime() {
+            let most = adapter::CALLS_AT_ONCE_MAX;
+            return Err(bad(format!("an executable takes at most {most} of requests-per-instance")));
         }
         if settings.calls_at_once > 1 && settings.part.is_some() {
             return Err(bad(

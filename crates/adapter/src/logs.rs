@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the program prints, and which call it is of.
+
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter, Read as _};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::frame::{OUTSIDE, Turn};
+use crate::wire::Channel;
+
+/// Bytes of one log frame.
+const PIECE_MAX: usize = 32 << 10;
+/// What may be logged between two calls.
+const BETWEEN_CALLS: u64 = 32 << 10;
+/// The last bytes of what was printed are told with a failure.
+const TOLD: usize = 2048;
+/// Bytes of a line whose end is waited for, to know which call it is of.
+const LINE_MAX: usize = 8 << 10;
+/// A shorter id of a request may be anything else.
+const ID_MIN: usize = 8;
+
+/// A pipe into which the program writes, the calls that run, and the last of what was printed.
+pub(crate) struct Logs {
+    reader: PipeReader,
+    writer: PipeWriter,
+    /// Bytes that may be sent, of each call that runs.
+    calls: HashMap<Turn, u64>,
+    /// Requests of those, by their ids.
+    named: HashMap<String, Turn>,
+    /// The same bytes, of what is of no call.
+    left: u64,
+    /// Of a call.
+    most: u64,
+    /// A line without its end.
+    line: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl AsFd for Logs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+}
+
+impl Logs {
+    pub(crate) fn new(most: u64) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&reader, true).map_err(io::Error::from)?;
+        let (calls, named) = (HashMap::new(), HashMap::new());
+        Ok(Self { reader, writer, calls, named, left: most, most, line: Vec::new(), last: Vec::new() })
+    }
+
+    /// For a program to write into.
+    pub(crate) fn writer(&self) -> io::Result<PipeWriter> {
+        self.writer.try_clone()
+    }
+
+    /// The end of what was printed for the calls that run, or did last.
+    pub(crate) fn last(&self) -> String {
+        String::from_utf8_lossy(&self.last).into_owned()
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&mut self, turn: Turn, request_id: &str) {
+        if self.calls.is_empty() {
+            self.last.clear();
+        }
+        self.calls.insert(turn, self.most);
+        if request_id.len() >= ID_MIN {
+            self.named.entry(request_id.to_owned()).or_insert(turn);
+        }
+    }
+
+    /// A call ends: what is printed from now on is none of its.
+    pub(crate) fn end(&mut self, turn: Turn, channel: &mut Channel) -> io::Result<()> {
+        self.pass(channel)?;
+        self.calls.remove(&turn);
+        self.named.retain(|_, named| *named != turn);
+        self.left = BETWEEN_CALLS.min(self.most);
+        // Whose the rest of it is can be told without it.
+        if self.calls.len() < 2 {
+            let line = std::mem::take(&mut self.line);
+            self.share_out(&line, channel)?;
+        }
+        Ok(())
+    }
+
+    /// Passes on what is there, without waiting.
+    pub(crate) fn pass(&mut self, channel: &mut Channel) -> io::Result<()> {
+        let mut piece = [0; PIECE_MAX];
+        loop {
+            match self.reader.read(&mut piece) {
+                // There is a writer, here.
+                Ok(0) => return Ok(()),
+                Ok(len) => self.printed(&piece[..len], channel)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn printed(&mut self, bytes: &[u8], channel: &mut Channel) -> io::Result<()> {
+        self.last.extend(bytes);
+        let over = self.last.len().saturating_sub(TOLD);
+        self.last.drain(..over);
+        self.share_out(bytes, channel)
+    }
+
+    /// Sends what was printed for the call that runs alone, or else for those that its lines name.
+    fn share_out(&mut self, bytes: &[u8], channel: &mut Channel) -> io::Result<()> {
+        if self.calls.len() < 2 {
+            let turn = self.calls.keys().next().copied().unwrap_or(OUTSIDE);
+            if !self.line.is_empty() {
+                let line = std::mem::take(&mut self.line);
+                self.send(turn, &line, channel)?;
+            }
+            return self.send(turn, bytes, channel);
+        }
+        self.line.extend(bytes);
+        let lines = std::mem::take(&mut self.line);
+        let mut end = lines.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        if lines.len() - end > LINE_MAX {
+            end = lines.len();
+        }
+        let (mut from, mut to, mut whose) = (0, 0, None);
+        for line in lines[..end].split_inclusive(|&byte| byte == b'\n') {
+            let its = self.whose(line);
+            if whose.is_some_and(|whose| whose != its) {
+                self.send(whose.unwrap_or(OUTSIDE), &lines[from..to], channel)?;
+                from = to;
+            }
+            (whose, to) = (Some(its), to + line.len());
+        }
+        self.send(whose.unwrap_or(OUTSIDE), &lines[from..to], channel)?;
+        self.line.extend(&lines[end..]);
+        Ok(())
+    }
+
+    /// The call whose id is in a line.
+    fn whose(&self, line: &[u8]) -> Turn {
+        let is_of_id = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        let words = line.split(|byte| !is_of_id(byte)).filter(|word| word.len() >= ID_MIN);
+        let named = |word: &[u8]| {
+            let word = std::str::from_utf8(word).ok()?;
+            self.named.get(word).or_else(|| self.named.get(word.trim_matches('.'))).copied()
+        };
+        words.filter_map(named).next().unwrap_or(OUTSIDE)
+    }
+
+    /// Sends what a call has printed, as far as its budget goes.
+    fn send(&mut self, turn: Turn, bytes: &[u8], channel: &mut Channel) -> io::Result<()> {
+        let left = self.calls.get_mut(&turn).unwrap_or(&mut self.left);
+        for piece in bytes.chunks(PIECE_MAX) {
+            if *left == 0 {
+                return Ok(());
+            }
+            let room = usize::try_from(*left).unwrap_or(usize::MAX).min(piece.len());
+            *left -= room as u64;
+            channel.log(turn, 1, &piece[..room])?;
+            if *left == 0 {
+                let note = format!("\n[output over {} bytes was dropped]\n", self.most);
+                channel.log(turn, 2, note.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
