@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::figures::{Report, median};
 use crate::warm::load::{self, Exchange, Pace, Seen};
-use crate::warm::servers::{self, ANSWER, EVENT, Functions, Server};
+use crate::warm::servers::{self, ANSWER, EVENT, Functions, Handler, Server};
 
 const CONNECTIONS: usize = 12;
 const ROUNDS: usize = 5;
@@ -60,7 +60,7 @@ impl Subject<'_> {
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let processors = linux::available_cpus().map_or(1, |cpus| cpus.len());
-    let functions = Functions::start([PYTHON, NODE], [String::new(), String::new()])?;
+    let functions = Functions::start(&[Handler::python(PYTHON, ""), Handler::node(NODE, "")])?;
     let node_http = servers::node_http(functions.folder(), processors)?;
     let subject = |name, server, path| Subject { name, server, path, rounds: Vec::new() };
     let mut all = [

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls of warm functions over HTTP: the same handlers behind a node, behind
-//! FastAPI, and in plain Node.
+//! FastAPI, and in plain Node and Go.
 //!
 //! All servers may use all processors, and so does the load generator: what a
 //! server leaves free is what it can be asked for more. They alternate in
 //! rounds, and each figure is the median over rounds; ratios are of the same
 //! round. Throughput is of 50 connections that are never idle; latencies are
-//! at half of what the slowest plain Node round could do (of FastAPI, for
-//! Python), in an open loop.
+//! at half of what the slowest plain Node round could do (of FastAPI for
+//! Python, of plain Go for Go), in an open loop.
 
 pub(crate) mod load;
 pub(crate) mod servers;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::figures::{Report, median};
 use load::{Exchange, Pace, Seen};
-use servers::{ANSWER, EVENT, Functions, Server};
+use servers::{ANSWER, EVENT, Functions, Handler, Server};
 
 /// Connections, if nothing else is asked for.
 const CONNECTIONS: u64 = 50;
@@ -80,6 +80,12 @@ impl<'a> Subject<'a> {
         self.saturated[round].per_second
     }
 
+    /// The rate at which its latencies are measured, and those of its peer.
+    fn rate_beside(&self, peer: Option<&Self>) -> f64 {
+        let of = peer.unwrap_or(self);
+        LOAD_SHARE * of.saturated.iter().map(|seen| seen.per_second).fold(f64::INFINITY, f64::min)
+    }
+
     fn report(&self, report: &mut Report) {
         let (name, rounds) = (self.name, self.saturated.len());
         let each = |of: &dyn Fn(&Seen) -> f64, seen: &[Seen]| median(seen.iter().map(of).collect());
@@ -99,23 +105,45 @@ fn ratio(rounds: usize, of: impl Fn(usize) -> f64) -> f64 {
     median((0..rounds).map(of).collect())
 }
 
+/// The functions: of Python an instance for each processor with one request each, of Node the same with many, and of Go
+/// one instance, which has threads for all processors.
+fn handlers(processors: usize) -> anyhow::Result<Vec<Handler>> {
+    let concurrency = format!("concurrency = {processors}\n");
+    let at_once = format!("{concurrency}requests-per-instance = {CALLS_AT_ONCE}\n");
+    let mut all =
+        vec![Handler::python(servers::PYTHON, &concurrency), Handler::node(servers::NODE, &at_once)];
+    if let Some(source) = servers::go_program()? {
+        let settings =
+            format!("concurrency = 1\ncpu = {processors}\nrequests-per-instance = {CALLS_AT_ONCE}\n");
+        all.push(Handler { runtime: "executable", file: "main", source, settings });
+    }
+    Ok(all)
+}
+
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let rounds = report.options.number("rounds", ROUNDS)?.max(1) as usize;
     let connections = report.options.number("connections", CONNECTIONS)?.clamp(1, 10_000) as usize;
     let processors = linux::available_cpus().map_or(1, |cpus| cpus.len());
-    let concurrency = format!("concurrency = {processors}\n");
-    let at_once = format!("{concurrency}requests-per-instance = {CALLS_AT_ONCE}\n");
-    let functions = Functions::start([servers::PYTHON, servers::NODE], [concurrency, at_once])?;
-    let node_http = servers::node_http(functions.folder(), processors)?;
-    let fastapi = report.peer("FastAPI", || servers::fastapi(functions.folder(), processors));
+    let functions = Functions::start(&handlers(processors)?)?;
+    let folder = functions.folder();
+    let node_http = servers::node_http(folder, processors)?;
+    let fastapi = report.peer("FastAPI", || servers::fastapi(folder, processors));
+    let go_http = folder.join("executable").exists().then(|| servers::go_http(folder)).transpose()?;
     let node = &functions.node;
     let mut ours_node = Subject::new("node_function", node, "/function/hello-node", connections);
     let mut plain_node = Subject::new("node_http", &node_http, "/", connections);
     let mut ours_python = Subject::new("python_function", node, "/function/hello-python", connections);
     let mut plain_python = fastapi.as_ref().map(|server| Subject::new("fastapi", server, "/", connections));
+    let mut go = go_http.as_ref().map(|server| {
+        let ours = Subject::new("go_function", node, "/function/hello-executable", connections);
+        (ours, Subject::new("go_http", server, "/", connections))
+    });
 
     let mut all = vec![&mut ours_node, &mut plain_node, &mut ours_python];
     all.extend(&mut plain_python);
+    if let Some((ours, plain)) = &mut go {
+        all.extend([ours, plain]);
+    }
     for subject in &mut all {
         servers::await_answer(subject.server, |_| subject.load(Pace::Open(100.0), WARMING / 4).map(drop))?;
         subject.load(Pace::Saturated, WARMING)?;
@@ -123,17 +151,19 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     for _ in 0..rounds {
         all.iter_mut().try_for_each(|subject| subject.saturate())?;
     }
-    let slowest = |subject: &Subject<'_>| {
-        LOAD_SHARE * subject.saturated.iter().map(|seen| seen.per_second).fold(f64::INFINITY, f64::min)
-    };
-    let rate_node = slowest(all[1]);
-    let rate_python = slowest(all.get(3).unwrap_or(&all[2]));
+    let rate_node = ours_node.rate_beside(Some(&plain_node));
+    let rate_python = ours_python.rate_beside(plain_python.as_ref());
     for _ in 0..rounds {
-        for (at, subject) in all.iter_mut().enumerate() {
-            subject.at(if at < 2 { rate_node } else { rate_python })?;
+        [&mut ours_node, &mut plain_node].into_iter().try_for_each(|subject| subject.at(rate_node))?;
+        ours_python.at(rate_python)?;
+        plain_python.iter_mut().try_for_each(|subject| subject.at(rate_python))?;
+        if let Some((ours, plain)) = &mut go {
+            let rate = ours.rate_beside(Some(plain));
+            [ours, plain].into_iter().try_for_each(|subject| subject.at(rate))?;
         }
     }
-    all.iter().for_each(|subject| subject.report(report));
+    let all = [&ours_node, &plain_node, &ours_python].into_iter().chain(&plain_python);
+    all.for_each(|subject| subject.report(report));
 
     let over_node = ratio(rounds, |round| ours_node.per_second(round) / plain_node.per_second(round));
     report.add("throughput_over_node_http", over_node, "x", "the function / plain Node, clustered", rounds);
@@ -147,8 +177,13 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     if let Some(plain) = &plain_python {
         let over = ratio(rounds, |round| ours_python.per_second(round) / plain.per_second(round));
         report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", rounds);
-        let p99 = p99(&ours_python, plain);
-        report.add("python_p99_over_fastapi", p99, "x", "at the same rate", rounds);
+        report.add("python_p99_over_fastapi", p99(&ours_python, plain), "x", "at the same rate", rounds);
+    }
+    if let Some((ours, plain)) = &go {
+        [ours, plain].into_iter().for_each(|subject| subject.report(report));
+        let over = ratio(rounds, |round| ours.per_second(round) / plain.per_second(round));
+        report.add("throughput_over_go_http", over, "x", "the function / the same program alone", rounds);
+        report.add("go_p99_over_go_http", p99(ours, plain), "x", "at half of the rate of that", rounds);
     }
     report.note(format!(
         "{connections} keep-alive connections; open loops at {rate_node:.0} requests a second (Node) and \

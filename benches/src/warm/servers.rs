@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The servers of the bench: a node with functions, and its peers.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -91,6 +93,27 @@ pub(crate) fn sinew() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// A handler that is a function here, and elsewhere a server of its own.
+pub(crate) struct Handler {
+    /// Its runtime; the function is called `hello-…`.
+    pub(crate) runtime: &'static str,
+    /// The folder with its source, which has this file.
+    pub(crate) file: &'static str,
+    pub(crate) source: Vec<u8>,
+    /// Further lines of its manifest.
+    pub(crate) settings: String,
+}
+
+impl Handler {
+    pub(crate) fn python(source: &str, settings: &str) -> Self {
+        Self { runtime: "python", file: "main.py", source: source.into(), settings: settings.to_owned() }
+    }
+
+    pub(crate) fn node(source: &str, settings: &str) -> Self {
+        Self { runtime: "node", file: "index.js", source: source.into(), settings: settings.to_owned() }
+    }
+}
+
 /// The handlers, and a node that serves them as functions.
 pub(crate) struct Functions {
     pub(crate) node: Server,
@@ -98,18 +121,18 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Of these sources in Python and Node, with these settings.
     #[expect(clippy::disallowed_methods, reason = "the node runs as its users run it")]
-    pub(crate) fn start(sources: [&str; 2], settings: [String; 2]) -> anyhow::Result<Self> {
+    pub(crate) fn start(handlers: &[Handler]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path();
         let mut manifest = String::new();
-        let languages = [("python", "main.py"), ("node", "index.js")];
-        for (((language, file), source), settings) in languages.into_iter().zip(sources).zip(settings) {
-            std::fs::create_dir_all(root.join(language))?;
-            std::fs::write(root.join(language).join(file), source)?;
+        for Handler { runtime, file, source, settings } in handlers {
+            std::fs::create_dir_all(root.join(runtime))?;
+            let path = root.join(runtime).join(file);
+            std::fs::write(&path, source)?;
+            std::fs::set_permissions(path, Permissions::from_mode(0o755))?;
             manifest += &format!(
-                "[functions.hello-{language}]\nruntime = \"{language}\"\nsource = \"{language}\"\n{settings}\n"
+                "[functions.hello-{runtime}]\nruntime = \"{runtime}\"\nsource = \"{runtime}\"\n{settings}\n"
             );
         }
         std::fs::write(root.join("sinew.toml"), manifest)?;
@@ -126,6 +149,30 @@ impl Functions {
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// A server in Go with the same handler, compiled: none if there is no Go here.
+#[expect(clippy::disallowed_methods, reason = "a compiler")]
+pub(crate) fn go_program() -> anyhow::Result<Option<Vec<u8>>> {
+    if Command::new("go").arg("version").output().is_err() {
+        return Ok(None);
+    }
+    let folder = tempfile::tempdir()?;
+    let built = folder.path().join("main");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&built).arg(format!("{PEERS}/hello.go")).env("CGO_ENABLED", "0");
+    let done = build.output()?;
+    ensure!(done.status.success(), "go build failed: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(Some(std::fs::read(built)?))
+}
+
+/// The same program without a node.
+#[expect(clippy::disallowed_methods, reason = "a peer")]
+pub(crate) fn go_http(folder: &Path) -> anyhow::Result<Server> {
+    let address = free_address()?;
+    let mut command = Command::new(folder.join("executable/main"));
+    command.env("PORT", address.port().to_string());
+    Server::start(&mut command, address, &folder.join("go_http.log"))
 }
 
 /// The handler in plain Node, clustered.
