@@ -30,6 +30,8 @@ enum Length {
     Counted(usize),
     Chunked,
     ToTheEnd,
+    /// Nothing is said of it.
+    None,
 }
 
 /// Where in a chunk what comes next is.
@@ -90,7 +92,12 @@ impl Reading {
             // What is informational is not the answer.
             if head.status >= 200 {
                 if self.is_head_only || matches!(head.status, 204 | 304) {
+                    // Some servers send a body where there is to be none.
+                    head.is_last |=
+                        self.is_head_only || !matches!(head.length, Length::None | Length::Counted(0));
                     head.length = Length::Counted(0);
+                } else if head.length == Length::None {
+                    head.length = Length::ToTheEnd;
                 }
                 self.head = Some(head);
             }
@@ -102,7 +109,7 @@ impl Reading {
         let Some(Head { length, .. }) = self.head else { return Ok(()) };
         match length {
             Length::Chunked => self.take_chunks()?,
-            Length::Counted(_) | Length::ToTheEnd => self.body.append(&mut self.bytes),
+            Length::Counted(_) | Length::ToTheEnd | Length::None => self.body.append(&mut self.bytes),
         }
         if let Length::Counted(len) = length {
             self.fits(len)?;
@@ -174,10 +181,9 @@ impl Reading {
         let is_over = match head.length {
             Length::Counted(_) => !self.has_more && self.bytes.is_empty(),
             Length::Chunked => self.bytes == b"\r\n",
-            Length::ToTheEnd => false,
+            Length::ToTheEnd | Length::None => false,
         };
-        // Some servers send a body where there is to be none.
-        self.is_whole && is_over && !head.is_last && !self.is_head_only
+        self.is_whole && is_over && !head.is_last
     }
 
     /// Whether nothing is left of what has come.
@@ -260,7 +266,7 @@ fn parse(head: &[u8]) -> Result<Head, String> {
         first.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|code| code.parse().ok());
     let status =
         status.ok_or_else(|| format!("the program does not answer with HTTP/1.1 but {first:.80?}"))?;
-    let mut length = Length::ToTheEnd;
+    let mut length = Length::None;
     let mut is_last = !first.starts_with("HTTP/1.1");
     let mut headers = Vec::new();
     for line in lines {
@@ -270,9 +276,17 @@ fn parse(head: &[u8]) -> Result<Head, String> {
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
         match name.as_str() {
             "connection" => is_last |= !value.eq_ignore_ascii_case("keep-alive"),
-            "transfer-encoding" => length = Length::Chunked,
-            "content-length" if length != Length::Chunked => {
-                let counted = value.parse().map_err(|_| format!("{value:.80?} is no length of an answer"))?;
+            // Of who says both, nobody knows where an answer ends.
+            "transfer-encoding" => {
+                is_last |= length != Length::None;
+                length = Length::Chunked;
+            }
+            "content-length" if length == Length::Chunked => is_last = true,
+            "content-length" => {
+                let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                let counted = value.parse().ok().filter(|_| is_number);
+                let counted = counted.ok_or_else(|| format!("{value:.80?} is no length of an answer"))?;
+                is_last |= !matches!(length, Length::None) && length != Length::Counted(counted);
                 length = Length::Counted(counted);
             }
             _ => {}

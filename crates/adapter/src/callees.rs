@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
@@ -19,6 +20,8 @@ use crate::wire::{Channel, Told};
 /// Bytes of a request line and headers.
 const HEAD_MAX: usize = 16 << 10;
 const PIECE: usize = 64 << 10;
+/// A call that has not come whole by then may be closed.
+const SAYS_WITHIN: Duration = Duration::from_secs(10);
 const PREFIX: &str = "/function/";
 /// Before that, the request that a call is for.
 const FOR: &str = "/for/";
@@ -39,6 +42,8 @@ struct Conversation {
     stream: TcpStream,
     wanted: Wanted,
     state: State,
+    /// When it came.
+    since: Instant,
     is_continued: bool,
 }
 
@@ -47,8 +52,8 @@ enum State {
     Reading(Vec<u8>),
     /// The node has it, for a request that runs, and so many bytes of its body.
     Asked(Turn, AskId, usize),
-    /// What is left of the answer.
-    Writing(Vec<u8>),
+    /// What is left of the answer, to a request that runs, or to none.
+    Writing(Option<Turn>, Vec<u8>),
     Over,
 }
 
@@ -95,6 +100,10 @@ impl Callees {
             while self.listener.accept().is_ok() {}
         }
         self.running.push(turn);
+        // Clients that keep connections ready, or have forgotten them, keep nobody else out.
+        let is_idle =
+            |one: &Conversation| matches!(one.state, State::Reading(_)) && one.since.elapsed() > SAYS_WITHIN;
+        self.conversations.retain(|_, one| !is_idle(one));
         self.listen_if_there_is_room(poller)
     }
 
@@ -102,7 +111,10 @@ impl Callees {
     pub(crate) fn end(&mut self, turn: Turn, poller: &Poller) -> io::Result<()> {
         self.running.retain(|running| *running != turn);
         let is_over = self.running.is_empty();
-        let its = |state: &State| is_over || matches!(state, State::Asked(of, ..) if *of == turn);
+        let its = |state: &State| match state {
+            State::Asked(of, ..) | State::Writing(Some(of), _) => *of == turn || is_over,
+            _ => is_over,
+        };
         self.conversations.retain(|_, one| !its(&one.state));
         self.listen_if_there_is_room(poller)
     }
@@ -121,7 +133,8 @@ impl Callees {
             stream.set_nonblocking(true)?;
             self.last_conversation = self.last_conversation.wrapping_add(1);
             let (number, state) = (self.last_conversation, State::Reading(Vec::new()));
-            let mut one = Conversation { stream, wanted: Wanted::default(), state, is_continued: false };
+            let (wanted, since) = (Wanted::default(), Instant::now());
+            let mut one = Conversation { stream, wanted, state, since, is_continued: false };
             one.wait(number, poller)?;
             self.conversations.insert(number, one);
         }
@@ -157,9 +170,12 @@ impl Callees {
 
     /// An answer of the node.
     pub(crate) fn told(&mut self, told: Told, poller: &Poller) -> io::Result<()> {
-        let its = |(_, one): &(&u32, &mut Conversation)| matches!(one.state, State::Asked(_, id, _) if id == told.id);
-        let Some((&number, one)) = self.conversations.iter_mut().find(its) else { return Ok(()) };
-        one.answer(told.status, &told.content_type, &told.body);
+        let asked = self.conversations.iter_mut().find_map(|(number, one)| match one.state {
+            State::Asked(of, id, _) if id == told.id => Some((*number, of, one)),
+            _ => None,
+        });
+        let Some((number, of, one)) = asked else { return Ok(()) };
+        one.answer(Some(of), told.status, &told.content_type, &told.body);
         self.write(number, poller)
     }
 
@@ -216,10 +232,10 @@ impl Conversation {
     }
 
     fn refuse(&mut self, status: u16, why: &str) {
-        self.answer(status, "text/plain", why.as_bytes());
+        self.answer(None, status, "text/plain", why.as_bytes());
     }
 
-    fn answer(&mut self, status: u16, content_type: &str, body: &[u8]) {
+    fn answer(&mut self, of: Option<Turn>, status: u16, content_type: &str, body: &[u8]) {
         let kind =
             if content_type.is_empty() { String::new() } else { format!("content-type: {content_type}\r\n") };
         let head = format!(
@@ -227,11 +243,11 @@ impl Conversation {
             if status < 400 { "OK" } else { "Failed" },
             body.len()
         );
-        self.state = State::Writing([head.as_bytes(), body].concat());
+        self.state = State::Writing(of, [head.as_bytes(), body].concat());
     }
 
     fn write(&mut self) {
-        let State::Writing(left) = &mut self.state else { return };
+        let State::Writing(_, left) = &mut self.state else { return };
         let mut written = 0;
         while written < left.len() {
             match self.stream.write(&left[written..]) {
@@ -250,7 +266,7 @@ impl Conversation {
     fn wait(&mut self, number: u32, poller: &Poller) -> io::Result<()> {
         let flags = match self.state {
             State::Reading(_) => PollFlags::IN,
-            State::Writing(_) => PollFlags::OUT,
+            State::Writing(..) => PollFlags::OUT,
             State::Asked(..) | State::Over => PollFlags::empty(),
         };
         poller.want(&self.stream, Source::Caller(number), &mut self.wanted, flags)

@@ -16,7 +16,7 @@ use crate::program::Failed;
 use crate::wire::Channel;
 
 /// What is read at once.
-const PIECE: usize = 64 << 10;
+pub(crate) const PIECE: usize = 64 << 10;
 /// Headers about the connection, which the node has ones of its own for.
 pub(crate) const OURS: [&str; 8] = [
     "connection",
@@ -41,6 +41,10 @@ pub(crate) struct Exchange {
     answer: Reading,
     /// It may be asked again if nothing comes on a connection that was used before.
     is_repeatable: bool,
+    /// Nothing was sent yet that an answer might have come to.
+    is_new: bool,
+    /// The connection was lost, and nothing more is done: it is to be found out why.
+    pub(crate) is_lost: bool,
 }
 
 impl Exchange {
@@ -54,6 +58,8 @@ impl Exchange {
             wanted: Wanted::default(),
             is_repeatable: asking.body == Coming::No && IDEMPOTENT.contains(&method),
             asking,
+            is_new: true,
+            is_lost: false,
             answer: Reading::new(method == "HEAD", STREAM_MAX as usize),
         }
     }
@@ -63,6 +69,18 @@ impl Exchange {
         self.connection.is_none()
     }
 
+    /// Whether the program may have heard of it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.asking.is_told
+    }
+
+    /// Begins anew, with another server.
+    pub(crate) fn start_over(&mut self, poller: &Poller) -> io::Result<()> {
+        self.asking.repeat();
+        self.is_lost = false;
+        self.close(poller)
+    }
+
     /// Does what can be done without waiting: the result, or what is left of it, if that is all.
     pub(crate) fn go_on(
         &mut self,
@@ -70,6 +88,7 @@ impl Exchange {
         channel: &mut Channel,
         connections: &mut Connections,
         poller: &Poller,
+        buffer: &mut [u8],
     ) -> Result<bool, Failed> {
         loop {
             if self.connection.is_none() {
@@ -78,11 +97,10 @@ impl Exchange {
                     return Ok(false);
                 }
             }
-            match self.exchange(flow, channel) {
+            match self.exchange(flow, channel, buffer) {
                 Err(Failed::Lost(_)) if self.may_ask_again() => {
-                    self.close(poller)?;
                     connections.close();
-                    self.asking.repeat();
+                    self.start_over(poller)?;
                 }
                 Ok(false) => {
                     self.wait(poller)?;
@@ -103,7 +121,12 @@ impl Exchange {
     }
 
     /// Sends and takes what there is, in either direction, until one has to wait.
-    fn exchange(&mut self, flow: &mut Flow, channel: &mut Channel) -> Result<bool, Failed> {
+    fn exchange(
+        &mut self,
+        flow: &mut Flow,
+        channel: &mut Channel,
+        buffer: &mut [u8],
+    ) -> Result<bool, Failed> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         loop {
             if !self.asking.fill(flow, channel)? {
@@ -113,7 +136,10 @@ impl Exchange {
                 break;
             }
         }
-        read_some(connection, &mut self.answer)?;
+        if std::mem::take(&mut self.is_new) && self.asking.is_over() {
+            return Ok(false);
+        }
+        read_some(connection, &mut self.answer, buffer)?;
         self.answer.send(flow, channel)?;
         if flow.has_left() {
             return Err(Failed::program("nobody waits for the answer any more"));
@@ -249,13 +275,12 @@ impl Asking {
 }
 
 /// Takes what is there of an answer, until it has to be waited for or is enough for now.
-fn read_some(connection: &mut Connection, answer: &mut Reading) -> Result<(), Failed> {
-    let mut piece = [0; PIECE];
+fn read_some(connection: &mut Connection, answer: &mut Reading, buffer: &mut [u8]) -> Result<(), Failed> {
     while !answer.is_whole && !answer.is_full() {
-        match connection.read(&mut piece) {
+        match connection.read(buffer) {
             Ok(0) if answer.is_untouched() => return Err(Failed::Lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(0) => answer.end().map_err(Failed::Result)?,
-            Ok(len) => answer.take(&piece[..len]).map_err(Failed::Result)?,
+            Ok(len) => answer.take(&buffer[..len]).map_err(Failed::Result)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Failed::Lost(error)),

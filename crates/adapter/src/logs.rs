@@ -10,30 +10,46 @@ use crate::wire::Channel;
 
 /// Bytes of one log frame.
 const PIECE_MAX: usize = 32 << 10;
+/// What is read at once, in pieces of those: more than a pipe holds.
+const PIECES: usize = 4;
 /// What may be logged between two calls.
 const BETWEEN_CALLS: u64 = 32 << 10;
 /// The last bytes of what was printed are told with a failure.
 const TOLD: usize = 2048;
 /// Bytes of a line whose end is waited for, to know which call it is of.
 const LINE_MAX: usize = 8 << 10;
-/// A shorter id of a request may be anything else.
-const ID_MIN: usize = 8;
+/// A shorter id of a request may be anything else, as a date.
+const ID_MIN: usize = 16;
 
-/// A pipe into which the program writes, the calls that run, and the last of what was printed.
+/// A pipe into which the program writes, and what of that is whose.
 pub(crate) struct Logs {
     reader: PipeReader,
     writer: PipeWriter,
-    /// Bytes that may be sent, of each call that runs.
-    calls: HashMap<Turn, u64>,
+    calls: HashMap<Turn, Printed>,
     /// Requests of those, by their ids.
     named: HashMap<String, Turn>,
-    /// The same bytes, of what is of no call.
-    left: u64,
-    /// Of a call.
+    /// What is of no call.
+    others: Printed,
+    /// Bytes that may be sent of a call.
     most: u64,
     /// A line without its end.
     line: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+/// What was printed for a call that runs.
+#[derive(Default)]
+struct Printed {
+    /// Bytes that may be sent, and that might be in the beginning.
+    left: u64,
+    most: u64,
     last: Vec<u8>,
+}
+
+impl Printed {
+    fn new(most: u64) -> Self {
+        Self { left: most, most, last: Vec::new() }
+    }
 }
 
 impl AsFd for Logs {
@@ -46,8 +62,9 @@ impl Logs {
     pub(crate) fn new(most: u64) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&reader, true).map_err(io::Error::from)?;
-        let (calls, named) = (HashMap::new(), HashMap::new());
-        Ok(Self { reader, writer, calls, named, left: most, most, line: Vec::new(), last: Vec::new() })
+        let (calls, named, others) = (HashMap::new(), HashMap::new(), Printed::new(most));
+        let (line, buffer) = (Vec::new(), vec![0; PIECE_MAX]);
+        Ok(Self { reader, writer, calls, named, others, most, line, buffer })
     }
 
     /// For a program to write into.
@@ -55,18 +72,30 @@ impl Logs {
         self.writer.try_clone()
     }
 
-    /// The end of what was printed for the calls that run, or did last.
-    pub(crate) fn last(&self) -> String {
-        String::from_utf8_lossy(&self.last).into_owned()
+    /// The end of what was printed for a call; or of what is of none.
+    pub(crate) fn last(&self, turn: Turn) -> String {
+        let printed = self.calls.get(&turn).unwrap_or(&self.others);
+        String::from_utf8_lossy(&printed.last).into_owned()
+    }
+
+    /// The program starts anew: what was printed before is not why it does not.
+    pub(crate) fn starts(&mut self) {
+        self.others.last.clear();
+    }
+
+    /// The program is loaded. What it prints from now on is of no call.
+    pub(crate) fn loaded(&mut self) {
+        self.others = Printed::new(BETWEEN_CALLS.min(self.most));
     }
 
     /// A call begins.
     pub(crate) fn begin(&mut self, turn: Turn, request_id: &str) {
         if self.calls.is_empty() {
-            self.last.clear();
+            self.others = Printed::new(self.most);
         }
-        self.calls.insert(turn, self.most);
-        if request_id.len() >= ID_MIN {
+        self.calls.insert(turn, Printed::new(self.most));
+        // Clients choose ids.
+        if request_id.len() >= ID_MIN && request_id.bytes().any(|byte| byte.is_ascii_digit()) {
             self.named.entry(request_id.to_owned()).or_insert(turn);
         }
     }
@@ -76,35 +105,36 @@ impl Logs {
         self.pass(channel)?;
         self.calls.remove(&turn);
         self.named.retain(|_, named| *named != turn);
-        self.left = BETWEEN_CALLS.min(self.most);
         // Whose the rest of it is can be told without it.
         if self.calls.len() < 2 {
             let line = std::mem::take(&mut self.line);
             self.share_out(&line, channel)?;
+        }
+        if self.calls.is_empty() {
+            self.loaded();
         }
         Ok(())
     }
 
     /// Passes on what is there, without waiting.
     pub(crate) fn pass(&mut self, channel: &mut Channel) -> io::Result<()> {
-        let mut piece = [0; PIECE_MAX];
-        loop {
-            match self.reader.read(&mut piece) {
-                // There is a writer, here.
-                Ok(0) => return Ok(()),
-                Ok(len) => self.printed(&piece[..len], channel)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let passed = self.pass_with(&mut buffer, channel);
+        self.buffer = buffer;
+        passed
+    }
+
+    fn pass_with(&mut self, buffer: &mut [u8], channel: &mut Channel) -> io::Result<()> {
+        // All that a pipe holds; who goes on printing keeps nobody else waiting.
+        for _ in 0..PIECES {
+            match self.reader.read(buffer) {
+                Ok(len) => self.share_out(&buffer[..len], channel)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    fn printed(&mut self, bytes: &[u8], channel: &mut Channel) -> io::Result<()> {
-        self.last.extend(bytes);
-        let over = self.last.len().saturating_sub(TOLD);
-        self.last.drain(..over);
-        self.share_out(bytes, channel)
+        Ok(())
     }
 
     /// Sends what was printed for the call that runs alone, or else for those that its lines name.
@@ -150,16 +180,20 @@ impl Logs {
 
     /// Sends what a call has printed, as far as its budget goes.
     fn send(&mut self, turn: Turn, bytes: &[u8], channel: &mut Channel) -> io::Result<()> {
-        let left = self.calls.get_mut(&turn).unwrap_or(&mut self.left);
+        let printed = self.calls.get_mut(&turn).unwrap_or(&mut self.others);
+        let from = bytes.len().saturating_sub(TOLD);
+        printed.last.extend(&bytes[from..]);
+        let over = printed.last.len().saturating_sub(TOLD);
+        printed.last.drain(..over);
         for piece in bytes.chunks(PIECE_MAX) {
-            if *left == 0 {
+            if printed.left == 0 {
                 return Ok(());
             }
-            let room = usize::try_from(*left).unwrap_or(usize::MAX).min(piece.len());
-            *left -= room as u64;
+            let room = usize::try_from(printed.left).unwrap_or(usize::MAX).min(piece.len());
+            printed.left -= room as u64;
             channel.log(turn, 1, &piece[..room])?;
-            if *left == 0 {
-                let note = format!("\n[output over {} bytes was dropped]\n", self.most);
+            if printed.left == 0 {
+                let note = format!("\n[output over {} bytes was dropped]\n", printed.most);
                 channel.log(turn, 2, note.as_bytes())?;
             }
         }

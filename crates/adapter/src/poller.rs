@@ -29,8 +29,10 @@ pub(crate) enum Source {
     Answer(Turn),
     /// Room for more of a program's standard input.
     Input(Turn),
-    /// A program has ended.
+    /// A program that runs for one request has ended.
     End(Turn),
+    /// The server has ended.
+    Server,
 }
 
 impl Source {
@@ -43,6 +45,7 @@ impl Source {
             Self::Answer(turn) => (4, turn),
             Self::Input(turn) => (5, turn),
             Self::End(turn) => (6, turn),
+            Self::Server => (7, 0),
         };
         EventData::new_u64(kind << 32 | u64::from(number))
     }
@@ -57,6 +60,7 @@ impl Source {
             4 => Self::Answer(number),
             5 => Self::Input(number),
             6 => Self::End(number),
+            7 => Self::Server,
             _ => return None,
         })
     }

@@ -4,15 +4,20 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
 use crate::Settings;
 use crate::connection::Connections;
 use crate::logs::Logs;
+use crate::poller::{Poller, Source, Wanted};
 use crate::wire::Channel;
 
 /// Where a server listens, in the container's own network.
@@ -23,8 +28,8 @@ const SOCKET: &str = "http.sock";
 const START_MAX: Duration = Duration::from_secs(20);
 /// How often it is tried whether the server listens: soon at first.
 const START_STEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
-/// The end of a program is seen a moment later than that of its connections: in so many ms at most.
-const END_MS: u32 = 20;
+/// The end of a program is seen a moment later than that of its connections.
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_millis(20);
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -41,9 +46,31 @@ pub(crate) enum Failed {
     Lost(io::Error),
 }
 
+/// Whether the server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Stopped,
+    /// Not yet; since when it is waited for.
+    Starting(Instant),
+    Listening,
+}
+
 impl Failed {
     pub(crate) fn program(what: impl Into<String>) -> Self {
         Self::Program { what: what.into(), trace: String::new() }
+    }
+
+    /// What is needed to start it is not to be had.
+    pub(crate) fn unstarted(error: io::Error) -> Self {
+        Self::program(format!("the program cannot be started: {error}"))
+    }
+
+    /// The program gave no answer.
+    pub(crate) fn unanswered(error: &io::Error) -> Self {
+        Self::program(match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the program closed the connection without an answer".to_owned(),
+            _ => format!("the program broke the connection: {error}"),
+        })
     }
 
     /// A failure as its program tells it: a line that says what, and then where.
@@ -67,45 +94,44 @@ pub(crate) struct Program {
     pub(crate) connections: Connections,
     /// Where it calls other functions.
     callers: String,
-    server: Option<Child>,
+    server: Option<Running>,
+    pub(crate) state: Server,
+}
+
+/// A server that runs, and what its end is heard by.
+struct Running {
+    child: Child,
+    end: OwnedFd,
+    wanted: Wanted,
 }
 
 impl Program {
     pub(crate) fn new(settings: Settings, port: u16, callers: String) -> Self {
         let connections = Connections::new(settings.folder.join(SOCKET), port);
-        Self { settings, connections, callers, server: None }
+        Self { settings, connections, callers, server: None, state: Server::Stopped }
     }
 
-    /// Starts the server, if it does not run, and waits until it listens.
-    pub(crate) fn serves(&mut self, logs: &mut Logs, channel: &mut Channel) -> Result<(), Failed> {
-        if let Some(server) = &mut self.server
-            && server.try_wait()?.is_none()
-        {
-            return Ok(());
-        }
-        self.start(logs)?;
-        let begun = Instant::now();
-        loop {
-            if self.connections.is_listened_to() {
-                return Ok(());
-            }
-            if let Some(status) = self.ended()? {
+    /// Starts the server, and waits until it listens.
+    pub(crate) fn load(
+        &mut self,
+        logs: &mut Logs,
+        channel: &mut Channel,
+        poller: &Poller,
+    ) -> Result<(), Failed> {
+        self.start(logs, poller)?;
+        while !self.listens()? {
+            if let Some(status) = self.ended(poller)? {
                 return Err(Failed::program(format!("the program {} before it listened", ending(status))));
             }
-            if begun.elapsed() > START_MAX {
-                self.end();
-                let (seconds, port) = (START_MAX.as_secs(), self.connections.port());
-                return Err(Failed::program(format!(
-                    "the program did not listen within {seconds} s, neither on port {port} of 127.0.0.1 (PORT) nor on the \
-                     socket of SINEW_SOCKET; a program that is run for each request needs mode = \"stdin\""
-                )));
-            }
             logs.pass(channel)?;
-            std::thread::sleep(START_STEPS[usize::from(begun.elapsed() > 50 * START_STEPS[0])]);
+            channel.flush()?;
+            std::thread::sleep(self.patience());
         }
+        Ok(())
     }
 
-    fn start(&mut self, logs: &Logs) -> Result<(), Failed> {
+    /// Starts the server.
+    pub(crate) fn start(&mut self, logs: &Logs, poller: &Poller) -> Result<(), Failed> {
         self.connections.close();
         let (socket, port) = (self.connections.socket(), self.connections.port());
         // One of a server that has ended would not let the next one listen.
@@ -116,50 +142,65 @@ impl Program {
         }
         let mut command = self.command(logs)?;
         command.env("PORT", port.to_string()).env("HOST", "127.0.0.1").env("SINEW_SOCKET", socket);
-        command.stdin(Stdio::null()).stdout(logs.writer()?);
-        self.server = Some(command.spawn().map_err(|error| self.unstartable(&error))?);
+        command.stdin(Stdio::null()).stdout(logs.writer().map_err(Failed::unstarted)?);
+        let child = command.spawn().map_err(|error| self.unstartable(&error))?;
+        let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let end = end.map_err(|error| Failed::unstarted(error.into()))?;
+        let server = self.server.insert(Running { child, end, wanted: Wanted::default() });
+        poller.want(&server.end, Source::Server, &mut server.wanted, PollFlags::IN)?;
+        self.state = Server::Starting(Instant::now());
         Ok(())
     }
 
-    /// How the server ended, if it has.
-    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        match &mut self.server {
-            Some(server) => server.try_wait(),
-            None => Ok(None),
+    /// Whether the server listens by now, that was started.
+    pub(crate) fn listens(&mut self) -> Result<bool, Failed> {
+        let Server::Starting(since) = self.state else { return Ok(self.state == Server::Listening) };
+        if self.connections.is_listened_to() {
+            self.state = Server::Listening;
+            return Ok(true);
         }
+        if since.elapsed() <= START_MAX {
+            return Ok(false);
+        }
+        self.end();
+        let (seconds, port) = (START_MAX.as_secs(), self.connections.port());
+        Err(Failed::program(format!(
+            "the program did not listen within {seconds} s, neither on port {port} of 127.0.0.1 (PORT) nor on the \
+             socket of SINEW_SOCKET; a program that is run for each request needs mode = \"stdin\""
+        )))
+    }
+
+    /// How soon it is to be looked again whether it listens.
+    pub(crate) fn patience(&self) -> Duration {
+        let is_new = |since: Instant| since.elapsed() < 50 * START_STEPS[0];
+        let is_soon = matches!(self.state, Server::Starting(since) if is_new(since));
+        START_STEPS[usize::from(!is_soon)]
+    }
+
+    /// How the server has ended, if it has.
+    pub(crate) fn ended(&mut self, poller: &Poller) -> io::Result<Option<ExitStatus>> {
+        let Some(server) = &mut self.server else { return Ok(None) };
+        let Some(status) = server.child.try_wait()? else { return Ok(None) };
+        poller.want(&server.end, Source::Server, &mut server.wanted, PollFlags::empty())?;
+        (self.server, self.state) = (None, Server::Stopped);
+        Ok(Some(status))
     }
 
     fn end(&mut self) {
         if let Some(mut server) = self.server.take() {
             // Both fail only if it has ended.
-            _ = server.kill();
-            _ = server.wait();
+            _ = server.child.kill();
+            _ = server.child.wait();
         }
-    }
-
-    /// Why it gave no answer.
-    pub(crate) fn lost(&mut self, error: &io::Error) -> Failed {
-        for _ in 0..END_MS {
-            match self.ended() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-                Ok(Some(status)) => {
-                    return Failed::program(format!("the program {} during the call", ending(status)));
-                }
-                Err(error) => return Failed::Channel(error),
-            }
-        }
-        Failed::program(match error.kind() {
-            io::ErrorKind::UnexpectedEof => "the program closed the connection without an answer".to_owned(),
-            _ => format!("the program broke the connection: {error}"),
-        })
+        self.state = Server::Stopped;
     }
 
     /// The program, with its environment and what it prints on standard error passed on.
-    pub(crate) fn command(&self, logs: &Logs) -> io::Result<Command> {
+    pub(crate) fn command(&self, logs: &Logs) -> Result<Command, Failed> {
         let mut command = command(&self.settings);
         command.process_group(0);
         command.env("SINEW_URL", &self.callers);
-        command.stderr(logs.writer()?);
+        command.stderr(logs.writer().map_err(Failed::unstarted)?);
         Ok(command)
     }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The node's calls, as many at a time as the function takes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
 use crate::callees::{self, Callees};
 use crate::flow::Flow;
-use crate::frame::{BODY, BODY_LOST, CALL, LEFT, ROOM, TOLD, Turn};
+use crate::frame::{BODY, BODY_LOST, CALL, LEFT, OUTSIDE, ROOM, TOLD, Turn};
 use crate::head::Request;
-use crate::http::Exchange;
+use crate::http::{Exchange, PIECE};
 use crate::logs::Logs;
 use crate::poller::{Poller, Source, Wanted};
-use crate::program::{Failed, Program};
+use crate::program::{ENDS_WITHIN, Failed, Program, Server, ending, look_at};
 use crate::standard::Run;
 use crate::wire::{Channel, Frame, arguments, told};
 use crate::{KIND, Mode, Settings};
@@ -32,8 +32,11 @@ pub(crate) struct Serving {
     /// Where the program calls other functions.
     url: String,
     running: HashMap<Turn, Running>,
-    /// Of those, the ones that have no connection yet.
-    waiting: Vec<Turn>,
+    /// Of those, the ones that have no connection yet, in the order in which they came.
+    waiting: VecDeque<Turn>,
+    /// Those that were given none, or lost it: since when, and how.
+    lost: VecDeque<(Turn, Instant, io::Error)>,
+    buffer: Vec<u8>,
 }
 
 /// A call that runs.
@@ -55,41 +58,55 @@ impl Serving {
         poller.want(&logs, Source::Printed, &mut Wanted::default(), PollFlags::IN)?;
         let url = callees.url()?;
         let program = Program::new(settings, port, url.clone());
-        let (running, waiting) = (HashMap::new(), Vec::new());
-        Ok(Self { channel, poller, program, logs, callees, url, running, waiting })
+        let (running, waiting, lost) = (HashMap::new(), VecDeque::new(), VecDeque::new());
+        let buffer = vec![0; PIECE];
+        Ok(Self { channel, poller, program, logs, callees, url, running, waiting, lost, buffer })
     }
 
     /// Serves the node until it closes the channel.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        // Outside of calls.
-        match self.load().map_err(|failed| self.explained(failed)) {
+        match self.load() {
             Ok(()) => self.channel.loaded()?,
-            Err(failed) => return tell(failed, crate::frame::OUTSIDE, &mut self.channel),
+            Err(failed) => {
+                let failed = self.explained(OUTSIDE, failed);
+                tell(failed, OUTSIDE, &mut self.channel)?;
+                return self.channel.flush();
+            }
         }
+        self.logs.loaded();
         loop {
+            self.channel.flush()?;
             let idle = self.program.connections.close_old();
-            let patience = if self.waiting.is_empty() { idle } else { Some(RETRY) };
-            for source in self.poller.wait(patience)? {
+            for source in self.poller.wait(self.patience(idle))? {
                 match source {
                     Source::Node if !self.hear()? => return Ok(()),
                     Source::Node => {}
                     Source::Printed => self.logs.pass(&mut self.channel)?,
                     Source::Callers => self.callees.accept(&self.poller)?,
                     Source::Caller(number) => self.callees.go_on(number, &mut self.channel, &self.poller)?,
+                    Source::Server => self.server_ends()?,
                     Source::Answer(turn) | Source::Input(turn) | Source::End(turn) => self.go_on(turn)?,
                 }
             }
-            for turn in std::mem::take(&mut self.waiting) {
-                self.go_on(turn)?;
-            }
+            self.give_up_lost()?;
+            self.connect_waiting()?;
         }
+    }
+
+    /// How long nothing is to be done by itself.
+    fn patience(&self, idle: Option<Duration>) -> Option<Duration> {
+        let starts = matches!(self.program.state, Server::Starting(_)).then(|| self.program.patience());
+        let retries = (!self.waiting.is_empty()).then(|| starts.unwrap_or(RETRY));
+        let left = |since: &Instant| ENDS_WITHIN.saturating_sub(since.elapsed());
+        let lost = self.lost.front().map(|(_, since, _)| left(since));
+        [idle, retries, lost].into_iter().flatten().min()
     }
 
     /// Looks whether the program can be run, and has a server run.
     fn load(&mut self) -> Result<(), Failed> {
-        crate::program::look_at(&self.program.settings)?;
+        look_at(&self.program.settings)?;
         match self.program.settings.mode {
-            Mode::Http => self.program.serves(&mut self.logs, &mut self.channel),
+            Mode::Http => self.program.load(&mut self.logs, &mut self.channel, &self.poller),
             Mode::Standard | Mode::Native => Ok(()),
         }
     }
@@ -132,12 +149,24 @@ impl Serving {
         self.logs.begin(turn, &request.call.request_id);
         self.callees.begin(turn, &self.poller)?;
         match self.ask(turn, &request, std::mem::take(body)) {
-            Ok(call) => {
-                self.running.insert(turn, call);
-                self.go_on(turn)
+            Ok(asked) => {
+                // Who came before is first to get a connection.
+                let waits = matches!(asked.asked, Asked::Server(_)) && !self.takes_more();
+                self.running.insert(turn, asked);
+                if !waits {
+                    self.go_on(turn)?;
+                }
+                if waits || self.is_waiting(turn) {
+                    self.waiting.push_back(turn);
+                }
+                Ok(())
             }
             Err(failed) => self.end(turn, Err(failed)),
         }
+    }
+
+    fn takes_more(&self) -> bool {
+        self.program.state == Server::Listening && self.waiting.is_empty()
     }
 
     /// Has the program begin with a request.
@@ -150,7 +179,6 @@ impl Serving {
             }
             // Of a native one there is no adapter.
             Mode::Http | Mode::Native => {
-                self.program.serves(&mut self.logs, &mut self.channel)?;
                 let callers = callees::address(&self.url, turn);
                 Asked::Server(Box::new(Exchange::new(turn, request, &body, &callers, &mut flow)))
             }
@@ -160,21 +188,28 @@ impl Serving {
 
     /// Does what can be done of a call without waiting.
     fn go_on(&mut self, turn: Turn) -> io::Result<()> {
+        let is_listening = self.program.state == Server::Listening;
         let Some(Running { flow, asked }) = self.running.get_mut(&turn) else { return Ok(()) };
         let most = self.channel.result_max();
         let done = match asked {
             Asked::Once(run) => run.go_on(turn, most, &self.poller),
+            // One that has lost its connection is told so soon, and not sent again.
+            Asked::Server(exchange) if exchange.is_waiting() && !is_listening => return Ok(()),
+            Asked::Server(exchange) if exchange.is_lost => return Ok(()),
             Asked::Server(exchange) => {
                 let connections = &mut self.program.connections;
-                let done = exchange.go_on(flow, &mut self.channel, connections, &self.poller);
-                if exchange.is_waiting() && matches!(done, Ok(false)) && !self.waiting.contains(&turn) {
-                    self.waiting.push(turn);
-                }
-                done
+                exchange.go_on(flow, &mut self.channel, connections, &self.poller, &mut self.buffer)
             }
         };
         match done {
             Ok(false) => Ok(()),
+            Err(Failed::Lost(error)) => {
+                if let Asked::Server(exchange) = asked {
+                    exchange.is_lost = true;
+                }
+                self.lost.push_back((turn, Instant::now(), error));
+                Ok(())
+            }
             Err(failed) => self.end(turn, Err(failed)),
             Ok(true) => {
                 let Some(Running { flow, asked }) = self.running.remove(&turn) else { return Ok(()) };
@@ -187,10 +222,92 @@ impl Serving {
         }
     }
 
+    /// Gives connections to those that wait for one, as far as the program takes more; starts it if it does not run.
+    fn connect_waiting(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let started = match self.program.state {
+            Server::Stopped => {
+                self.logs.starts();
+                self.program.start(&self.logs, &self.poller)
+            }
+            Server::Starting(_) | Server::Listening => Ok(()),
+        };
+        match started.and_then(|()| self.program.listens()) {
+            Ok(false) => return Ok(()),
+            Ok(true) => {}
+            Err(failed) => return self.fail_waiting(failed),
+        }
+        while let Some(&turn) = self.waiting.front() {
+            self.go_on(turn)?;
+            if self.is_waiting(turn) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Whether a call that runs has no connection.
+    fn is_waiting(&self, turn: Turn) -> bool {
+        let asked = self.running.get(&turn).map(|running| &running.asked);
+        matches!(asked, Some(Asked::Server(exchange)) if exchange.is_waiting() && !exchange.is_lost)
+    }
+
+    fn fail_waiting(&mut self, failed: Failed) -> io::Result<()> {
+        let failed = self.explained(OUTSIDE, failed);
+        let Failed::Program { what, trace } = failed else { return Err(io::ErrorKind::Other.into()) };
+        for turn in std::mem::take(&mut self.waiting) {
+            self.end(turn, Err(Failed::Program { what: what.clone(), trace: trace.clone() }))?;
+        }
+        Ok(())
+    }
+
+    /// The server has ended: what it has answered is taken, and all else has failed, or is for the next one.
+    fn server_ends(&mut self) -> io::Result<()> {
+        let was_starting = matches!(self.program.state, Server::Starting(_));
+        let Some(status) = self.program.ended(&self.poller)? else { return Ok(()) };
+        if was_starting {
+            let what = format!("the program {} before it listened", ending(status));
+            return self.fail_waiting(Failed::program(what));
+        }
+        self.program.connections.close();
+        self.lost.clear();
+        for turn in self.running.keys().copied().collect::<Vec<Turn>>() {
+            if self.is_waiting(turn) {
+                continue;
+            }
+            self.go_on(turn)?;
+            let Some(Running { asked: Asked::Server(exchange), .. }) = self.running.get_mut(&turn) else {
+                continue;
+            };
+            if exchange.is_told() {
+                let what = format!("the program {} during the call", ending(status));
+                self.end(turn, Err(Failed::program(what)))?;
+            } else {
+                exchange.start_over(&self.poller)?;
+                self.waiting.push_back(turn);
+            }
+        }
+        self.lost.clear();
+        Ok(())
+    }
+
+    /// Of a connection that was lost it is known by now whether the program has ended.
+    fn give_up_lost(&mut self) -> io::Result<()> {
+        while let Some((turn, _, error)) =
+            self.lost.pop_front_if(|(_, since, _)| since.elapsed() >= ENDS_WITHIN)
+        {
+            self.end(turn, Err(Failed::unanswered(&error)))?;
+        }
+        Ok(())
+    }
+
     /// A call is over.
     fn end(&mut self, turn: Turn, result: Result<Vec<u8>, Failed>) -> io::Result<()> {
         self.running.remove(&turn);
-        let result = result.map_err(|failed| self.explained(failed));
+        let result = result.map_err(|failed| self.explained(turn, failed));
         // What was printed for it is told with it.
         self.logs.end(turn, &mut self.channel)?;
         self.callees.end(turn, &self.poller)?;
@@ -200,15 +317,11 @@ impl Serving {
         }
     }
 
-    /// A failure with what is to be known of it: how the program ended, and the end of what was printed.
-    fn explained(&mut self, failed: Failed) -> Failed {
-        let failed = match failed {
-            Failed::Lost(error) => self.program.lost(&error),
-            failed => failed,
-        };
+    /// A failure with the end of what was printed for a call.
+    fn explained(&mut self, turn: Turn, failed: Failed) -> Failed {
         match failed {
             Failed::Program { what, trace } if trace.is_empty() => match self.logs.pass(&mut self.channel) {
-                Ok(()) => Failed::Program { what, trace: self.logs.last() },
+                Ok(()) => Failed::Program { what, trace: self.logs.last(turn) },
                 Err(error) => Failed::Channel(error),
             },
             failed => failed,

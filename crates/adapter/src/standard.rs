@@ -68,10 +68,10 @@ impl Run {
         command.envs(variables(request, body.len())).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = Running(command.spawn().map_err(|error| program.unstartable(&error))?);
         let pid = Pid::from_child(&child.0);
-        let end = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+        let end = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| Failed::unstarted(error.into()))?;
         let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
         for fd in input.iter().map(AsFd::as_fd).chain(output.iter().map(AsFd::as_fd)) {
-            rustix::io::ioctl_fionbio(fd, true).map_err(io::Error::from)?;
+            rustix::io::ioctl_fionbio(fd, true).map_err(|error| Failed::unstarted(error.into()))?;
         }
         let (input, output) = (input.map(Waited::from), output.map(Waited::from));
         let mut run = Self { child, input, output, end: end.into(), body, written: 0, printed: Vec::new() };

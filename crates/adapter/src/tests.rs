@@ -36,6 +36,10 @@ struct Node {
 impl Node {
     /// A script as the program, of which all that is in the container is in `folder`.
     fn with(script: &str, mode: Mode, result_max: u64) -> Self {
+        Self::with_bounds(script, mode, result_max, 1000)
+    }
+
+    fn with_bounds(script: &str, mode: Mode, result_max: u64, log_max: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("main");
         fs::write(&program, script).unwrap();
@@ -53,7 +57,7 @@ impl Node {
         assert_eq!(node.frame().0, 1, "hello");
         let mut load = Vec::new();
         load.extend(result_max.to_le_bytes());
-        load.extend(1000_u64.to_le_bytes());
+        load.extend(log_max.to_le_bytes());
         load.extend(1_u16.to_le_bytes());
         load.extend(0_u16.to_le_bytes());
         node.send(2, &load);

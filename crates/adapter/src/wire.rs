@@ -14,11 +14,11 @@ use crate::frame::{
     ASK, AskId, BAD_RESULT, HELLO, LOAD, LOADED, LOG, OUTSIDE, RAISED, RESULT, TEXT_LEN_MAX, Turn, VERSION,
 };
 
-/// What is sent at once if it is no longer.
+/// What is sent together, and copied for that.
 const SHORT: usize = 32 << 10;
 /// What is read at once.
 const PIECE: usize = 64 << 10;
-/// Bytes for what comes that are kept when nothing of it is left.
+/// Bytes of a buffer that are kept when nothing is in it.
 const KEPT: usize = 256 << 10;
 /// Bytes of a frame before its payload.
 const HEADER: usize = 9;
@@ -48,6 +48,8 @@ pub(crate) struct Channel {
     received: Vec<u8>,
     /// Where the next one of them begins.
     at: usize,
+    /// Frames that are sent together.
+    unsent: Vec<u8>,
     result_max: u64,
     log_max: u64,
 }
@@ -61,11 +63,13 @@ impl AsFd for Channel {
 impl Channel {
     /// Says hello.
     pub(crate) fn open(stream: UnixStream) -> io::Result<Self> {
-        let mut channel = Self { stream, received: Vec::new(), at: 0, result_max: 0, log_max: 0 };
+        let mut channel =
+            Self { stream, received: Vec::new(), at: 0, unsent: Vec::new(), result_max: 0, log_max: 0 };
         let mut hello = b"SNWP".to_vec();
         hello.extend(VERSION.to_le_bytes());
         hello.extend(std::process::id().to_le_bytes());
         channel.send(HELLO, OUTSIDE, &[&hello])?;
+        channel.flush()?;
         Ok(channel)
     }
 
@@ -108,9 +112,6 @@ impl Channel {
     /// Takes what has come, without waiting; false if the node has closed the channel.
     pub(crate) fn receive(&mut self) -> io::Result<bool> {
         self.received.drain(..std::mem::take(&mut self.at));
-        if self.received.is_empty() && self.received.capacity() > KEPT {
-            self.received = Vec::new();
-        }
         self.received.reserve(PIECE);
         match recv(&self.stream, spare_capacity(&mut self.received), RecvFlags::DONTWAIT) {
             Ok((_, 0)) => Ok(false),
@@ -127,6 +128,9 @@ impl Channel {
         let payload = come.get(HEADER..HEADER + payload_len(header))?.to_vec();
         let &[_, _, _, _, kind, turn @ ..] = header;
         self.at += HEADER + payload.len();
+        if self.at == self.received.len() {
+            (self.at, self.received) = (0, emptied(std::mem::take(&mut self.received)));
+        }
         Some(Frame { kind, turn: u32::from_le_bytes(turn), payload })
     }
 
@@ -179,14 +183,30 @@ impl Channel {
         let mut frame = len.to_le_bytes().to_vec();
         frame.push(kind);
         frame.extend(turn.to_le_bytes());
-        if frame.len() + len as usize > SHORT {
-            self.stream.write_all(&frame)?;
+        self.unsent.extend_from_slice(&frame);
+        if len as usize > SHORT {
+            self.flush()?;
             return parts.iter().try_for_each(|part| self.stream.write_all(part));
         }
-        // What is short is sent at once, and read at once.
-        parts.iter().for_each(|part| frame.extend_from_slice(part));
-        self.stream.write_all(&frame)
+        parts.iter().for_each(|part| self.unsent.extend_from_slice(part));
+        if self.unsent.len() > SHORT { self.flush() } else { Ok(()) }
     }
+
+    /// Sends what is there to be sent: before anything is waited for. What comes about together is read at once.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
+        let sent = self.stream.write_all(&self.unsent);
+        self.unsent = emptied(std::mem::take(&mut self.unsent));
+        sent
+    }
+}
+
+/// A buffer without what is in it, and without its memory if that is much.
+fn emptied(mut buffer: Vec<u8>) -> Vec<u8> {
+    buffer.clear();
+    if buffer.capacity() > KEPT { Vec::new() } else { buffer }
 }
 
 fn payload_len(header: &[u8; HEADER]) -> usize {

@@ -77,21 +77,32 @@ final class Answer {
         return answer;
     }
 
-    void write(OutputStream out) throws IOException {
-        StringBuilder head = new StringBuilder("HTTP/1.1 ").append(status).append(" -\r\n");
+    /** This one, if it can be sent: status and headers are the handler's. */
+    Answer checked() {
+        if (status < 200 || status > 999) {
+            throw new IllegalArgumentException("the result's statusCode is " + status + ", and no status of an answer");
+        }
         headers.forEach((name, value) -> {
-            // The connection is not the handler's.
-            if (OF_CONNECTION.contains(name)) return;
             String all = name + value;
             boolean isTorn = all.indexOf('\r') >= 0 || all.indexOf('\n') >= 0 || all.indexOf('\0') >= 0;
             if (name.isEmpty() || isTorn || name.indexOf(':') >= 0) {
                 throw new IllegalArgumentException("the header " + name + " has a line break or a colon");
             }
-            head.append(name).append(": ").append(value).append("\r\n");
         });
-        head.append("content-length: ").append(body.length).append("\r\n\r\n");
-        out.write(utf8(head.toString()));
-        out.write(body);
+        return this;
+    }
+
+    void write(OutputStream out) throws IOException {
+        StringBuilder head = new StringBuilder("HTTP/1.1 ").append(status).append(" -\r\n");
+        headers.forEach((name, value) -> {
+            // The connection is not the handler's.
+            if (!OF_CONNECTION.contains(name)) head.append(name).append(": ").append(value).append("\r\n");
+        });
+        // What says that there is no body has none, whatever the handler gave.
+        boolean isWithout = status == 204 || status == 304;
+        if (!isWithout) head.append("content-length: ").append(body.length).append("\r\n");
+        out.write(utf8(head.append("\r\n").toString()));
+        if (!isWithout) out.write(body);
     }
 
     private static byte[] utf8(String text) {

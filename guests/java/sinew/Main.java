@@ -55,7 +55,13 @@ public final class Main {
                 SocketChannel connection = server.accept();
                 Thread thread = new Thread(() -> converse(connection, handler, memoryMb), "request");
                 thread.setDaemon(true);
-                thread.start();
+                try {
+                    thread.start();
+                } catch (OutOfMemoryError error) {
+                    // The function has too many threads of its own: this request fails, and no other one.
+                    System.err.println("no thread for a request: " + error.getMessage());
+                    connection.close();
+                }
             }
         }
     }
@@ -75,18 +81,18 @@ public final class Main {
         Request request;
         while ((request = Request.read(in)) != null) {
             Sinew.callsFor(request);
-            try {
-                answered(handler, request, memoryMb).write(out);
-            } finally {
-                Sinew.callsFor(null);
-            }
+            Answer answer = answered(handler, request, memoryMb);
+            Sinew.callsFor(null);
+            answer.write(out);
             out.flush();
         }
     }
 
     private static Answer answered(Handler handler, Request request, int memoryMb) {
         try {
-            return handler.call(request, new CallContext(request, memoryMb));
+            return handler.call(request, new CallContext(request, memoryMb)).checked();
+        } catch (StackOverflowError error) {
+            return Answer.raised(error, traceOf(error));
         } catch (VirtualMachineError error) {
             // Nothing is certain any more.
             System.err.print(traceOf(error));

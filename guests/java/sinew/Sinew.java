@@ -13,14 +13,33 @@ import java.util.Map;
 
 /** What a function may ask of the node that it runs on. */
 public final class Sinew {
-    /** Where functions are called for the request that a thread handles, or that it was begun for. */
-    private static final InheritableThreadLocal<String> ADDRESS = new InheritableThreadLocal<>();
+    /** The request that a thread handles, or that it was begun for. */
+    private static final InheritableThreadLocal<Serving> SERVING = new InheritableThreadLocal<>();
+
+    /** Where functions are called for a request, until that is over: a pool's threads outlive the one that began them. */
+    private static final class Serving {
+        final String address;
+        volatile boolean isOver;
+
+        Serving(String address) {
+            this.address = address;
+        }
+    }
 
     private Sinew() {}
 
-    /** What is called in this thread from now on is for this request; null for none. */
+    /** What is called in this thread from now on is for this request; null for none any more. */
     static void callsFor(Request request) {
-        ADDRESS.set(request == null ? null : request.header("sinew-url", null));
+        Serving before = SERVING.get();
+        if (before != null) before.isOver = true;
+        SERVING.set(request == null ? null : new Serving(request.header("sinew-url", null)));
+    }
+
+    /** Of the request that this is done for; if it is over, or none is known, that of the only one that is handled. */
+    private static URI address() {
+        Serving serving = SERVING.get();
+        boolean isKnown = serving != null && !serving.isOver && serving.address != null;
+        return URI.create(isKnown ? serving.address : System.getenv("SINEW_URL"));
     }
 
     /** Calls the function of a name, and gives what it returns: JSON as maps and lists, a text, or bytes. */
@@ -43,8 +62,7 @@ public final class Sinew {
         if (name.isEmpty() || !name.matches("[a-z0-9:-]+")) {
             throw new IllegalArgumentException("a function's name is NAME, NAME:ALIAS or NAME:VERSION");
         }
-        String own = ADDRESS.get();
-        URI address = URI.create(own == null ? System.getenv("SINEW_URL") : own);
+        URI address = address();
         try (Socket socket = new Socket(address.getHost(), address.getPort())) {
             String kind = type.isEmpty() ? "" : "content-type: " + type + "\r\n";
             String head = "POST " + address.getPath() + "/function/" + name + " HTTP/1.1\r\nhost: localhost\r\n" + kind

@@ -7,19 +7,16 @@ use super::*;
 /// the fifo of that name. It counts its connections.
 const SERVER: &str = r#"#!/usr/bin/python3
 import http.client, http.server, os, socket, socketserver, sys, time
+def say(line): os.write(1, f"{line}\n".encode())
 connections = -1  # The first one only looks whether somebody listens.
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def address_string(self): return "-"
-    def setup(self):
-        global connections
-        connections += 1
-        super().setup()
     def do_GET(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         what = self.path.strip("/").split("?")[0].split("/")
         if what[0] == "wait":
-            print("waits", what[1], "for", self.headers["x-request-id"], flush=True)
+            say(f"waits {what[1]} for {self.headers['x-request-id']}")
             with open(what[1]) as told: body = told.read().encode()
         if what[0] == "leave":
             # Like a server that is tired of an idle connection.
@@ -35,7 +32,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             peer.request("POST", (f"/{path}" if path else "") + "/function/g", body)
             answer = peer.getresponse()
             body = b"%d %s" % (answer.status, answer.read())
+        if what[0] == "say": say(what[1])
+        if what[0] == "close":
+            self.close_connection = True
+            return
         if what[0] == "end": os._exit(6)
+        if what[0] == "none":
+            self.wfile.write(b"HTTP/1.1 204 None\r\ncontent-length: 38\r\n\r\n")
+            time.sleep(0.05)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil")
+            return
         if what[0] == "trailers":
             self.wfile.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\na: b\r\n\r\n")
             return
@@ -48,6 +54,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(socketserver.ThreadingUnixStreamServer):
     request_queue_size = int(os.environ.get("BACKLOG", "64"))
     daemon_threads = True
+    def get_request(self):
+        global connections
+        connections += 1
+        return super().get_request()
 Server(os.environ["SINEW_SOCKET"], Handler).serve_forever()
 "#;
 
@@ -68,7 +78,7 @@ impl Node {
         let head = HEAD
             .replace("/a b", path)
             .replace("PUT", method)
-            .replace("\"r1\"", &format!("\"request-{turn}\""));
+            .replace("\"r1\"", &format!("\"request-of-turn-{turn}\""));
         self.ask(&head, body);
         turn
     }
@@ -120,7 +130,7 @@ fn requests_that_come_at_once_are_answered_as_they_end() {
     assert_eq!(node.next_body(), (first, "3 one".to_owned()));
     // What names a request is told with it; the rest of what is printed meanwhile is nobody's.
     for (turn, name) in [(first, "a"), (second, "b")] {
-        let line = format!("{turn}: waits {name} for request-{turn}\n");
+        let line = format!("{turn}: waits {name} for request-of-turn-{turn}\n");
         assert!(node.log.contains(&line), "{line} {}", node.log);
     }
 }
@@ -206,10 +216,8 @@ fn what_can_be_asked_again_is_if_a_kept_connection_gives_nothing() {
 
 #[test]
 fn a_program_that_accepts_few_connections_gets_them_one_after_the_other() {
-    let script = SERVER.replace(
-        "daemon_threads = True",
-        "daemon_threads = True\n    def get_request(self):\n        time.sleep(0.02)\n        return super().get_request()",
-    );
+    let slow = "connections += 1\n        time.sleep(0.02)";
+    let script = SERVER.replace("connections += 1", slow);
     let script = script.replace("os.environ.get(\"BACKLOG\", \"64\")", "1");
     let Some(mut node) = Node::serving(&script) else { return };
     let mut begun: Vec<u32> = (0..20).map(|_| node.begin("POST", "/", b"x")).collect();
@@ -218,4 +226,98 @@ fn a_program_that_accepts_few_connections_gets_them_one_after_the_other() {
         assert!(body.ends_with(" x"), "{body}");
         begun.retain(|begun| *begun != turn);
     }
+}
+
+#[test]
+fn a_failure_is_told_with_what_was_printed_for_it_and_for_nobody_else() {
+    let Some(mut node) = Node::serving(SERVER) else { return };
+    node.fifo("a");
+    let waits = node.begin("GET", "/wait/a", b"");
+    let says = node.begin("POST", "/say/the-password-of-Ada", b"");
+    assert_eq!(node.next_body().0, says);
+    let closed = node.begin("POST", "/close", b"");
+    let (turn, kind, told) = node.any();
+    let told = String::from_utf8_lossy(&told).into_owned();
+    assert!((turn, kind) == (closed, 6) && told.contains("without an answer"), "{told}");
+    assert!(!told.contains("Ada") && !told.contains("waits"), "{told}");
+    node.tell("a", "one");
+    assert_eq!(node.next_body().0, waits);
+    // Alone it is its own.
+    node.begin("POST", "/say/of-nobody-else", b"");
+    node.any();
+    assert!(node.log.contains("the-password-of-Ada") && node.log.contains("of-nobody-else"), "{}", node.log);
+}
+
+#[test]
+fn a_body_where_there_is_to_be_none_is_no_other_request_s_answer() {
+    let Some(mut node) = Node::serving(SERVER) else { return };
+    for method in ["GET", "HEAD", "POST"] {
+        let none = node.begin(method, "/none", b"");
+        let (turn, kind, _) = node.any();
+        assert_eq!((turn, kind), (none, 5));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let next = node.begin("POST", "/", b"own");
+        let (turn, body) = node.next_body();
+        assert!(turn == next && body.ends_with("own"), "{method}: {body}");
+    }
+}
+
+#[test]
+fn requests_that_get_no_answer_keep_no_other_one_waiting() {
+    let Some(mut node) = Node::serving(SERVER) else { return };
+    let first = node.begin("POST", "/", b"first");
+    assert_eq!(node.next_body().0, first);
+    (0..20).for_each(|_| _ = node.begin("POST", "/close", b""));
+    let last = node.begin("POST", "/", b"last");
+    let mut failed_before = 0;
+    loop {
+        match node.any() {
+            (turn, 5, _) if turn == last => break,
+            (_, 6, _) => failed_before += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    // One after the other, each would be found out about for twenty milliseconds.
+    assert!(failed_before < 20, "{failed_before}");
+    for _ in failed_before..20 {
+        assert_eq!(node.any().1, 6);
+    }
+}
+
+#[test]
+fn what_is_printed_while_nothing_runs_has_a_bound() {
+    let chatty = SERVER.replace(
+        "Server(os.environ",
+        "import threading\nthreading.Timer(0.3, lambda: say('x' * 200000)).start()\nServer(os.environ",
+    );
+    if !Path::new("/usr/bin/python3").exists() {
+        return eprintln!("skipped: there is no /usr/bin/python3");
+    }
+    let mut node = Node::with_bounds(&chatty, Mode::Http, 1 << 20, 1 << 20);
+    assert_eq!(node.hear(), Heard::Loaded);
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    let next = node.begin("POST", "/", b"own");
+    assert_eq!(node.next_body().0, next);
+    // With the note that some of it is missing.
+    assert!(node.log.len() < (32 << 10) + 200 && node.log.contains("over 32768 bytes"), "{}", node.log.len());
+}
+
+#[test]
+fn many_that_wait_for_a_connection_are_served_in_order_and_at_rest() {
+    let script = SERVER.replace("class Server(", "import threading\nclass Server(").replace(
+        "daemon_threads = True",
+        "daemon_threads = True\n    def process_request(self, *given):\n        self.process_request_thread(*given)",
+    );
+    let script =
+        script.replace("os.environ.get(\"BACKLOG\", \"64\")", "1").replace("HTTP/1.1\"\n", "HTTP/1.0\"\n");
+    let Some(mut node) = Node::serving(&script) else { return };
+    node.fifo("a");
+    let waits = node.begin("GET", "/wait/a", b"");
+    let begun: Vec<u32> = (0..60).map(|_| node.begin("POST", "/", b"x")).collect();
+    node.tell("a", "one");
+    let mut ended = Vec::new();
+    while ended.len() < 61 {
+        ended.push(node.next_body().0);
+    }
+    assert_eq!(ended, [&[waits][..], &begun].concat());
 }

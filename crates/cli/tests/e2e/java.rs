@@ -76,14 +76,18 @@ class Plain {
 const MEETS: &str = r#"package shop;
 
 import java.util.Map;
-import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.*;
 
 class Meets {
     private static final CyclicBarrier ALL = new CyclicBarrier(4);
+    private static final ExecutorService POOL = Executors.newFixedThreadPool(1);
     static Object meet(Map<String, Object> event) throws Exception {
-        ALL.await(20, java.util.concurrent.TimeUnit.SECONDS);
+        if (event.containsKey("alone")) return POOL.submit(() -> sinew.Sinew.call("other", event)).get();
+        if (event.containsKey("deep")) return deep(1);
+        ALL.await(20, TimeUnit.SECONDS);
         return sinew.Sinew.call("other", event);
     }
+    private static int deep(int by) { return by + deep(by); }
 }
 "#;
 
@@ -153,6 +157,12 @@ fn classes_are_compiled_called_and_told_where_they_fail() {
             assert_eq!(met.join().unwrap(), (200, json!(2 * n)));
         }
     });
+    // A thread that outlives the request that began it calls for the one that runs.
+    for n in [5, 6] {
+        assert_eq!(node.call("meets", &json!({"n": n, "alone": true})), (200, json!(2 * n)));
+    }
+    let (status, problem) = node.call("meets", &json!({"deep": true}));
+    assert!(status == 500 && problem.to_string().contains("java.lang.StackOverflowError"), "{problem}");
     // The same sources are the same function.
     let again = String::from_utf8(deploy().stdout).unwrap();
     assert_eq!(again.matches("\"changed\":false").count(), 5, "{again}");
