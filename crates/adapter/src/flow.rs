@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::frame::{BODY, BODY_LOST, LEFT, PIECE, PIECE_MAX, ROOM, STREAM_WINDOW, Turn, WANTS};
+use crate::frame::{BODY, BODY_LOST, PIECE, PIECE_MAX, ROOM, STREAM_WINDOW, Turn, WANTS};
 use crate::wire::{Channel, Frame};
 
 /// What there is of a body.
@@ -23,8 +23,8 @@ pub(crate) enum Taken {
 pub(crate) struct Flow {
     /// The call, as the node names it.
     turn: Turn,
-    /// What has become of its result, if that is sent in pieces.
-    pieces: Option<Pieces>,
+    /// Bytes of its result that may be sent now, if that is sent in pieces.
+    room: Option<usize>,
     /// What has come of its body and is not taken, if it comes while the call runs.
     body: Option<Body>,
 }
@@ -37,28 +37,18 @@ struct Body {
     is_whole: Option<bool>,
 }
 
-/// A result that is sent in pieces.
-#[derive(Debug, Clone, Copy, Default)]
-struct Pieces {
-    /// Bytes that may be sent now.
-    room: usize,
-    /// Nobody wants them any more.
-    has_left: bool,
-}
-
 impl Flow {
     pub(crate) fn new(turn: Turn) -> Self {
-        Self { turn, pieces: None, body: None }
+        Self { turn, room: None, body: None }
     }
 
     /// What the node says of them; false if it is about neither.
     pub(crate) fn hear(&mut self, frame: Frame) -> bool {
-        match (frame.kind, &mut self.pieces, &mut self.body) {
-            (ROOM, Some(pieces), _) => {
+        match (frame.kind, &mut self.room, &mut self.body) {
+            (ROOM, Some(room), _) => {
                 let Some(bytes) = frame.payload.first_chunk() else { return false };
-                pieces.room += u32::from_le_bytes(*bytes) as usize;
+                *room += u32::from_le_bytes(*bytes) as usize;
             }
-            (LEFT, Some(pieces), _) => pieces.has_left = true,
             (BODY | BODY_LOST, _, Some(body)) => {
                 body.is_whole = frame.payload.is_empty().then_some(frame.kind == BODY);
                 body.bytes.extend(frame.payload);
@@ -92,28 +82,21 @@ impl Flow {
 
     /// The result is sent in pieces from now on.
     pub(crate) fn begin_pieces(&mut self) {
-        self.pieces = Some(Pieces { room: STREAM_WINDOW, has_left: false });
+        self.room = Some(STREAM_WINDOW);
     }
 
     /// Whether the node may say how the result goes on.
     pub(crate) fn is_in_pieces(&self) -> bool {
-        self.pieces.is_some()
-    }
-
-    /// Nobody waits for the result any more.
-    pub(crate) fn has_left(&self) -> bool {
-        self.pieces.is_some_and(|pieces| pieces.has_left)
+        self.room.is_some()
     }
 
     /// Sends what there is room for, of these bytes of the result: how many.
     pub(crate) fn send_pieces(&mut self, bytes: &[u8], channel: &mut Channel) -> io::Result<usize> {
-        let room = self.pieces.map_or(0, |pieces| pieces.room).min(bytes.len());
-        for piece in bytes[..room].chunks(PIECE_MAX) {
+        let len = self.room.unwrap_or(0).min(bytes.len());
+        for piece in bytes[..len].chunks(PIECE_MAX) {
             channel.send(PIECE, self.turn, &[piece])?;
         }
-        if let Some(pieces) = &mut self.pieces {
-            pieces.room -= room;
-        }
-        Ok(room)
+        self.room = self.room.map(|room| room - len);
+        Ok(len)
     }
 }

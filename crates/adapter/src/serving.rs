@@ -131,13 +131,24 @@ impl Serving {
                 let told = told(&frame.payload).ok_or(io::ErrorKind::InvalidData)?;
                 self.callees.told(told, &self.poller)
             }
-            ROOM | LEFT | BODY | BODY_LOST => {
+            LEFT => self.leave(turn),
+            ROOM | BODY | BODY_LOST => {
                 // Otherwise the request that it was for is over.
                 let is_its = self.running.get_mut(&turn).is_some_and(|call| call.flow.hear(frame));
                 if is_its { self.go_on(turn) } else { Ok(()) }
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// Nobody waits for a call any more: the program hears of it as of any client that has left.
+    fn leave(&mut self, turn: Turn) -> io::Result<()> {
+        if self.running.remove(&turn).is_none() {
+            return Ok(());
+        }
+        self.waiting.retain(|waiting| *waiting != turn);
+        self.lost.retain(|(lost, ..)| *lost != turn);
+        self.end(turn, Err(Failed::program("nobody waits for the answer any more")))
     }
 
     fn begin(&mut self, turn: Turn, mut arguments: Vec<Vec<u8>>) -> io::Result<()> {

@@ -321,3 +321,24 @@ fn many_that_wait_for_a_connection_are_served_in_order_and_at_rest() {
     }
     assert_eq!(ended, [&[waits][..], &begun].concat());
 }
+
+#[test]
+fn a_request_that_nobody_waits_for_ends_alone() {
+    let Some(mut node) = Node::serving(SERVER) else { return };
+    node.fifo("a");
+    let waits = node.begin("GET", "/wait/a", b"");
+    let first = node.begin("POST", "/", b"first");
+    assert_eq!(node.next_body().0, first);
+    let last = node.turn;
+    node.turn = waits;
+    node.send(14, b"");
+    let (turn, kind, told) = node.any();
+    assert_eq!((turn, kind), (waits, 6));
+    assert!(String::from_utf8_lossy(&told).contains("nobody waits for the answer"));
+    // Of what is over, nothing more is said.
+    node.send(14, b"");
+    node.turn = last;
+    let next = node.begin("POST", "/", b"next");
+    let (turn, body) = node.next_body();
+    assert!(turn == next && body.ends_with("next"), "{body}");
+}

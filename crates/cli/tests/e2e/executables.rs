@@ -91,12 +91,18 @@ fn a_server_stays_warm_and_its_misdeeds_hurt_nobody() {
 const THREADS: &str = r#"#!/usr/bin/python3
 import http.client, http.server, os, threading, time
 barrier = threading.Barrier(8)
+born = time.time_ns()
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/exit": os._exit(5)
         if self.path == "/sleep": time.sleep(60)
+        if self.path == "/slow": time.sleep(9)
+        if self.path == "/loud": os.write(1, b"y" * 16383 + b"\n")
+        if self.path == "/quiet":
+            time.sleep(1)
+            os.write(1, b"own %s %s\n" % (self.headers["x-request-id"].encode(), b"z" * 8000))
         if self.path == "/meet":
             print("meets", body.decode(), self.headers["x-request-id"], flush=True)
             barrier.wait(20)
@@ -105,7 +111,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             peer.request("POST", f"/{path}/function/twice", body)
             body = peer.getresponse().read()
         self.send_response(200)
-        told = b"%d %s" % (os.getpid(), body)
+        told = b"%d %s" % (born, body)
         self.send_header("content-type", "text/plain")
         self.send_header("content-length", str(len(told)))
         self.end_headers()
@@ -128,7 +134,7 @@ fn a_server_takes_several_requests_at_once() {
         "mode = \"stdin\"\n",
         "#!/bin/sh\nread word; printf '%s%s' $word $word\n",
     ));
-    let settings = "timeout = \"20s\"\nconcurrency = 1\nrequests-per-instance = 8\n";
+    let settings = "timeout = \"3s\"\nconcurrency = 1\nrequests-per-instance = 8\n";
     node.deploy(&node.script("threads", settings, THREADS));
     let ask = |path: &str, body: &str| {
         let answer = node.http(&format!("POST /function/threads{path}"), body.as_bytes());
@@ -143,9 +149,9 @@ fn a_server_takes_several_requests_at_once() {
     };
     let meeting: Vec<(&str, String)> = (0..8).map(|n| ("/meet", format!("n{n}"))).collect();
     let answers = at_once(&meeting);
-    let pid = answers[0].1.split(' ').next().unwrap().to_owned();
+    let born = answers[0].1.split(' ').next().unwrap().to_owned();
     for (n, (status, body)) in answers.iter().enumerate() {
-        assert_eq!((*status, body), (200, &format!("{pid} n{n}n{n}")), "of one instance, each its own");
+        assert_eq!((*status, body), (200, &format!("{born} n{n}n{n}")), "of one instance, each its own");
     }
     // What a request has printed is found by its id.
     let logs = node.ok(&["logs", "threads", "-n", "8", "-o", "json"]);
@@ -154,6 +160,30 @@ fn a_server_takes_several_requests_at_once() {
         let own = logs.lines().filter(|line| line.contains(&format!(" {id}\\n"))).count();
         assert!(own == 1 && record.to_string().contains(&format!(" {id}\\n")), "{id}: {record}");
     }
+    // What nobody's lines are is told with the oldest one, and is no fault of that one.
+    std::thread::scope(|scope| {
+        let quiet = scope.spawn(|| ask("/quiet", "q"));
+        while !quiet.is_finished() {
+            assert_eq!(ask("/loud", "l").0, 200);
+        }
+        assert_eq!(quiet.join().unwrap(), (200, format!("{born} q")));
+    });
+    assert!(node.ok(&["logs", "threads", "-n", "200"]).contains("own "));
+    // One that takes too long ends alone where others are answered: nobody else notices.
+    let instance = || ask("/", "x").1.split(' ').next().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| ask("/slow", ""));
+        while !slow.is_finished() {
+            assert_eq!(instance(), born);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let (status, body) = slow.join().unwrap();
+        assert!(status == 504 && body.contains("took too long"), "{status} {body}");
+    });
+    assert_eq!(instance(), born, "it serves on");
+    // Where nobody is, the program may be stuck: it is ended, and another one made.
+    assert_eq!(ask("/slow", "").0, 504);
+    assert_ne!(instance(), born);
     // The program's end is that of all that it serves, and it is started again.
     let ends = [("/sleep", String::new()), ("/exit", String::new())];
     for (status, body) in at_once(&ends) {

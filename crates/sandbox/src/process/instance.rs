@@ -50,6 +50,7 @@ mod life;
 mod lines;
 mod meter;
 mod nested;
+mod overdue;
 mod recall;
 mod streamed;
 
@@ -150,6 +151,8 @@ struct UnderWay {
     log: Vec<u8>,
     /// Bytes of that which the instance has said are its own.
     own_log: u64,
+    /// Since when it is to end, which is late where others are not.
+    told_to_end: Option<Instant>,
     done: Done,
     others: Others,
     /// Where its result may be put, and whether the instance has said that nothing was.
@@ -202,6 +205,10 @@ pub(crate) struct Instance {
     under_way: Vec<UnderWay>,
     /// It serves one call after the other.
     is_serial: bool,
+    /// A call that is late is ended alone, if others are not.
+    ends_late_alone: bool,
+    /// When it last answered a call in time.
+    last_in_time: Option<Instant>,
     /// Bytes of a request's body that may be brought before it has taken any.
     body_window: usize,
     last_turn: Turn,
@@ -290,6 +297,8 @@ impl Instance {
             terms,
             under_way: Vec::new(),
             is_serial: false,
+            ends_late_alone: false,
+            last_in_time: None,
             body_window: fed::window(1),
             last_turn: OUTSIDE,
             kept: None,
@@ -354,6 +363,7 @@ impl Instance {
     pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
         self.body_window = fed::window(calls_at_once);
         self.is_serial = calls_at_once == 1 && self.terms.language.calls_ahead() > 0;
+        self.ends_late_alone = calls_at_once > 1 && self.terms.language.ends_calls_that_nobody_waits_for();
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),
@@ -413,6 +423,7 @@ impl Instance {
             deadline,
             log,
             own_log: 0,
+            told_to_end: None,
             done,
             others,
             target,
@@ -510,7 +521,11 @@ impl Instance {
             self.lines.forget_ended();
         }
         let mut target = call.target;
+        if call.deadline > now {
+            self.last_in_time = Some(now);
+        }
         let result = match answer {
+            Answer::Raised(_) if call.told_to_end.is_some() => Err(late("the call")),
             Answer::Result(bytes) => match call.streamed {
                 Some(streamed) => streamed.end(&bytes)?.map(Made::Bytes),
                 None => Ok(Made::Bytes(bytes)),
@@ -606,14 +621,6 @@ impl Instance {
         calls.collect()
     }
 
-    /// Whether a call in it has used up its time.
-    pub(crate) fn is_late(&self, now: Instant) -> bool {
-        let is_late = |call: &UnderWay| {
-            call.deadline <= now || call.others.line.as_ref().is_some_and(|line| line.is_late(now))
-        };
-        self.served().any(is_late)
-    }
-
     /// The calls that have begun there: of those that it serves one by one, the
     /// oldest.
     fn served(&self) -> impl Iterator<Item = &UnderWay> {
@@ -688,9 +695,7 @@ impl Instance {
             return Fault::new(FailureCode::Memory, why);
         }
         match (broken, ended) {
-            (Broken::Late, _) => {
-                Fault::new(FailureCode::Deadline, format!("{what} took too long and was ended"))
-            }
+            (Broken::Late, _) => late(what),
             (Broken::Unconfined(why), _) => unavailable("the container", why),
             (Broken::Lie(lie), _) => {
                 Fault::new(FailureCode::Trap, format!("the instance misused its channel: {lie}"))
@@ -723,6 +728,10 @@ impl Instance {
         }
         Fault::new(code, without_addresses(&text))
     }
+}
+
+fn late(what: &str) -> Fault {
+    Fault::new(FailureCode::Deadline, format!("{what} took too long and was ended"))
 }
 
 fn beside_a_late_one() -> Fault {

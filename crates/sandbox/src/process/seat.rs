@@ -362,16 +362,16 @@ impl Seat {
         self.control.lock().state.running -= 1;
     }
 
-    /// Ends the instance if a call in it is late, and takes back what stands in line behind one that
+    /// Ends the instance if a call in it is late, or that call alone, and takes back what stands in line behind one that
     /// takes long; whether calls are under way.
     fn look(self: &Arc<Self>, now: Instant) -> bool {
-        let Seen { number, is_late, is_held_up, is_busy } = self.seen(now);
+        let Seen { number, is_late, is_overdue, is_held_up, is_busy } = self.seen(now);
         if is_held_up {
             // What it has said meanwhile is for its own thread to act on; which calls have begun
             // is known without.
             self.recall();
         }
-        if !is_late {
+        if !is_late && !is_overdue {
             return is_busy;
         }
         // An answer that lies there unread is not late, nor is the call behind it unbegun.
@@ -383,6 +383,13 @@ impl Seat {
             self.give_up(number, Broken::Late);
             return false;
         }
+        if seen.is_overdue && seen.number == number {
+            let mut held = self.instance.lock();
+            held.iter_mut()
+                .filter(|held| held.number == number)
+                .for_each(|held| held.instance.end_overdue(now));
+            self.send_rest(held);
+        }
         seen.is_busy
     }
 
@@ -391,6 +398,7 @@ impl Seat {
         held.as_ref().map_or(Seen::default(), |Held { instance, number, .. }| Seen {
             number: *number,
             is_late: instance.is_late(now),
+            is_overdue: instance.is_overdue(now),
             is_held_up: instance.is_held_up(now),
             is_busy: instance.is_busy(),
         })
@@ -402,8 +410,10 @@ impl Seat {
 struct Seen {
     /// Which one of those that the seat had.
     number: u64,
-    /// A call in it is late.
+    /// A call in it is late, and the instance ends with it.
     is_late: bool,
+    /// A call in it is late, and ends alone.
+    is_overdue: bool,
     /// Calls stand behind one that takes long.
     is_held_up: bool,
     is_busy: bool,
