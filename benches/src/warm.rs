@@ -167,20 +167,17 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
 
     let over_node = ratio(rounds, |round| ours_node.per_second(round) / plain_node.per_second(round));
     report.add("throughput_over_node_http", over_node, "x", "the function / plain Node, clustered", rounds);
-    let p99 = |ours: &Subject<'_>, plain: &Subject<'_>| {
-        ratio(rounds, |round| ours.open[round].percentile_us(0.99) / plain.open[round].percentile_us(0.99))
-    };
-    let p99_node = p99(&ours_node, &plain_node);
+    let p99_node = p99_over(&ours_node, &plain_node);
     report.add("p99_over_best_plain", p99_node, "x", "the function / plain Node, the same rate", rounds);
     let cpu = ratio(rounds, |round| ours_node.cpu_us[round] / plain_node.cpu_us[round]);
     report.add("gateway_cpu_over_node_hello", cpu, "x", "the node's process / all of plain Node", rounds);
     if let Some(plain) = &plain_python {
         let over = ratio(rounds, |round| ours_python.per_second(round) / plain.per_second(round));
         report.add("throughput_over_fastapi", over, "x", "the function / FastAPI on uvicorn", rounds);
-        report.add("python_p99_over_fastapi", p99(&ours_python, plain), "x", "at the same rate", rounds);
+        report.add("python_p99_over_fastapi", p99_over(&ours_python, plain), "x", "at the same rate", rounds);
     }
     if let Some((ours, plain)) = &go {
-        report_go(report, ours, plain, p99(ours, plain));
+        report_go(report, ours, plain);
     }
     report.note(format!(
         "{connections} keep-alive connections; open loops at {rate_node:.0} requests a second (Node) and \
@@ -189,10 +186,16 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report_go(report: &mut Report, ours: &Subject<'_>, plain: &Subject<'_>, p99: f64) {
+/// The latencies of one beside another's, in the same rounds.
+fn p99_over(ours: &Subject<'_>, plain: &Subject<'_>) -> f64 {
+    let p99 = |subject: &Subject<'_>, round: usize| subject.open[round].percentile_us(0.99);
+    ratio(ours.open.len(), |round| p99(ours, round) / p99(plain, round))
+}
+
+fn report_go(report: &mut Report, ours: &Subject<'_>, plain: &Subject<'_>) {
     [ours, plain].into_iter().for_each(|subject| subject.report(report));
     let rounds = ours.saturated.len();
     let over = ratio(rounds, |round| ours.per_second(round) / plain.per_second(round));
     report.add("throughput_over_go_http", over, "x", "the function / the same program alone", rounds);
-    report.add("go_p99_over_go_http", p99, "x", "at half of the rate of that", rounds);
+    report.add("go_p99_over_go_http", p99_over(ours, plain), "x", "at half of the rate of that", rounds);
 }
