@@ -35,6 +35,8 @@ pub(crate) struct Callees {
     last_conversation: u32,
     last: AskId,
     running: Vec<Turn>,
+    /// A request was given up while the program may still work for it.
+    has_left: bool,
 }
 
 /// One connection, for one call.
@@ -86,6 +88,7 @@ impl Callees {
             last_conversation: 0,
             last: 0,
             running: Vec::new(),
+            has_left: false,
         })
     }
 
@@ -117,6 +120,12 @@ impl Callees {
         };
         self.conversations.retain(|_, one| !its(&one.state));
         self.listen_if_there_is_room(poller)
+    }
+
+    /// A request is given up, and the program may go on with it: who calls and does not say for which one may call for
+    /// that from now on, also where only one is handled.
+    pub(crate) fn leave(&mut self) {
+        self.has_left = true;
     }
 
     fn listen_if_there_is_room(&mut self, poller: &Poller) -> io::Result<()> {
@@ -154,15 +163,17 @@ impl Callees {
                 Read::Ask { body_at, .. } if bytes + come.len() - body_at > ASKS_BYTES_MAX => {
                     one.refuse(503, "calls with 32 MiB have no answer yet; wait for some of them");
                 }
-                Read::Ask { turn, name, content_type, body_at } => match whose(&self.running, turn) {
-                    Err(why) => one.refuse(409, why),
-                    Ok(turn) => {
-                        self.last = self.last.wrapping_add(1);
-                        let body = &come[body_at..];
-                        channel.ask(turn, self.last, &name, &content_type, body)?;
-                        one.state = State::Asked(turn, self.last, body.len());
+                Read::Ask { turn, name, content_type, body_at } => {
+                    match whose(&self.running, turn, self.has_left) {
+                        Err(why) => one.refuse(409, why),
+                        Ok(turn) => {
+                            self.last = self.last.wrapping_add(1);
+                            let body = &come[body_at..];
+                            channel.ask(turn, self.last, &name, &content_type, body)?;
+                            one.state = State::Asked(turn, self.last, body.len());
+                        }
                     }
-                },
+                }
             }
         }
         self.write(number, poller)
@@ -192,12 +203,12 @@ impl Callees {
 }
 
 /// The request that a call is for.
-fn whose(running: &[Turn], turn: Option<Turn>) -> Result<Turn, &'static str> {
+fn whose(running: &[Turn], turn: Option<Turn>, has_left: bool) -> Result<Turn, &'static str> {
     match (turn, running) {
         (Some(turn), _) if running.contains(&turn) => Ok(turn),
         (Some(_), _) => Err("the request that this call is for is over"),
-        (None, &[only]) => Ok(only),
-        (None, _) => Err("several requests are handled, and this call does not say for which one: \
+        (None, &[only]) if !has_left => Ok(only),
+        (None, _) => Err("several requests may be handled, and this call does not say for which one: \
                           send it to the address in that request's header sinew-url"),
     }
 }
@@ -365,12 +376,13 @@ mod tests {
 
     #[test]
     fn a_call_is_of_the_request_that_it_names_or_of_the_only_one() {
-        assert_eq!(whose(&[3], None), Ok(3));
-        assert_eq!(whose(&[3, 4], Some(4)), Ok(4));
+        assert_eq!(whose(&[3], None, false), Ok(3));
+        assert_eq!(whose(&[3, 4], Some(4), true), Ok(4));
+        assert!(whose(&[3], None, true).is_err(), "it may be for one that was given up");
         for (running, turn, why) in
             [(&[3, 4][..], None, "sinew-url"), (&[3], Some(4), "is over"), (&[], None, "does not say")]
         {
-            assert!(whose(running, turn).unwrap_err().contains(why));
+            assert!(whose(running, turn, false).unwrap_err().contains(why));
         }
     }
 

@@ -113,6 +113,8 @@ impl Logs {
         if self.calls.is_empty() {
             self.loaded();
         }
+        // Where some call always runs, there would never be more.
+        self.others.left = self.others.left.max(BETWEEN_CALLS.min(self.most));
         Ok(())
     }
 

@@ -143,9 +143,16 @@ impl Program {
         let mut command = self.command(logs)?;
         command.env("PORT", port.to_string()).env("HOST", "127.0.0.1").env("SINEW_SOCKET", socket);
         command.stdin(Stdio::null()).stdout(logs.writer().map_err(Failed::unstarted)?);
-        let child = command.spawn().map_err(|error| self.unstartable(&error))?;
-        let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let end = end.map_err(|error| Failed::unstarted(error.into()))?;
+        let mut child = command.spawn().map_err(|error| self.unstartable(&error))?;
+        let end = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(end) => end,
+            Err(error) => {
+                // It would have the port of the next one. Both fail only if it has ended.
+                _ = child.kill();
+                _ = child.wait();
+                return Err(Failed::unstarted(error.into()));
+            }
+        };
         let server = self.server.insert(Running { child, end, wanted: Wanted::default() });
         poller.want(&server.end, Source::Server, &mut server.wanted, PollFlags::IN)?;
         self.state = Server::Starting(Instant::now());

@@ -143,11 +143,9 @@ impl Serving {
 
     /// Nobody waits for a call any more: the program hears of it as of any client that has left.
     fn leave(&mut self, turn: Turn) -> io::Result<()> {
-        if self.running.remove(&turn).is_none() {
-            return Ok(());
-        }
         self.waiting.retain(|waiting| *waiting != turn);
         self.lost.retain(|(lost, ..)| *lost != turn);
+        self.callees.leave();
         self.end(turn, Err(Failed::program("nobody waits for the answer any more")))
     }
 
@@ -164,15 +162,12 @@ impl Serving {
                 // Who came before is first to get a connection.
                 let waits = matches!(asked.asked, Asked::Server(_)) && !self.takes_more();
                 self.running.insert(turn, asked);
-                if !waits {
-                    self.go_on(turn)?;
-                }
-                if waits || self.is_waiting(turn) {
+                if waits || self.connect(turn)? {
                     self.waiting.push_back(turn);
                 }
                 Ok(())
             }
-            Err(failed) => self.end(turn, Err(failed)),
+            Err(failed) => self.tell_end(turn, Err(failed)),
         }
     }
 
@@ -197,15 +192,30 @@ impl Serving {
         Ok(Running { flow, asked })
     }
 
-    /// Does what can be done of a call without waiting.
+    /// Does what can be done of a call without waiting. One that has no connection is given one in its turn.
     fn go_on(&mut self, turn: Turn) -> io::Result<()> {
-        let is_listening = self.program.state == Server::Listening;
+        if self.is_waiting(turn) {
+            return Ok(());
+        }
+        if self.connect(turn)? {
+            // What it had was closed, and it is asked again: before those who come later.
+            self.waiting.push_front(turn);
+        }
+        Ok(())
+    }
+
+    /// The same, with a connection if it needs one: whether it still does.
+    fn connect(&mut self, turn: Turn) -> io::Result<bool> {
+        self.act_on(turn)?;
+        Ok(self.is_waiting(turn))
+    }
+
+    fn act_on(&mut self, turn: Turn) -> io::Result<()> {
         let Some(Running { flow, asked }) = self.running.get_mut(&turn) else { return Ok(()) };
         let most = self.channel.result_max();
         let done = match asked {
             Asked::Once(run) => run.go_on(turn, most, &self.poller),
             // One that has lost its connection is told so soon, and not sent again.
-            Asked::Server(exchange) if exchange.is_waiting() && !is_listening => return Ok(()),
             Asked::Server(exchange) if exchange.is_lost => return Ok(()),
             Asked::Server(exchange) => {
                 let connections = &mut self.program.connections;
@@ -228,7 +238,7 @@ impl Serving {
                     Asked::Once(run) => Ok(run.result()),
                     Asked::Server(exchange) => exchange.result(&flow, most),
                 };
-                self.end(turn, result)
+                self.tell_end(turn, result)
             }
         }
     }
@@ -251,8 +261,7 @@ impl Serving {
             Err(failed) => return self.fail_waiting(failed),
         }
         while let Some(&turn) = self.waiting.front() {
-            self.go_on(turn)?;
-            if self.is_waiting(turn) {
+            if self.connect(turn)? {
                 break;
             }
             self.waiting.pop_front();
@@ -285,11 +294,12 @@ impl Serving {
         }
         self.program.connections.close();
         self.lost.clear();
+        let mut untold = Vec::new();
         for turn in self.running.keys().copied().collect::<Vec<Turn>>() {
             if self.is_waiting(turn) {
                 continue;
             }
-            self.go_on(turn)?;
+            self.act_on(turn)?;
             let Some(Running { asked: Asked::Server(exchange), .. }) = self.running.get_mut(&turn) else {
                 continue;
             };
@@ -298,10 +308,12 @@ impl Serving {
                 self.end(turn, Err(Failed::program(what)))?;
             } else {
                 exchange.start_over(&self.poller)?;
-                self.waiting.push_back(turn);
+                untold.push(turn);
             }
         }
         self.lost.clear();
+        untold.sort_unstable();
+        untold.into_iter().rev().for_each(|turn| self.waiting.push_front(turn));
         Ok(())
     }
 
@@ -315,9 +327,16 @@ impl Serving {
         Ok(())
     }
 
-    /// A call is over.
+    /// A call is over, if it runs.
     fn end(&mut self, turn: Turn, result: Result<Vec<u8>, Failed>) -> io::Result<()> {
-        self.running.remove(&turn);
+        match self.running.remove(&turn) {
+            Some(_) => self.tell_end(turn, result),
+            None => Ok(()),
+        }
+    }
+
+    /// Says what came of a call.
+    fn tell_end(&mut self, turn: Turn, result: Result<Vec<u8>, Failed>) -> io::Result<()> {
         let result = result.map_err(|failed| self.explained(turn, failed));
         // What was printed for it is told with it.
         self.logs.end(turn, &mut self.channel)?;

@@ -342,3 +342,50 @@ fn a_request_that_nobody_waits_for_ends_alone() {
     let (turn, body) = node.next_body();
     assert!(turn == next && body.ends_with("next"), "{body}");
 }
+
+/// It accepts when it is told so, and closes what it has answered on.
+const STUBBORN: &str = r#"#!/usr/bin/python3
+import os, socket
+at = socket.socket(socket.AF_UNIX)
+at.bind(os.environ["SINEW_SOCKET"])
+at.listen(0)
+at.accept()[0].close()
+def request(peer):
+    come = b""
+    while b"\r\n\r\n" not in come: come += peer.recv(9999)
+def answer(peer): peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+first = at.accept()[0]
+request(first)
+answer(first)
+request(first)
+with open("go") as told: told.read()
+first.close()
+while True:
+    with open("go") as told: told.read()
+    peer = at.accept()[0]
+    request(peer)
+    answer(peer)
+    peer.close()
+"#;
+
+#[test]
+fn one_that_lost_its_connection_gets_another_in_its_turn() {
+    let Some(mut node) = Node::serving(STUBBORN) else { return };
+    node.fifo("go");
+    let first = node.begin("GET", "/", b"");
+    assert_eq!(node.next_body().0, first);
+    // On the connection that is kept; two more fill the queue, and one stands in line for it.
+    let again = node.begin("GET", "/again", b"");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let others: Vec<u32> = (0..3).map(|_| node.begin("POST", "/", b"")).collect();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    node.tell("go", "");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let mut ended = Vec::new();
+    for _ in 0..4 {
+        node.tell("go", "");
+        ended.push(node.next_body().0);
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, [&[again][..], &others].concat());
+}

@@ -205,8 +205,8 @@ pub(crate) struct Instance {
     under_way: Vec<UnderWay>,
     /// It serves one call after the other.
     is_serial: bool,
-    /// A call that is late is ended alone, if others are not.
-    ends_late_alone: bool,
+    /// Where a call that is late is ended alone, if others are not.
+    overdue: Option<overdue::Overdue>,
     /// When it last answered a call in time.
     last_in_time: Option<Instant>,
     /// Bytes of a request's body that may be brought before it has taken any.
@@ -297,7 +297,7 @@ impl Instance {
             terms,
             under_way: Vec::new(),
             is_serial: false,
-            ends_late_alone: false,
+            overdue: None,
             last_in_time: None,
             body_window: fed::window(1),
             last_turn: OUTSIDE,
@@ -363,7 +363,8 @@ impl Instance {
     pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
         self.body_window = fed::window(calls_at_once);
         self.is_serial = calls_at_once == 1 && self.terms.language.calls_ahead() > 0;
-        self.ends_late_alone = calls_at_once > 1 && self.terms.language.ends_calls_that_nobody_waits_for();
+        let ends_alone = calls_at_once > 1 && self.terms.language.ends_calls_that_nobody_waits_for();
+        self.overdue = ends_alone.then(|| overdue::Overdue::new(calls_at_once));
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),
@@ -521,7 +522,8 @@ impl Instance {
             self.lines.forget_ended();
         }
         let mut target = call.target;
-        if call.deadline > now {
+        // What its adapter says itself is no sign of the function's.
+        if call.deadline > now && matches!(answer, Answer::Result(_)) {
             self.last_in_time = Some(now);
         }
         let result = match answer {

@@ -5,21 +5,52 @@
 //! that runs. A server that goes on answering others beside it is asked to end
 //! that call alone: its adapter closes the connection, which is what servers
 //! know from clients that leave. One that has answered nobody for as long as
-//! the late call ran may be stuck, and is ended.
+//! the late call ran may be stuck, and is ended. So is one in which as many
+//! were late within a few minutes as it serves at once: what does not hear that
+//! its client has left goes on, and no limit would hold for it.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Instance, UnderWay};
 
 /// An adapter that does not end a call by then is not there any more.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// A call that was ended longer ago has ended in the program, too.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// Calls that were ended alone.
+pub(super) struct Overdue {
+    most: usize,
+    /// The last ones, oldest first.
+    ended: VecDeque<Instant>,
+}
+
+impl Overdue {
+    /// For so many within a few minutes.
+    pub(super) fn new(most: u16) -> Self {
+        Self { most: most.into(), ended: VecDeque::new() }
+    }
+
+    fn takes_one_more(&self, now: Instant) -> bool {
+        let is_new = |at: &&Instant| now.saturating_duration_since(**at) < REMEMBERED;
+        self.ended.iter().rev().take_while(is_new).count() < self.most
+    }
+
+    fn note(&mut self, now: Instant) {
+        if self.ended.len() == self.most {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(now);
+    }
+}
 
 impl Instance {
     /// Whether a call in it has used up its time, and the instance has to end.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
         let is_late = |call: &UnderWay| match call.told_to_end {
             Some(since) => now.saturating_duration_since(since) >= ENDS_WITHIN,
-            None => call.deadline <= now && !self.can_end_alone(call),
+            None => call.deadline <= now && !self.can_end_alone(call, now),
         };
         let is_on_line = |call: &UnderWay| call.others.line.as_ref().is_some_and(|line| line.is_late(now));
         self.served().any(|call| is_late(call) || is_on_line(call))
@@ -27,15 +58,15 @@ impl Instance {
 
     /// Whether a call has used up its time that can be ended alone, and is not told so yet.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.ends_late_alone && self.under_way.iter().any(|call| self.is_to_end(call, now))
+        self.overdue.is_some() && self.under_way.iter().any(|call| self.is_to_end(call, now))
     }
 
     /// Has those calls end.
     pub(crate) fn end_overdue(&mut self, now: Instant) {
-        let overdue: Vec<_> =
-            self.under_way.iter().filter(|call| self.is_to_end(call, now)).map(|call| call.turn).collect();
-        for call in self.under_way.iter_mut().filter(|call| overdue.contains(&call.turn)) {
+        while let Some(place) = self.under_way.iter().position(|call| self.is_to_end(call, now)) {
+            let call = &mut self.under_way[place];
             call.told_to_end = Some(now);
+            self.overdue.iter_mut().for_each(|overdue| overdue.note(now));
             // If nothing can be sent any more, whoever reads will find out why.
             _ = self.channel.left(call.turn);
         }
@@ -43,11 +74,31 @@ impl Instance {
     }
 
     fn is_to_end(&self, call: &UnderWay, now: Instant) -> bool {
-        call.deadline <= now && call.told_to_end.is_none() && self.can_end_alone(call)
+        call.deadline <= now && call.told_to_end.is_none() && self.can_end_alone(call, now)
     }
 
     /// Whether it has answered another call in time since this one came.
-    fn can_end_alone(&self, call: &UnderWay) -> bool {
-        self.ends_late_alone && self.last_in_time.is_some_and(|last| last > call.came)
+    fn can_end_alone(&self, call: &UnderWay, now: Instant) -> bool {
+        let has_room = self.overdue.as_ref().is_some_and(|overdue| overdue.takes_one_more(now));
+        has_room && self.last_in_time.is_some_and(|last| last > call.came)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_it_serves_at_once_end_alone_within_a_few_minutes() {
+        let (mut overdue, begun) = (Overdue::new(3), Instant::now());
+        for second in 0..3 {
+            assert!(overdue.takes_one_more(begun + Duration::from_secs(second)));
+            overdue.note(begun + Duration::from_secs(second));
+        }
+        let later = |seconds| begun + REMEMBERED + Duration::from_secs(seconds);
+        assert!(!overdue.takes_one_more(begun + Duration::from_secs(3)));
+        assert!(overdue.takes_one_more(later(0)), "the first is long over");
+        overdue.note(later(0));
+        assert!(!overdue.takes_one_more(later(0)) && overdue.takes_one_more(later(1)));
     }
 }
