@@ -92,12 +92,16 @@ const THREADS: &str = r#"#!/usr/bin/python3
 import http.client, http.server, os, threading, time
 barrier = threading.Barrier(8)
 born = time.time_ns()
+asleep = []
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/exit": os._exit(5)
-        if self.path == "/sleep": time.sleep(60)
+        if self.path == "/sleep":
+            asleep.append(self)
+            time.sleep(60)
+        if self.path == "/asleep": body = b"%d" % len(asleep)
         if self.path == "/slow": time.sleep(9)
         if self.path == "/loud": os.write(1, b"y" * 16383 + b"\n")
         if self.path == "/quiet":
@@ -122,6 +126,13 @@ class Server(http.server.ThreadingHTTPServer):
 Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 "#;
 
+/// Status and body of what it answers.
+fn asked(node: &Node, path: &str, body: &str) -> (u16, String) {
+    let answer = node.http(&format!("POST /function/threads{path}"), body.as_bytes());
+    let status: u16 = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
 #[test]
 fn a_server_takes_several_requests_at_once() {
     if !is_root() || !Path::new("/usr/bin/python3").exists() {
@@ -134,13 +145,9 @@ fn a_server_takes_several_requests_at_once() {
         "mode = \"stdin\"\n",
         "#!/bin/sh\nread word; printf '%s%s' $word $word\n",
     ));
-    let settings = "timeout = \"3s\"\nconcurrency = 1\nrequests-per-instance = 8\n";
+    let settings = "timeout = \"30s\"\nconcurrency = 1\nrequests-per-instance = 8\n";
     node.deploy(&node.script("threads", settings, THREADS));
-    let ask = |path: &str, body: &str| {
-        let answer = node.http(&format!("POST /function/threads{path}"), body.as_bytes());
-        let status: u16 = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
-    };
+    let ask = |path: &str, body: &str| asked(&node, path, body);
     let at_once = |asked: &[(&str, String)]| -> Vec<(u16, String)> {
         std::thread::scope(|scope| {
             let all: Vec<_> = asked.iter().map(|(path, body)| scope.spawn(move || ask(path, body))).collect();
@@ -169,8 +176,31 @@ fn a_server_takes_several_requests_at_once() {
         assert_eq!(quiet.join().unwrap(), (200, format!("{born} q")));
     });
     assert!(node.ok(&["logs", "threads", "-n", "200"]).contains("own "));
-    // One that takes too long ends alone where others are answered: nobody else notices.
+    // The program's end is that of all that it serves, and it is started again.
+    std::thread::scope(|scope| {
+        let asleep = scope.spawn(|| ask("/sleep", ""));
+        while !ask("/asleep", "").1.ends_with(" 1") {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for (status, body) in [ask("/exit", ""), asleep.join().unwrap()] {
+            assert!(status == 500 && body.contains("ended with status 5"), "{status} {body}");
+        }
+    });
+    assert_eq!(ask("/", "x").0, 200);
+}
+
+#[test]
+fn a_request_that_takes_too_long_ends_alone_where_others_are_answered() {
+    if !is_root() || !Path::new("/usr/bin/python3").exists() {
+        return eprintln!("skipped: needs root, and /usr/bin/python3");
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let settings = "timeout = \"4s\"\nconcurrency = 1\nrequests-per-instance = 8\n";
+    node.deploy(&node.script("threads", settings, THREADS));
+    let ask = |path: &str, body: &str| asked(&node, path, body);
     let instance = || ask("/", "x").1.split(' ').next().unwrap().to_owned();
+    let born = instance();
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| ask("/slow", ""));
         while !slow.is_finished() {
@@ -184,12 +214,6 @@ fn a_server_takes_several_requests_at_once() {
     // Where nobody is, the program may be stuck: it is ended, and another one made.
     assert_eq!(ask("/slow", "").0, 504);
     assert_ne!(instance(), born);
-    // The program's end is that of all that it serves, and it is started again.
-    let ends = [("/sleep", String::new()), ("/exit", String::new())];
-    for (status, body) in at_once(&ends) {
-        assert!(status == 500 && body.contains("ended with status 5"), "{status} {body}");
-    }
-    assert_eq!(ask("/", "x").0, 200);
 }
 
 #[test]
