@@ -35,7 +35,7 @@ pub(crate) struct Callees {
     last_conversation: u32,
     last: AskId,
     running: Vec<Turn>,
-    /// A request was given up while the program may still work for it.
+    /// Of several, a request was given up while the program may still work for it.
     has_left: bool,
 }
 

@@ -145,7 +145,9 @@ impl Serving {
     fn leave(&mut self, turn: Turn) -> io::Result<()> {
         self.waiting.retain(|waiting| *waiting != turn);
         self.lost.retain(|(lost, ..)| *lost != turn);
-        self.callees.leave();
+        if self.channel.serves_several() {
+            self.callees.leave();
+        }
         self.end(turn, Err(Failed::program("nobody waits for the answer any more")))
     }
 
@@ -366,8 +368,6 @@ pub(crate) fn tell(failed: Failed, turn: Turn, channel: &mut Channel) -> io::Res
         Failed::Program { what, trace } => channel.raise(turn, KIND, &what, &trace),
         Failed::Raised { kind, message, trace } => channel.raise(turn, &kind, &message, &trace),
         Failed::Result(why) => channel.bad_result(turn, &why),
-        Failed::Lost(error) => {
-            channel.raise(turn, KIND, &format!("the program broke the connection: {error}"), "")
-        }
+        Failed::Lost(error) => tell(Failed::unanswered(&error), turn, channel),
     }
 }

@@ -36,10 +36,10 @@ struct Node {
 impl Node {
     /// A script as the program, of which all that is in the container is in `folder`.
     fn with(script: &str, mode: Mode, result_max: u64) -> Self {
-        Self::with_bounds(script, mode, result_max, 1000)
+        Self::with_bounds(script, mode, result_max, 1000, 1)
     }
 
-    fn with_bounds(script: &str, mode: Mode, result_max: u64, log_max: u64) -> Self {
+    fn with_bounds(script: &str, mode: Mode, result_max: u64, log_max: u64, calls: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("main");
         fs::write(&program, script).unwrap();
@@ -58,7 +58,7 @@ impl Node {
         let mut load = Vec::new();
         load.extend(result_max.to_le_bytes());
         load.extend(log_max.to_le_bytes());
-        load.extend(1_u16.to_le_bytes());
+        load.extend(calls.to_le_bytes());
         load.extend(0_u16.to_le_bytes());
         node.send(2, &load);
         node

@@ -52,6 +52,7 @@ pub(crate) struct Channel {
     unsent: Vec<u8>,
     result_max: u64,
     log_max: u64,
+    calls_at_once: u16,
 }
 
 impl AsFd for Channel {
@@ -63,8 +64,15 @@ impl AsFd for Channel {
 impl Channel {
     /// Says hello.
     pub(crate) fn open(stream: UnixStream) -> io::Result<Self> {
-        let mut channel =
-            Self { stream, received: Vec::new(), at: 0, unsent: Vec::new(), result_max: 0, log_max: 0 };
+        let mut channel = Self {
+            stream,
+            received: Vec::new(),
+            at: 0,
+            unsent: Vec::new(),
+            result_max: 0,
+            log_max: 0,
+            calls_at_once: 1,
+        };
         let mut hello = b"SNWP".to_vec();
         hello.extend(VERSION.to_le_bytes());
         hello.extend(std::process::id().to_le_bytes());
@@ -81,6 +89,11 @@ impl Channel {
     /// Bytes that a result may have, and what a call may print.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         (self.result_max, self.log_max)
+    }
+
+    /// Whether the node has several calls run at the same time.
+    pub(crate) fn serves_several(&self) -> bool {
+        self.calls_at_once > 1
     }
 
     /// Waits for the function, and takes nothing that comes behind it; `None` when the node has closed the channel.
@@ -101,11 +114,11 @@ impl Channel {
     fn loading(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
         let (result_max, rest) = payload.split_first_chunk()?;
         let (log_max, rest) = rest.split_first_chunk()?;
-        // The node sends no more than that.
-        let (_calls_at_once, rest) = rest.split_first_chunk::<2>()?;
+        let (calls_at_once, rest) = rest.split_first_chunk()?;
         let (name_len, rest) = rest.split_first_chunk()?;
         self.result_max = u64::from_le_bytes(*result_max);
         self.log_max = u64::from_le_bytes(*log_max);
+        self.calls_at_once = u16::from_le_bytes(*calls_at_once);
         rest.get(u16::from_le_bytes(*name_len) as usize..).map(<[u8]>::to_vec)
     }
 

@@ -63,11 +63,15 @@ Server(os.environ["SINEW_SOCKET"], Handler).serve_forever()
 
 impl Node {
     fn serving(script: &str) -> Option<Self> {
+        Self::serving_at_once(script, 64)
+    }
+
+    fn serving_at_once(script: &str, calls: u16) -> Option<Self> {
         if !Path::new("/usr/bin/python3").exists() {
             eprintln!("skipped: there is no /usr/bin/python3");
             return None;
         }
-        let mut node = Self::with(script, Mode::Http, 1 << 20);
+        let mut node = Self::with_bounds(script, Mode::Http, 1 << 20, 1000, calls);
         assert_eq!(node.hear(), Heard::Loaded);
         Some(node)
     }
@@ -293,7 +297,7 @@ fn what_is_printed_while_nothing_runs_has_a_bound() {
     if !Path::new("/usr/bin/python3").exists() {
         return eprintln!("skipped: there is no /usr/bin/python3");
     }
-    let mut node = Node::with_bounds(&chatty, Mode::Http, 1 << 20, 1 << 20);
+    let mut node = Node::with_bounds(&chatty, Mode::Http, 1 << 20, 1 << 20, 64);
     assert_eq!(node.hear(), Heard::Loaded);
     std::thread::sleep(std::time::Duration::from_millis(800));
     let next = node.begin("POST", "/", b"own");
@@ -303,7 +307,7 @@ fn what_is_printed_while_nothing_runs_has_a_bound() {
 }
 
 #[test]
-fn many_that_wait_for_a_connection_are_served_in_order_and_at_rest() {
+fn many_that_wait_for_a_connection_are_served_in_order() {
     let script = SERVER.replace("class Server(", "import threading\nclass Server(").replace(
         "daemon_threads = True",
         "daemon_threads = True\n    def process_request(self, *given):\n        self.process_request_thread(*given)",
@@ -388,4 +392,23 @@ fn one_that_lost_its_connection_gets_another_in_its_turn() {
     }
     ended.sort_unstable();
     assert_eq!(ended, [&[again][..], &others].concat());
+}
+
+#[test]
+fn after_one_was_given_up_a_call_is_still_of_the_only_one_that_there_can_be() {
+    for (calls, is_clear) in [(1, true), (64, false)] {
+        let Some(mut node) = Node::serving_at_once(SERVER, calls) else { return };
+        node.fifo("a");
+        node.begin("GET", "/wait/a", b"");
+        node.send(14, b"");
+        assert_eq!(node.any().1, 6);
+        let asks = node.begin("POST", "/call/any", b"whose");
+        if is_clear {
+            let (turn, kind, ask) = node.any();
+            assert_eq!((turn, kind), (asks, 10));
+            node.send(11, &[&ask[..4], &200_u16.to_le_bytes(), b"\0\0back"].concat());
+        }
+        let (turn, body) = node.next_body();
+        assert!(turn == asks && body.contains(if is_clear { "200 back" } else { "409" }), "{body}");
+    }
 }
