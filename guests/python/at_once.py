@@ -6,10 +6,8 @@
 # the event loop too, on which all calls run. Otherwise each call has a thread, and the main one only reads.
 
 import contextvars
-import io
 import os
 import struct
-import sys
 import threading
 import traceback
 
@@ -19,7 +17,9 @@ class RunningCall:
     application may have one task send what others answer."""
 
     def __init__(self, calls, turn, log_left):
-        self.calls, self.turn, self.log_left, self.is_over = calls, turn, log_left, False
+        self.calls, self.turn, self.is_over = calls, turn, False
+        # Of what it prints: bytes that may still be told, and those that are not told yet.
+        self.log_left, self.held = log_left, nothing_held()  # noqa: F821
         # Bytes of the result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left, self.on_left = STREAM_WINDOW, False, []
         # What has come of its body, if that comes while it runs.
@@ -197,10 +197,6 @@ class CallsAtOnce:
 
     def left_behind(self):
         """What a process has that the function has forked: it serves nobody."""
-        for output in (sys.stdout, sys.stderr):
-            if isinstance(output, SharedOutput):
-                # What was begun and not told is told by whom it was begun.
-                output.lock, output.log.of = threading.RLock(), self.instance
         return CallsAtOnce(self.instance, self.most)
 
     # -------------------------------------------------------------- reading
@@ -336,28 +332,6 @@ class CallsAtOnce:
             self.bytes -= len(body)
 
 
-class SharedOutput(io.TextIOWrapper):
-    """Standard output or error of calls that run at once: what one of them has begun to print is no other one's."""
-
-    def __init__(self, log):
-        self.log, self.lock = log, threading.RLock()
-        super().__init__(io.BufferedWriter(log, 8192), "utf-8", "backslashreplace", line_buffering=True)
-
-    def write(self, text):
-        log = self.log
-        # What no call that runs has printed is told beside all of them.
-        of = log.instance.callees.current() or log.instance
-        with self.lock:
-            if log.of is not of:
-                self.flush()
-                log.of = of
-            return super().write(text)
-
-    def flush(self):
-        with self.lock:
-            super().flush()
-
-
 class ServesSeveral:
     """An instance's part in this."""
 
@@ -365,5 +339,8 @@ class ServesSeveral:
 
     def serve_several(self, most):
         self.serves_several, self.callees = True, CallsAtOnce(self, most)
-        sys.stdout, sys.stderr = SharedOutput(Log(self, 1)), SharedOutput(Log(self, 2))
-        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+        self.print_to_the_node(by_several=True)
+
+    def printing(self):
+        """Who prints now: a call where several run, and otherwise, as beside all of them, the instance."""
+        return (self.callees.current() or self) if self.serves_several else self

@@ -2,8 +2,11 @@
 """Tests of `at_once.py`: a process is an instance as the template would have it, without its confinement and its
 native core, and this one is the node."""
 
+import contextlib
+import json
 import os
 import pathlib
+import signal
 import socket
 import struct
 import sys
@@ -42,6 +45,7 @@ class Node:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                os.setsid()
                 self.socket.close()
                 be_instance(other)
             finally:
@@ -58,9 +62,18 @@ class Node:
         self.loaded = self.frame()
 
     def close(self):
+        """Ends it, and what it has forked: that would hold the test's own output."""
         self.socket.close()
-        os.waitpid(self.pid, 0)
+        has_ended = False
+        for _ in range(1000):
+            has_ended = os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+            if has_ended:
+                break
+            time.sleep(0.01)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self.folder.cleanup()
+        assert has_ended or os.waitpid(self.pid, 0) is None, "an instance ends with its channel"
 
     def send(self, kind, turn, *parts):
         rest = b"".join(parts)
@@ -413,6 +426,52 @@ class Output(Case):
         turns = [node.call(), node.call()]
         self.assertEqual(sorted(node.frame() for _ in turns), [(RESULT, turn, node_frame(b"0")) for turn in turns])
         self.assertEqual(node.logs, dict.fromkeys(turns, b"partial"))
+
+
+    def test_who_is_forked_while_threads_print_waits_for_none_of_them(self):
+        source = """
+            import os, sys, threading
+            def handler(event):
+                is_over = False
+                def chat():
+                    while not is_over:
+                        print("x", end="")
+                        sys.stderr.write("y")
+                        sys.stdout.flush()
+                others = [threading.Thread(target=chat) for _ in range(2)]
+                for other in others:
+                    other.start()
+                ended = []
+                for _ in range(30):
+                    pid = os.fork()
+                    if pid == 0:
+                        print("child")
+                        sys.stderr.flush()
+                        os._exit(0)
+                    ended.append(os.waitpid(pid, 0)[1])
+                is_over = True
+                for other in others:
+                    other.join()
+                return ended
+            """
+        for at_once in (1, 10):
+            node = self.node(source, at_once)
+            self.assertEqual(json.loads(node.result(node.call())), [0] * 30)
+            self.assertNotIn(b"child", b"".join(node.logs.values()))
+
+    def test_what_was_begun_is_told_where_the_function_has_taken_the_outputs_places(self):
+        source = """
+            import io, sys
+            async def handler(event):
+                print("begun", end=" ")
+                sys.stdout.buffer.write(b"in bytes")
+                sys.stdout = io.StringIO()
+                print("kept")
+            """
+        node = self.node(source)
+        turn = node.call()
+        node.expect(RESULT, turn)
+        self.assertEqual(node.logs, {turn: b"begun in bytes"})
 
 
 def node_frame(body):

@@ -7,8 +7,8 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `channel.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py` and `heap.py` before
-this one.
+`lines.py`, `failures.py`, `channel.py`, `output.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py` and
+`heap.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
 does depends on time, on a random number or on an address, so two starts have
@@ -22,7 +22,6 @@ import ctypes
 import errno
 import gc
 import hashlib
-import io
 import json
 import linecache
 import os
@@ -222,26 +221,7 @@ def forget_the_template():
         tempfile._name_sequence = None
 
 
-class Log(io.RawIOBase):
-    """Standard output or error: what is over the budget of a call is dropped."""
-
-    def __init__(self, instance, stream):
-        self.instance, self.number = instance, stream
-        # Whose it is: a call's, where several run at once.
-        self.of = instance
-
-    def writable(self):
-        return True
-
-    def write(self, data):
-        data = memoryview(data).cast("B")
-        for start in range(0, len(data), LOG_PIECE_BYTES):  # noqa: F821
-            if not self.instance.log(self.of, self.number, bytes(data[start : start + LOG_PIECE_BYTES])):  # noqa: F821
-                break
-        return len(data)
-
-
-class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver):  # noqa: F821 - of lines.py, turns.py, at_once.py and heap.py
+class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # noqa: F821 - of lines.py, turns.py, at_once.py, heap.py and output.py
     def __init__(self, channel, core):
         self.channel, self.core, self.heap = channel, core, core.heap
         # Not in the template: what is empty there would be for all that are forked.
@@ -249,20 +229,13 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver):  # noqa: F821
             core.arenas_keep()
         # The line that is served, and whether it is the usual adapter that serves.
         self.served, self.is_adapted = None, False
-        self.log_left = 0
-        self.log_max = 0
+        self.log_left, self.log_max, self.held = 0, 0, nothing_held()  # noqa: F821
         self.apply = None
         self.result_max = 0
         # Of the call that runs.
         self.turn = OUTSIDE
         self.callees = Callees(channel, core)
-        sys.stdout, sys.stderr = (
-            io.TextIOWrapper(
-                io.BufferedWriter(Log(self, number), 8192), "utf-8", "backslashreplace", line_buffering=True
-            )
-            for number in (1, 2)
-        )
-        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+        self.print_to_the_node()
         os.register_at_fork(after_in_child=self.left_behind, after_in_parent=self.has_forked)
 
     def left_behind(self):
@@ -270,22 +243,12 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver):  # noqa: F821
         self.channel.lock = threading.Lock()
         self.callees = self.callees.left_behind()
         self.served = None
-        self.log_left = -1
+        self.print_nothing()
         self.let_go()
         try:
             os.close(CHANNEL)
         except OSError:
             pass
-
-    def log(self, of, number, data):
-        if of.log_left <= 0:
-            return False
-        cut = data[: of.log_left]
-        of.log_left -= len(cut)
-        self.channel.send(LOG, of.turn, bytes([number]), cut)
-        if of.log_left == 0:
-            self.channel.send(LOG, of.turn, b"\x02", b"\n[output over %d bytes was dropped]\n" % self.log_max)
-        return True
 
     def serve(self):
         self.channel.send(HELLO, OUTSIDE, struct.pack("<4sHI", b"SNWP", VERSION, os.getpid()))
@@ -409,13 +372,6 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver):  # noqa: F821
             why = f"apply returned {length} bytes, more than the {self.result_max} that are allowed"
             return self.channel.send(BAD_RESULT, turn, why.encode())
         self.channel.send(RESULT, turn, bytes(view))
-
-    def flush(self):
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except BaseException:
-                pass
 
     def raised(self, turn, error):
         try:

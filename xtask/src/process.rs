@@ -5,11 +5,14 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
 use crate::layout;
+use crate::progress::seconds;
 
 /// A command in the repository's root.
 #[expect(clippy::disallowed_methods, reason = "starting compilers and package managers is what xtask is for")]
@@ -68,17 +71,61 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Runs it, shows its stdout line by line, and gives each line to `look` as well.
-pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> anyhow::Result<bool> {
+/// Runs it, shows its stdout line by line, and gives each line to `look` as well. What prints nothing for as long as
+/// `silence` hangs: it is ended with all that it has started, and that is an error.
+pub(crate) fn watch(
+    command: &mut Command,
+    silence: Duration,
+    mut look: impl FnMut(&str),
+) -> anyhow::Result<bool> {
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| describe(command))?;
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).into_owned();
-            println!("{line}");
-            look(&line);
+    let lines = lines_of(child.stdout.take().context("its output is not piped")?)?;
+    loop {
+        match lines.recv_timeout(silence) {
+            Ok(line) => {
+                println!("{line}");
+                look(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(child.wait()?.success()),
+            Err(RecvTimeoutError::Timeout) => {
+                end_with_descendants(&mut child)?;
+                bail!("{} printed nothing for {}, and was ended", describe(command), seconds(silence));
+            }
         }
     }
-    Ok(child.wait()?.success())
+}
+
+/// The lines of what a program prints, as they come.
+fn lines_of(stdout: ChildStdout) -> anyhow::Result<Receiver<String>> {
+    let (sender, lines) = mpsc::sync_channel(1024);
+    let thread = std::thread::Builder::new().name("lines".to_owned());
+    // Read by a thread, since a pipe can be waited for only without an end.
+    thread.spawn(move || {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                // Whoever holds the pipe may do so longer than anybody listens.
+                return;
+            }
+        }
+    })?;
+    Ok(lines)
+}
+
+/// Those that it has started have to be found before it has ended: they are somebody else's then.
+fn end_with_descendants(child: &mut Child) -> anyhow::Result<()> {
+    let mut found = vec![child.id()];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        at += 1;
+        let tasks = format!("/proc/{parent}/task");
+        for task in std::fs::read_dir(tasks).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        }
+    }
+    succeeds(command("kill").arg("-KILL").args(found.iter().map(u32::to_string)));
+    child.wait()?;
+    Ok(())
 }
 
 /// A program that runs beside this one and is ended with it, whatever happens.
@@ -90,7 +137,7 @@ impl Background {
     }
 
     /// Asks it to end, and waits: it must end well, and by itself.
-    pub(crate) fn end(mut self, patience: std::time::Duration) -> anyhow::Result<()> {
+    pub(crate) fn end(mut self, patience: Duration) -> anyhow::Result<()> {
         run(command("kill").arg(self.0.id().to_string()))?;
         let begun = std::time::Instant::now();
         loop {

@@ -7,7 +7,8 @@
 //! they need, and print a line `skipped: …`; they count as passed. Why
 //! tests have failed is told again at the end.
 
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
@@ -17,6 +18,8 @@ use crate::{build_times, examples, fuzz, guests, install, layout, licences, proc
 /// Tests that may be ignored, and why.
 const IGNORED: &[(&str, &str)] = &[];
 
+/// What says nothing for so long hangs. All is built by then, and the longest test takes five minutes.
+const SILENCE_MAX: Duration = Duration::from_secs(20 * 60);
 /// Lines from where a test panics on that are told again at the end.
 const TOLD_LINES: usize = 8;
 
@@ -54,12 +57,13 @@ impl Tally {
             if folder == "guests" {
                 cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
             }
-            if !process::watch(&mut cargo, |line| output.look(line))? {
+            if !process::watch(&mut cargo, SILENCE_MAX, |line| output.look(line))? {
                 bail!("cargo test failed");
             }
             Ok(())
         });
         if result.is_err() {
+            self.told.extend(output.running.iter().map(|name| format!("{name} had not ended")));
             // It may have failed without a failing test: then it did not build.
             output.failed = output.failed.max(1);
             self.broken.push(what.to_owned());
@@ -108,6 +112,8 @@ struct TestOutput {
     ignored: Vec<String>,
     /// Tests that have found something missing that they need, and said so: they count as passed.
     skipped: Vec<String>,
+    /// Those that have taken long, and have not ended.
+    running: BTreeSet<String>,
     /// Whose output is told.
     telling: String,
     /// Those that are told now have failed.
@@ -149,10 +155,28 @@ impl TestOutput {
         if let Some(why) = line.strip_prefix("skipped: ") {
             self.skipped.push(format!("{}: {why}", self.telling));
         }
-        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored")) {
-            self.ignored.push(name.0.to_owned());
+        if let Some(test) = line.strip_prefix("test ") {
+            self.look_at_test(test);
         }
-        let Some(counts) = line.strip_prefix("test result: ") else { return };
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.count(counts);
+        }
+    }
+
+    /// A line of one test.
+    fn look_at_test(&mut self, line: &str) {
+        if let Some((name, ended)) = line.split_once(" ... ") {
+            self.running.remove(name);
+            if ended.starts_with("ignored") {
+                self.ignored.push(name.to_owned());
+            }
+        }
+        if let Some((name, _)) = line.split_once(" has been running for over") {
+            self.running.insert(name.to_owned());
+        }
+    }
+
+    fn count(&mut self, counts: &str) {
         for part in counts.split([';', '.']) {
             let mut words = part.split_whitespace();
             let Some(Ok(count)) = words.next().map(str::parse::<u64>) else { continue };

@@ -6,30 +6,45 @@
 #[path = "e2e/later_python.rs"]
 mod later_python;
 
+use std::ffi::OsStr;
+use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use later_python::fetched;
 
-fn run(program: &str, arguments: &[&str]) {
+/// Far more than any of them takes.
+const SECONDS_MAX: &str = "600";
+
+/// Runs what ends well, and returns what it printed. That goes into a file: a pipe ends only with the last process that
+/// somebody has forked.
+fn run(program: impl AsRef<OsStr>, arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-    let output = Command::new(program).args(arguments).current_dir(guests).output();
-    let output = output.unwrap_or_else(|error| {
-        panic!(
-            "{program} cannot be started ({error}); the tests need python3 3.11 and node 20, or later ones"
-        )
-    });
-    let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(output.status.success(), "{program} {arguments:?}: {}\n{}", output.status, shown.join("\n"));
+    let mut output = tempfile::tempfile().unwrap();
+    let mut bounded = Command::new("timeout");
+    bounded.args(["--kill-after=10", SECONDS_MAX]).arg(program).args(arguments).current_dir(guests);
+    bounded.envs(environment.iter().copied());
+    bounded.stdout(output.try_clone().unwrap()).stderr(output.try_clone().unwrap());
+    let status = bounded.status().unwrap();
+    let mut shown = Vec::new();
+    output.rewind().unwrap();
+    output.read_to_end(&mut shown).unwrap();
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    assert!(
+        status.success(),
+        "{bounded:?}: {status} (124: it took more than {SECONDS_MAX} s; 127: the tests need python3 3.11 and node 20, \
+         or later ones)\n{shown}"
+    );
+    shown
 }
 
 #[test]
 fn python_handlers() {
     // Without compiled files beside the sources.
-    run("python3", &["-B", "python/function_test.py"]);
-    run("python3", &["-B", "python/wsgi_test.py"]);
-    run("python3", &["-B", "python/at_once_test.py"]);
-    run("python3", &["-B", "python/workflow_test.py"]);
+    run("python3", &["-B", "python/function_test.py"], &[]);
+    run("python3", &["-B", "python/wsgi_test.py"], &[]);
+    run("python3", &["-B", "python/at_once_test.py"], &[]);
+    run("python3", &["-B", "python/workflow_test.py"], &[]);
 }
 
 /// Compiles what maps values, and has Pythons hand over so many of them.
@@ -51,20 +66,18 @@ fn transfers(name: &str, flags: &[&str], preload: &str, pythons: &[PathBuf], cou
     ]);
     compiler.args(flags).args(sources).arg("-o").arg(&library);
     assert!(compiler.status().unwrap().success(), "guests/heap cannot be compiled");
+    let mut environment = Vec::new();
+    let preload = Some(preload).filter(|name| !name.is_empty()).map(|name| {
+        let found = Command::new("cc").arg(format!("-print-file-name={name}")).output().unwrap();
+        String::from_utf8_lossy(&found.stdout).trim().to_owned()
+    });
+    if let Some(preload) = &preload {
+        // What Python keeps to its end is no leak.
+        environment = vec![("LD_PRELOAD", preload.as_str()), ("ASAN_OPTIONS", "detect_leaks=0")];
+    }
     for python in pythons {
-        let mut python = Command::new(python);
-        python.args(["-B", "python/heap_test.py"]).arg(&library).arg(count).current_dir(&guests);
-        if !preload.is_empty() {
-            let found = Command::new("cc").arg(format!("-print-file-name={preload}")).output().unwrap();
-            // What Python keeps to its end is no leak.
-            python
-                .env("LD_PRELOAD", String::from_utf8_lossy(&found.stdout).trim())
-                .env("ASAN_OPTIONS", "detect_leaks=0");
-        }
-        let output = python.output().unwrap();
-        let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert!(output.status.success(), "{name}: {}\n{}", output.status, shown.join("\n"));
-        println!("{}", shown[0]);
+        let arguments = ["-B", "python/heap_test.py", library.to_str().unwrap(), count];
+        println!("{}", run(python, &arguments, &environment));
     }
     _ = std::fs::remove_file(&library);
 }
@@ -95,5 +108,5 @@ fn values_are_mapped_without_a_wrong_access() {
 
 #[test]
 fn node_handlers() {
-    run("node", &["--test", "node/function.test.js"]);
+    run("node", &["--test", "node/function.test.js"], &[]);
 }

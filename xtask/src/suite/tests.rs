@@ -48,6 +48,36 @@ fn why_tests_have_failed_is_told_again() {
 }
 
 #[test]
+fn what_has_not_ended_is_known() {
+    let mut output = TestOutput::default();
+    for line in [
+        "test slow has been running for over 60 seconds",
+        "test deep::hangs has been running for over 60 seconds",
+        "test slow ... ok",
+    ] {
+        output.look(line);
+    }
+    assert_eq!(output.running.into_iter().collect::<Vec<_>>(), ["deep::hangs"]);
+}
+
+#[test]
+fn what_says_nothing_is_ended_with_what_it_has_started() {
+    let mut lines = Vec::new();
+    let mut shell = process::command("sh");
+    // The one that is started last holds the pipe, and has another group.
+    shell.args(["-c", "setsid sleep 600 & echo $!; wait"]);
+    let begun = Instant::now();
+    let result = process::watch(&mut shell, Duration::from_secs(1), |line| lines.push(line.to_owned()));
+    assert!(result.unwrap_err().to_string().ends_with("printed nothing for 1.0 s, and was ended"));
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let [pid] = &lines[..] else { panic!("{lines:?}") };
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    let well = process::watch(&mut process::command("true"), Duration::from_secs(60), |_| ());
+    assert!(well.unwrap());
+}
+
+#[test]
 fn an_unlisted_skip_fails() {
     assert!(IGNORED.iter().all(|(name, reason)| !name.is_empty() && !reason.is_empty()));
 }

@@ -91,6 +91,7 @@ const PYTHON_SOURCE: &str = concat!(
     include_str!("../../../../guests/python/lines.py"),
     include_str!("../../../../guests/python/failures.py"),
     include_str!("../../../../guests/python/channel.py"),
+    include_str!("../../../../guests/python/output.py"),
     include_str!("../../../../guests/python/callees.py"),
     include_str!("../../../../guests/python/at_once.py"),
     include_str!("../../../../guests/python/shared.py"),

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# What functions print, on its way to the node. It is run before `template.py`, in the same module: names that are not
+# defined here are that one's, or those of `channel.py`.
+
+import io
+import sys
+import threading
+
+# Bytes that are held until they are flushed, which text is at the end of a line.
+HELD_BYTES_MAX = 8192
+
+
+class Output(io.BufferedIOBase):
+    """Standard output or error as bytes: what is over the budget of a call is dropped, and what one call has begun to print
+    is no other one's.
+
+    No `io.BufferedWriter` is in between: where a thread prints while another one forks, the forked process would wait for
+    its lock for ever.
+    """
+
+    def __init__(self, instance, number):
+        self.instance, self.number = instance, number
+        # What is collected, or a signal's handler, may print while it is held.
+        self.lock = threading.RLock()
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        data = memoryview(data).cast("B")
+        of = self.instance.printing()
+        if of.log_left > 0:
+            with self.lock:
+                held = of.held[self.number]
+                # What could not be told anyway takes no memory.
+                held += data[: of.log_left]
+                if len(held) > HELD_BYTES_MAX:
+                    self.tell(of, held)
+        return len(data)
+
+    def flush(self):
+        of = self.instance.printing()
+        if held := of.held[self.number]:
+            with self.lock:
+                self.tell(of, held)
+
+    def tell(self, of, held):
+        told = bytes(held)
+        held.clear()
+        for start in range(0, len(told), LOG_PIECE_BYTES):  # noqa: F821
+            if not self.instance.log(of, self.number, told[start : start + LOG_PIECE_BYTES]):  # noqa: F821
+                return
+
+
+def nothing_held():
+    """Of the bytes that somebody has begun to print: those to standard output, and to standard error."""
+    return {1: bytearray(), 2: bytearray()}
+
+
+class Prints:
+    """An instance's part in this."""
+
+    outputs = ()
+
+    def print_to_the_node(self, by_several=False):
+        """Where one call runs at a time, the text itself is held up to the end of a line."""
+        self.outputs = [Output(self, number) for number in (1, 2)]
+        sys.stdout, sys.stderr = (
+            io.TextIOWrapper(output, "utf-8", "backslashreplace", line_buffering=True, write_through=by_several)
+            for output in self.outputs
+        )
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+
+    def print_nothing(self):
+        """In a process that was forked: whoever had these locks is not there."""
+        self.log_left = -1
+        for output in self.outputs:
+            output.lock = threading.RLock()
+
+    def log(self, of, number, data):
+        """Tells what somebody has printed; whether there may be more of it."""
+        if of.log_left <= 0:
+            return False
+        cut = data[: of.log_left]
+        of.log_left -= len(cut)
+        self.channel.send(LOG, of.turn, bytes([number]), cut)  # noqa: F821
+        if of.log_left == 0:
+            self.channel.send(LOG, of.turn, b"\x02", b"\n[output over %d bytes was dropped]\n" % self.log_max)  # noqa: F821
+        return True
+
+    def flush(self):
+        # The function may have others in their places.
+        for stream in (sys.stdout, sys.stderr, *self.outputs):
+            try:
+                stream.flush()
+            except BaseException:
+                pass
