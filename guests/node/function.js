@@ -62,6 +62,7 @@ const NOTHING = frame(204, []);
 // What makes an object a CloudEvent.
 const EVENT_ATTRIBUTES = ["specversion", "id", "source", "type"];
 
+const nobodyWaits = () => new DOMException("nobody waits for the answer any more", "AbortError");
 const isObject = (value) => typeof value === "object" && value !== null;
 const isThenable = (value) => isObject(value) && typeof value.then === "function";
 
@@ -318,10 +319,18 @@ function joined(headers) {
   return all;
 }
 
+/** A signal that is aborted when nobody waits for the answer of the call that runs any more: its client has left, or its time is used up. */
+function signalOfLeaving() {
+  const controller = new AbortController();
+  server.outgoing().onLeft(() => controller.abort(nobodyWaits()));
+  return controller.signal;
+}
+
 /** What a handler may know about its call. */
 class Context {
   #head;
   #deadlineMs;
+  #signal;
 
   constructor(request, head) {
     const { deadline_ms: deadlineMs, request_id: requestId, function: name, version } = head.call;
@@ -348,6 +357,9 @@ class Context {
   get_remaining_time_in_millis() {
     return this.getRemainingTimeInMillis();
   }
+
+  /** For what can be given up: it is made when it is asked for. */
+  get signal() { return (this.#signal ??= signalOfLeaving()); }
 
   /** The attributes of the CloudEvent that the request is; null if it is none. */
   get cloudEvent() {
@@ -501,6 +513,9 @@ function viaFetch(handler) {
     const hasBody = method !== "GET" && method !== "HEAD";
     const given = comesLater(head) ? { body: bodyStream(server.incoming()), duplex: "half" } : { body };
     const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
+    // Few handlers ask for it, and a signal that is given to a Request is followed by another one.
+    let signal;
+    Object.defineProperty(request, "signal", { get: () => (signal ??= signalOfLeaving()), configurable: true });
     const waiting = [];
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {}, client };
     const response = await handler(request, { ...process.env }, context);
@@ -606,6 +621,7 @@ function memorySocket() {
     constructor(outgoing, client = "127.0.0.1", scheme = "http") {
       super();
       this.outgoing = outgoing;
+      outgoing.onLeft(() => this.destroy(nobodyWaits()));
       this.remoteAddress = client;
       this.remoteFamily = client.includes(":") ? "IPv6" : "IPv4";
       this.encrypted = scheme === "https";
@@ -629,7 +645,6 @@ function memorySocket() {
       const read = this.sending ? null : wireAnswer(this.pieces);
       if (read === null) return;
       this.sending = new Sending(read.head, this.outgoing);
-      this.sending.onLeft(() => this.destroy(new Error("nobody waits for the answer any more")));
       this.pieces = [];
       await this.sending.add(read.rest);
       await this.sending.begin();

@@ -500,6 +500,27 @@ test("who makes a body hears that nobody waits for it", async () => {
   delete globalThis.heard;
 });
 
+test("who can give something up hears that nobody waits for it", async () => {
+  const listens = (signal) => `new Promise((_, reject) => ${signal}.addEventListener('abort', () => reject(${signal}.reason)))`;
+  for (const [handler, source] of [
+    ["index.handler", `exports.handler = (event, context) => ${listens("context.signal")};`],
+    ["index.fetch", `exports.fetch = (request) => ${listens("request.signal")};`],
+    ["index.handler", "exports.handler = (req, res) => { res.on('close', () => { globalThis.heard = true; }); };"],
+  ]) {
+    const call = await load(source, { handler });
+    const ended = call("1", { method: "POST" });
+    ended.catch(() => {});
+    await new Promise(setImmediate);
+    assert.equal(call.left.length, 1, source);
+    call.left.forEach((then) => then());
+    await assert.rejects(ended, { name: "AbortError", message: /nobody waits/ }, source);
+  }
+  assert.equal(globalThis.heard, true);
+  delete globalThis.heard;
+  const call = await load("exports.handler = (event, context) => String(context.signal === context.signal);");
+  assert.equal(await call("1"), "true");
+});
+
 const READERS = {
   "index.fetch": "exports.fetch = async (request) => new Response(await request.text());",
   "index.handler": "exports.handler = (req, res) => { let all = ''; req.on('data', (piece) => { all += piece; }); req.on('end', () => res.end(all)); };",

@@ -362,7 +362,7 @@
       else if (kind === CALL) this.call(number, payload);
       else if (kind === TOLD) this.told(payload);
       else if (kind === ROOM) this.roomFor(number, payload.readUInt32LE(0));
-      else if (kind === LEFT) this.left(number);
+      else if (kind === LEFT) this.left(number, payload.length > 0);
       else if (kind === BODY || kind === BODY_LOST) this.bodyFor(number, kind, payload);
       else if (kind === SERVE) this.lines.serve(number, payload);
       else if (kind === LINE) this.lines.add(payload);
@@ -427,7 +427,13 @@
     /* The result of the call that runs, for whoever sends it in pieces; the first one has its head, whole. */
     outgoing() {
       const turn = this.current();
-      return { send: (bytes) => this.sendPieces(turn, bytes), onLeft: (then) => this.streamOf(turn).onLeft.push(then) };
+      return { send: (bytes) => this.sendPieces(turn, bytes), onLeft: (then) => this.onLeft(turn, then) };
+    }
+
+    /* Has something done once nobody waits for the answer any more. */
+    onLeft(turn, then) {
+      if (turn === null || !this.turns.has(turn) || turn.stream?.hasLeft) then();
+      else this.streamOf(turn).onLeft.push(then);
     }
 
     streamOf(turn) {
@@ -509,11 +515,16 @@
       for (const resolve of stream.onRoom.splice(0)) resolve();
     }
 
-    left(number) {
-      const stream = this.streamOfNumber(number);
-      if (stream === null) return;
+    /* Nobody waits for a call any more; it is answered for where it is overdue. What it does then is of no call. */
+    left(number, isOverdue) {
+      const turn = this.turnOf(number);
+      if (turn === null) return;
+      const stream = this.streamOf(turn);
       stream.hasLeft = true;
-      for (const then of [...stream.onRoom.splice(0), ...stream.onLeft.splice(0)]) then();
+      const tell = () => [...stream.onRoom.splice(0), ...stream.onLeft.splice(0)].forEach((then) => then());
+      if (this.whose) this.whose.run(turn, tell);
+      else tell();
+      if (isOverdue) this.raised(turn, new Error('it has used up its time'));
     }
 
     forget(id, asked) {
@@ -673,14 +684,8 @@
     }
 
     raised(turn, error) {
-      let texts;
-      try {
-        texts = describe(error);
-      } catch {
-        texts = ['Error', 'an exception that cannot be described', ''];
-      }
       const parts = [];
-      for (const text of texts) {
+      for (const text of textsOf(error)) {
         const bytes = cut(Buffer.from(text));
         const length = Buffer.alloc(4);
         length.writeUInt32LE(bytes.length);
@@ -690,11 +695,14 @@
     }
 
     /* During a call it is the call's; else it ends the process, as in Node. If it
-     * cannot be said which call's it is, it is that of all. A function that
-     * listens itself is left to it. */
+     * cannot be said which call's it is, it is that of all; of one that is over
+     * it is only told while there are others. A function that listens itself is
+     * left to it. */
     uncaught(core, event, error) {
       if (process.listenerCount(event) > 1) return;
       const turn = this.current();
+      const isOver = turn === null && this.whose?.getStore() !== undefined;
+      if (isOver && this.turns.size > 0) return this.log(2, Buffer.from(`after the call: ${textsOf(error).join('\n')}\n`));
       const turns = turn ? [turn] : [...this.turns];
       if (turns.length === 0) this.leave(core, 1);
       for (const one of turns) this.raised(one, error);
@@ -753,7 +761,16 @@
     return value.constructor?.name || 'object';
   }
 
-  /* Type, message and stack, without the frames of this file. */
+  /* Type, message and stack, whatever it is. */
+  function textsOf(error) {
+    try {
+      return describe(error);
+    } catch {
+      return ['Error', 'an exception that cannot be described', ''];
+    }
+  }
+
+  /* The same, without the frames of this file. */
   function describe(error) {
     if (!(error instanceof Error) && !(typeof error?.stack === 'string')) return [kindOf(error), textOf(error), ''];
     const kind = String(error.name || kindOf(error));

@@ -12,6 +12,10 @@ import threading
 import traceback
 
 
+# An instance has 64 threads, of which its calls have up to 32.
+OVERDUE_THREADS_MAX = 16
+
+
 class RunningCall:
     """A call that runs beside others, and what comes and goes of it in pieces. Who has it need not run for it: an
     application may have one task send what others answer."""
@@ -28,6 +32,8 @@ class RunningCall:
         self.answers = {}
         # Of coroutines that wait until something has come.
         self.wakes = []
+        # What runs it: a task, or else the thread of that number.
+        self.task, self.thread = None, None
 
     def stream(self, piece):
         """Sends the next bytes of the result; false if there is no room for them now."""
@@ -102,6 +108,8 @@ class CallsAtOnce:
         # Of calls of other functions: the number of the last one, how many there are, and bytes of their bodies.
         self.last, self.under_way, self.bytes = 0, 0, 0
         self.begin, self.loop, self.kept_max = None, None, 0
+        # Calls that have used up their time and go on; those that stood in line for a thread, too.
+        self.overdue, self.overdue_max = set(), most
 
     # -------------------------------------------------------------- serving
 
@@ -112,7 +120,8 @@ class CallsAtOnce:
             return self.serve_on_loop(apply.event_loop())
         from concurrent.futures import ThreadPoolExecutor
 
-        threads = ThreadPoolExecutor(self.most, "call")
+        self.overdue_max = min(self.most, OVERDUE_THREADS_MAX)
+        threads = ThreadPoolExecutor(self.most + self.overdue_max, "call")
         self.begin = lambda call, arguments: threads.submit(contextvars.copy_context().run, self.run, call, arguments)
         while True:
             self.unless_raised(self.read)
@@ -121,7 +130,7 @@ class CallsAtOnce:
         self.loop, tasks = loop, set()
 
         def begin(call, arguments):
-            task = loop.create_task(self.run_awaited(call, arguments))
+            call.task = task = loop.create_task(self.run_awaited(call, arguments))
             # The loop itself forgets tasks that nobody holds.
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -147,6 +156,9 @@ class CallsAtOnce:
             return False
 
     def run(self, call, arguments):
+        if call.is_over:
+            return self.overdue.discard(call)
+        call.thread = threading.get_ident()
         self.whose.set(call)
         try:
             answer, told = self.instance.answer, self.instance.apply(*arguments)
@@ -163,9 +175,11 @@ class CallsAtOnce:
         self.end(call, answer, told)
 
     def end(self, call, answer, told):
-        """It is over, and what it asked of others is of no use any more."""
+        """It is over, unless it was before, and what it asked of others is of no use any more."""
         self.instance.flush()
         with self.changed:
+            if call.is_over:
+                return self.overdue.discard(call)
             call.is_over = True
             self.running.pop(call.turn, None)
             self.has_changed(call)
@@ -239,7 +253,10 @@ class CallsAtOnce:
                 self.running[turn] = call
             self.begin(call, arguments)
         except BaseException as error:
-            self.running.pop(turn, None)
+            with self.changed:
+                # It may stand in line for a thread all the same, where none could be started for it.
+                if begun := self.running.pop(turn, None):
+                    begun.is_over = True
             self.instance.raised(turn, error)
 
     def has_come(self, call, kind, payload):
@@ -253,12 +270,34 @@ class CallsAtOnce:
             call.has_left = True
             for then in call.on_left:
                 then()
+            if payload:
+                self.end_overdue(call)
         elif kind in (BODY, BODY_LOST):
             call.body += [payload] if payload else []
             call.body_end = None if payload else kind
         else:
             return False
         return True
+
+    def end_overdue(self, call):
+        """Its time is used up. A task is cancelled. A thread is not made to end, for it may have something in its hands
+        that others share: what it does from now on is of no call. If too many do so, the instance has to end for it."""
+        if len(self.overdue) >= self.overdue_max:
+            return
+        self.overdue.add(call)
+        if call.task:
+            call.task.add_done_callback(lambda _: self.overdue.discard(call))
+        begun = any(held and held[-1] != ord("\n") for held in call.held.values())
+        for output in self.instance.outputs:
+            output.flush_of(call)
+        if place := told_frames(frames_of_task(call.task) if call.task else frames_of_thread(call.thread)):  # noqa: F821
+            told = f"its time was used up here (most recent call last):\n{place}"
+            self.instance.log(call, 2, (b"\n" if begun else b"") + told.encode("utf-8", "backslashreplace"))
+        call.is_over = True
+        del self.running[call.turn]
+        self.instance.raised(call.turn, TimeoutError("it has used up its time"))
+        if call.task:
+            call.task.cancel()
 
     def has_changed(self, call):
         """Wakes all that wait for something to come to a call."""

@@ -576,6 +576,112 @@ class Pieces(Case):
                 self.assertEqual(node.result(whole), "onetwohttp.request")
 
 
+class Overdue(Case):
+    WAYS = {
+        "a coroutine": """
+            import asyncio
+            went_on = []
+            async def handler(event):
+                if event == "what":
+                    return went_on
+                print("begun", end="")
+                try:
+                    await deep() if event else None
+                finally:
+                    went_on.append(event)
+                return "quick"
+            async def deep():
+                await asyncio.sleep(60)
+            """,
+        "a thread": """
+            import time
+            went_on, is_let_go = [], False
+            def handler(event):
+                global is_let_go
+                if event == "what":
+                    is_let_go = True
+                    time.sleep(0.1)
+                    return went_on
+                print("begun", end="")
+                if event:
+                    deep()
+                went_on.append(event)
+                return "quick"
+            def deep():
+                while not is_let_go:
+                    time.sleep(0.01)
+            """,
+    }
+
+    def test_a_call_that_uses_up_its_time_ends_alone(self):
+        for way, source in self.WAYS.items():
+            with self.subTest(way):
+                node = self.node(source)
+                late, other = node.call(b"1"), node.call(b"0")
+                self.assertEqual(node.result(other), "quick")
+                node.send(LEFT, late, b"\x01")
+                self.assertIn(b"TimeoutError", node.expect(RAISED, late))
+                told = node.logs[late].decode()
+                self.assertTrue(told.startswith("begun\nits time was used up here"), told)
+                self.assertRegex(told, r'main.py", line \d+, in handler\n(.|\n)*main.py", line \d+, in deep\n')
+                for own in ("at_once", "template.py", "function.py", "threading.py", "in run_awaited"):
+                    self.assertNotIn(own, told)
+                # It is answered once, and others go on.
+                self.assertEqual(json.loads(node.result(node.call(b'"what"'))), [0, 1])
+                self.assertEqual(node.result(node.call(b"0")), "quick")
+
+    def test_too_many_that_go_on_are_not_ended_alone(self):
+        source = """
+            import asyncio
+            opened = asyncio.Event()
+            async def handler(event):
+                while event and not opened.is_set():
+                    try:
+                        await asyncio.shield(opened.wait())
+                    except asyncio.CancelledError:
+                        pass
+                opened.set() if event is None else None
+                return "here"
+            """
+        node = self.node(source, 2)
+        for _ in range(2):
+            stubborn = node.call(b"1")
+            self.assertEqual(node.result(node.call(b"0")), "here")
+            node.send(LEFT, stubborn, b"\x01")
+            node.expect(RAISED, stubborn)
+        third = node.call(b"1")
+        node.send(LEFT, third, b"\x01")
+        # Nothing is said of it, so that the node ends the instance; here it ends by itself, as do those before.
+        opening = node.call(b"null")
+        self.assertEqual({node.frame()[:2], node.frame()[:2]}, {(RESULT, third), (RESULT, opening)})
+        last = node.call(b"1")
+        self.assertEqual(node.result(last), "here")
+
+    def test_what_a_late_call_asks_is_asked_by_nobody(self):
+        source = """
+            import asyncio, sinew
+            async def handler(event):
+                if not event:
+                    return "quick"
+                try:
+                    return await sinew.call_async("other")
+                except asyncio.CancelledError:
+                    try:
+                        await sinew.call_async("another")
+                    except RuntimeError as error:
+                        print(error)
+                    raise
+            """
+        node = self.node(source)
+        late = node.call(b"1")
+        question = node.expect(ASK, late)
+        node.send(LEFT, late, b"\x01")
+        node.expect(RAISED, late)
+        node.tell(late, question, b"too late")
+        self.assertEqual(node.result(node.call(b"0")), "quick")
+        self.assertIn(b"while a request is handled", node.logs[0])
+
+
 class Loading(Case):
     def test_what_does_not_load_says_why(self):
         for source, at_once, text in [

@@ -39,7 +39,9 @@ class Output(io.BufferedIOBase):
         return len(data)
 
     def flush(self):
-        of = self.instance.printing()
+        self.flush_of(self.instance.printing())
+
+    def flush_of(self, of):
         if held := of.held[self.number]:
             with self.lock:
                 self.tell(of, held)

@@ -31,8 +31,10 @@ pub const TOLD: u8 = 11;
 pub const PIECE: u8 = 12;
 /// Node to instance: how many more bytes of a result it may send.
 pub const ROOM: u8 = 13;
-/// Node to instance: nobody waits for a result any more.
+/// Node to instance: nobody waits for a result any more. With a byte, [`OVERDUE`], it is to be ended: it has used up its time.
 pub const LEFT: u8 = 14;
+/// Of [`LEFT`].
+pub const OVERDUE: u8 = 1;
 /// Node to instance: the next bytes of the call's body; none: that was all of it.
 pub const BODY: u8 = 15;
 /// Node to instance: no more of the body will come, though that was not all of it.

@@ -183,6 +183,109 @@ fn who_is_beside_one_that_takes_too_long_or_ends_the_process_may_try_again() {
     }
 }
 
+const LATE_PY: &str = r#"
+import asyncio, os, time
+BORN = os.urandom(8).hex()
+
+async def coroutine(event):
+    if event:
+        await asyncio.sleep(60)
+    return [BORN]
+
+def thread(event):
+    if event:
+        time.sleep(60)
+    return [BORN]
+"#;
+
+const LATE_JS: &str = r#"
+const born = crypto.randomUUID();
+let heard = 0;
+exports.event = async (event, context) => {
+  if (event === 1) {
+    context.signal.addEventListener("abort", () => heard++);
+    // What it leaves behind is of nobody else.
+    setTimeout(() => Promise.reject(new Error("much later")), 4500);
+    await new Promise(() => {});
+  }
+  return [born, heard];
+};
+exports.fetch = async (request) => {
+  if ((await request.text()) === "1") await new Promise((_, reject) => request.signal.addEventListener("abort", reject));
+  return Response.json([born]);
+};
+"#;
+
+/// As long as a request of theirs may take.
+const LATE: Duration = Duration::from_secs(4);
+
+/// Asks what is answered at once, until the other one is; the instance has to be the same.
+fn ask_beside(node: &Node, name: &str, is_over: impl Fn() -> bool) -> Value {
+    let (status, told) = node.call(name, &json!(0));
+    assert_eq!(status, 200, "{name}: {told}");
+    while !is_over() {
+        let (status, again) = node.call(name, &json!(0));
+        assert_eq!((status, &again[0]), (200, &told[0]), "{name}: {again}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    told
+}
+
+fn ends_alone(node: &Node, name: &str) {
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| node.call(name, &json!(1)));
+        let born = ask_beside(node, name, || late.is_finished())[0].clone();
+        let (status, problem) = late.join().unwrap();
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(status == 504 && detail.contains("took too long"), "{name}: {problem}");
+        // It serves on, whatever the late one does.
+        let begun = Instant::now();
+        assert_eq!(ask_beside(node, name, || begun.elapsed() > Duration::from_secs(2))[0], born, "{name}");
+        let logs = node.ok(&["logs", name, "--request-id", problem["request_id"].as_str().unwrap()]);
+        match name {
+            "coroutine" | "thread" => {
+                assert!(logs.contains("its time was used up here") && logs.contains("sleep(60)"), "{logs}");
+            }
+            "event" => {
+                assert_eq!(node.call(name, &json!(0)).1[1], 1, "its signal was aborted");
+                assert!(node.ok(&["logs", name, "-n", "1000"]).contains("much later"), "and what came of it is told");
+            }
+            _ => {}
+        }
+        // Where nobody else is answered it may be stuck.
+        assert_eq!(node.call(name, &json!(1)).0, 504, "{name}");
+        assert_ne!(node.call(name, &json!(0)).1[0], born, "{name}");
+    });
+}
+
+#[test]
+fn a_request_that_takes_too_long_ends_alone_where_others_are_answered() {
+    if !is_root() {
+        return;
+    }
+    let home = home();
+    let node = Node::start(home.path());
+    let folder = home.path().join("late");
+    std::fs::create_dir_all(&folder).unwrap();
+    let all = [("python", "coroutine"), ("python", "thread"), ("node", "event"), ("node", "fetch")];
+    let one = |(runtime, name): (&str, &str)| {
+        let seconds = LATE.as_secs();
+        format!(
+            "[functions.{name}]\nruntime = \"{runtime}\"\nhandler = \"main.{name}\"\nconcurrency = 1\n\
+             requests-per-instance = 8\ntimeout = \"{seconds}s\"\n\n"
+        )
+    };
+    std::fs::write(folder.join("sinew.toml"), all.map(one).concat()).unwrap();
+    std::fs::write(folder.join("main.py"), LATE_PY).unwrap();
+    std::fs::write(folder.join("main.js"), LATE_JS).unwrap();
+    node.ok(&["deploy", folder.to_str().unwrap()]);
+    std::thread::scope(|scope| {
+        for (_, name) in all {
+            scope.spawn(|| ends_alone(&node, name));
+        }
+    });
+}
+
 #[test]
 fn an_application_hears_that_its_client_has_left() {
     if !is_root() {

@@ -83,9 +83,9 @@ use std::time::{Duration, Instant};
 
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, KEEPS, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, PHASES, PIECE,
-    PIECE_MAX, RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS, UNCONFINED, VERSION,
-    WAITED, WANTS,
+    HELLO, KEEPS, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, OVERDUE, PHASES,
+    PIECE, PIECE_MAX, RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS, UNCONFINED,
+    VERSION, WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
@@ -371,6 +371,11 @@ impl Channel {
     /// Queues that nobody waits for a result; [`Channel::flush`] sends it.
     pub(crate) fn left(&mut self, turn: Turn) -> Result<(), Broken> {
         self.queue(LEFT, turn, &[])
+    }
+
+    /// Queues the same of a call that is to be ended; [`Channel::flush`] sends it.
+    pub(crate) fn overdue(&mut self, turn: Turn) -> Result<(), Broken> {
+        self.queue(LEFT, turn, &[&[OVERDUE]])
     }
 
     /// Queues the next bytes of a call's body, at least one; [`Channel::flush`] sends it.

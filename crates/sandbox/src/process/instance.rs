@@ -363,8 +363,7 @@ impl Instance {
     pub(crate) fn load(&mut self, source: &[u8], calls_at_once: u16) -> Result<(), Fault> {
         self.body_window = fed::window(calls_at_once);
         self.is_serial = calls_at_once == 1 && self.terms.language.calls_ahead() > 0;
-        let ends_alone = calls_at_once > 1 && self.terms.language.ends_calls_that_nobody_waits_for();
-        self.overdue = ends_alone.then(|| overdue::Overdue::new(calls_at_once));
+        self.overdue = (calls_at_once > 1).then(|| overdue::Overdue::new(calls_at_once));
         let deadline = Instant::now() + self.terms.load_timeout;
         match self.channel.load(NAME, source, calls_at_once, deadline) {
             Ok(Ok(())) => Ok(()),

@@ -213,11 +213,6 @@ impl Language {
         }
     }
 
-    /// Whether its adapter ends a call by itself when nobody waits for it any more.
-    pub(crate) const fn ends_calls_that_nobody_waits_for(self) -> bool {
-        matches!(self, Self::Executable)
-    }
-
     /// What calls the handler of a function that is an image; the line with
     /// its settings comes before it, behind [`Self::settings_prefix`].
     pub(crate) const fn adapter(self) -> &'static str {

@@ -2,12 +2,13 @@
 //! Calls that have used up their time.
 //!
 //! As a rule the instance ends with such a call, for nothing else stops code
-//! that runs. A server that goes on answering others beside it is asked to end
-//! that call alone: its adapter closes the connection, which is what servers
-//! know from clients that leave. One that has answered nobody for as long as
-//! the late call ran may be stuck, and is ended. So is one in which as many
-//! were late within a few minutes as it serves at once: what does not hear that
-//! its client has left goes on, and no limit would hold for it.
+//! that runs. One that goes on answering others beside it is asked to end that
+//! call alone. Its adapter answers for it, and has what runs hear of it as it
+//! can: it closes the connection to a server, which is what servers know from
+//! clients that leave; cancels a task in Python; aborts a signal in Node. One
+//! that has answered nobody for as long as the late call ran may be stuck, and
+//! is ended. So is one in which as many were late within a few minutes as it
+//! serves at once: what does not hear goes on, and no limit would hold for it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ impl Instance {
             call.told_to_end = Some(now);
             self.overdue.iter_mut().for_each(|overdue| overdue.note(now));
             // If nothing can be sent any more, whoever reads will find out why.
-            _ = self.channel.left(call.turn);
+            _ = self.channel.overdue(call.turn);
         }
         _ = self.channel.flush();
     }
