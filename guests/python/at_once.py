@@ -8,6 +8,7 @@
 import contextvars
 import os
 import struct
+import sys
 import threading
 import traceback
 
@@ -290,9 +291,9 @@ class CallsAtOnce:
         begun = any(held and held[-1] != ord("\n") for held in call.held.values())
         for output in self.instance.outputs:
             output.flush_of(call)
-        if place := told_frames(frames_of_task(call.task) if call.task else frames_of_thread(call.thread)):  # noqa: F821
-            told = f"its time was used up here (most recent call last):\n{place}"
-            self.instance.log(call, 2, (b"\n" if begun else b"") + told.encode("utf-8", "backslashreplace"))
+        frames = frames_of_task(call.task) if call.task else frames_up_from(sys._current_frames().get(call.thread))  # noqa: F821
+        if place := told_frames(frames):  # noqa: F821
+            self.instance.log(call, 2, (b"\n" if begun else b"") + told_late(place))  # noqa: F821
         call.is_over = True
         del self.running[call.turn]
         self.instance.raised(call.turn, TimeoutError("it has used up its time"))

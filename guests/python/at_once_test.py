@@ -21,6 +21,7 @@ from function_test import ADAPTER, HERE, TEMPLATE, head_of
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
 FRAME = struct.Struct("<IBI")
+WHERE_SIGNAL = 62
 LOG_MAX, RESULT_MAX = 1000, 1 << 20
 
 
@@ -629,6 +630,35 @@ class Overdue(Case):
                 # It is answered once, and others go on.
                 self.assertEqual(json.loads(node.result(node.call(b'"what"'))), [0, 1])
                 self.assertEqual(node.result(node.call(b"0")), "quick")
+
+    PLACES = {
+        "a function": ("def handler(event):\n    deep()\ndef deep():\n    time.sleep(event_s)", 1, r"in deep\n    time.sleep"),
+        "an endless loop": ("def handler(event):\n    while True:\n        pass", 1, r"in handler\n"),
+        "a coroutine": ("async def handler(event):\n    await deep()\nasync def deep():\n    await asyncio.sleep(9)", 1, r"in deep\n    await asyncio.sleep"),
+        "a coroutine that waits for others": (
+            "async def handler(event):\n    await asyncio.gather(deep(), deep())\nasync def deep():\n    await asyncio.sleep(9)",
+            1, r"Task-\d+:\n.*\n    await asyncio.gather(.|\n)*Task-\d+:\n.*in deep\n    await asyncio.sleep",
+        ),
+        "a coroutine that keeps all others": ("async def handler(event):\n    time.sleep(event_s)", 10, r"in handler\n    time.sleep"),
+        "a call of another function": ("def handler(event):\n    sinew.call('other')", 1, r"in handler\n    sinew.call\('other'\)\n\Z"),
+    }  # fmt: skip
+
+    def test_the_node_may_ask_where_it_is(self):
+        for what, (source, at_once, place) in self.PLACES.items():
+            with self.subTest(what):
+                node = self.node(f"import asyncio, sinew, time\nevent_s = 9\nprint('loaded')\n{source}", at_once)
+                turn = node.call(b"1")
+                time.sleep(0.1)
+                os.kill(node.pid, WHERE_SIGNAL)
+                node.socket.settimeout(0.5)
+                with self.assertRaises(TimeoutError):
+                    while node.frame()[0] == ASK:
+                        pass
+                told = node.logs[turn].decode()
+                self.assertTrue(told.startswith("its time was used up here"), told)
+                self.assertRegex(told, place)
+                self.assertNotRegex(told, "template.py|function.py|selectors")
+                os.kill(node.pid, signal.SIGKILL)
 
     def test_too_many_that_go_on_are_not_ended_alone(self):
         source = """

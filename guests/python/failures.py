@@ -5,6 +5,10 @@
 
 # Of a stack, as deep as anybody's is.
 FRAMES_MAX = 1000
+# Of those that an event loop waits for.
+TASKS_TOLD = 5
+# On which an instance says where it is: none that anybody else has a use for.
+WHERE_SIGNAL = 62
 
 
 def kind_name(kind):
@@ -38,9 +42,9 @@ def frames_of_task(task):
     return [frame for frame in frames if frame is not None]
 
 
-def frames_of_thread(ident):
-    """Where a thread of a call is: outermost first, without what has begun the call."""
-    frame, frames = sys._current_frames().get(ident), []
+def frames_up_from(frame):
+    """Where a call's thread is: outermost first, without what has begun the call."""
+    frames = []
     while frame is not None and len(frames) < FRAMES_MAX:
         frames.append(frame)
         frame = frame.f_back
@@ -52,6 +56,24 @@ def told_frames(frames):
     """Lines that say where that is in the function, without what is not its own."""
     shown = [(frame, frame.f_lineno) for frame in frames if not is_own(frame) and frame.f_code.co_filename != "function.py"]
     return "".join(traceback.StackSummary.extract(shown, limit=-16).format())
+
+
+def told_place(frame):
+    """The same of what runs in a thread, or of what its event loop waits for."""
+    frames = frames_up_from(frame)
+    asyncio = sys.modules.get("asyncio")
+    loop = asyncio and asyncio._get_running_loop()
+    if loop is None or asyncio.current_task(loop) is not None:
+        return told_frames(frames)
+    tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+    places = [(task.get_name(), place) for task in tasks if (place := told_frames(frames_of_task(task)))]
+    return places[0][1] if len(places) == 1 else "".join(f"{name}:\n{place}" for name, place in places[:TASKS_TOLD])
+
+
+def told_late(place):
+    """What the log of a call that was late says."""
+    told = f"its time was used up here (most recent call last):\n{place}".encode("utf-8", "backslashreplace")
+    return told if len(told) <= TEXT_BYTES_MAX else told[: TEXT_BYTES_MAX // 4] + "\n…\n".encode() + told[-TEXT_BYTES_MAX // 2 :]
 
 
 def describe(error):

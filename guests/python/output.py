@@ -90,6 +90,17 @@ class Prints:
             self.channel.send(LOG, of.turn, b"\x02", b"\n[output over %d bytes was dropped]\n" % self.log_max)  # noqa: F821
         return True
 
+    def say_where(self, _signal, frame):
+        """The node asks, before it ends this process: a call has used up its time."""
+        # Whoever is interrupted while it sends something has the rest of that to send before anything else.
+        if not self.channel.lock.acquire(blocking=False):
+            return
+        self.channel.lock.release()
+        place = told_place(frame)  # noqa: F821
+        self.flush()
+        if place:
+            self.channel.send(LOG, self.printing().turn, b"\x02", told_late(place))  # noqa: F821
+
     def flush(self):
         # The function may have others in their places.
         for stream in (sys.stdout, sys.stderr, *self.outputs):

@@ -281,6 +281,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
         self.log_left, self.callees.kept_max = self.log_max, self.result_max
         if at_once > 1:
             self.serve_several(at_once)
+        signal.signal(WHERE_SIGNAL, self.say_where)  # noqa: F821
         name = message[20 : 20 + name_len].decode()
         file = f"{name}.py"
         source = message[20 + name_len :]

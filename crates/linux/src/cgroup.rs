@@ -339,6 +339,17 @@ impl Cgroup {
         }
     }
 
+    /// The processes in it, without those of groups below it.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        let any = || self.folders.first().map(|(_, folder)| folder.as_path());
+        let Some(folder) = self.folder(Controller::Processes).or_else(any) else { return Ok(Vec::new()) };
+        let told = read(folder, "cgroup.procs")?;
+        Ok(told.lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
     /// Files such that who writes `0` into each is in the group.
     pub fn joins(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.joins.iter().map(File::as_fd)

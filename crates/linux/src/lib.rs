@@ -70,8 +70,8 @@ pub use network::bring_up_loopback;
 pub use outbox::{Lent, Outbox, Sealed};
 pub use pidfd::{
     Exit, Forked, ask_to_end, child_events, drain_events, fork, kill_group, kill_process, leave_session,
-    open_process, own_process, process_number, reap_any, reap_group, reset_signals, send_signal, wait_either,
-    wait_process, wait_readable, wait_ready,
+    open_process, own_number, own_process, process_number, reap_any, reap_group, reset_signals, send_signal,
+    wait_either, wait_process, wait_readable, wait_ready,
 };
 pub use places::{DeviceKind, hold_named_pipe, make_device, make_named_pipe, open_named_pipe, set_file_mask};
 pub use prefetch::{prefetch, prefetch_to_write};

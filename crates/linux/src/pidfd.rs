@@ -41,6 +41,17 @@ pub fn process_number(pidfd: BorrowedFd<'_>) -> io::Result<u32> {
     number.filter(|number| *number > 0).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// The number that a process of this one's `/proc` has in its own pid namespace.
+///
+/// # Errors
+/// `NotFound` if it has ended.
+pub fn own_number(pid: u32) -> io::Result<u32> {
+    let told = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let numbers = told.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let own = numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok());
+    own.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// Ends the process at once. One that has ended already is no error.
 ///
 /// # Errors

@@ -357,7 +357,7 @@ at.accept()[0].close()
 def request(peer):
     come = b""
     while b"\r\n\r\n" not in come: come += peer.recv(9999)
-def answer(peer): peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+def answer(peer, more=b""): peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n" + more + b"\r\nok")
 first = at.accept()[0]
 request(first)
 answer(first)
@@ -368,7 +368,8 @@ while True:
     with open("go") as told: told.read()
     peer = at.accept()[0]
     request(peer)
-    answer(peer)
+    # Otherwise the next one may be sent on it just before it is closed.
+    answer(peer, b"connection: close\r\n")
     peer.close()
 "#;
 

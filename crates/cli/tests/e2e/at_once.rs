@@ -200,13 +200,17 @@ def thread(event):
 
 const LATE_JS: &str = r#"
 const born = crypto.randomUUID();
-let heard = 0;
+let heard = 0, open;
 exports.event = async (event, context) => {
   if (event === 1) {
     context.signal.addEventListener("abort", () => heard++);
     // What it leaves behind is of nobody else.
-    setTimeout(() => Promise.reject(new Error("much later")), 4500);
+    new Promise((resolve) => { open = resolve; }).then(() => { throw new Error("much later"); });
     await new Promise(() => {});
+  }
+  if (event === 2) {
+    open();
+    await new Promise((resolve) => setTimeout(resolve, 200));
   }
   return [born, heard];
 };
@@ -241,21 +245,80 @@ fn ends_alone(node: &Node, name: &str) {
         // It serves on, whatever the late one does.
         let begun = Instant::now();
         assert_eq!(ask_beside(node, name, || begun.elapsed() > Duration::from_secs(2))[0], born, "{name}");
-        let logs = node.ok(&["logs", name, "--request-id", problem["request_id"].as_str().unwrap()]);
         match name {
-            "coroutine" | "thread" => {
-                assert!(logs.contains("its time was used up here") && logs.contains("sleep(60)"), "{logs}");
+            "coroutine" => {
+                assert_says_where(node, name, &problem, "in coroutine\n    await asyncio.sleep(60)");
             }
+            "thread" => assert_says_where(node, name, &problem, "in thread\n    time.sleep(60)"),
             "event" => {
-                assert_eq!(node.call(name, &json!(0)).1[1], 1, "its signal was aborted");
-                assert!(node.ok(&["logs", name, "-n", "1000"]).contains("much later"), "and what came of it is told");
+                assert_eq!(node.call(name, &json!(2)), (200, json!([born, 1])), "its signal was aborted");
+                assert!(
+                    node.ok(&["logs", name, "-n", "1"]).contains("much later"),
+                    "and what came of it is told"
+                );
             }
             _ => {}
         }
         // Where nobody else is answered it may be stuck.
-        assert_eq!(node.call(name, &json!(1)).0, 504, "{name}");
+        let (status, problem) = node.call(name, &json!(1));
+        assert_eq!(status, 504, "{name}: {problem}");
+        if name == "coroutine" {
+            assert_says_where(node, name, &problem, "in coroutine\n    await asyncio.sleep(60)");
+        }
         assert_ne!(node.call(name, &json!(0)).1[0], born, "{name}");
     });
+}
+
+fn assert_says_where(node: &Node, name: &str, problem: &Value, place: &str) {
+    let logs = node.ok(&["logs", name, "--request-id", problem["request_id"].as_str().unwrap()]);
+    // Lines of output are shown apart from those that tell of requests.
+    let output: Vec<_> = logs.lines().map(str::trim).collect();
+    let output = output.join("\n");
+    let place: Vec<_> = place.lines().map(str::trim).collect();
+    let is_told = output.contains("its time was used up here") && output.contains(&place.join("\n"));
+    assert!(is_told, "{name}: {logs}");
+}
+
+#[test]
+fn a_function_that_takes_too_long_says_where_it_was() {
+    if !is_root() {
+        return;
+    }
+    let source = r#"
+import asyncio, subprocess, sys, time
+print("loaded")
+def handler(event):
+    if event == "born":
+        return "here"
+    print("begun", end="")
+    return globals()[event]()
+def sleeps():
+    time.sleep(60)
+def computes():
+    while True:
+        pass
+def runs():
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"])
+async def awaits():
+    await deep()
+async def deep():
+    await asyncio.sleep(60)
+"#;
+    let home = home();
+    let node = Node::start(home.path());
+    node.deploy(&node.python("where", "timeout = \"1s\"\nconcurrency = 1\n", source));
+    for (event, place) in [
+        ("sleeps", "in sleeps\n    time.sleep(60)"),
+        ("computes", "in computes\n"),
+        ("runs", "in runs\n    subprocess.run("),
+        ("awaits", "in deep\n    await asyncio.sleep(60)"),
+    ] {
+        let (status, problem) = node.call("where", &json!(event));
+        assert_eq!(status, 504, "{event}: {problem}");
+        assert_says_where(&node, "where", &problem, place);
+        // Another instance serves at once.
+        assert_eq!(node.call("where", &json!("born")), (200, json!("here")), "after {event}");
+    }
 }
 
 #[test]

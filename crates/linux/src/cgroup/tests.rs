@@ -147,6 +147,7 @@ fn a_group_holds_what_joined_it_and_is_removed() {
     let file = if hierarchies.version() == 1 { "tasks" } else { "cgroup.procs" };
     fs::write(folder.join(file), child.id().to_string()).unwrap();
     assert_eq!(group.usage().unwrap().processes, 1);
+    assert_eq!(group.processes().unwrap(), [child.id()]);
     assert!(group.remove(Duration::from_millis(20)).is_err(), "it is not empty");
     child.kill().unwrap();
     child.wait().unwrap();

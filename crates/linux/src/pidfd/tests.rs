@@ -13,11 +13,12 @@ fn a_process_is_killed_and_reaped_by_its_descriptor() {
     let child = Command::new("sleep").arg("100").spawn().unwrap();
     let pidfd = open_process(child.id()).unwrap();
     assert_eq!(process_number(pidfd.as_fd()).unwrap(), child.id());
+    assert_eq!(own_number(child.id()).unwrap(), child.id());
     assert_eq!(wait_process(pidfd.as_fd(), Duration::from_millis(20)).unwrap(), None);
     kill_process(pidfd.as_fd()).unwrap();
     assert_eq!(wait_process(pidfd.as_fd(), Duration::from_secs(10)).unwrap(), Some(Exit::Signal(9)));
     kill_process(pidfd.as_fd()).unwrap();
-    assert!(process_number(pidfd.as_fd()).is_err(), "it is reaped");
+    assert!(process_number(pidfd.as_fd()).is_err() && own_number(child.id()).is_err(), "it is reaped");
     assert!(!std::path::Path::new(&format!("/proc/{}", child.id())).exists());
 }
 

@@ -182,6 +182,8 @@ pub(crate) enum Answer {
 pub(crate) enum Frame {
     Hello {
         version: u16,
+        /// Its process, as it is numbered where it is.
+        pid: u32,
     },
     Loaded,
     Leaving,
@@ -259,10 +261,10 @@ impl Channel {
         self.stream.as_fd()
     }
 
-    /// Waits for the first frame.
-    pub(crate) fn greet(&mut self, deadline: Instant) -> Result<(), Broken> {
+    /// Waits for the first frame, and returns the number of the process.
+    pub(crate) fn greet(&mut self, deadline: Instant) -> Result<u32, Broken> {
         match self.answer(deadline)? {
-            Frame::Hello { version: VERSION } => Ok(()),
+            Frame::Hello { version: VERSION, pid } => Ok(pid),
             Frame::Unconfined(why) => Err(Broken::Unconfined(why)),
             Frame::Hello { .. } => Err(Broken::Lie("a hello of another version")),
             _ => Err(Broken::Lie("no hello")),
@@ -681,9 +683,10 @@ impl Head {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match self.kind {
             HELLO => match payload.as_slice() {
-                [b'S', b'N', b'W', b'P', low, high, ..] => {
-                    Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) })
-                }
+                [b'S', b'N', b'W', b'P', low, high, pid @ ..] => Ok(Frame::Hello {
+                    version: u16::from_le_bytes([*low, *high]),
+                    pid: pid.try_into().map_or(0, u32::from_le_bytes),
+                }),
                 _ => Err(Broken::Lie("a hello of something else")),
             },
             LOADED => Ok(Frame::Loaded),

@@ -5,7 +5,7 @@
 //! its container ready; a container serves one instance and no other.
 
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -222,6 +222,10 @@ impl Place for Container {
 
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String> {
         self.run(program, stdio).map_err(|error| error.to_string())
+    }
+
+    fn signal(&self, number: u32, signal: i32) -> bool {
+        self.process(number).is_some_and(|process| linux::send_signal(process.as_fd(), signal).is_ok())
     }
 
     fn kill(&self) {

@@ -170,6 +170,16 @@ impl Container {
         self.group.iter().flat_map(Cgroup::joins).collect()
     }
 
+    /// The process in it that has this number there; `None` without control groups, and if there is none.
+    pub fn process(&self, number: u32) -> Option<OwnedFd> {
+        let is_it = |pid: u32| linux::own_number(pid).is_ok_and(|own| own == number);
+        let pid = self.group.as_ref()?.processes().ok()?.into_iter().find(|pid| is_it(*pid))?;
+        let process = linux::open_process(pid).ok()?;
+        // Another one may have had that number by then, but none that is in this container.
+        (linux::process_number(process.as_fd()).is_ok_and(|found| found == pid) && is_it(pid))
+            .then_some(process)
+    }
+
     /// What a process gives up before code runs in it.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement

@@ -200,6 +200,8 @@ impl Reported {
 pub(crate) struct Instance {
     life: Arc<Life>,
     channel: Channel,
+    /// Its process, as it is numbered in its place.
+    pid: u32,
     terms: Terms,
     /// In the order in which they were sent.
     under_way: Vec<UnderWay>,
@@ -294,6 +296,7 @@ impl Instance {
         let mut instance = Self {
             life,
             channel,
+            pid: 0,
             terms,
             under_way: Vec::new(),
             is_serial: false,
@@ -312,7 +315,7 @@ impl Instance {
             lines: Lines::default(),
         };
         let greeted = instance.channel.greet(deadline);
-        greeted.map_err(|broken| instance.unconfined(&broken))?;
+        instance.pid = greeted.map_err(|broken| instance.unconfined(&broken))?;
         Ok(instance)
     }
 
@@ -602,10 +605,9 @@ impl Instance {
         self.lines.abandon(head.as_ref());
         let now = Instant::now();
         let fault = self.broken(broken, "the call");
-        let is_shared = self.under_way.len() > 1;
         let calls = std::mem::take(&mut self.under_way).into_iter().enumerate();
         let calls = calls.map(|(place, call)| {
-            let is_innocent = is_shared && *broken == Broken::Late && call.deadline > now;
+            let is_innocent = *broken == Broken::Late && !Self::is_to_blame(&call, now);
             let fault = if is_innocent { beside_a_late_one() } else { fault.clone() };
             // What was brought of a body that is sent while it comes cannot be brought again.
             let is_known_not_begun = self.is_leaving && call.fed.is_none();

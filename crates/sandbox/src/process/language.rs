@@ -213,6 +213,15 @@ impl Language {
         }
     }
 
+    /// The signal on which an instance says where its main thread is, if it can.
+    pub(crate) const fn where_signal(self) -> Option<i32> {
+        match self {
+            // `WHERE_SIGNAL` of `guests/python/failures.py`.
+            Self::Python => Some(62),
+            Self::Node | Self::Executable => None,
+        }
+    }
+
     /// What calls the handler of a function that is an image; the line with
     /// its settings comes before it, behind [`Self::settings_prefix`].
     pub(crate) const fn adapter(self) -> &'static str {

@@ -312,6 +312,12 @@ impl Seat {
         drop(held);
         let seat = self.clone();
         let end = move || {
+            if broken == Broken::Late {
+                let mut acted = Acted::default();
+                over.instance.ask_where(&mut acted, &|turn| seat.source(number, turn));
+                acted.served.into_iter().for_each(Reported::tell);
+                tell(acted.ended);
+            }
             tell(over.instance.give_up(&broken));
             seat.end_life(Some(over));
         };

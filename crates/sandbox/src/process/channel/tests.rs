@@ -60,7 +60,7 @@ fn frames_are_told_apart() {
     assert_eq!(
         heard(&words),
         [
-            Ok(Frame::Hello { version: VERSION }),
+            Ok(Frame::Hello { version: VERSION, pid: 0 }),
             Ok(Frame::Loaded),
             Ok(Frame::Piece(7, b"by".to_vec())),
             Ok(Frame::Wants(7, 0x105)),

@@ -13,10 +13,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Instance, UnderWay};
+use super::{Acted, Instance, Sources, UnderWay};
 
 /// An adapter that does not end a call by then is not there any more.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// How long an interpreter may take to say where it is, between two of its steps.
+const SAYS_WITHIN: Duration = Duration::from_millis(100);
+/// What it says has more than one part.
+const SAYS_ALL_WITHIN: Duration = Duration::from_millis(2);
 /// A call that was ended longer ago has ended in the program, too.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -72,6 +76,22 @@ impl Instance {
             _ = self.channel.overdue(call.turn);
         }
         _ = self.channel.flush();
+    }
+
+    /// Has it say where it is before it ends, for whoever looks into the log of a late call. That waits for a moment.
+    pub(crate) fn ask_where(&mut self, acted: &mut Acted, sources: Sources<'_>) {
+        let Some(signal) = self.terms.language.where_signal() else { return };
+        if self.life.place.signal(self.pid, signal) && self.channel.wait(Instant::now() + SAYS_WITHIN).is_ok()
+        {
+            std::thread::sleep(SAYS_ALL_WITHIN);
+            // If it has ended meanwhile, it is ended for being late all the same.
+            _ = self.act(acted, sources);
+        }
+    }
+
+    /// Whether it is this call that the instance ends with, where one is late.
+    pub(super) fn is_to_blame(call: &UnderWay, now: Instant) -> bool {
+        call.deadline <= now || call.others.line.as_ref().is_some_and(|line| line.is_late(now))
     }
 
     fn is_to_end(&self, call: &UnderWay, now: Instant) -> bool {
