@@ -52,7 +52,8 @@ class RunningCall:
             if self.room < len(piece):
                 return False
             self.room -= len(piece)
-        self.calls.channel.send(PIECE, self.turn, piece)
+            # Nothing of it may be sent once it is answered for.
+            self.calls.channel.send(PIECE, self.turn, piece)
         return True
 
     def has_room(self, size):
@@ -74,9 +75,8 @@ class RunningCall:
                     raise ConnectionResetError("the client left before the end of the body")
                 return b"" if self.body_end == BODY else None
             piece, self.body = b"".join(self.body), []
-            is_more = self.body_end is None and not self.is_over
-        if is_more:
-            self.calls.channel.send(WANTS, self.turn, struct.pack("<I", len(piece)))
+            if self.body_end is None and not self.is_over:
+                self.calls.channel.send(WANTS, self.turn, struct.pack("<I", len(piece)))
         return piece
 
     def has_body(self):
@@ -362,7 +362,8 @@ class CallsAtOnce:
             self.bytes += len(body)
             number = self.last = (self.last + 1) & 0xFFFFFFFF
             call.answers[number] = None
-        self.channel.send(ASK, call.turn, question_head(number, name, kind), kind, body)
+            if not call.is_over:
+                self.channel.send(ASK, call.turn, question_head(number, name, kind), kind, body)
         return call, number
 
     def end_asking(self, call, number, body):

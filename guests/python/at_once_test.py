@@ -110,6 +110,10 @@ class Node:
         assert told[:2] == (kind, turn), f"{told} is not {kind} of {turn}"
         return told[2]
 
+    def expect_any(self, kind):
+        told = self.frame()
+        assert told[0] == kind, told
+
     def result(self, turn):
         return body_of(self.expect(RESULT, turn))
 
@@ -630,6 +634,34 @@ class Overdue(Case):
                 # It is answered once, and others go on.
                 self.assertEqual(json.loads(node.result(node.call(b'"what"'))), [0, 1])
                 self.assertEqual(node.result(node.call(b"0")), "quick")
+
+    def test_nothing_is_said_of_a_call_after_its_answer(self):
+        source = """
+            import sinew
+            def handler(environ, start_response):
+                start_response("200 OK", [])
+                while True:
+                    yield b"x" * 10
+            """
+        node = self.node(source)
+        for _ in range(60):
+            turns = [node.call() for _ in range(4)]
+            for turn in turns:
+                node.expect_any(PIECE)
+            for turn in turns:
+                node.send(ROOM, turn, struct.pack("<I", 1 << 20))
+            for turn in turns:
+                node.send(LEFT, turn, b"\x01")
+            over = set()
+            while len(over) < len(turns):
+                kind, turn, _ = node.frame()
+                self.assertNotIn(turn, over, kind)
+                if kind == RAISED:
+                    over.add(turn)
+            node.socket.settimeout(0.01)
+            with self.assertRaises(TimeoutError):
+                node.frame()
+            node.socket.settimeout(20)
 
     PLACES = {
         "a function": ("def handler(event):\n    deep()\ndef deep():\n    time.sleep(event_s)", 1, r"in deep\n    time.sleep"),
