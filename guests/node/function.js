@@ -319,10 +319,10 @@ function joined(headers) {
   return all;
 }
 
-/** A signal that is aborted when nobody waits for the answer of the call that runs any more: its client has left, or its time is used up. */
-function signalOfLeaving() {
+/** A signal that is aborted when nobody waits for a call's answer any more: its client has left, or its time is used up. */
+function signalOf(outgoing) {
   const controller = new AbortController();
-  server.outgoing().onLeft(() => controller.abort(nobodyWaits()));
+  outgoing.onLeft(() => controller.abort(nobodyWaits()));
   return controller.signal;
 }
 
@@ -330,6 +330,7 @@ function signalOfLeaving() {
 class Context {
   #head;
   #deadlineMs;
+  #outgoing = server.outgoing();
   #signal;
 
   constructor(request, head) {
@@ -359,7 +360,7 @@ class Context {
   }
 
   /** For what can be given up: it is made when it is asked for. */
-  get signal() { return (this.#signal ??= signalOfLeaving()); }
+  get signal() { return (this.#signal ??= signalOf(this.#outgoing)); }
 
   /** The attributes of the CloudEvent that the request is; null if it is none. */
   get cloudEvent() {
@@ -514,8 +515,9 @@ function viaFetch(handler) {
     const given = comesLater(head) ? { body: bodyStream(server.incoming()), duplex: "half" } : { body };
     const request = new Request(url, { method, headers, ...(hasBody ? given : {}) });
     // Few handlers ask for it, and a signal that is given to a Request is followed by another one.
+    const outgoing = server.outgoing();
     let signal;
-    Object.defineProperty(request, "signal", { get: () => (signal ??= signalOfLeaving()), configurable: true });
+    Object.defineProperty(request, "signal", { get: () => (signal ??= signalOf(outgoing)), configurable: true });
     const waiting = [];
     const context = { waitUntil: (promise) => waiting.push(promise), passThroughOnException() {}, client };
     const response = await handler(request, { ...process.env }, context);
@@ -565,8 +567,14 @@ function viaHttp(handler) {
     new Promise((resolve, reject) => {
       const head = new Head(headBytes);
       const { method = "POST", path: place = "/", query = "", headers = [], client, scheme } = head.http;
-      const socket = new MemorySocket(server.outgoing(), client, scheme).on("error", reject);
+      const outgoing = server.outgoing();
+      const socket = new MemorySocket(outgoing, client, scheme).on("error", reject);
       const req = new http.IncomingMessage(socket);
+      // As a server does whose connection is closed: `res` first.
+      outgoing.onLeft(() => {
+        socket.destroy(nobodyWaits());
+        req.destroy(Object.assign(new Error("aborted"), { code: "ECONNRESET" }));
+      });
       Object.assign(req, { method, url: place + (query ? `?${query}` : ""), httpVersion: "1.1", httpVersionMajor: 1, httpVersionMinor: 1 });
       req.rawHeaders = headers.flat();
       req.headers = joined(headers);
@@ -621,7 +629,6 @@ function memorySocket() {
     constructor(outgoing, client = "127.0.0.1", scheme = "http") {
       super();
       this.outgoing = outgoing;
-      outgoing.onLeft(() => this.destroy(nobodyWaits()));
       this.remoteAddress = client;
       this.remoteFamily = client.includes(":") ? "IPv6" : "IPv4";
       this.encrypted = scheme === "https";

@@ -410,7 +410,7 @@ test("a call that comes before the function is loaded waits", async () => {
     write(path.join(root, text.length.toString()), { "index.mjs": text });
     const module = new Module("function.js");
     module._compile(ADAPTER, path.join(root, "function.js"));
-    const { ready, apply } = module.exports.adapt({ "app-root": path.join(root, text.length.toString()) }, module, (url) => import(url));
+    const { ready, apply } = module.exports.adapt({ "app-root": path.join(root, text.length.toString()) }, { outgoing() {} }, (url) => import(url));
     await check(apply(ID, Buffer.alloc(0), Buffer.from("7")));
     await ready.catch(() => {});
   }
@@ -421,7 +421,7 @@ test("what few handlers need is not loaded for the others", () => {
   folders.push(root);
   write(root, { "app/index.js": "exports.handler = () => ({ a: 1 });", "function.js": ADAPTER });
   const settings = JSON.stringify({ "app-root": path.join(root, "app") });
-  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))}).adapt(${settings}, {}, (url) => import(url));
+  const script = `const f = require(${JSON.stringify(path.join(root, "function.js"))}).adapt(${settings}, { outgoing() {} }, (url) => import(url));
     f.ready.then(() => f.apply(Buffer.alloc(16), Buffer.alloc(0), Buffer.from("{}"))).then(() => {
       console.log(process.moduleLoadList.filter((name) => /undici|_http_server/.test(name)).join());
     });`;
@@ -505,7 +505,14 @@ test("who can give something up hears that nobody waits for it", async () => {
   for (const [handler, source] of [
     ["index.handler", `exports.handler = (event, context) => ${listens("context.signal")};`],
     ["index.fetch", `exports.fetch = (request) => ${listens("request.signal")};`],
-    ["index.handler", "exports.handler = (req, res) => { res.on('close', () => { globalThis.heard = true; }); };"],
+    [
+      "index.handler",
+      `exports.handler = (req, res) => {
+        globalThis.heard = [];
+        req.on("aborted", () => heard.push("req aborted")).on("close", () => heard.push("req close", req.destroyed, req.aborted));
+        res.on("close", () => heard.push("res close"));
+      };`,
+    ],
   ]) {
     const call = await load(source, { handler });
     const ended = call("1", { method: "POST" });
@@ -515,7 +522,8 @@ test("who can give something up hears that nobody waits for it", async () => {
     call.left.forEach((then) => then());
     await assert.rejects(ended, { name: "AbortError", message: /nobody waits/ }, source);
   }
-  assert.equal(globalThis.heard, true);
+  await new Promise(setImmediate);
+  assert.deepEqual(globalThis.heard.toSorted(), ["req aborted", "req close", "res close", true, true]);
   delete globalThis.heard;
   const call = await load("exports.handler = (event, context) => String(context.signal === context.signal);");
   assert.equal(await call("1"), "true");

@@ -16,7 +16,8 @@ class Lifespan:
         self.done, self.asked = asyncio.Event(), False
         self.never = asyncio.Event()
         # Kept here, because the loop itself forgets tasks that nobody holds.
-        self.task = event_loop().create_task(self.run())
+        # By its name it is known as no call's.
+        self.task = event_loop().create_task(self.run(), name="sinew")
         event_loop().run_until_complete(asyncio.wait_for(self.done.wait(), timeout_ms / 1000))
         if self.failed is not None:
             raise RuntimeError(f"the application refused to start: {self.failed or 'it does not say why'}")

@@ -288,17 +288,31 @@ class CallsAtOnce:
         self.overdue.add(call)
         if call.task:
             call.task.add_done_callback(lambda _: self.overdue.discard(call))
-        begun = any(held and held[-1] != ord("\n") for held in call.held.values())
-        for output in self.instance.outputs:
-            output.flush_of(call)
-        frames = frames_of_task(call.task) if call.task else frames_up_from(sys._current_frames().get(call.thread))  # noqa: F821
-        if place := told_frames(frames):  # noqa: F821
-            self.instance.log(call, 2, (b"\n" if begun else b"") + told_late(place))  # noqa: F821
+        self.tell_place(call, "its time was used up here")
         call.is_over = True
         del self.running[call.turn]
         self.instance.raised(call.turn, TimeoutError("it has used up its time"))
         if call.task:
             call.task.cancel()
+
+    def say_where(self, frame):
+        """Before the process ends. The main thread, which this interrupts, may be running one of them."""
+        for call in list(self.running.values())[:PLACES_TOLD]:  # noqa: F821
+            self.tell_place(call, "its instance was ended while it was here", frame)
+
+    def tell_place(self, call, what, frame=None):
+        """Writes to a call's log where it is. What is awaited may be anything that the function has made."""
+        try:
+            if call.task is None:
+                thread = sys._current_frames().get(call.thread)
+                place = told_frames(frames_up_from(thread))  # noqa: F821
+            elif frame is not None and self.whose.get() is call:
+                place = told_frames(frames_up_from(frame))  # noqa: F821
+            else:
+                place = told_frames(frames_of_task(call.task))  # noqa: F821
+        except BaseException as error:
+            place = f"  it cannot be told: {type(error).__name__}\n"
+        self.instance.tell_place(call, what, place)
 
     def has_changed(self, call):
         """Wakes all that wait for something to come to a call."""

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import struct
@@ -20,6 +21,7 @@ from function_test import ADAPTER, HERE, TEMPLATE, head_of
 
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
+SAID = 31
 FRAME = struct.Struct("<IBI")
 WHERE_SIGNAL = 62
 LOG_MAX, RESULT_MAX = 1000, 1 << 20
@@ -38,7 +40,7 @@ def be_instance(channel):
 class Node:
     """An instance's other side."""
 
-    def __init__(self, source, at_once, **settings):
+    def __init__(self, source, at_once, log_max=LOG_MAX, **settings):
         self.folder = tempfile.TemporaryDirectory()
         (pathlib.Path(self.folder.name) / "main.py").write_text(textwrap.dedent(source))
         self.socket, other = socket.socketpair()
@@ -59,7 +61,7 @@ class Node:
             "requests-per-instance": str(at_once), **settings,
         }  # fmt: skip
         text = f"SETTINGS = {settings!r}\n{ADAPTER}".encode()
-        self.send(LOAD, 0, struct.pack("<QQHH", RESULT_MAX, LOG_MAX, at_once, 8), b"function", text)
+        self.send(LOAD, 0, struct.pack("<QQHH", RESULT_MAX, log_max, at_once, 8), b"function", text)
         self.loaded = self.frame()
 
     def close(self):
@@ -663,34 +665,87 @@ class Overdue(Case):
                 node.frame()
             node.socket.settimeout(20)
 
+    # What runs, how many at once, and what is told of where it is.
     PLACES = {
-        "a function": ("def handler(event):\n    deep()\ndef deep():\n    time.sleep(event_s)", 1, r"in deep\n    time.sleep"),
-        "an endless loop": ("def handler(event):\n    while True:\n        pass", 1, r"in handler\n"),
-        "a coroutine": ("async def handler(event):\n    await deep()\nasync def deep():\n    await asyncio.sleep(9)", 1, r"in deep\n    await asyncio.sleep"),
+        "a function": ("def handler(event):\n    deep()\ndef deep():\n    say()\n    time.sleep(9)", 1, r"in deep\n    time.sleep"),
+        "an endless loop": ("def handler(event):\n    say()\n    while True:\n        pass", 1, r"in handler\n"),
+        "a loop that prints": ("def handler(event):\n    say()\n    while True:\n        print('x' * 4000)", 1, r"in handler\n"),
+        "a coroutine": ("async def handler(event):\n    say()\n    await deep()\nasync def deep():\n    await asyncio.sleep(9)", 1, r"in deep\n    await asyncio.sleep"),
         "a coroutine that waits for others": (
-            "async def handler(event):\n    await asyncio.gather(deep(), deep())\nasync def deep():\n    await asyncio.sleep(9)",
+            "async def handler(event):\n    say()\n    await asyncio.gather(deep(), deep())\nasync def deep():\n    await asyncio.sleep(9)",
             1, r"Task-\d+:\n.*\n    await asyncio.gather(.|\n)*Task-\d+:\n.*in deep\n    await asyncio.sleep",
         ),
-        "a coroutine that keeps all others": ("async def handler(event):\n    time.sleep(event_s)", 10, r"in handler\n    time.sleep"),
-        "a call of another function": ("def handler(event):\n    sinew.call('other')", 1, r"in handler\n    sinew.call\('other'\)\n\Z"),
+        "a coroutine that keeps all others": ("async def handler(event):\n    say()\n    time.sleep(9)", 10, r"in handler\n    time.sleep"),
+        "a thread": ("def handler(event):\n    say()\n    time.sleep(9)", 10, r"in handler\n    time.sleep"),
+        "a coroutine beside others": ("async def handler(event):\n    say()\n    await asyncio.sleep(9)", 10, r"in handler\n    await asyncio.sleep"),
+        "a call of another function": ("def handler(event):\n    say()\n    sinew.call('other')", 1, r"in handler\n    sinew.call\('other'\)\n\Z"),
+        "an application with a lifespan": (
+            "async def handler(scope, receive, send):\n    if scope['type'] == 'lifespan':\n        await receive()\n        await send({'type': 'lifespan.startup.complete'})\n"
+            "        await receive()\n    say()\n    await asyncio.sleep(9)",
+            1, r"last\):\n  File .*main.py.*\n    await asyncio.sleep",
+        ),
+        "what cannot be described": (
+            "class Odd:\n    def __getattr__(self, name): raise KeyError(name)\n    def __await__(self): return self\n    def __iter__(self): return self\n"
+            "    def __next__(self):\n        say()\n        time.sleep(0.2)\nasync def handler(event):\n    await Odd()",
+            10, "",
+        ),
     }  # fmt: skip
 
     def test_the_node_may_ask_where_it_is(self):
         for what, (source, at_once, place) in self.PLACES.items():
             with self.subTest(what):
-                node = self.node(f"import asyncio, sinew, time\nevent_s = 9\nprint('loaded')\n{source}", at_once)
-                turn = node.call(b"1")
-                time.sleep(0.1)
-                os.kill(node.pid, WHERE_SIGNAL)
-                node.socket.settimeout(0.5)
-                with self.assertRaises(TimeoutError):
-                    while node.frame()[0] == ASK:
+                say = "def say():\n    print('here')\n    os.write(2, b'')"
+                node = self.node(f"import asyncio, os, sinew, time\n{say}\n{source}", at_once, log_max=1 << 24)
+                turns = [node.call(b"1")]
+                self.until_printed(node, turns[0])
+                if what.endswith("others") and at_once > 1 and "time" not in place:
+                    turns.append(node.call(b"1"))
+                    self.until_printed(node, turns[1])
+                began = time.monotonic()
+                while True:
+                    # It may still be where it has printed.
+                    node.logs.clear()
+                    os.kill(node.pid, WHERE_SIGNAL)
+                    while node.frame()[0] != SAID:
                         pass
-                told = node.logs[turn].decode()
-                self.assertTrue(told.startswith("its time was used up here"), told)
-                self.assertRegex(told, place)
-                self.assertNotRegex(told, "template.py|function.py|selectors")
+                    told = [node.logs.get(turn, b"").decode() for turn in turns]
+                    if all(re.search(place, one) for one in told) or time.monotonic() > began + 5:
+                        break
+                for one in told:
+                    if place:
+                        self.assertRegex(one, "its time was used up here" if at_once == 1 else "its instance was ended while it was here")
+                        self.assertRegex(one, place)
+                    self.assertNotRegex(one, "template.py|function.py|selectors|lifespan|base_events")
                 os.kill(node.pid, signal.SIGKILL)
+
+    def until_printed(self, node, turn):
+        while not node.logs.get(turn):
+            size, kind, of = FRAME.unpack(node.receive(FRAME.size))
+            payload = node.receive(size)
+            if kind == LOG:
+                node.logs[of] = node.logs.get(of, b"") + payload[1:]
+
+    def test_what_interrupts_something_that_is_sent_is_sent_after_it(self):
+        source = """
+            import signal
+            def handler(event):
+                told = []
+                def late(*_):
+                    print("interrupted")
+                    told.append(1)
+                signal.signal(signal.SIGUSR1, late)
+                print("x" * 900_000, end="")
+                return len(told)
+            """
+        for at_once in (1, 10):
+            node = self.node(source if at_once == 1 else source.replace("def handler", "async def handler"), at_once, log_max=1 << 24)
+            node.send(CALL, 1, struct.pack("<4I", 3, 16, *map(len, (head_of(path="/"), b"1"))), b"i" * 16, head_of(path="/"), b"1")
+            # It fills what the socket takes, and waits in the midst of a frame.
+            time.sleep(0.3)
+            os.kill(node.pid, signal.SIGUSR1)
+            time.sleep(0.1)
+            self.assertEqual(node.result(1), "1")
+            self.assertEqual(node.logs[1].count(b"x") + node.logs[1].count(b"interrupted\n"), 900_001)
 
     def test_too_many_that_go_on_are_not_ended_alone(self):
         source = """

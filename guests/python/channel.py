@@ -22,11 +22,16 @@ class Channel:
 
     def __init__(self, stream):
         self.stream = stream
-        self.lock, self.held = threading.Lock(), b""
+        self.held = b""
+        self.forget_senders()
         # What was received, and how much of it is used.
         self.data, self.at = b"", 0
         # Descriptors that came with it, in the order of their frames.
         self.descriptors = collections.deque()
+
+    def forget_senders(self):
+        """Nobody is sending anything, as in a process that was forked."""
+        self.lock, self.is_sending, self.later = threading.RLock(), False, collections.deque()
 
     def receive(self, size):
         """Exactly `size` bytes, in one object."""
@@ -93,11 +98,23 @@ class Channel:
         return *FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size)), self
 
     def send(self, kind, turn, *parts):
-        size = sum(map(len, parts))
         with self.lock:
-            head, self.held = self.held + FRAME_HEAD.pack(size, kind, turn), b""
-            if size <= LOG_PIECE_BYTES:
-                return self.stream.sendall(b"".join((head, *parts)))
-            self.stream.sendall(head)
-            for part in parts:
-                self.stream.sendall(part)
+            if self.is_sending:
+                # By what has interrupted that: a signal's handler, or a finalizer.
+                return self.later.append((kind, turn, *parts))
+            self.is_sending = True
+            try:
+                self.write(kind, turn, parts)
+            finally:
+                self.is_sending = False
+            while self.later:
+                self.send(*self.later.popleft())
+
+    def write(self, kind, turn, parts):
+        size = sum(map(len, parts))
+        head, self.held = self.held + FRAME_HEAD.pack(size, kind, turn), b""
+        if size <= LOG_PIECE_BYTES:
+            return self.stream.sendall(b"".join((head, *parts)))
+        self.stream.sendall(head)
+        for part in parts:
+            self.stream.sendall(part)

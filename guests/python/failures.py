@@ -5,8 +5,10 @@
 
 # Of a stack, as deep as anybody's is.
 FRAMES_MAX = 1000
-# Of those that an event loop waits for.
-TASKS_TOLD = 5
+# Of those that run at the same time.
+PLACES_TOLD = 20
+# The name of a task that is the adapter's, and no call's.
+OWN_TASK = "sinew"
 # On which an instance says where it is: none that anybody else has a use for.
 WHERE_SIGNAL = 62
 
@@ -55,24 +57,26 @@ def frames_up_from(frame):
 def told_frames(frames):
     """Lines that say where that is in the function, without what is not its own."""
     shown = [(frame, frame.f_lineno) for frame in frames if not is_own(frame) and frame.f_code.co_filename != "function.py"]
+    # Nor how an event loop came to run it.
+    while shown and shown[0][0].f_globals.get("__name__", "").partition(".")[0] == "asyncio":
+        del shown[0]
     return "".join(traceback.StackSummary.extract(shown, limit=-16).format())
 
 
 def told_place(frame):
     """The same of what runs in a thread, or of what its event loop waits for."""
-    frames = frames_up_from(frame)
     asyncio = sys.modules.get("asyncio")
     loop = asyncio and asyncio._get_running_loop()
     if loop is None or asyncio.current_task(loop) is not None:
-        return told_frames(frames)
-    tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+        return told_frames(frames_up_from(frame))
+    # Those of the adapter's own are named.
+    tasks = [task for task in asyncio.all_tasks(loop) if task.get_name() != OWN_TASK]
+    tasks.sort(key=lambda task: (len(task.get_name()), task.get_name()))
     places = [(task.get_name(), place) for task in tasks if (place := told_frames(frames_of_task(task)))]
-    return places[0][1] if len(places) == 1 else "".join(f"{name}:\n{place}" for name, place in places[:TASKS_TOLD])
+    return places[0][1] if len(places) == 1 else "".join(f"{name}:\n{place}" for name, place in places[:PLACES_TOLD])
 
 
-def told_late(place):
-    """What the log of a call that was late says."""
-    told = f"its time was used up here (most recent call last):\n{place}".encode("utf-8", "backslashreplace")
+def shortened(told):
     return told if len(told) <= TEXT_BYTES_MAX else told[: TEXT_BYTES_MAX // 4] + "\n…\n".encode() + told[-TEXT_BYTES_MAX // 2 :]
 
 

@@ -92,14 +92,23 @@ class Prints:
 
     def say_where(self, _signal, frame):
         """The node asks, before it ends this process: a call has used up its time."""
-        # Whoever is interrupted while it sends something has the rest of that to send before anything else.
-        if not self.channel.lock.acquire(blocking=False):
-            return
-        self.channel.lock.release()
-        place = told_place(frame)  # noqa: F821
-        self.flush()
+        try:
+            if self.serves_several:
+                self.callees.say_where(frame)
+            else:
+                self.flush()
+                self.tell_place(self, "its time was used up here", told_place(frame))  # noqa: F821
+        finally:
+            self.channel.send(SAID, OUTSIDE)  # noqa: F821
+
+    def tell_place(self, of, what, place):
+        """Writes to somebody's log where that was; beyond what it may print, for it is not what has printed that."""
+        has_begun = any(held and held[-1] != ord("\n") for held in of.held.values())
+        for output in self.outputs:
+            output.flush_of(of)
         if place:
-            self.channel.send(LOG, self.printing().turn, b"\x02", told_late(place))  # noqa: F821
+            told = f"{what} (most recent call last):\n{place}".encode("utf-8", "backslashreplace")
+            self.channel.send(LOG, of.turn, b"\x02\n" if has_begun else b"\x02", shortened(told))  # noqa: F821
 
     def flush(self):
         # The function may have others in their places.

@@ -30,7 +30,6 @@ import signal
 import socket
 import struct
 import sys
-import threading
 import time
 import traceback
 import types
@@ -53,7 +52,7 @@ OFFERED = ("ask", "ask_async", "exchange")
 OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
-SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS, KEEPS = range(18, 31)
+SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS, KEEPS, SAID = range(18, 32)
 
 
 # ---------------------------------------------------------------- template
@@ -240,7 +239,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
 
     def left_behind(self):
         """A process that the function forks is no instance: it has no channel."""
-        self.channel.lock = threading.Lock()
+        self.channel.forget_senders()
         self.callees = self.callees.left_behind()
         self.served = None
         self.print_nothing()

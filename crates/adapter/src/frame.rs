@@ -69,6 +69,8 @@ pub const TURNS: u8 = 29;
 
 /// Instance to node: what the call was lent to put a result there is as it was, and the next call's.
 pub const KEEPS: u8 = 30;
+/// Instance to node: it has said where it is, as the signal had asked.
+pub const SAID: u8 = 31;
 
 /// Names a call on its instance.
 pub type Turn = u32;

@@ -520,7 +520,9 @@ fn failed(served: &Served, problem: Problem, code: FailureCode) -> Problem {
         _ => "The function failed",
     };
     let next = match code {
-        FailureCode::Deadline => "raise timeout in sinew.toml, or have the function do less",
+        FailureCode::Deadline => {
+            "`sinew logs NAME --request-id ID` shows how far it came; have it do less, or raise timeout in sinew.toml"
+        }
         FailureCode::Memory => "raise memory in sinew.toml",
         FailureCode::Resources | FailureCode::Cancelled => {
             "try again; if it lasts, raise concurrency in sinew.toml or give the node more memory"

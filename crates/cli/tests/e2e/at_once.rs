@@ -262,8 +262,12 @@ fn ends_alone(node: &Node, name: &str) {
         // Where nobody else is answered it may be stuck.
         let (status, problem) = node.call(name, &json!(1));
         assert_eq!(status, 504, "{name}: {problem}");
-        if name == "coroutine" {
-            assert_says_where(node, name, &problem, "in coroutine\n    await asyncio.sleep(60)");
+        match name {
+            "coroutine" => {
+                assert_says_where(node, name, &problem, "in coroutine\n    await asyncio.sleep(60)");
+            }
+            "thread" => assert_says_where(node, name, &problem, "in thread\n    time.sleep(60)"),
+            _ => {}
         }
         assert_ne!(node.call(name, &json!(0)).1[0], born, "{name}");
     });
@@ -275,7 +279,10 @@ fn assert_says_where(node: &Node, name: &str, problem: &Value, place: &str) {
     let output: Vec<_> = logs.lines().map(str::trim).collect();
     let output = output.join("\n");
     let place: Vec<_> = place.lines().map(str::trim).collect();
-    let is_told = output.contains("its time was used up here") && output.contains(&place.join("\n"));
+    let is_told = ["its time was used up here", "its instance was ended while it was here"]
+        .iter()
+        .any(|what| output.contains(what));
+    let is_told = is_told && output.contains(&place.join("\n"));
     assert!(is_told, "{name}: {logs}");
 }
 

@@ -84,8 +84,8 @@ use std::time::{Duration, Instant};
 use adapter::frame::{
     ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
     HELLO, KEEPS, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, OVERDUE, PHASES,
-    PIECE, PIECE_MAX, RAISED, RESULT, ROOM, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS, UNCONFINED,
-    VERSION, WAITED, WANTS,
+    PIECE, PIECE_MAX, RAISED, RESULT, ROOM, SAID, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS,
+    UNCONFINED, VERSION, WAITED, WANTS,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
@@ -187,6 +187,7 @@ pub(crate) enum Frame {
     },
     Loaded,
     Leaving,
+    Said,
     Answer(Turn, Answer),
     Piece(Turn, Vec<u8>),
     Wants(Turn, u32),
@@ -658,7 +659,7 @@ impl Head {
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         let fits = match kind {
             HELLO => len == HELLO_LEN,
-            LOADED | LEAVING | KEEPS => len == 0,
+            LOADED | LEAVING | KEEPS | SAID => len == 0,
             RESULT => len as u64 <= bounds.result_bytes_max,
             OUTBOX | MAPPED => len == 8,
             PIECE => len <= PIECE_MAX,
@@ -692,6 +693,7 @@ impl Head {
             LOADED => Ok(Frame::Loaded),
             LEAVING => Ok(Frame::Leaving),
             KEEPS => Ok(Frame::Keeps(self.turn)),
+            SAID => Ok(Frame::Said),
             RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
             OUTBOX | MAPPED => {
                 let len = payload.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));

@@ -225,6 +225,7 @@ impl Place for Container {
     }
 
     fn signal(&self, number: u32, signal: i32) -> bool {
+        self.lift_cpu_limit();
         self.process(number).is_some_and(|process| linux::send_signal(process.as_fd(), signal).is_ok())
     }
 

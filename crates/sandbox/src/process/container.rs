@@ -198,13 +198,16 @@ impl Container {
         self.group.as_ref().map(Cgroup::gauges)
     }
 
+    /// Lets what is in it have all processor time, before its end.
+    pub fn lift_cpu_limit(&self) {
+        self.group.iter().for_each(Cgroup::lift_cpu_limit);
+    }
+
     /// Ends all that is in the container, at once; it can only be destroyed
     /// then. Returns before the end. Killing again changes nothing.
     pub fn kill(&self) {
         // What may not run cannot end either.
-        if let Some(group) = &self.group {
-            group.lift_cpu_limit();
-        }
+        self.lift_cpu_limit();
         // It is our child, so that the only failure is that it has ended.
         let _ = linux::kill_process(self.pidfd.as_fd());
     }

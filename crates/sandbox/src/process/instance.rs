@@ -223,6 +223,8 @@ pub(crate) struct Instance {
     is_over: bool,
     /// It has said that it ends, and that it has begun nothing of what it has not answered.
     is_leaving: bool,
+    /// It has said where it is.
+    has_said: bool,
     oom_kills: u64,
     /// Replaced in texts, for they differ from node to node.
     prefixes: Vec<String>,
@@ -309,6 +311,7 @@ impl Instance {
             meter: Meter::new(Instant::now()),
             is_over: false,
             is_leaving: false,
+            has_said: false,
             oom_kills,
             prefixes,
             layers: Vec::new(),
@@ -501,6 +504,7 @@ impl Instance {
                 Some(Frame::Keeps(turn)) => self.keeps(turn)?,
                 Some(Frame::Dropped(turn, line)) => self.dropped(turn, line)?,
                 Some(Frame::Leaving) => self.is_leaving = true,
+                Some(Frame::Said) => self.has_said = true,
                 Some(_) => return Err(Broken::Lie("an answer that is none to a call")),
                 None => return sent.map(drop),
             }

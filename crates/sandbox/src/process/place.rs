@@ -54,7 +54,8 @@ pub(crate) trait Place: Counted + Send + Sync {
     fn connect(&self, port: u16) -> Result<TcpStream, String>;
     /// Starts a program in it, confined, with these standard streams.
     fn run(&self, program: &Program, stdio: [OwnedFd; 3]) -> Result<Process, String>;
-    /// Sends a signal to the process that has this number in it; whether that is done.
+    /// Sends a signal to the process that has this number in it, which is ended soon after and has all processor time until
+    /// then; whether that is done.
     fn signal(&self, _number: u32, _signal: i32) -> bool {
         false
     }

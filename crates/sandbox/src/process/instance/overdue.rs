@@ -19,8 +19,6 @@ use super::{Acted, Instance, Sources, UnderWay};
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// How long an interpreter may take to say where it is, between two of its steps.
 const SAYS_WITHIN: Duration = Duration::from_millis(100);
-/// What it says has more than one part.
-const SAYS_ALL_WITHIN: Duration = Duration::from_millis(2);
 /// A call that was ended longer ago has ended in the program, too.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -78,15 +76,17 @@ impl Instance {
         _ = self.channel.flush();
     }
 
-    /// Has it say where it is before it ends, for whoever looks into the log of a late call. That waits for a moment.
+    /// Has it say where it is before it ends, for whoever looks into the log of a late call. That waits for a moment. If a
+    /// call ends meanwhile, the instance is ended for being late all the same.
     pub(crate) fn ask_where(&mut self, acted: &mut Acted, sources: Sources<'_>) {
         let Some(signal) = self.terms.language.where_signal() else { return };
-        if self.life.place.signal(self.pid, signal) && self.channel.wait(Instant::now() + SAYS_WITHIN).is_ok()
-        {
-            std::thread::sleep(SAYS_ALL_WITHIN);
-            // If it has ended meanwhile, it is ended for being late all the same.
-            _ = self.act(acted, sources);
+        // What stands in line is not to begin now.
+        if let Ok(recalled) = self.recall() {
+            acted.ended.extend(recalled);
         }
+        let deadline = Instant::now() + SAYS_WITHIN;
+        self.has_said = !self.life.place.signal(self.pid, signal);
+        while !self.has_said && self.channel.wait(deadline).is_ok() && self.act(acted, sources).is_ok() {}
     }
 
     /// Whether it is this call that the instance ends with, where one is late.
