@@ -8,8 +8,8 @@
  * it never runs a function itself. Orders, fork and confinement are in native
  * code, `guests/template`, which it loads from the descriptor that its second
  * argument names; the channel of an instance is described in
- * `process/channel.rs`. The node puts the texts of `lines.js` and
- * `replaced.js` before this one.
+ * `process/channel.rs`. The node puts the texts of `lines.js`,
+ * `replaced.js` and `failures.js` before this one.
  *
  * Invariants: the template has one thread whenever it forks, and nothing open
  * that an event loop would wait for; a child is confined before it reads a byte
@@ -31,7 +31,6 @@
 
   const VERSION = 9;
   const CHANNEL = 3;
-  const TEXT_BYTES_MAX = 4096;
   const LOG_PIECE_BYTES = 32 << 10;
   /* What is read at once, and what is written at once of several pieces. */
   const READ_BYTES = 64 << 10;
@@ -40,8 +39,6 @@
   const LOG_IDLE_BYTES = 32 << 10;
   /* After so many milliseconds without a function, an instance is one that waits. */
   const WAITING_MS = 20;
-  const STACK_LINES_MAX = 24;
-  const CAUSES_MAX = 4;
   const HEADER_BYTES = 9;
   const LOAD_HEAD_BYTES = 20;
   /* The turn of what happens outside of calls. */
@@ -754,54 +751,6 @@
     if (ArrayBuffer.isView(result)) return Buffer.from(result.buffer, result.byteOffset, result.byteLength);
     if (result instanceof ArrayBuffer || result instanceof SharedArrayBuffer) return Buffer.from(result);
     return null;
-  }
-
-  function kindOf(value) {
-    if (value === null || typeof value !== 'object') return value === null ? 'null' : typeof value;
-    return value.constructor?.name || 'object';
-  }
-
-  /* Type, message and stack, whatever it is. */
-  function textsOf(error) {
-    try {
-      return describe(error);
-    } catch {
-      return ['Error', 'an exception that cannot be described', ''];
-    }
-  }
-
-  /* The same, without the frames of this file. */
-  function describe(error) {
-    if (!(error instanceof Error) && !(typeof error?.stack === 'string')) return [kindOf(error), textOf(error), ''];
-    const kind = String(error.name || kindOf(error));
-    const stacks = [];
-    for (let at = error, depth = 0; at && depth < CAUSES_MAX; at = at.cause, depth++) {
-      if (depth > 0) stacks.push(`caused by ${at.name ?? kindOf(at)}: ${textOf(at.message ?? at)}`);
-      if (typeof at.stack === 'string') stacks.push(...frames(at.stack));
-    }
-    return [kind, String(error.message), stacks.join('\n')];
-  }
-
-  function frames(stack) {
-    const lines = stack.split('\n');
-    // A syntax error begins with its place.
-    const place = /^\S*:\d+$/.test(lines[0]) ? lines.slice(0, 3) : [];
-    const found = lines.filter((line) => /^ {4}at /.test(line));
-    const own = found.findIndex((line) => /<template>:\d+/.test(line));
-    return [...place, ...(own < 0 ? found : found.slice(0, own)).slice(0, STACK_LINES_MAX)]
-      .filter((line) => !/^ {4}at (Module\._compile|async? ?node:internal|wrapSafe) ?\(?node:internal/.test(line));
-  }
-
-  function textOf(value) {
-    try {
-      return String(value);
-    } catch {
-      return 'a value that has no text';
-    }
-  }
-
-  function cut(bytes) {
-    return bytes.subarray(0, TEXT_BYTES_MAX);
   }
 
   main();

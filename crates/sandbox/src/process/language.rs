@@ -112,6 +112,7 @@ const NODE_SOURCE: &str = concat!(
     "return { adapt };})(require);",
     include_str!("../../../../guests/node/lines.js"),
     include_str!("../../../../guests/node/replaced.js"),
+    include_str!("../../../../guests/node/failures.js"),
     include_str!("../../../../guests/node/template.js"),
     "})();"
 );
