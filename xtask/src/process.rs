@@ -72,7 +72,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
 }
 
 /// Runs it, shows its stdout line by line, and gives each line to `look` as well. What prints nothing for as long as
-/// `silence` hangs: it is ended with all that it has started, and that is an error.
+/// `silence` hangs, which is an error: it is ended with what it has started, but for what a parent that has ended has left.
 pub(crate) fn watch(
     command: &mut Command,
     silence: Duration,
