@@ -24,7 +24,7 @@ class RunningCall:
     def __init__(self, calls, turn, log_left):
         self.calls, self.turn, self.is_over = calls, turn, False
         # Of what it prints: bytes that may still be told, and those that are not told yet.
-        self.log_left, self.held = log_left, nothing_held()  # noqa: F821
+        self.log_left, self.held, self.is_in_line = log_left, nothing_held(), False  # noqa: F821
         # Bytes of the result that may be sent, and whether nobody wants them any more.
         self.room, self.has_left, self.on_left = STREAM_WINDOW, False, []
         # What has come of its body, if that comes while it runs.

@@ -85,6 +85,8 @@ class Prints:
             return False
         cut = data[: of.log_left]
         of.log_left -= len(cut)
+        # Whether it has begun a line.
+        of.is_in_line = not cut.endswith(b"\n")
         self.channel.send(LOG, of.turn, bytes([number]), cut)  # noqa: F821
         if of.log_left == 0:
             self.channel.send(LOG, of.turn, b"\x02", b"\n[output over %d bytes was dropped]\n" % self.log_max)  # noqa: F821
@@ -103,12 +105,11 @@ class Prints:
 
     def tell_place(self, of, what, place):
         """Writes to somebody's log where that was; beyond what it may print, for it is not what has printed that."""
-        has_begun = any(held and held[-1] != ord("\n") for held in of.held.values())
         for output in self.outputs:
             output.flush_of(of)
         if place:
             told = f"{what} (most recent call last):\n{place}".encode("utf-8", "backslashreplace")
-            self.channel.send(LOG, of.turn, b"\x02\n" if has_begun else b"\x02", shortened(told))  # noqa: F821
+            self.channel.send(LOG, of.turn, b"\x02\n" if of.is_in_line else b"\x02", shortened(told))  # noqa: F821
 
     def flush(self):
         # The function may have others in their places.

@@ -98,6 +98,7 @@ class Overdue(Case):
     # What runs, how many at once, and what is told of where it is.
     PLACES = {
         "a function": ("def handler(event):\n    deep()\ndef deep():\n    say()\n    time.sleep(9)", 1, r"in deep\n    time.sleep"),
+        "a line that was begun": ("def handler(event):\n    say()\n    print('begun', end='')\n    time.sleep(9)", 1, r"begun\nits time was used up here"),
         "an endless loop": ("def handler(event):\n    say()\n    while True:\n        pass", 1, r"in handler\n"),
         "a loop that prints": ("def handler(event):\n    say()\n    while True:\n        print('x' * 4000)", 1, r"in handler\n"),
         "a coroutine": ("async def handler(event):\n    say()\n    await deep()\nasync def deep():\n    await asyncio.sleep(9)", 1, r"in deep\n    await asyncio.sleep"),

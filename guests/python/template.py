@@ -228,7 +228,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
             core.arenas_keep()
         # The line that is served, and whether it is the usual adapter that serves.
         self.served, self.is_adapted = None, False
-        self.log_left, self.log_max, self.held = 0, 0, nothing_held()  # noqa: F821
+        self.log_left, self.log_max, self.held, self.is_in_line = 0, 0, nothing_held(), False  # noqa: F821
         self.apply = None
         self.result_max = 0
         # Of the call that runs.

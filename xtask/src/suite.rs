@@ -18,7 +18,7 @@ use crate::{build_times, examples, fuzz, guests, install, layout, licences, proc
 /// Tests that may be ignored, and why.
 const IGNORED: &[(&str, &str)] = &[];
 
-/// What says nothing for so long hangs. All is built by then, and the longest test takes five minutes.
+/// Tests that say nothing for so long hang: the longest one takes five minutes.
 const SILENCE_MAX: Duration = Duration::from_secs(20 * 60);
 /// Lines from where a test panics on that are told again at the end.
 const TOLD_LINES: usize = 8;
@@ -51,12 +51,21 @@ impl Tally {
     fn tests(&mut self, what: &str, folder: &str, arguments: &[&str]) {
         let mut output = TestOutput::default();
         let result = step(what, || {
-            let mut cargo = process::cargo();
-            cargo.current_dir(layout::root().join(folder));
-            cargo.args(["test", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
-            if folder == "guests" {
-                cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
-            }
+            let cargo_test = || {
+                let mut cargo = process::cargo();
+                cargo
+                    .current_dir(layout::root().join(folder))
+                    .args(["test", "--no-fail-fast"])
+                    .args(arguments);
+                if folder == "guests" {
+                    cargo.env("CARGO_TARGET_DIR", layout::root().join("target/guests-build"));
+                }
+                cargo
+            };
+            // To build them may take longer, and says nothing.
+            process::run(cargo_test().arg("--no-run"))?;
+            let mut cargo = cargo_test();
+            cargo.args(["--", "--show-output"]);
             if !process::watch(&mut cargo, SILENCE_MAX, |line| output.look(line))? {
                 bail!("cargo test failed");
             }
