@@ -53,6 +53,18 @@ function textOf(value) {
   }
 }
 
+/* The same as frames have them, each behind its length. */
+function textsAsParts(error) {
+  const parts = [];
+  for (const text of textsOf(error)) {
+    const bytes = cut(Buffer.from(text));
+    const length = Buffer.alloc(4);
+    length.writeUInt32LE(bytes.length);
+    parts.push(length, bytes);
+  }
+  return parts;
+}
+
 function cut(bytes) {
   return bytes.subarray(0, TEXT_BYTES_MAX);
 }

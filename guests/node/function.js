@@ -692,14 +692,25 @@ function wireAnswer(pieces) {
 /** What calls the handler; who does not await `ready` waits there. */
 let call = null;
 
-function apply(request, head, body) {
-  let result;
-  try {
-    result = call(request, head, body);
-  } catch (error) {
-    throw usersPart(error);
-  }
-  return isThenable(result) ? result.then(undefined, (error) => Promise.reject(usersPart(error))) : result;
+const apply = told((request, head, body) => call(request, head, body));
+
+/** What calls a handler, and of its exceptions has only what is the user's. */
+function told(called) {
+  return (request, head, body) => {
+    let result;
+    try {
+      result = called(request, head, body);
+    } catch (error) {
+      throw usersPart(error);
+    }
+    return isThenable(result) ? result.then(undefined, (error) => Promise.reject(usersPart(error))) : result;
+  };
+}
+
+/** What calls another handler of the same code, as `apply` does this one. */
+async function other(name, load) {
+  const found = await findHandler(name, load).catch((error) => Promise.reject(usersPart(error)));
+  return told(adapted(found.handler, found.name));
 }
 
 /** Finds the handler of a function, and serves it once it is there. `load` is what imports ES modules. */
@@ -715,5 +726,5 @@ function adapt(given, serving, load) {
     .catch((error) => Promise.reject(usersPart(error)));
   call = (...all) => ready.then(() => call(...all));
   // Whoever has read a head already need not write it down again.
-  return { ready, apply, readsHeads: true };
+  return { ready, apply, readsHeads: true, other: (name) => other(name, load) };
 }

@@ -319,7 +319,7 @@ class Lines {
 
   /* A call is over, and with it those that it made. */
   end(turn) {
-    for (const line of this.used) if (line.asked.turn === turn) this.drop(line, turn);
+    for (const line of this.used) if (line.asked.turn.root === turn) this.drop(line, turn);
     const us = turn.waiting.us();
     if (turn.onLine !== null || us === 0) return;
     const told = Buffer.alloc(8);
@@ -448,21 +448,7 @@ class Lines {
 
   /* One request more has had its answer. */
   took({ onLine, waiting }, ended, sent, status) {
-    const { served, begun, received, parent, span, trace, seal, flags, id } = onLine;
-    const report = Buffer.allocUnsafe(REPORT_BYTES + id.length);
-    report.writeUInt32LE(least((ended - begun) * 1000), 0);
-    report.writeUInt32LE(least(waiting.us()), 4);
-    report.writeUInt32LE(received, 12);
-    report.writeUInt32LE(sent, 16);
-    report.writeUInt16LE(status, 20);
-    parent.copy(report, 22);
-    span.copy(report, 30);
-    trace.copy(report, 38);
-    seal.copy(report, 54);
-    report[70] = flags;
-    report[71] = id.length;
-    id.copy(report, REPORT_BYTES);
-    served.reports.push([ended, report]);
+    onLine.served.reports.push(reportOf(onLine, waiting, ended, sent, status));
   }
 
   /* Tells the node of those that it was not told of. How long ago that was is known now. */
@@ -486,6 +472,24 @@ class Lines {
     this.report(served);
     served.line.close();
   }
+}
+
+/* What the node is told of a call that it had no part in, and when that ended: how long ago is written when it is told. */
+function reportOf({ begun, received, parent, span, trace, seal, flags, id }, waiting, ended, sent, status) {
+  const report = Buffer.allocUnsafe(REPORT_BYTES + id.length);
+  report.writeUInt32LE(least((ended - begun) * 1000), 0);
+  report.writeUInt32LE(least(waiting.us()), 4);
+  report.writeUInt32LE(received, 12);
+  report.writeUInt32LE(sent, 16);
+  report.writeUInt16LE(status, 20);
+  parent.copy(report, 22);
+  span.copy(report, 30);
+  trace.copy(report, 38);
+  seal.copy(report, 54);
+  report[70] = flags;
+  report[71] = id.length;
+  id.copy(report, REPORT_BYTES);
+  return [ended, report];
 }
 
 /* Both parts of the head of a request, as the node would write them; the second one when it is asked for. */

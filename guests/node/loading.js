@@ -112,15 +112,20 @@ function prepare(settings) {
   }
 }
 
-/** The handler that the settings name, and the name; `load` loads ES modules, which a template's own text cannot. */
+/** The handler that the settings name, and the name. */
 async function find(settings, load) {
-  const name = (settings.handler ?? "index.handler").replace(/^\.\//, "");
+  prepare(settings);
+  return findHandler(settings.handler ?? "index.handler", load);
+}
+
+/** A handler of the code, and its name; `load` loads ES modules, which a template's own text cannot. */
+async function findHandler(given, load) {
+  const name = given.replace(/^\.\//, "");
   const dot = name.lastIndexOf(".");
   if (dot < 1 || dot === name.length - 1) {
     throw new Error(`the handler '${name}' is not of the form module.name, like index.handler`);
   }
   const [moduleName, attribute] = [name.slice(0, dot), name.slice(dot + 1)];
-  prepare(settings);
   const file = fileOf(moduleName);
   const exported = isEsModule(file)
     ? await load(require("node:url").pathToFileURL(file).href).catch((error) => Promise.reject(placed(error, file)))

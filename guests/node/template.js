@@ -45,7 +45,7 @@
   const OUTSIDE = 0;
   const [HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const [ASK, TOLD, PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS] = [10, 11, 12, 13, 14, 15, 16, 17];
-  const [SERVE, LINE, ASK_AGAIN, LEAVING, TURNS] = [18, 19, 23, 27, 29];
+  const [SERVE, LINE, ASK_AGAIN, LEAVING, TURNS, WITHIN, WITHIN_OVER] = [18, 19, 23, 27, 29, 32, 33];
   /* Of calls of other functions: bytes of name, type and body. */
   const [ASK_NAME_MAX, ASK_TYPE_MAX, ASK_BODY_MAX] = [128, 256, 16 << 20];
   /* Of a result that is sent in pieces: bytes before the node asks for more, and of one piece. */
@@ -294,6 +294,9 @@
       this.core = core;
       // Calls without the node.
       this.lines = new Lines(this, core);
+      this.withins = new Withins(this);
+      // Gives another handler of the same code.
+      this.other = null;
       // Pieces that are to be written together.
       this.together = null;
       // Calls that have ended in this turn of the loop, with their results.
@@ -308,7 +311,8 @@
       this.resultMax = 0;
       this.logMax = 0;
       // What may be printed while no call runs.
-      this.outside = { number: OUTSIDE, logLeft: 0, onLine: null };
+      this.outside = { number: OUTSIDE, logLeft: 0, onLine: null, within: null };
+      this.outside.root = this.outside;
       // What is being answered: loading, and calls.
       this.turns = new Set();
       // Where one call is served at a time: those that stand in line, and whether the next one may not begin yet.
@@ -364,6 +368,8 @@
       else if (kind === SERVE) this.lines.serve(number, payload);
       else if (kind === LINE) this.lines.add(payload);
       else if (kind === TURNS) this.shareTurns();
+      else if (kind === WITHIN) this.askedWithin(payload);
+      else if (kind === WITHIN_OVER) this.withins.told.clear();
     }
 
     /* Calls the function of a name: a promise of status, type and body of the
@@ -386,12 +392,13 @@
       if (why) return Promise.reject(new RangeError(why));
       return new Promise((resolve, reject) => {
         const asked = { turn, resolve, reject, name, nameBytes, type: typeBytes, body };
-        if (!this.lines.ask(asked)) this.askNode(asked, null);
+        if (!this.withins.ask(asked) && !this.lines.ask(asked)) this.askNode(asked, null);
       });
     }
 
-    /* The same by the node, which knows how it ended if it was begun on the line of this number. */
-    askNode(asked, line) {
+    /* The same by the node, which knows how it ended if it was begun on the line of this number, and is told
+     * if it was begun here. */
+    askNode(asked, line, ended = null) {
       const { turn, nameBytes, type, body } = asked;
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
@@ -406,9 +413,22 @@
       this.asked.set(id, asked);
       this.askedBytes += body.length;
       // Of what came by the channel the node sees how long it waits.
-      turn.waiting.begin(turn.onLine === null);
-      this.lines.tellServing(turn);
-      this.send(line === null ? ASK : ASK_AGAIN, turn.number, [head, type, body]);
+      turn.waiting.begin(turn.root.onLine === null);
+      this.lines.tellServing(turn.root);
+      if (turn.within === null && ended === null) return this.send(line === null ? ASK : ASK_AGAIN, turn.number, [head, type, body]);
+      this.send(ASK_WITHIN, turn.number, [...this.withins.before(turn, line, ended), head.subarray(at), type, body]);
+    }
+
+    /* A function that was asked for is to be called here. */
+    askedWithin(payload) {
+      const told = this.withins.add(payload);
+      // From now on it has to be known which of several calls runs.
+      this.whose ??= new AsyncLocalStorage();
+      const id = payload.readUInt32LE(0);
+      const asked = this.asked.get(id);
+      if (!asked) return;
+      this.forget(id, asked);
+      if (!this.withins.ask(asked)) asked.reject(new Error(`${told.name} cannot be called here`));
     }
 
     told(payload) {
@@ -429,8 +449,9 @@
 
     /* Has something done once nobody waits for the answer any more. */
     onLeft(turn, then) {
-      if (turn === null || !this.turns.has(turn) || turn.stream?.hasLeft) then();
-      else this.streamOf(turn).onLeft.push(then);
+      if (turn === null || !this.turns.has(turn.root) || turn.root.stream?.hasLeft) return then();
+      turn.within?.onLeft.push(then);
+      this.streamOf(turn.root).onLeft.push(then);
     }
 
     streamOf(turn) {
@@ -440,8 +461,9 @@
     /* Sends bytes at the pace at which the client takes them; one after the other. None of them: they were all. */
     async sendPieces(turn, bytes) {
       if (turn === null) throw new Error('an answer is sent while its request is handled');
-      if (!this.turns.has(turn)) throw new Error('nobody waits for the answer any more');
-      if (turn.onLine !== null) return this.lines.keep(turn.onLine, bytes);
+      if (!this.turns.has(turn.root) || turn.within?.isOver) throw new Error('nobody waits for the answer any more');
+      const keeps = turn.onLine ?? turn.within;
+      if (keeps !== null) return this.lines.keep(keeps, bytes);
       const stream = this.streamOf(turn);
       for (let at = 0; at === 0 || at < bytes.length; at += PIECE_BYTES_MAX) {
         const piece = bytes.subarray(at, at + PIECE_BYTES_MAX);
@@ -527,7 +549,7 @@
     forget(id, asked) {
       this.asked.delete(id);
       this.askedBytes -= asked.body.length;
-      asked.turn.waiting.end(asked.turn.onLine === null);
+      asked.turn.waiting.end(asked.turn.root.onLine === null);
     }
 
     load(payload) {
@@ -542,8 +564,9 @@
       const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
       const turn = this.begin(OUTSIDE);
       try {
-        const { apply, ready, readsHeads } = compile(name, payload.toString('utf8', nameEnd), this);
+        const { apply, ready, readsHeads, other } = compile(name, payload.toString('utf8', nameEnd), this);
         this.apply = apply;
+        this.other = other ?? null;
         this.readsHeads = readsHeads === true;
         // A module may need more than this turn of the loop, as ES modules do.
         // What was rejected and not caught is known after the last of them.
@@ -614,18 +637,26 @@
     }
 
     returned(turn, result) {
+      const [bytes, why] = this.wholeResult(turn.onLine, result);
+      if (bytes === null) this.answer(turn, BAD_RESULT, [Buffer.from(why)]);
+      else this.answer(turn, RESULT, [bytes]);
+    }
+
+    /* What a call gave, behind the pieces that were kept of it, or null and why that is no result. */
+    wholeResult(keeps, result) {
       const last = asBytes(result);
-      if (last === null) return this.answer(turn, BAD_RESULT, [Buffer.from(`apply returned ${kindOf(result)}, not bytes`)]);
-      const length = last.length + (turn.onLine?.keptBytes ?? 0);
+      if (last === null) return [null, `apply returned ${kindOf(result)}, not bytes`];
+      const length = last.length + (keeps?.keptBytes ?? 0);
       if (length > this.resultMax) {
-        const why = `apply returned ${length} bytes, more than the ${this.resultMax} that are allowed`;
-        return this.answer(turn, BAD_RESULT, [Buffer.from(why)]);
+        return [null, `apply returned ${length} bytes, more than the ${this.resultMax} that are allowed`];
       }
-      this.answer(turn, RESULT, [length > last.length ? Buffer.concat([...turn.onLine.kept, last]) : last]);
+      return [length > last.length ? Buffer.concat([...keeps.kept, last]) : last, null];
     }
 
     begin(number) {
-      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, waiting: new Waiting() };
+      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, within: null, waiting: new Waiting() };
+      // Calls that it makes here are its as well.
+      turn.root = turn;
       this.turns.add(turn);
       return turn;
     }
@@ -633,7 +664,7 @@
     /* The call that runs now; none between two calls. */
     current() {
       const turn = this.whose?.getStore();
-      if (turn) return this.turns.has(turn) ? turn : null;
+      if (turn) return this.turns.has(turn.root) ? turn : null;
       return this.turns.size === 1 ? this.turns.values().next().value : null;
     }
 
@@ -643,7 +674,8 @@
       for (const resolve of turn.stream?.onRoom.splice(0) ?? []) resolve();
       turn.body?.wake?.();
       const before = this.asked.size;
-      for (const [id, asked] of this.asked) if (asked.turn === turn) this.forget(id, asked);
+      for (const [id, asked] of this.asked) if (asked.turn.root === turn) this.forget(id, asked);
+      this.withins.report();
       this.outside.logLeft = Math.min(turn.logLeft, LOG_IDLE_BYTES);
       this.lines.end(turn);
       if (this.asked.size < before) this.lines.tellOver(turn);
@@ -681,14 +713,8 @@
     }
 
     raised(turn, error) {
-      const parts = [];
-      for (const text of textsOf(error)) {
-        const bytes = cut(Buffer.from(text));
-        const length = Buffer.alloc(4);
-        length.writeUInt32LE(bytes.length);
-        parts.push(length, bytes);
-      }
-      this.answer(turn, RAISED, parts);
+      if (turn.within !== null) this.withins.raised(turn, error);
+      else this.answer(turn, RAISED, textsAsParts(error));
     }
 
     /* During a call it is the call's; else it ends the process, as in Node. If it
@@ -713,7 +739,7 @@
 
     /* Output: what is over the budget of a call is dropped. */
     log(number, data) {
-      const turn = this.current() ?? this.outside;
+      const turn = (this.current() ?? this.outside).root;
       for (let at = 0; at < data.length && turn.logLeft > 0; at += LOG_PIECE_BYTES) {
         const piece = data.subarray(at, at + Math.min(LOG_PIECE_BYTES, turn.logLeft));
         turn.logLeft -= piece.length;

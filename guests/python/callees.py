@@ -3,6 +3,7 @@
 # names that are not defined here are that one's, or those of `lines.py`.
 
 import collections
+import contextvars
 import errno
 import struct
 import threading
@@ -17,13 +18,14 @@ STREAM_WINDOW = 256 << 10
 ASKS_BYTES_MAX = 32 << 20
 
 
-class Callees:
+class Callees(CallsWithin):  # noqa: F821 - of within.py
     """What a call has to do with the node while it runs: calls of other functions,
     and its result in pieces. Threads may do so at the same time: one of those that
     wait reads the channel, and hands the others what is theirs."""
 
     def __init__(self, channel, core):
         self.channel, self.core = channel, core
+        self.begin_within()
         # By name, and what the call that runs is known by: its head until that is read.
         self.lines, self.heads = {}, Heads()
         self.request_head, self.identity = None, None
@@ -71,6 +73,8 @@ class Callees:
             # Mostly there is nobody.
             if self.answers or self.lines or self.waiting:
                 self.end_others(turn, untold)
+        if self.reports_within:
+            self.report_within()
 
     def end_others(self, turn, untold):
         """Tells threads that wait, and those whom they wait for."""
@@ -111,16 +115,10 @@ class Callees:
             self.lines.pop(line.name, None)
         line.close()
 
-    def on_line(self, line, kind, body):
+    def on_line(self, line, inner, kind, body):
         """The answer of a function that is called over a line: status, type and body; None if nothing was
         begun there, and the line's number if the node knows the end of it."""
-        told, turn = self.request_head, self.turn
-        if told is not None:
-            # Threads may do so at the same time, and find the same.
-            identity = Identity.told(told)
-            if self.request_head is told:
-                self.identity, self.request_head = identity, None
-        identity = self.identity
+        turn, identity = self.turn, inner.identity if inner else self.own_identity()
         if identity is None or identity.depth >= DEPTH_MAX or len(body) + len(kind) > LINE_BYTES_MAX - 512:
             return None
         if not line.lock.acquire(False):
@@ -156,32 +154,43 @@ class Callees:
             took = time.monotonic_ns() - begun
             self.on_lines_ns += took
             self.waited_ns += took
+            self.waited_within(inner, took)
 
     def ask(self, target, kind, body):
         """Calls the function of a name: status, type and body of the answer."""
         name, kind = checked_question(target, kind, body)
+        inner, told = self.inner(), self.withins.get(target)
+        if told:
+            answer = self.call_within(told, inner, name, kind, body)
+            if answer:
+                return answer
         # Before it is begun anywhere: what was, on a line, is not refused any more.
         self.count(body)
         try:
-            line, again = self.lines.get(target), b""
+            line, again = self.lines.get(target), 0
             if line:
-                told = self.on_line(line, kind, body)
-                if type(told) is tuple:
-                    return told
-                again = b"" if told is None else struct.pack("<I", told)
+                answer = self.on_line(line, inner, kind, body)
+                if type(answer) is tuple:
+                    return answer
+                again = answer or 0
             begun = time.monotonic_ns()
             try:
-                return self.ask_node(name, kind, body, again)
+                answer = self.ask_node(name, kind, body, again, inner)
             finally:
-                self.waited_ns += time.monotonic_ns() - begun
+                took = time.monotonic_ns() - begun
+                self.waited_ns += took
+                self.waited_within(inner, took)
         finally:
             with self.changed:
                 self.under_way -= 1
                 self.bytes -= len(body)
+        if type(answer) is tuple:
+            return answer
+        return self.call_within(answer, inner, name, kind, body) or NOT_WITHIN
 
     async def ask_async(self, target, kind, body):
         """The same for coroutines, in a thread of its own."""
-        return await in_thread(self.ask, target, kind, body)
+        return await in_thread(contextvars.copy_context().run, self.ask, target, kind, body)
 
     def count(self, body):
         """One call more is under way, on a line or by the node."""
@@ -190,8 +199,9 @@ class Callees:
             self.under_way += 1
             self.bytes += len(body)
 
-    def ask_node(self, name, kind, body, again):
-        """The same by the node, which knows how it ended if it was begun on a line."""
+    def ask_node(self, name, kind, body, again, inner=None, ended=None):
+        """The same by the node, which knows how it ended if it was begun on a line, and is told if it was begun here. Or
+        that it is to be called here."""
         with self.changed:
             if self.turn == OUTSIDE:
                 raise RuntimeError("functions are called while a request is handled, not before or after it")
@@ -202,7 +212,12 @@ class Callees:
             if self.untold is not None:
                 self.channel.send(SERVING, turn, self.untold())
                 self.untold = None
-            self.channel.send(ASK_AGAIN if again else ASK, turn, again, head, kind, body)
+            if inner or ended:
+                self.channel.send(ASK_WITHIN, turn, self.before_ask(inner, again, ended), head, kind, body)
+            elif again:
+                self.channel.send(ASK_AGAIN, turn, struct.pack("<I", again), head, kind, body)
+            else:
+                self.channel.send(ASK, turn, head, kind, body)
             try:
                 return self.wait(lambda: self.answers[number] is not None, lambda: self.answers[number])
             finally:
@@ -211,15 +226,16 @@ class Callees:
     def stream(self, piece):
         """Sends the next bytes of the result; false if there is no room for them now.
         The first ones have the result's head, whole."""
-        if self.kept is not None:
+        keeps = self.inner() or self
+        if keeps.kept is not None:
             # It is not sent before it is whole, and what is too long is only counted.
             if self.turn == OUTSIDE:
                 raise ConnectionResetError("nobody waits for the answer any more")
-            self.kept_bytes += len(piece)
-            if self.kept_bytes <= self.kept_max:
-                self.kept.append(bytes(piece))
+            keeps.kept_bytes += len(piece)
+            if keeps.kept_bytes <= self.kept_max:
+                keeps.kept.append(bytes(piece))
             else:
-                self.kept = []
+                keeps.kept = []
             return True
         with self.changed:
             while not self.is_reading and self.channel.has_more():
@@ -316,6 +332,11 @@ class Callees:
             number, status, size = struct.unpack_from("<IHH", payload)
             if number in self.answers and self.answers[number] is None:
                 self.answers[number] = (status, payload[8 : 8 + size].decode(), payload[8 + size :])
+        elif kind == WITHIN:
+            told = self.told_within(payload)
+            (number,) = struct.unpack_from("<I", payload)
+            if number in self.answers and self.answers[number] is None:
+                self.answers[number] = told
         elif kind == LINE and not self.orders:
             # Its descriptors come behind those of what waits.
             self.add_line(payload)
@@ -333,6 +354,8 @@ class Callees:
         self.changed.notify_all()
 
 
+# What cannot be, for the node says so only to whom it can.
+NOT_WITHIN = (500, "text/plain", b"the function cannot be called here")
 # The answer to a call whose own call has ended.
 ENDED = (503, "text/plain", b"the request that made this call is over")
 

@@ -91,3 +91,14 @@ def describe(error):
     if len(text) > TEXT_BYTES_MAX:
         text = text[: TEXT_BYTES_MAX // 4] + "\n…\n" + text[-TEXT_BYTES_MAX // 2 :]
     return [kind_name(type(error)), str(error)[:TEXT_BYTES_MAX], text]
+
+
+def failure_parts(error):
+    """Type, message and traceback as frames have them, each behind its length."""
+    try:
+        parts = describe(error)
+    except BaseException:
+        parts = ["Exception", "an exception that cannot be described", ""]
+    texts = [part.encode("utf-8", "backslashreplace")[:TEXT_BYTES_MAX] for part in parts]  # noqa: F821 - of template.py
+    # What is cut may end inside a character; the other side replaces it.
+    return [piece for text in texts for piece in (struct.pack("<I", len(text)), text)]  # noqa: F821

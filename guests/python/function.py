@@ -611,9 +611,7 @@ def on_loop(awaited):
 def load(settings):
     """Makes the user's module, and the `apply` that calls its handler."""
     name = settings.get("handler", "main.handler")
-    module_name, _, attribute = name.replace("/", ".").rpartition(".")
-    if not module_name or not attribute:
-        raise ValueError(f"the handler {name!r} is not of the form module.name, like main.handler")
+    module_name, attribute = parts_of(name)
     for key, value in settings.items():
         if key.startswith("env."):
             os.environ[key[4:]] = value
@@ -632,6 +630,40 @@ def load(settings):
     if part == "step":
         return step_applied(handler, attribute)
     return adapted(in_run(handler) if part == "workflow" else handler, name)
+
+
+def parts_of(name):
+    """Module and name of a handler."""
+    module_name, _, attribute = name.replace("/", ".").rpartition(".")
+    if not module_name or not attribute:
+        raise ValueError(f"the handler {name!r} is not of the form module.name, like main.handler")
+    return module_name, attribute
+
+
+def other(name):
+    """The `apply` of another handler of the same code, which is called while this one's runs."""
+    module_name, attribute = parts_of(name)
+    own = sys.modules.get(module_name)
+    # Mostly it is there already.
+    is_own = (getattr(own, "__file__", None) or "").startswith(os.path.join(app_root, ""))
+    called = adapted(member(own if is_own else imported(module_name), module_name, attribute), name)
+    return called if getattr(called, "awaited", None) is None else apart(called)
+
+
+def apart(called):
+    """The same for what needs an event loop: in a thread of its own where that of this thread runs."""
+
+    def apply(request, head, body):
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is None or asyncio._get_running_loop() is None:
+            return called(request, head, body)
+        import contextvars
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as one:
+            return one.submit(contextvars.copy_context().run, called, request, head, body).result()
+
+    return apply
 
 
 def imported(name):

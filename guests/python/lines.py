@@ -71,9 +71,10 @@ class Line:
 class Identity:
     """For what a call runs, as calls on lines hand it down."""
 
-    __slots__ = ("deadline_ms", "depth", "flags", "request_id", "seal", "span", "trace")
+    __slots__ = ("deadline_ms", "depth", "flags", "function", "request_id", "seal", "span", "trace")
 
-    def __init__(self, request_id, deadline_ms, depth, seal, trace, span, flags):
+    def __init__(self, request_id, deadline_ms, depth, seal, trace, span, flags, function):
+        self.function = function
         self.request_id, self.deadline_ms, self.depth = request_id, deadline_ms, depth
         self.seal, self.trace, self.span, self.flags = seal, trace, span, flags
 
@@ -87,7 +88,8 @@ class Identity:
         parent = next(value for name, value in json.loads(http)["headers"] if name == "traceparent")
         trace, span, flags = map(bytes.fromhex, parent.split("-")[1:4])
         seal, depth = bytes.fromhex(call["seal"]), call.get("depth", 0)
-        return Identity(call["request_id"].encode(), call["deadline_ms"], depth, seal, trace, span, flags[0])
+        function = call.get("function", "")
+        return Identity(call["request_id"].encode(), call["deadline_ms"], depth, seal, trace, span, flags[0], function)
 
 
 class Heads:
@@ -137,23 +139,6 @@ class Served:
         span, self.spans = self.spans[:8], self.spans[8:]
         return span if any(span) else b"\1" * 8
 
-    def heads(self, identity, kind):
-        """Both parts of the head of a request, as the node would write them; the second one when it is asked for."""
-        call = {
-            "request_id": identity.request_id.decode(), "function": self.function, "version": self.version,
-            "deadline_ms": identity.deadline_ms, "source": "call", "caller": self.caller, "depth": identity.depth,
-            "seal": identity.seal.hex(),
-        }  # fmt: skip
-        if kind:
-            call["content_type"] = kind
-
-        def http():
-            parent = f"00-{identity.trace.hex()}-{identity.span.hex()}-{identity.flags:02x}"
-            headers = [["content-type", kind]] if kind else []
-            return {"method": "POST", "path": "/", "query": "", "headers": [*headers, ["traceparent", parent]]}
-
-        return call, http
-
     def took(self, begun_ns, ended_ns, waited_ns, received, sent, status, parent, identity):
         """One request more has had its answer."""
         times = (least((ended_ns - begun_ns) // 1000), least(waited_ns // 1000))
@@ -177,6 +162,24 @@ class Served:
                 parts += (REPORT.pack(*times, least((now - ended_ns) // 1000), *rest, len(request_id)), request_id)
             self.reports = []
             channel.send(SERVED, self.turn, b"".join(parts))
+
+
+def heads_of(function, version, caller, identity, kind):
+    """Both parts of the head of a request, as the node would write them; the second one when it is asked for."""
+    call = {
+        "request_id": identity.request_id.decode(), "function": function, "version": version,
+        "deadline_ms": identity.deadline_ms, "source": "call", "caller": caller, "depth": identity.depth,
+        "seal": identity.seal.hex(),
+    }  # fmt: skip
+    if kind:
+        call["content_type"] = kind
+
+    def http():
+        parent = f"00-{identity.trace.hex()}-{identity.span.hex()}-{identity.flags:02x}"
+        headers = [["content-type", kind]] if kind else []
+        return {"method": "POST", "path": "/", "query": "", "headers": [*headers, ["traceparent", parent]]}
+
+    return call, http
 
 
 def least(number):
@@ -229,8 +232,8 @@ class ServesLines:
         if not request_id.isascii() or number == 0 or not is_short:
             self.leave_line()
             return self.channel.send(RESULT, served.turn)
-        identity = Identity(request_id, deadline, depth, seal, trace, served.span(), flags)
-        call, http = served.heads(identity, kind)
+        identity = Identity(request_id, deadline, depth, seal, trace, served.span(), flags, served.function)
+        call, http = heads_of(served.function, served.version, served.caller, identity, kind)
         text = lambda: f"{json.dumps(call)}\n{json.dumps(http())}".encode()  # noqa: E731
         head = (call, http) if self.is_adapted else text()
         if served.is_due(begun):

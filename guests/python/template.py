@@ -7,7 +7,7 @@ says hello, and then forks an instance per order; it never runs a function
 itself. Orders and confinement are in native code, `guests/template`, which it
 loads from the descriptor that its first argument names; the channel of an
 instance is described in `process/channel.rs`. The node puts the text of
-`lines.py`, `failures.py`, `channel.py`, `output.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py` and
+`lines.py`, `failures.py`, `channel.py`, `output.py`, `within.py`, `callees.py`, `at_once.py`, `shared.py`, `turns.py`, `images.py`, `models.py` and
 `heap.py` before this one.
 
 Invariants: the template has one thread whenever it forks; nothing that it
@@ -53,6 +53,7 @@ OUTSIDE = 0
 HELLO, LOAD, LOADED, CALL, RESULT, RAISED, BAD_RESULT, LOG, UNCONFINED, ASK, TOLD = range(1, 12)
 PIECE, ROOM, LEFT, BODY, BODY_LOST, WANTS = range(12, 18)
 SERVE, LINE, SERVED, SERVING, WAITED, ASK_AGAIN, DROPPED, OUTBOX, MAPPED, LEAVING, PHASES, TURNS, KEEPS, SAID = range(18, 32)
+WITHIN, WITHIN_OVER, ASK_WITHIN, SERVED_WITHIN = range(32, 36)
 
 
 # ---------------------------------------------------------------- template
@@ -269,6 +270,10 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
                 self.open_line(turn, rest.receive(length))
             elif kind == LINE:
                 self.callees.add_line(rest.receive(length))
+            elif kind == WITHIN:
+                self.callees.told_within(rest.receive(length))
+            elif kind == WITHIN_OVER:
+                self.callees.withins.clear()
             elif kind in (TOLD, ROOM, LEFT, BODY, BODY_LOST):
                 # The call that it was for is over.
                 rest.receive(length)
@@ -303,6 +308,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
             self.apply = module.apply
             if not callable(self.apply):
                 raise TypeError("apply is not a function")
+            self.callees.other = getattr(module, "other", None)
         except BaseException as error:
             self.flush()
             return self.raised(OUTSIDE, error)
@@ -374,13 +380,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
         self.channel.send(RESULT, turn, bytes(view))
 
     def raised(self, turn, error):
-        try:
-            parts = describe(error)
-        except BaseException:
-            parts = ["Exception", "an exception that cannot be described", ""]
-        texts = [part.encode("utf-8", "backslashreplace")[:TEXT_BYTES_MAX] for part in parts]
-        # What is cut may end inside a character; the other side replaces it.
-        self.channel.send(RAISED, turn, *(piece for text in texts for piece in (struct.pack("<I", len(text)), text)))
+        self.channel.send(RAISED, turn, *failure_parts(error))  # noqa: F821 - of failures.py
 
 
 main()

@@ -71,6 +71,14 @@ pub const TURNS: u8 = 29;
 pub const KEEPS: u8 = 30;
 /// Instance to node: it has said where it is, as the signal had asked.
 pub const SAID: u8 = 31;
+/// Node to instance, in the place of [`TOLD`]: the function is called within the instance.
+pub const WITHIN: u8 = 32;
+/// Node to instance: it calls no function within itself any more before it is told so again.
+pub const WITHIN_OVER: u8 = 33;
+/// Instance to node: an [`ASK`] that has to do with functions that it calls within itself.
+pub const ASK_WITHIN: u8 = 34;
+/// Instance to node: calls of a function within it that have ended.
+pub const SERVED_WITHIN: u8 = 35;
 
 /// Names a call on its instance.
 pub type Turn = u32;

@@ -105,6 +105,19 @@ impl NestedCalls {
         let task = handle.spawn(async move { then(make(&shared, request).await) });
         NestedCall(Some(task.abort_handle()))
     }
+
+    /// A function that is called within the instance of its caller, who was told this head, if the
+    /// instance has all that this takes; else the call is to be made, and what is wrong with it is told then.
+    /// The requests of tenants are not: their quotas are asked for each call.
+    pub fn within(&self, function: &str, caller_head: &[u8]) -> Option<LineOffer> {
+        let shared = self.0.upgrade()?;
+        let caller = Caller::read(caller_head).ok()?;
+        if caller.depth >= DEPTH_MAX || !caller.is_sealed(&shared) {
+            return None;
+        }
+        let served = shared.backend.functions()?.served(function, None, 0)?;
+        LineOffer::within(&shared, &served, &caller.function)
+    }
 }
 
 impl NestedEnd {

@@ -23,7 +23,7 @@ use objects::{Failure, FailureCode, Handle, Limits, TreeView};
 use parking_lot::{Mutex, RwLock};
 use sandbox::keep_alive::{self, Fleet, FleetOptions, Function, PolicyOptions, Start, StartKind, Ticket};
 use sandbox::process::{Image, InterpreterFacts, Language, runtime_of};
-use sandbox::{Call, Fault, Sandbox, Spec};
+use sandbox::{Call, Changes, Fault, Sandbox, Spec};
 use store::{Object, Store};
 
 use crate::Scheduler;
@@ -78,6 +78,8 @@ pub(crate) struct Processes {
     visiting: Visiting,
     nested: Nested,
     lines: Lines,
+    /// Of which versions serve, and with what.
+    changes: Changes,
     feeds: Arc<Feeds>,
 }
 
@@ -98,6 +100,8 @@ pub(crate) struct Expected {
     pub(crate) timeout: Option<Duration>,
     /// Bodies of requests come to it while it serves them.
     pub(crate) streams_body: bool,
+    /// What functions have in common that may be called within an instance of one another.
+    pub(crate) together: Option<Handle>,
 }
 
 impl Expected {
@@ -124,6 +128,7 @@ impl Default for Expected {
             ahead: 0,
             timeout: None,
             streams_body: false,
+            together: None,
         }
     }
 }
@@ -203,6 +208,7 @@ impl Processes {
             visiting: Visiting::default(),
             nested: Nested::default(),
             lines: Lines::default(),
+            changes: Changes::default(),
             feeds: Arc::default(),
         })
     }
@@ -270,6 +276,7 @@ impl Processes {
 
     /// What a procedure's instances were made with has changed.
     pub(crate) fn renew(&self, procedure: Handle) {
+        self.changes.note();
         self.lines.recall(procedure);
         if let Some(fleet) = self.known_fleet() {
             fleet.renew(procedure);

@@ -21,6 +21,7 @@ mod sandbox;
 mod spent;
 mod streamed;
 pub mod wasm;
+mod within;
 
 pub use fed::{Feed, Intake};
 pub use line::{Line, LineAsk, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold};
@@ -31,3 +32,4 @@ pub use sandbox::{
 };
 pub use spent::{Phases, Spent};
 pub use streamed::{Audience, Listener, Source};
+pub use within::{Changes, Since, Within};

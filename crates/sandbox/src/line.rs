@@ -91,7 +91,7 @@ pub trait LineRecords: Send + Sync {
 }
 
 /// How the last call on a line ended, if it gave no answer there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineEnd {
     /// What it gave.
     pub result: Result<Handle, Fault>,
@@ -118,6 +118,10 @@ pub struct LineAsk {
     pub head: Option<Vec<u8>>,
     /// It was begun on this line, and has no answer there.
     pub again: Option<Arc<Line>>,
+    /// Who asks was called within its instance: this function, which was told the head.
+    pub function: Option<String>,
+    /// It ran within the instance of who asks, and ended so.
+    pub ended: Option<LineEnd>,
 }
 
 /// One line.

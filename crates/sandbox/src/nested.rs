@@ -5,6 +5,7 @@
 //! on what the application asks for, and back what came of it.
 
 use crate::line::{LineAsk, LineOffer};
+use crate::within::Within;
 
 /// A call of another function, as the application asks for it. Nothing of it
 /// is checked but its lengths.
@@ -41,6 +42,12 @@ pub trait Callees: Send + Sync {
     /// this returns; never, if what this returns is dropped before: then nobody
     /// wants it any more, and it is to be stopped. Does not block.
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send>;
+
+    /// Whether the function that is asked for is to be called within the instance that asks: then nobody else makes
+    /// the call. Does not block.
+    fn within(&self, _nested: &NestedCall) -> Option<Within> {
+        None
+    }
 
     /// What the application was told of its own request, if that is known.
     fn head(&self) -> Option<Vec<u8>> {

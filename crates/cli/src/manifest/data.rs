@@ -65,6 +65,9 @@ pub(crate) fn settings(function: &Function) -> Pairs {
     if let Some(imports) = function.imports.as_ref().filter(|imports| !imports.is_empty()) {
         pairs.insert("imports".to_owned(), imports.join(" "));
     }
+    if let Some(together) = &function.together {
+        pairs.insert("together".to_owned(), together.group.clone());
+    }
     if !function.allow_hosts.is_empty() {
         pairs.insert("allow-hosts".to_owned(), function.allow_hosts.join(" "));
     }

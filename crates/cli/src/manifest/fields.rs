@@ -25,6 +25,7 @@ pub(super) const FUNCTION: &[(&str, &[&str])] = &[
     ("fuel", &["integer"]),
     ("secrets", &["array"]),
     ("layers", &["array"]),
+    ("together", &["string"]),
     ("allow-hosts", &["array"]),
     ("imports", &["array"]),
     ("requirements", &["boolean"]),

@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::glob::Glob;
 use super::module::{self, Module};
 use super::reader::Reader;
+use super::together::{self, Together};
 use super::{fields, variables, workflow};
 
 /// Memory of a function that does not say.
@@ -160,6 +161,8 @@ pub(crate) struct Function {
     pub(crate) layers: Vec<String>,
     /// Hosts that it may reach.
     pub(crate) allow_hosts: Vec<String>,
+    /// The group of functions that call each other within one instance.
+    pub(crate) together: Option<Together>,
     /// Modules that are loaded before it is forked; `None` if nothing is said of them.
     pub(crate) imports: Option<Vec<String>>,
     /// Packages that its files name are installed.
@@ -209,6 +212,7 @@ impl Function {
             secrets: Vec::new(),
             layers: Vec::new(),
             allow_hosts: Vec::new(),
+            together: None,
             imports: None,
             has_requirements: true,
             pure: false,
@@ -328,6 +332,7 @@ fn field(
         }
         "secrets" => function.secrets = secrets(value, reader)?,
         "layers" => function.layers = layers(value, reader)?,
+        "together" => function.together = Some(together::read(value, reader)?),
         "imports" => function.imports = Some(imports(value, reader)?),
         "allow-hosts" => function.allow_hosts = hosts(value, reader)?,
         "requirements" => function.has_requirements = reader.switch(value)?,
@@ -374,6 +379,7 @@ fn meaningless(table: &DeTable<'_>, reader: &mut Reader<'_>) {
             "secrets",
             "layers",
             "allow-hosts",
+            "together",
             "requirements",
             "include",
             "exclude",
@@ -424,7 +430,6 @@ fn handler(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Stri
     Some(text)
 }
 
-/// `http`, or `stdin`.
 /// How it gets the bodies of requests: whether while they come.
 fn body(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
     let text = reader.text(value)?;
@@ -438,6 +443,7 @@ fn body(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<bool> {
     }
 }
 
+/// `http`, `stdin` or `native`.
 fn mode(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Option<Mode> {
     let text = reader.text(value)?;
     match text.as_str() {

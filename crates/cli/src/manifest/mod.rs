@@ -16,6 +16,7 @@ mod function;
 mod glob;
 mod module;
 mod reader;
+mod together;
 mod variables;
 mod workflow;
 
@@ -101,6 +102,7 @@ fn functions(table: &DeTable<'_>, reader: &mut Reader<'_>) -> Vec<Function> {
             reader.faults.push(Fault::new(0..0, message));
         }
     }
+    reader.faults.extend(together::check(&functions));
     functions
 }
 

@@ -36,6 +36,8 @@ const SEAL_LEN: usize = 16;
 const LOTS: [u32; 2] = [0, 9_999];
 /// How calls come to run that come over a line.
 const START: &str = "line";
+/// And those that are called within the instance of who calls.
+const WITHIN: &str = "within";
 
 /// What seals are made with.
 pub(crate) struct Sealer([u8; 32]);
@@ -84,6 +86,8 @@ pub struct LineOffer {
     shared: Arc<Shared>,
     served: Arc<Served>,
     caller: String,
+    /// How its calls come to run.
+    start: &'static str,
 }
 
 impl fmt::Debug for LineOffer {
@@ -100,8 +104,19 @@ impl LineOffer {
         // And a workflow is a run only where the gateway has it begun.
         let is_no_line = is_shared || served.is_workflow;
         let is_called_so = !(served.is_pure || served.is_codelet || served.streams_body || is_no_line);
-        let offer = || Self { shared: shared.clone(), served: served.clone(), caller: caller.to_owned() };
-        is_called_so.then(offer)
+        is_called_so.then(|| Self::new(shared, served, caller, START))
+    }
+
+    fn new(shared: &Arc<Shared>, served: &Arc<Served>, caller: &str, start: &'static str) -> Self {
+        Self { shared: shared.clone(), served: served.clone(), caller: caller.to_owned(), start }
+    }
+
+    /// The same of a function that is to be called within the instance that calls it, which takes no place of its own
+    /// and is no matter of whether one serves several requests at once.
+    pub(crate) fn within(shared: &Arc<Shared>, served: &Arc<Served>, caller: &str) -> Option<Self> {
+        let is_elsewhere = served.is_workflow || served.is_codelet;
+        let is_called_so = !(served.is_pure || served.streams_body || is_elsewhere);
+        Some(Self::new(shared, served, caller, WITHIN)).filter(|offer| is_called_so && offer.is_whole())
     }
 
     /// The function's version.
@@ -168,7 +183,7 @@ impl LineOffer {
             function: served.name.clone(),
             version: served.version,
             status: call.status,
-            start: START,
+            start: self.start,
             total_us: micros(spent.running),
             usage,
             log: recording::text_of(log),

@@ -70,8 +70,16 @@ impl Deployment {
         }
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
-        let Run { runtime, procedure, told, is_program, declaration, pairs: settings, settings: run } =
-            Run::read(store, procedure, limits_value, &serving)?;
+        let Run {
+            runtime,
+            procedure,
+            told,
+            is_program,
+            declaration,
+            pairs: settings,
+            settings: run,
+            together,
+        } = Run::read(store, procedure, limits_value, &serving)?;
         let prefix = [limits].into_iter().chain(told).collect();
         let maps_values = run.hands_memory_over();
         let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
@@ -85,6 +93,7 @@ impl Deployment {
             ahead: ahead.map_or(0, Language::calls_ahead),
             streams_body,
             timeout: Some(timeout),
+            together,
             ..check_serving(&serving, &runtime)?
         };
         let route_texts = texts_of(&serving, "route.");
@@ -186,6 +195,8 @@ struct Run {
     /// Its settings as they are written, and what they say.
     pairs: Pairs,
     settings: Settings,
+    /// What it has in common with those that may be called within its instances.
+    together: Option<Handle>,
 }
 
 impl Run {
@@ -194,7 +205,7 @@ impl Run {
         let plain = |runtime: &str, told: Vec<Handle>| -> Result<Self, String> {
             let (runtime, settings) = (runtime.to_owned(), module::settings(serving)?);
             let (pairs, is_program, declaration) = (Pairs::default(), false, None);
-            Ok(Self { runtime, procedure, told, is_program, declaration, pairs, settings })
+            Ok(Self { runtime, procedure, told, is_program, declaration, pairs, settings, together: None })
         };
         if let Some(module) = module::read(store, procedure, limits)? {
             let run = plain("wasm", module.prefix)?;
@@ -223,6 +234,7 @@ fn process(store: &Store, procedure: Handle) -> Result<Run, String> {
     // Refs: the runtime reads them itself, when an instance is made. As
     // objects they would be brought, all files of them, for each call.
     let refs: TreeBuilder = view.iter().map(|entry| entry.lowered().unwrap_or(entry)).collect();
+    let together = image.together();
     Ok(Run {
         runtime: image.runtime,
         procedure: store.put_tree(refs.view()).map_err(|error| error.to_string())?,
@@ -231,6 +243,7 @@ fn process(store: &Store, procedure: Handle) -> Result<Run, String> {
         declaration: None,
         pairs: pairs(store, settings)?,
         settings: image.settings,
+        together,
     })
 }
 

@@ -15,7 +15,10 @@ use objects::{Handle, Limits};
 use parking_lot::Mutex;
 use sandbox::keep_alive::{self, Fleet, Function, Start};
 use sandbox::process::Image;
-use sandbox::{Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Spent};
+use sandbox::{
+    Call, Line, LineEnd, LineOffer, LineRecords, LineReport, LineTerms, LineTold, Outcome, Since, Spent,
+    Within,
+};
 
 use super::{Processes, fault_of, reports};
 
@@ -199,6 +202,38 @@ impl Processes {
         Image::read(&self.store, tree.as_tree()).is_ok_and(|image| image.speaks_lines())
     }
 
+    /// What an instance is told of the function of an offer, if it has this in common with it.
+    pub(super) fn told_within(
+        &self,
+        offer: gateway::LineOffer,
+        together: Handle,
+        since: Since,
+    ) -> Option<Within> {
+        let served = Arc::clone(offer.served());
+        if self.together(served.procedure) != Some(together) {
+            return None;
+        }
+        let tree = self.store.get(served.procedure).ok()??;
+        let image = Image::read(&self.store, tree.as_tree()).ok()?;
+        Some(Within {
+            function: served.name.clone(),
+            version: served.version,
+            timeout: served.timeout,
+            handler: image.settings.handler,
+            records: Arc::new(Records(Arc::new(offer))),
+            since,
+        })
+    }
+
+    /// What a procedure has in common with those that may be called within its instances.
+    pub(super) fn together(&self, procedure: Handle) -> Option<Handle> {
+        self.expected(procedure).together
+    }
+
+    fn are_any_together(&self) -> bool {
+        self.expected.read().by_procedure.values().any(|expected| expected.together.is_some())
+    }
+
     fn line_is_over(&self, id: u32) {
         self.lines.remove(id);
         self.options.traffic.is_over(id);
@@ -214,7 +249,10 @@ impl Processes {
 
     /// Takes the lines to a function back, or to all: another version may serve now.
     pub(crate) fn recall_lines(&self, function: Option<&str>) {
-        self.lines.recall_named(function);
+        self.changes.note();
+        // Who serves a line may call what has changed within itself, and is told only with a call.
+        let is_all = self.are_any_together();
+        self.lines.recall_named(function.filter(|_| !is_all));
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use gateway::{NestedCalls, NestedEnd, NestedRequest};
 use objects::{Handle, TreeView};
 use parking_lot::Mutex;
-use sandbox::{Answered, Audience, Callees, Line, LineOffer, Listener, NestedAnswer, NestedCall, Source};
+use sandbox::{
+    Answered, Audience, Callees, Line, LineAsk, LineOffer, Listener, NestedAnswer, NestedCall, Source, Within,
+};
 use store::Store;
 
 use super::lines::Opening;
@@ -112,9 +114,19 @@ impl Audience for Caller {
 
 impl Callees for Caller {
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send> {
-        let (caller_head, deadline) = (Caller::head(self), self.deadline);
+        let mut nested = nested;
+        // Or that of a function that was called within the instance.
+        let (caller_head, function) = match nested.line.head.take() {
+            Some(head) => (head, nested.line.function.take()),
+            None => (Caller::head(self), None),
+        };
         let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
-        asks.begin(nested, caller_head, deadline, None, answered)
+        asks.begin(nested, caller_head, self.deadline, function, answered)
+    }
+
+    fn within(&self, nested: &NestedCall) -> Option<Within> {
+        let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
+        asks.within(nested, || Caller::head(self))
     }
 
     fn head(&self) -> Option<Vec<u8>> {
@@ -135,8 +147,13 @@ impl Callees for OnLine {
     fn call(&self, mut nested: NestedCall, answered: Answered) -> Box<dyn Send> {
         let head = nested.line.head.take().unwrap_or_default();
         let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
-        let (deadline, function) = (Instant::now() + self.timeout, Some(self.function.clone()));
-        asks.begin(nested, head, deadline, function, answered)
+        let function = nested.line.function.take().unwrap_or_else(|| self.function.clone());
+        asks.begin(nested, head, Instant::now() + self.timeout, Some(function), answered)
+    }
+
+    fn within(&self, nested: &NestedCall) -> Option<Within> {
+        let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
+        asks.within(nested, Vec::new)
     }
 }
 
@@ -148,6 +165,20 @@ struct Asks<'a> {
 }
 
 impl Asks<'_> {
+    /// What an instance is told of a function that it is to call within itself, if it is; `own_head` is what it
+    /// was told, where the ask does not say so.
+    fn within(&self, nested: &NestedCall, own_head: impl FnOnce() -> Vec<u8>) -> Option<Within> {
+        let LineAsk { head, again: None, ended: None, .. } = &nested.line else { return None };
+        let processes = self.processes.upgrade()?;
+        let together = processes.together(self.procedure)?;
+        let since = processes.changes.now();
+        let offer = match head {
+            Some(head) => self.calls.within(&nested.function, head),
+            None => self.calls.within(&nested.function, &own_head()),
+        }?;
+        processes.told_within(offer, together, since)
+    }
+
     fn begin(
         self,
         nested: NestedCall,
@@ -169,12 +200,13 @@ impl Asks<'_> {
             let line = line.map(|offer| Box::new(Opening { processes, offer }) as Box<dyn LineOffer>);
             answered(NestedAnswer { status, content_type: &content_type, body: &body }, line);
         };
-        let Some(line) = line.again else {
+        let Some(again) = line.again else {
+            let request = NestedRequest { begun: line.ended.map(told), ..request };
             return Box::new((calls.begin(request, then), counted));
         };
         let (later, loops) = (Later::default(), tokio::runtime::Handle::try_current());
         let begun = Arc::clone(&later.0);
-        line.when_over(move |end| {
+        again.when_over(move |end| {
             // Whoever tells is not on the event loop, maybe.
             let _entered = loops.as_ref().map(tokio::runtime::Handle::enter);
             let begin = || calls.begin(NestedRequest { begun: end.map(told), ..request }, then);

@@ -52,7 +52,15 @@
 //!                   call is begun there first; one that was recalled is dropped
 //! 30 keeps       ←  nothing: the outbox of the call of this turn is as it was. The next call
 //!                   may have it without its being sent, if no other one was under way
+//! 31 said        ←  nothing: it has said where it is, as the signal had asked
+//! 32 within      →  instead of 11: id u32, number u32, version u64, timeout in ms u64, name
+//!                   length u16, name, handler: the function is called within the instance
+//! 33 within over →  nothing: what 32 said holds no longer
+//! 34 ask within  ←  an ask by a function that was called so, or of one whose call has ended
+//! 35 served within ← number u32 of 32, and reports of calls of it
 //! ```
+//!
+//! Of 34 and 35 more is said in `within.rs`.
 //!
 //! Lines, and what a report is, are described in `docs/spec/lines.md`.
 //!
@@ -82,19 +90,22 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use adapter::frame::{
-    ASK, ASK_AGAIN, ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BAD_RESULT, BODY, BODY_LOST, CALL, DROPPED,
-    HELLO, KEEPS, LEAVING, LEFT, LINE, LINE_HEAD_MAX, LOAD, LOADED, LOG, MAPPED, OUTBOX, OVERDUE, PHASES,
-    PIECE, PIECE_MAX, RAISED, RESULT, ROOM, SAID, SERVE, SERVED, SERVING, TEXT_LEN_MAX, TOLD, TURNS,
-    UNCONFINED, VERSION, WAITED, WANTS,
+    ASK_BODY_MAX, ASK_NAME_MAX, ASK_TYPE_MAX, BODY, BODY_LOST, CALL, LEFT, LINE, LOAD, OVERDUE, ROOM, SERVE,
+    TOLD, TURNS, VERSION, WITHIN, WITHIN_OVER,
 };
 pub(crate) use adapter::frame::{AskId, OUTSIDE, STREAM_WINDOW, Turn};
 use rmmap::Lease;
 
 use super::target::Target;
-use super::{phases, report};
-use crate::line::{Line, LineAsk, LineReport, LineTerms};
+use super::within::{self, AskWithin};
+use crate::line::{Line, LineReport, LineTerms};
 use crate::nested::{NestedAnswer, NestedCall};
 use crate::spent::Phases;
+use crate::within::Within;
+use decode::Head;
+pub(super) use decode::{asked, raised};
+
+mod decode;
 
 /// The longest source of a function.
 pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
@@ -126,8 +137,8 @@ const ATTACHED_MAX: usize = 4;
 const HEADER_LEN: usize = 9;
 const HELLO_LEN: usize = 10;
 /// Id and the two lengths of an ask.
-const ASK_HEAD_LEN: usize = 8;
-const ASK_LEN_MAX: usize = ASK_HEAD_LEN + ASK_NAME_MAX + ASK_TYPE_MAX + ASK_BODY_MAX;
+pub(super) const ASK_HEAD_LEN: usize = 8;
+pub(super) const ASK_LEN_MAX: usize = ASK_HEAD_LEN + ASK_NAME_MAX + ASK_TYPE_MAX + ASK_BODY_MAX;
 
 /// Why nothing more can be done with an instance.
 #[derive(Debug, PartialEq, Eq)]
@@ -195,7 +206,10 @@ pub(crate) enum Frame {
     Ask(Turn, AskId, NestedCall),
     /// The same, of one that was begun on the line of this number.
     AskAgain(Turn, u32, AskId, NestedCall),
+    AskWithin(Turn, Box<AskWithin>),
     Served(Turn, Vec<LineReport>),
+    /// By the number under which it was told of the function.
+    ServedWithin(u32, Vec<LineReport>),
     Serving(Turn, Vec<u8>),
     Waited(Turn, Duration),
     Phases(Turn, Phases),
@@ -363,6 +377,22 @@ impl Channel {
         head.extend((content_type.len() as u16).to_le_bytes());
         head.extend(content_type);
         self.queue(TOLD, turn, &[&head, body])
+    }
+
+    /// Queues that a function is to be called within the instance that asks for it; [`Channel::flush`] sends it.
+    pub(crate) fn within(
+        &mut self,
+        turn: Turn,
+        id: AskId,
+        number: u32,
+        within: &Within,
+    ) -> Result<(), Broken> {
+        self.queue(WITHIN, turn, &[&within::told(id, number, within)])
+    }
+
+    /// Queues that this holds no longer, of all functions; [`Channel::flush`] sends it.
+    pub(crate) fn within_over(&mut self) -> Result<(), Broken> {
+        self.queue(WITHIN_OVER, OUTSIDE, &[])
     }
 
     /// Queues that so many more bytes of a result may come; [`Channel::flush`]
@@ -642,136 +672,6 @@ impl Incoming {
         self.long = Some((head, payload));
         Ok(None)
     }
-}
-
-/// The head of a frame.
-#[derive(Debug, Clone, Copy)]
-struct Head {
-    kind: u8,
-    turn: Turn,
-    len: usize,
-}
-
-impl Head {
-    /// The head of a frame, if a frame of its kind may be so long.
-    fn checked(header: [u8; HEADER_LEN], bounds: Bounds) -> Result<Self, Broken> {
-        let [a, b, c, d, kind, turn @ ..] = header;
-        let len = u32::from_le_bytes([a, b, c, d]) as usize;
-        let fits = match kind {
-            HELLO => len == HELLO_LEN,
-            LOADED | LEAVING | KEEPS | SAID => len == 0,
-            RESULT => len as u64 <= bounds.result_bytes_max,
-            OUTBOX | MAPPED => len == 8,
-            PIECE => len <= PIECE_MAX,
-            WANTS => len == 4,
-            RAISED => len <= 3 * (4 + TEXT_LEN_MAX),
-            BAD_RESULT | UNCONFINED => len <= TEXT_LEN_MAX,
-            LOG => (1..=LOG_PIECE_MAX).contains(&len),
-            ASK => (ASK_HEAD_LEN..=ASK_LEN_MAX).contains(&len),
-            ASK_AGAIN => (ASK_HEAD_LEN + 4..=ASK_LEN_MAX + 4).contains(&len),
-            SERVED => (1..=report::BYTES_MAX).contains(&len),
-            SERVING => len <= LINE_HEAD_MAX,
-            WAITED => len == 8,
-            DROPPED => len == 4,
-            PHASES => (phases::HEAD_BYTES..=phases::BYTES_MAX).contains(&len),
-            _ => return Err(Broken::Lie("a frame of no known kind")),
-        };
-        let head = Self { kind, turn: Turn::from_le_bytes(turn), len };
-        if fits { Ok(head) } else { Err(Broken::Lie("a frame of a length that its kind does not have")) }
-    }
-
-    fn decode(self, mut payload: Vec<u8>) -> Result<Frame, Broken> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match self.kind {
-            HELLO => match payload.as_slice() {
-                [b'S', b'N', b'W', b'P', low, high, pid @ ..] => Ok(Frame::Hello {
-                    version: u16::from_le_bytes([*low, *high]),
-                    pid: pid.try_into().map_or(0, u32::from_le_bytes),
-                }),
-                _ => Err(Broken::Lie("a hello of something else")),
-            },
-            LOADED => Ok(Frame::Loaded),
-            LEAVING => Ok(Frame::Leaving),
-            KEEPS => Ok(Frame::Keeps(self.turn)),
-            SAID => Ok(Frame::Said),
-            RESULT => Ok(Frame::Answer(self.turn, Answer::Result(payload))),
-            OUTBOX | MAPPED => {
-                let len = payload.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
-                let answer = if self.kind == OUTBOX { Answer::Outbox(len) } else { Answer::Mapped(len) };
-                Ok(Frame::Answer(self.turn, answer))
-            }
-            PIECE => Ok(Frame::Piece(self.turn, payload)),
-            WANTS => match payload.first_chunk() {
-                Some(bytes) => Ok(Frame::Wants(self.turn, u32::from_le_bytes(*bytes))),
-                None => Err(Broken::Lie("half a wish")),
-            },
-            RAISED => Ok(Frame::Answer(self.turn, Answer::Raised(raised(&payload)?))),
-            BAD_RESULT => Ok(Frame::Answer(self.turn, Answer::BadResult(text(&payload)))),
-            UNCONFINED => Ok(Frame::Unconfined(text(&payload))),
-            LOG => {
-                // Both streams go into one log.
-                payload.remove(0);
-                Ok(Frame::Log(self.turn, payload))
-            }
-            ASK => {
-                let (id, nested) = asked(&payload).ok_or(Broken::Lie("half an ask"))?;
-                Ok(Frame::Ask(self.turn, id, nested))
-            }
-            ASK_AGAIN => {
-                let half = Broken::Lie("half an ask");
-                let Some((line, ask)) = payload.split_first_chunk() else { return Err(half) };
-                let (id, nested) = asked(ask).ok_or(half)?;
-                Ok(Frame::AskAgain(self.turn, u32::from_le_bytes(*line), id, nested))
-            }
-            SERVED => {
-                let reports = report::read(&payload).ok_or(Broken::Lie("half a report"))?;
-                Ok(Frame::Served(self.turn, reports))
-            }
-            SERVING => Ok(Frame::Serving(self.turn, payload)),
-            WAITED => {
-                let us = payload.first_chunk().map_or(0, |us| u64::from_le_bytes(*us));
-                Ok(Frame::Waited(self.turn, Duration::from_micros(us)))
-            }
-            PHASES => {
-                let phases = phases::read(&payload).ok_or(Broken::Lie("half of a step's phases"))?;
-                Ok(Frame::Phases(self.turn, phases))
-            }
-            DROPPED => {
-                let line = payload.first_chunk().map_or(0, |id| u32::from_le_bytes(*id));
-                Ok(Frame::Dropped(self.turn, line))
-            }
-            _ => Err(Broken::Lie("a frame of no known kind")),
-        }
-    }
-}
-
-fn raised(mut rest: &[u8]) -> Result<Raised, Broken> {
-    let mut text = || {
-        let (len, after) = rest.split_first_chunk().ok_or(Broken::Lie("half an exception"))?;
-        let len = u32::from_le_bytes(*len) as usize;
-        let bytes = after.get(..len).filter(|bytes| bytes.len() <= TEXT_LEN_MAX);
-        let bytes = bytes.ok_or(Broken::Lie("half an exception"))?;
-        rest = &after[len..];
-        Ok(String::from_utf8_lossy(bytes).into_owned())
-    };
-    Ok(Raised { kind: text()?, message: text()?, traceback: text()? })
-}
-
-/// Id and call of an ask; `None` if it is none.
-fn asked(payload: &[u8]) -> Option<(AskId, NestedCall)> {
-    fn text(rest: &[u8], most: usize) -> Option<(String, &[u8])> {
-        let (len, rest) = rest.split_first_chunk()?;
-        let (text, rest) = rest.split_at_checked(u16::from_le_bytes(*len) as usize)?;
-        let is_short = text.len() <= most;
-        is_short.then(|| (String::from_utf8_lossy(text).into_owned(), rest))
-    }
-    let (id, rest) = payload.split_first_chunk()?;
-    let (function, rest) = text(rest, ASK_NAME_MAX)?;
-    let (content_type, body) = text(rest, ASK_TYPE_MAX)?;
-    let is_short = body.len() <= ASK_BODY_MAX;
-    let line = LineAsk::default();
-    let nested = || NestedCall { function, content_type, body: body.to_vec(), line };
-    is_short.then(|| (AskId::from_le_bytes(*id), nested()))
 }
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ pub struct Settings {
     pub tmp_bytes: u64,
     /// Hosts that it may reach, as they were written.
     pub allow_hosts: Vec<String>,
+    /// The group of functions that it may be called by, and may call, within one instance.
+    pub together: Option<String>,
     /// Bytes a second that it may read from each disk; and as many written.
     pub disk_bytes_per_s: Option<u64>,
     /// Modules of the node's own interpreter that are loaded before it is
@@ -132,6 +134,7 @@ impl Default for Settings {
             streams_body: false,
             tmp_bytes: 16 << 20,
             allow_hosts: Vec::new(),
+            together: None,
             disk_bytes_per_s: None,
             imports: Vec::new(),
             environment: BTreeMap::new(),
@@ -159,6 +162,18 @@ impl Image {
             Some(Language::Executable) => self.settings.mode.as_deref() == Some(NATIVE),
             _ => true,
         }
+    }
+
+    /// What functions have in common that may be called within an instance of one another: the group, and all
+    /// that a process is: the code, and what it may see and reach. `None`: it is called within no other one.
+    pub fn together(&self) -> Option<Handle> {
+        let Settings { together, environment, secrets, allow_hosts, calls_at_once, .. } = &self.settings;
+        let is_asked_at_once = *calls_at_once > 1 && self.runtime == Language::Python.runtime();
+        let group = together.as_deref().filter(|_| !is_asked_at_once)?;
+        let Self { runtime, code, layers, .. } = self;
+        let text =
+            format!("{group:?} {runtime} {code} {layers:?} {environment:?} {secrets:?} {allow_hosts:?}");
+        Some(Handle::blob(text.as_bytes()))
     }
 
     /// Whether it is lent memory for what it makes.
@@ -219,6 +234,12 @@ impl Image {
         if settings.streams_body && settings.mode.as_deref().is_some_and(|mode| mode != "http") {
             return Err(bad(
                 "what is native or reads its standard input gets the whole body: leave \"body\" or \"mode\" out",
+            ));
+        }
+        let is_alone = settings.part.is_some() || settings.streams_body;
+        if settings.together.is_some() && (runtime == Language::Executable.runtime() || is_alone) {
+            return Err(bad(
+                "functions are together in Python and Node, and are no workflows and take no body while it comes: leave \"together\" out",
             ));
         }
         if !settings.imports.is_empty() && runtime == Language::Executable.runtime() {
@@ -380,6 +401,7 @@ impl Settings {
                     settings.disk_bytes_per_s = Some(number(name, text, DISK_RATE_MIN, 1 << 40)?);
                 }
                 "imports" => settings.imports = modules(text)?,
+                "together" => settings.together = Some(group(text)?),
                 "allow-hosts" => settings.allow_hosts = hosts(text)?,
                 "tmp-bytes" => settings.tmp_bytes = number(name, text, 0, 1 << 40)?,
                 _ if name.starts_with("secret.") => {
@@ -421,6 +443,15 @@ pub fn is_module(name: &str) -> bool {
     let begins =
         name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'@'));
     begins && name.len() <= MODULE_LEN_MAX && name.bytes().all(is_plain) && !name.contains("..")
+}
+
+/// The name of a group of functions.
+fn group(text: &str) -> Result<String, Fault> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_plain && (1..=NAME_LEN_MAX).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    Err(bad(format!("the group {text:?} is not made of letters, digits and -")))
 }
 
 /// Hosts, a space between two. Whoever carries the connections knows what each

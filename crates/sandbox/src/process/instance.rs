@@ -12,9 +12,9 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use linux::Sealed;
@@ -32,10 +32,11 @@ use super::place::Place;
 use super::rootfs::Bind;
 use super::target::{Target, TargetTerms};
 use super::template::{Ended, NotForked, Nursery, Template, Watch};
-use crate::line::{Line, LineReport};
+use crate::line::{Line, LineRecords, LineReport};
 use crate::nested::Callees;
 use crate::streamed::{Audience, Source};
 use crate::{Call, Fault, Phases, Spent};
+use faults::{beside_a_late_one, late, shown, unavailable};
 use fed::Fed;
 pub(crate) use life::Life;
 use lines::Lines;
@@ -44,7 +45,9 @@ use meter::Meter;
 pub(crate) use nested::Asked;
 use nested::Pending;
 use streamed::Streamed;
+use within::Withins;
 
+mod faults;
 mod fed;
 mod life;
 mod lines;
@@ -53,6 +56,7 @@ mod nested;
 mod overdue;
 mod recall;
 mod streamed;
+mod within;
 
 /// What the fault of a function that does not load tells of its output.
 const LOG_TOLD: usize = 1024;
@@ -182,9 +186,9 @@ pub(crate) struct Acted {
     pub(crate) served: Vec<Reported>,
 }
 
-/// Requests that were served over a line.
+/// Requests that were served without the node.
 pub(crate) struct Reported {
-    line: Arc<Line>,
+    records: Arc<dyn LineRecords>,
     calls: Vec<(LineReport, Spent)>,
     log: Vec<u8>,
 }
@@ -192,7 +196,7 @@ pub(crate) struct Reported {
 impl Reported {
     /// Has them written down.
     pub(crate) fn tell(self) {
-        self.line.records().served(self.calls, self.log);
+        self.records.served(self.calls, self.log);
     }
 }
 
@@ -232,6 +236,8 @@ pub(crate) struct Instance {
     layers: Vec<Arc<Layer>>,
     /// To functions that it calls.
     lines: Lines,
+    /// Functions that it calls within itself.
+    withins: Withins,
 }
 
 impl Instance {
@@ -316,6 +322,7 @@ impl Instance {
             prefixes,
             layers: Vec::new(),
             lines: Lines::default(),
+            withins: Withins::default(),
         };
         let greeted = instance.channel.greet(deadline);
         instance.pid = greeted.map_err(|broken| instance.unconfined(&broken))?;
@@ -402,6 +409,7 @@ impl Instance {
         let own = now + others.line.as_ref().map_or(self.terms.call_timeout, |line| line.held_max());
         let deadline = deadline.map_or(own, |deadline| deadline.min(own));
         self.shares_turns();
+        self.refresh_withins();
         // Turn 0 is nobody's, also after four thousand million calls.
         self.last_turn = self.last_turn.checked_add(1).unwrap_or(OUTSIDE + 1);
         let turn = self.last_turn;
@@ -497,6 +505,10 @@ impl Instance {
                 Some(Frame::AskAgain(turn, line, id, nested)) => {
                     acted.asked.extend(self.asked_again(turn, line, id, nested)?);
                 }
+                Some(Frame::AskWithin(turn, ask)) => acted.asked.extend(self.asked_within(turn, *ask)?),
+                Some(Frame::ServedWithin(number, reports)) => {
+                    acted.served.extend(self.reported_within(number, reports)?);
+                }
                 Some(Frame::Served(turn, reports)) => acted.served.push(self.reported(turn, reports)?),
                 Some(Frame::Serving(turn, head)) => self.serving(turn, head)?,
                 Some(Frame::Waited(turn, time)) => self.waited(turn, time)?,
@@ -547,16 +559,7 @@ impl Instance {
                 target.take().and_then(|target| target.mapped(len)).ok_or(lie)?
             }
             Answer::BadResult(why) => Err(Fault::new(FailureCode::BadResult, why)),
-            Answer::Raised(raised) => {
-                let is_memory = self.terms.language.is_out_of_memory(&raised.kind, &raised.message);
-                let code = match raised.kind.as_str() {
-                    // It has nothing to do with the function, and another instance can.
-                    UNMAPPABLE => FailureCode::Resources,
-                    _ if is_memory => FailureCode::Memory,
-                    _ => FailureCode::Trap,
-                };
-                Err(self.raised(&raised, code))
-            }
+            Answer::Raised(raised) => Err(self.exception(&raised)),
         };
         // Calls that stand in line were lent something else, and it lets go of this when it comes to one.
         if call.keeps_target && self.under_way.is_empty() {
@@ -670,119 +673,6 @@ impl Instance {
     /// Whether its process is there, as far as is known.
     pub(crate) fn is_alive(&self) -> bool {
         self.life.is_alive()
-    }
-
-    /// Why the process did not get as far as its hello.
-    fn unconfined(&self, broken: &Broken) -> Fault {
-        let fault = self.broken(broken, "the start");
-        match self.life.watch.ended() {
-            Some(Ended::Exited(status)) if fault.code == FailureCode::Trap => unavailable(
-                "the container",
-                &format!("the process ended with status {status} before it was an instance"),
-            ),
-            _ => fault,
-        }
-    }
-
-    /// The fault of an instance that gave no answer; ends it.
-    fn broken(&self, broken: &Broken, what: &str) -> Fault {
-        let ended = match broken {
-            Broken::Closed => self.life.wait_for_end(END_PATIENCE),
-            Broken::Late | Broken::Lie(_) | Broken::Unconfined(_) => None,
-        };
-        let killed = self.life.killed.load(Ordering::Acquire);
-        let out_of_memory = self.life.place.oom_kills() > self.oom_kills;
-        self.life.kill();
-        if killed {
-            return Fault::new(FailureCode::Cancelled, "the sandbox was killed");
-        }
-        if out_of_memory {
-            let limit = self.terms.memory_bytes;
-            let why = format!("the function and what it started used more than {limit} bytes");
-            return Fault::new(FailureCode::Memory, why);
-        }
-        match (broken, ended) {
-            (Broken::Late, _) => late(what),
-            (Broken::Unconfined(why), _) => unavailable("the container", why),
-            (Broken::Lie(lie), _) => {
-                Fault::new(FailureCode::Trap, format!("the instance misused its channel: {lie}"))
-            }
-            (Broken::Closed, Some(Ended::Exited(status))) => Fault::new(
-                FailureCode::Trap,
-                format!("the function ended its process with status {status} during {what}"),
-            ),
-            (Broken::Closed, Some(Ended::Signalled(signal))) => Fault::new(
-                FailureCode::Trap,
-                format!("the process was ended by signal {signal} ({}) during {what}", signal_name(signal)),
-            ),
-            (Broken::Closed, None) => {
-                Fault::new(FailureCode::Trap, format!("the instance closed its channel during {what}"))
-            }
-        }
-    }
-
-    /// The fault of an exception: what it says, without addresses and the
-    /// paths of this node.
-    fn raised(&self, raised: &Raised, code: FailureCode) -> Fault {
-        let first = if raised.message.is_empty() {
-            raised.kind.clone()
-        } else {
-            format!("{}: {}", raised.kind, raised.message)
-        };
-        let mut text = format!("{first}\n{}", raised.traceback);
-        for prefix in self.prefixes.iter().filter(|prefix| prefix.len() > 1) {
-            text = text.replace(prefix.as_str(), self.terms.language.placeholder());
-        }
-        Fault::new(code, without_addresses(&text))
-    }
-}
-
-fn late(what: &str) -> Fault {
-    Fault::new(FailureCode::Deadline, format!("{what} took too long and was ended"))
-}
-
-fn beside_a_late_one() -> Fault {
-    let why = "its instance was ended because another request in it took too long; try again";
-    Fault::new(FailureCode::Resources, why)
-}
-
-fn unavailable(what: &str, why: &str) -> Fault {
-    Fault::new(FailureCode::Resources, format!("no instance can be made: {what}: {why}"))
-}
-
-fn shown(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
-/// Replaces what interpreters print of addresses, `0x7f…`, by `0x…`.
-fn without_addresses(text: &str) -> String {
-    const DIGITS_MIN: usize = 6;
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("0x") {
-        let (before, after) = rest.split_at(at + 2);
-        let digits = after.bytes().take_while(u8::is_ascii_hexdigit).count();
-        clean.push_str(before);
-        clean.push_str(if digits >= DIGITS_MIN { "…" } else { &after[..digits] });
-        rest = &after[digits..];
-    }
-    clean + rest
-}
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => "no common one",
     }
 }
 

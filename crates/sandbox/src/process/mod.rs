@@ -49,6 +49,7 @@ mod starter;
 mod target;
 mod template;
 mod threads;
+mod within;
 
 pub use bounds::{Bounds, Usage, Weakness};
 pub use confinement::Confinement;

@@ -190,6 +190,14 @@ impl Seat {
     /// Begins the calls of other functions that an instance asks for.
     fn ask(self: &Arc<Self>, number: u64, asked: Vec<Asked>) {
         for Asked { turn, id, nested, callees } in asked {
+            if let Some(within) = callees.within(&nested) {
+                let mut held = self.instance.lock();
+                if let Some(held_now) = held.as_mut().filter(|held| held.number == number) {
+                    held_now.instance.tell_within(turn, id, within);
+                }
+                self.send_rest(held);
+                continue;
+            }
             let seat = Arc::downgrade(self);
             let function = nested.function.clone();
             let answered = Box::new(move |answer: NestedAnswer<'_>, offer: Option<Box<dyn LineOffer>>| {

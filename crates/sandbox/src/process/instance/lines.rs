@@ -227,7 +227,8 @@ impl Instance {
         }
         let times: Vec<_> = reports.iter().map(|report| (report.running, report.waiting)).collect();
         let spent = self.meter.told(Instant::now(), &times, &*self.life.place);
-        Ok(Reported { line, calls: reports.into_iter().zip(spent).collect(), log })
+        let records = Arc::clone(line.records());
+        Ok(Reported { records, calls: reports.into_iter().zip(spent).collect(), log })
     }
 
     /// What the last call on a line took, which it did not report. Where all were answered

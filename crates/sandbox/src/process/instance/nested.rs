@@ -60,7 +60,7 @@ impl Instance {
         let callees = call.others.callees.clone();
         let callees = callees.ok_or(Broken::Lie("a call of another function where there are none"))?;
         let mut nested = nested;
-        if call.others.line.is_some() {
+        if call.others.line.is_some() && nested.line.head.is_none() {
             let head = call.line_head.clone();
             nested.line.head =
                 Some(head.ok_or(Broken::Lie("a call of another function outside of any call"))?);
@@ -93,11 +93,19 @@ impl Instance {
         }
     }
 
-    /// Sends an answer on, if somebody still waits for it. `Err`: as of [`Instance::act`].
-    pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) -> Result<(), Broken> {
-        let Some((pending, at)) = self.pending(turn, id) else { return Ok(()) };
+    /// An ask has its answer; whether somebody still waits for it.
+    pub(super) fn is_answered(&mut self, turn: Turn, id: AskId) -> bool {
+        let Some((pending, at)) = self.pending(turn, id) else { return false };
         pending.swap_remove(at);
         self.goes_on(turn);
+        true
+    }
+
+    /// Sends an answer on, if somebody still waits for it. `Err`: as of [`Instance::act`].
+    pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) -> Result<(), Broken> {
+        if !self.is_answered(turn, id) {
+            return Ok(());
+        }
         let unread = self.channel.unsent_len();
         if unread > UNREAD_MAX + NOTES_MAX {
             return Err(Broken::Lie("calls of other functions without end, whose answers it does not read"));

@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use linux::Namespaces;
 
+use super::faults::without_addresses;
 use super::*;
 use crate::process::container::{Process, Program};
 use crate::process::place::{Confinement, Nowhere};

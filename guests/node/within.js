@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Functions that an instance calls within itself, for they are together with the one that it is
+ * (`docs/spec/functions.md`, section 9): what the node has said of them, their handlers, and what it
+ * is told of their calls.
+ *
+ * The node puts this text behind that of `lines.js`, in one function scope. A call that runs here has a turn
+ * of its own, whose root is the call of the node's in which it runs: it has that one's number, output and end,
+ * and names, deadline and depth as a call by the node would have.
+ */
+
+/* Kinds of frames. */
+const [ASK_WITHIN, SERVED_WITHIN] = [34, 35];
+/* Of a call that failed: it raised, gave no answer, or took too long. */
+const [WITHIN_RAISED, WITHIN_BAD, WITHIN_LATE] = [6, 7, 14];
+/* Of what the node says of a function: before its name. */
+const WITHIN_HEAD_BYTES = 26;
+/* What a function is called that names no handler. */
+const WITHIN_HANDLER = 'index.handler';
+const WITHIN_BYTES = 'application/octet-stream';
+
+/* How long a call waits for others that runs within another one, which waits for them as well. */
+class WaitingWithin extends Waiting {
+  constructor(outer) {
+    super();
+    this.outer = outer;
+  }
+
+  begin(isSeen = false) {
+    super.begin();
+    this.outer.begin(isSeen);
+  }
+
+  end(isSeen = false) {
+    super.end();
+    this.outer.end(isSeen);
+  }
+}
+
+class Withins {
+  constructor(instance) {
+    this.instance = instance;
+    /* What the node has said, by name; and handlers, by theirs. */
+    this.told = new Map();
+    this.handlers = new Map();
+    this.reports = [];
+    this.timer = null;
+    this.spans = { spans: NO_BYTES };
+  }
+
+  /* The node says of a function that it is called here. */
+  add(payload) {
+    const nameEnd = WITHIN_HEAD_BYTES + payload.readUInt16LE(24);
+    const told = {
+      number: payload.readUInt32LE(4),
+      version: readWide(payload, 8),
+      timeoutMs: readWide(payload, 16),
+      name: payload.toString('utf8', WITHIN_HEAD_BYTES, nameEnd),
+      handler: payload.toString('utf8', nameEnd) || WITHIN_HANDLER,
+    };
+    this.told.set(told.name, told);
+    return told;
+  }
+
+  /* Calls a function here, if the node has said so; whether it did. */
+  ask(asked) {
+    const told = this.told.get(asked.name);
+    if (told === undefined) return false;
+    const { turn } = asked;
+    if (turn.asks === undefined) turn.asks = headTold(turn.head);
+    if (turn.asks === null) return false;
+    this.begin(told, asked);
+    return true;
+  }
+
+  begin(told, asked) {
+    const { turn, body } = asked;
+    const before = turn.asks;
+    const id = before.subarray(LINE_REQUEST_BYTES, LINE_REQUEST_BYTES + before[57]);
+    const [seal, trace, parent] = [before.subarray(16, 32), before.subarray(32, 48), before.subarray(48, 56)];
+    const [depth, flags] = [before.readUInt32LE(12), before[56]];
+    const [callersMs, ownMs] = [readWide(before, 4), lineWall() + told.timeoutMs];
+    const deadline = Math.min(callersMs, ownMs);
+    const span = this.instance.lines.span(this.spans);
+    const of = { function: told.name, version: told.version, caller: nameOf(turn) };
+    const heads = headsOf(of, id, asked.type.latin1Slice(), deadline, depth, seal, trace, span, flags);
+    const within = { told, asked, heads, isOver: false, timer: null, onLeft: [], kept: [], keptBytes: 0, begun: lineClock(), received: body.length, parent, span, seal, trace, flags, id };
+    const asks = depth < LINE_DEPTH_MAX ? requestHead(id, deadline, depth, seal, trace, span, flags) : null;
+    const inner = { number: turn.number, root: turn.root, within, head: undefined, asks, onLine: null, waiting: new WaitingWithin(turn.waiting) };
+    // Else the caller's time is up first, and all of this ends with it.
+    if (ownMs < callersMs) within.timer = lineTimer(() => this.late(inner), told.timeoutMs);
+    this.instance.whose.run(inner, () => this.run(inner));
+  }
+
+  async run(inner) {
+    const { told, asked, heads } = inner.within;
+    // Whoever is called may change what it is given.
+    const body = asked.type.latin1Slice() === WITHIN_BYTES ? Buffer.from(asked.body) : asked.body;
+    let result;
+    try {
+      const handler = this.handlers.get(told.handler) ?? (await this.load(told.handler));
+      result = await handler(NO_BYTES, heads, body);
+    } catch (error) {
+      return this.raised(inner, error);
+    }
+    this.ended(inner, result);
+  }
+
+  async load(name) {
+    const handler = await this.instance.other(name);
+    this.handlers.set(name, handler);
+    return handler;
+  }
+
+  /* It has answered, or what it gave is no answer. */
+  ended(inner, result) {
+    const { within } = inner;
+    if (within.isOver) return;
+    const [bytes, why] = this.instance.wholeResult(within, result);
+    const read = bytes === null ? null : this.instance.lines.heads.read(bytes);
+    if (read === null) return this.failed(inner, WITHIN_BAD, [Buffer.from(why ?? 'apply returned an answer without a head')]);
+    this.isOver(within);
+    const report = reportOf(within, inner.waiting, lineClock(), bytes.length - read.begin, read.status);
+    this.reports.push([within.told.number, ...report]);
+    if (this.reports.length >= REPORTS_MAX) this.report();
+    else this.timer ??= lineTimer(() => this.report(), REPORT_AFTER_MS);
+    within.asked.resolve([read.status, read.type, bytes.subarray(read.begin)]);
+  }
+
+  isOver(within) {
+    within.isOver = true;
+    if (within.timer !== null) lineTimerEnd(within.timer);
+  }
+
+  raised(inner, error) {
+    this.failed(inner, WITHIN_RAISED, textsAsParts(error));
+  }
+
+  late(inner) {
+    if (inner.within.isOver) return;
+    this.failed(inner, WITHIN_LATE, []);
+    for (const then of inner.within.onLeft.splice(0)) then();
+  }
+
+  /* It gave no answer: the node tells the caller so, as of any other call, and writes it down. */
+  failed(inner, kind, parts) {
+    const { within } = inner;
+    if (within.isOver) return;
+    this.isOver(within);
+    // The caller may have ended, and with it this.
+    if (!this.instance.turns.has(inner.root)) return;
+    this.instance.askNode(within.asked, null, { within, kind, parts });
+  }
+
+  /* What precedes an ask by a function that was called here, maybe once more of what it had begun on a line, or of
+   * one whose call has ended. */
+  before({ within }, line, ended) {
+    const head = within === null ? NO_BYTES : headText(within.heads);
+    const failure = ended === null ? [] : [Buffer.from([ended.kind]), ...ended.parts];
+    const asker = Buffer.alloc(6);
+    asker.writeUInt32LE(within === null ? 0 : within.told.number, 0);
+    asker.writeUInt16LE(head.length, 4);
+    const end = Buffer.alloc(16);
+    end.writeUInt32LE(line ?? 0, 0);
+    if (ended !== null) {
+      end.writeUInt32LE(ended.within.told.number, 4);
+      end.writeUInt32LE(least((lineClock() - ended.within.begun) * 1000), 8);
+      end.writeUInt32LE(failure.reduce((sum, part) => sum + part.length, 0), 12);
+    }
+    return [asker, head, end, ...failure];
+  }
+
+  /* Tells the node of calls that it was not told of: those of a function together. */
+  report() {
+    if (this.timer !== null) lineTimerEnd(this.timer);
+    this.timer = null;
+    if (this.reports.length === 0) return;
+    const [now, byNumber] = [lineClock(), new Map()];
+    for (const [number, ended, report] of this.reports) {
+      report.writeUInt32LE(least((now - ended) * 1000), 8);
+      if (!byNumber.has(number)) byNumber.set(number, []);
+      byNumber.get(number).push(report);
+    }
+    this.reports = [];
+    for (const [number, reports] of byNumber) {
+      const head = Buffer.alloc(4);
+      head.writeUInt32LE(number);
+      this.instance.send(SERVED_WITHIN, 0, [head, ...reports]);
+    }
+  }
+}
+
+/* How a call is named that calls others. */
+function nameOf(turn) {
+  if (turn.within !== null) return turn.within.told.name;
+  if (turn.onLine !== null) return turn.onLine.served.function;
+  return (turn.name ??= JSON.parse(turn.head.toString('utf8', 0, turn.head.indexOf(10))).function ?? '');
+}
