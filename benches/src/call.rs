@@ -3,7 +3,8 @@
 //! words by three in Python (the chains of Molecule's figure 14), and the same
 //! handlers behind HTTP servers of their own, and in processes that are
 //! connected by sockets and have nothing else between them: no node, no
-//! container, no record. Below that, what a message and its answer through a
+//! container, no record. Once more each chain is *together*, within one instance,
+//! at a node of its own. Below that, what a message and its answer through a
 //! socket take alone. And two functions in native code, against a bare ring
 //! (`call/native.rs`).
 //!
@@ -102,20 +103,25 @@ fn post(address: SocketAddr, path: &str, body: &str) -> anyhow::Result<Value> {
     serde_json::from_str(body).with_context(|| answer.clone())
 }
 
-/// A node with both chains.
+/// A node with both chains, of which each may be in one instance.
 #[expect(clippy::disallowed_methods, reason = "the node runs as its users run it")]
-fn node(root: &Path) -> anyhow::Result<Server> {
+fn node(root: &Path, are_together: bool) -> anyhow::Result<Server> {
     let mut manifest = String::new();
-    for Chain { runtime, file, functions, .. } in [ALEXA, MAP_REDUCE] {
+    for Chain { name, runtime, file, functions } in [ALEXA, MAP_REDUCE] {
         let module = file.split('.').next().unwrap_or_default();
         for function in functions {
             manifest += &format!(
                 "[functions.{function}]\nruntime = \"{runtime}\"\nhandler = \"{module}.handler\"\nconcurrency = 2\n"
             );
+            if are_together {
+                manifest += &format!("together = \"{name}\"\n");
+            }
         }
         std::fs::copy(format!("{PEERS}/call/{file}"), root.join(file))?;
     }
-    manifest += &native::functions(root)?;
+    if !are_together {
+        manifest += &native::functions(root)?;
+    }
     std::fs::write(root.join("sinew.toml"), manifest)?;
     let home = tempfile::tempdir()?.keep();
     let address = servers::free_address()?;
@@ -201,14 +207,15 @@ fn bare(report: &mut Report) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
+    let (folder, other_folder) = (tempfile::tempdir()?, tempfile::tempdir()?);
     bare(report)?;
-    let node = node(folder.path())?;
+    let (node, other_node) = (node(folder.path(), false)?, node(other_folder.path(), true)?);
     native::measure(report, node.address)?;
-    let mut lowest = f64::INFINITY;
+    let (mut lowest, mut lowest_together) = (f64::INFINITY, f64::INFINITY);
     for chain in [ALEXA, MAP_REDUCE] {
         let first = chain.functions[0];
         let mut ours = Subject::new(node.address, format!("/function/{first}"));
+        let mut together = Subject::new(other_node.address, format!("/function/{first}"));
         let what = if chain.runtime == "node" { "plain Node servers" } else { "FastAPI servers" };
         let peers = match chain.runtime {
             "node" => Some(processes(&chain, folder.path(), By::Http)?),
@@ -219,9 +226,11 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         socket.ask(WARMING)?;
         let mut http = peers.as_ref().map(|peers| Subject::new(peers[0].address, "/".to_owned()));
         ours.ask(WARMING)?;
+        together.ask(WARMING)?;
         http.as_ref().map(|http| http.ask(WARMING)).transpose()?;
         for _ in 0..TURNS {
             ours.turn()?;
+            together.turn()?;
             socket.turn()?;
             http.as_mut().map_or(Ok(()), Subject::turn)?;
         }
@@ -229,18 +238,26 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         let name = chain.name;
         let a_hop = |subject: &Subject| median(subject.turns.clone()) / hops as f64;
         report.add(&format!("{name}_hop_us"), a_hop(&ours), "µs", "a call and its answer, ours", TURNS);
+        let within = "the same within one instance: `together` in sinew.toml";
+        report.add(&format!("{name}_together_hop_us"), a_hop(&together), "µs", within, TURNS);
         let what_else = "the same processes, connected by sockets and nothing else";
         report.add(&format!("{name}_socket_hop_us"), a_hop(&socket), "µs", what_else, TURNS);
         let over = median(ours.turns.iter().zip(&socket.turns).map(|(ours, socket)| ours / socket).collect());
         report.add(&format!("{name}_over_socket"), over, "x", what_else, TURNS);
         let Some(http) = &http else { continue };
         report.add(&format!("{name}_http_hop_us"), a_hop(http), "µs", what, TURNS);
-        let times = median(ours.turns.iter().zip(&http.turns).map(|(ours, http)| http / ours).collect());
+        let times_of = |subject: &Subject| {
+            median(subject.turns.iter().zip(&http.turns).map(|(ours, http)| http / ours).collect())
+        };
+        let (times, times_together) = (times_of(&ours), times_of(&together));
         report.add(&format!("{name}_times_below_http"), times, "x", what, TURNS);
-        lowest = lowest.min(times);
+        report.add(&format!("{name}_together_times_below_http"), times_together, "x", what, TURNS);
+        (lowest, lowest_together) = (lowest.min(times), lowest_together.min(times_together));
     }
     if lowest.is_finite() {
         report.add("times_below_http", lowest, "x", "the lower one of both chains", TURNS);
+        let what = "the same of the chains that are together";
+        report.add("together_times_below_http", lowest_together, "x", what, TURNS);
     }
     report.note(format!(
         "what {ROUNDS} rounds of a chain take, less the handlers' own time, by call; 5 functions in Node, 3 in Python"

@@ -93,6 +93,8 @@ class Withins {
   }
 
   async run(inner) {
+    // Who calls goes on first, as where the other one is elsewhere, and is in no stack of what is called.
+    await null;
     const { told, asked, heads } = inner.within;
     // Whoever is called may change what it is given.
     const body = asked.type.latin1Slice() === WITHIN_BYTES ? Buffer.from(asked.body) : asked.body;

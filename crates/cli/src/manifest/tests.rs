@@ -410,3 +410,36 @@ fn what_is_wrong_with_a_declared_workflow_has_its_place() {
     let told = rendered(text, &parse(text, &variable).unwrap_err());
     assert!(told.contains("only a workflow that is declared has `steps`"), "{told}");
 }
+
+/// Two functions, with these lines besides.
+fn two(one: &str, other: &str) -> String {
+    format!("[functions.order]\nruntime = \"node\"\n{one}\n[functions.price]\nruntime = \"node\"\n{other}\n")
+}
+
+#[test]
+fn functions_that_are_together_are_one_process() {
+    let together = "together = \"shop\"";
+    let functions =
+        read(&two(together, &format!("{together}\nmemory = \"1 GiB\"\nhandler = \"price.handler\"")));
+    let groups: Vec<_> =
+        functions.iter().map(|function| data::settings(function)["together"].clone()).collect();
+    assert_eq!(groups, ["shop", "shop"]);
+    for different in [
+        "source = \"other\"",
+        "environment = { A = \"b\" }",
+        "secrets = [\"KEY\"]",
+        "allow-hosts = [\"example.com\"]",
+        "layers = [\"vendor\"]",
+        "requirements = false",
+        "include = [\"*.js\"]",
+        "exclude = [\"*.md\"]",
+        "build = { command = \"make\" }",
+    ] {
+        let field = different.split(' ').next().unwrap();
+        let told = wrong(&two(together, &format!("{together}\n{different}")));
+        let expected = format!("price is together with order, and has another `{field}`");
+        assert!(told.contains(&expected) && told.contains("leave `together` out of one"), "{told}");
+    }
+    let told = wrong(&two(together, ""));
+    assert!(told.contains("order is alone in the group `shop`"), "{told}");
+}

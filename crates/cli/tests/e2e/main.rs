@@ -43,6 +43,7 @@ mod storage;
 mod streams;
 mod tier;
 mod tls;
+mod together;
 mod traces;
 mod unprivileged;
 mod upkeep;

@@ -42,6 +42,24 @@ struct Given {
 }
 
 impl Withins {
+    /// The number of a function. Several may have asked for it before they were told.
+    fn number_of(&mut self, within: &Within) -> u32 {
+        let Self { given, last, are_held } = self;
+        *are_held = true;
+        let is_it = |known: &Within| {
+            known.function == within.function && known.version == within.version && known.since.is_now()
+        };
+        if let Some(known) = given.iter().find(|given| is_it(&given.within)) {
+            return known.number;
+        }
+        *last = last.checked_add(1).unwrap_or(1);
+        if given.len() >= GIVEN_MAX {
+            given.pop_front();
+        }
+        given.push_back(Given { number: *last, within: within.clone(), since: Instant::now(), reported: 0 });
+        *last
+    }
+
     /// One that it was told of; `None`: it is forgotten.
     fn find(&mut self, number: u32) -> Result<Option<&mut Given>, Broken> {
         if number == 0 || number > self.last {
@@ -57,15 +75,8 @@ impl Instance {
         if !self.is_answered(turn, id) {
             return;
         }
-        let Withins { given, last, are_held } = &mut self.withins;
-        *last = last.checked_add(1).unwrap_or(1);
-        *are_held = true;
-        if given.len() >= GIVEN_MAX {
-            given.pop_front();
-        }
         // If nothing can be sent any more, whoever reads will find out why.
-        _ = self.channel.within(turn, id, *last, &within);
-        given.push_back(Given { number: *last, within, since: Instant::now(), reported: 0 });
+        _ = self.channel.within(turn, id, self.withins.number_of(&within), &within);
         self.flush();
     }
 
