@@ -120,6 +120,12 @@ function headTold(head) {
   return requestHead(Buffer.from(call.request_id), call.deadline_ms, call.depth ?? 0, seal, trace, span, flags[0]);
 }
 
+/* The same of the call that runs; null: its calls take no lines. */
+function asksOf(turn) {
+  if (turn.asks === undefined) turn.asks = turn.within === null ? headTold(turn.head) : asksWithin(turn.within);
+  return turn.asks;
+}
+
 /* What was read of the heads of results: most functions have few. */
 class Heads {
   constructor() {
@@ -264,8 +270,7 @@ class Lines {
     const line = this.open.get(asked.name);
     if (line === undefined || line.asked !== null) return false;
     const { turn, type, body } = asked;
-    if (turn.asks === undefined) turn.asks = headTold(turn.head);
-    const before = turn.asks;
+    const before = asksOf(turn);
     if (before === null || body.length + type.length > LINE_BYTES_MAX - LINE_OVERHEAD) return false;
     const message = Buffer.allocUnsafe(before.length + type.length + body.length);
     before.copy(message);
@@ -376,7 +381,7 @@ class Lines {
     const [depth, flags] = [message.readUInt32LE(12), message[56]];
     const [seal, trace, parent] = [message.subarray(16, 32), message.subarray(32, 48), message.subarray(48, 56)];
     const span = this.span(served);
-    const heads = headsOf(served, id, type, deadline, depth, seal, trace, span, flags);
+    const heads = headsOf(served, id.latin1Slice(), type, deadline, depth, seal, trace, span, flags);
     served.isBusy = true;
     const onLine = { served, heads, isTold: false, kept: [], keptBytes: 0, begun: lineClock(), received: body.length, parent, span, seal, trace, flags, id };
     const asks = depth < LINE_DEPTH_MAX ? requestHead(id, deadline, depth, seal, trace, span, flags) : null;
@@ -492,17 +497,16 @@ function reportOf({ begun, received, parent, span, trace, seal, flags, id }, wai
   return [ended, report];
 }
 
-/* Both parts of the head of a request, as the node would write them; the second one when it is asked for. */
+/* Both parts of the head of a request, as the node would write them but for its seal; the second one when it is asked for. */
 function headsOf(served, id, type, deadline, depth, seal, trace, span, flags) {
   const call = {
-    request_id: id.latin1Slice(),
+    request_id: id,
     function: served.function,
     version: served.version,
     deadline_ms: deadline,
     source: 'call',
     caller: served.caller,
     depth,
-    seal: seal.hexSlice(),
   };
   if (type !== '') call.content_type = type;
   const http = () => {
@@ -510,11 +514,11 @@ function headsOf(served, id, type, deadline, depth, seal, trace, span, flags) {
     const headers = type === '' ? [] : [['content-type', type]];
     return { method: 'POST', path: '/', query: '', headers: [...headers, ['traceparent', parent]] };
   };
-  return { call, http };
+  return { call, http, seal };
 }
 
-function headText({ call, http }) {
-  return Buffer.from(`${JSON.stringify(call)}\n${JSON.stringify(http())}`);
+function headText({ call, http, seal }) {
+  return Buffer.from(`${JSON.stringify({ ...call, seal: seal.hexSlice() })}\n${JSON.stringify(http())}`);
 }
 
 function least(number) {

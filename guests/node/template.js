@@ -379,6 +379,10 @@
       if (turn === null || turn.number === OUTSIDE) {
         return Promise.reject(new Error('functions are called while a request is handled, not before or after it'));
       }
+      const told = this.withins.toldOf(name, turn);
+      if (told !== null && type.length <= ASK_TYPE_MAX && body.length <= ASK_BODY_MAX) {
+        return new Promise((resolve, reject) => this.withins.begin(told, { turn, resolve, reject, name, type, body }));
+      }
       const [nameBytes, typeBytes] = [Buffer.from(name), Buffer.from(type)];
       if (nameBytes.length > ASK_NAME_MAX || typeBytes.length > ASK_TYPE_MAX) {
         const why = `a function's name has at most ${ASK_NAME_MAX} bytes, a content type ${ASK_TYPE_MAX}`;
@@ -392,14 +396,15 @@
       if (why) return Promise.reject(new RangeError(why));
       return new Promise((resolve, reject) => {
         const asked = { turn, resolve, reject, name, nameBytes, type: typeBytes, body };
-        if (!this.withins.ask(asked) && !this.lines.ask(asked)) this.askNode(asked, null);
+        if (!this.lines.ask(asked)) this.askNode(asked, null);
       });
     }
 
     /* The same by the node, which knows how it ended if it was begun on the line of this number, and is told
      * if it was begun here. */
     askNode(asked, line, ended = null) {
-      const { turn, nameBytes, type, body } = asked;
+      const { turn, name, nameBytes = Buffer.from(name), body } = asked;
+      const type = Buffer.from(asked.type);
       do this.lastAsk = (this.lastAsk + 1) >>> 0;
       while (this.asked.has(this.lastAsk));
       const id = this.lastAsk;
@@ -421,14 +426,17 @@
 
     /* A function that was asked for is to be called here. */
     askedWithin(payload) {
-      const told = this.withins.add(payload);
+      this.withins.add(payload);
       // From now on it has to be known which of several calls runs.
       this.whose ??= new AsyncLocalStorage();
       const id = payload.readUInt32LE(0);
       const asked = this.asked.get(id);
       if (!asked) return;
       this.forget(id, asked);
-      if (!this.withins.ask(asked)) asked.reject(new Error(`${told.name} cannot be called here`));
+      const told = this.withins.toldOf(asked.name, asked.turn);
+      // The node says so only to whom it can.
+      if (told === null) asked.reject(new Error(`${asked.name} cannot be called here`));
+      else this.withins.begin(told, { ...asked, type: asked.type.latin1Slice() });
     }
 
     told(payload) {
@@ -654,7 +662,7 @@
     }
 
     begin(number) {
-      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, within: null, waiting: new Waiting() };
+      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, within: null, identity: undefined, waiting: new Waiting() };
       // Calls that it makes here are its as well.
       turn.root = turn;
       this.turns.add(turn);

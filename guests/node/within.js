@@ -62,31 +62,25 @@ class Withins {
     return told;
   }
 
-  /* Calls a function here, if the node has said so; whether it did. */
-  ask(asked) {
-    const told = this.told.get(asked.name);
-    if (told === undefined) return false;
-    const { turn } = asked;
-    if (turn.asks === undefined) turn.asks = headTold(turn.head);
-    if (turn.asks === null) return false;
-    this.begin(told, asked);
-    return true;
+  /* What the node has said of a function, if it is called here and the caller's calls may be told of; or null. */
+  toldOf(name, turn) {
+    const told = this.told.get(name);
+    if (told === undefined) return null;
+    if (turn.within !== null) return turn.within.depth < LINE_DEPTH_MAX ? told : null;
+    if (turn.identity === undefined) turn.identity = identityOf(turn);
+    return turn.identity === null ? null : told;
   }
 
   begin(told, asked) {
-    const { turn, body } = asked;
-    const before = turn.asks;
-    const id = before.subarray(LINE_REQUEST_BYTES, LINE_REQUEST_BYTES + before[57]);
-    const [seal, trace, parent] = [before.subarray(16, 32), before.subarray(32, 48), before.subarray(48, 56)];
-    const [depth, flags] = [before.readUInt32LE(12), before[56]];
-    const [callersMs, ownMs] = [readWide(before, 4), lineWall() + told.timeoutMs];
-    const deadline = Math.min(callersMs, ownMs);
+    const { turn, type, body } = asked;
+    const { id, requestId, deadline: callersMs, depth: callersDepth, seal, trace, span: parent, flags } = turn.within ?? turn.identity;
+    const ownMs = lineWall() + told.timeoutMs;
+    const [deadline, depth] = [Math.min(callersMs, ownMs), callersDepth + 1];
     const span = this.instance.lines.span(this.spans);
     const of = { function: told.name, version: told.version, caller: nameOf(turn) };
-    const heads = headsOf(of, id, asked.type.latin1Slice(), deadline, depth, seal, trace, span, flags);
-    const within = { told, asked, heads, isOver: false, timer: null, onLeft: [], kept: [], keptBytes: 0, begun: lineClock(), received: body.length, parent, span, seal, trace, flags, id };
-    const asks = depth < LINE_DEPTH_MAX ? requestHead(id, deadline, depth, seal, trace, span, flags) : null;
-    const inner = { number: turn.number, root: turn.root, within, head: undefined, asks, onLine: null, waiting: new WaitingWithin(turn.waiting) };
+    const heads = headsOf(of, requestId, type, deadline, depth, seal, trace, span, flags);
+    const within = { told, asked, heads, isOver: false, timer: null, onLeft: [], kept: [], keptBytes: 0, begun: lineClock(), received: body.length, deadline, depth, parent, span, seal, trace, flags, id, requestId };
+    const inner = { number: turn.number, root: turn.root, within, identity: null, head: undefined, asks: undefined, onLine: null, waiting: new WaitingWithin(turn.waiting) };
     // Else the caller's time is up first, and all of this ends with it.
     if (ownMs < callersMs) within.timer = lineTimer(() => this.late(inner), told.timeoutMs);
     this.instance.whose.run(inner, () => this.run(inner));
@@ -97,7 +91,7 @@ class Withins {
     await null;
     const { told, asked, heads } = inner.within;
     // Whoever is called may change what it is given.
-    const body = asked.type.latin1Slice() === WITHIN_BYTES ? Buffer.from(asked.body) : asked.body;
+    const body = asked.type === WITHIN_BYTES ? Buffer.from(asked.body) : asked.body;
     let result;
     try {
       const handler = this.handlers.get(told.handler) ?? (await this.load(told.handler));
@@ -197,4 +191,19 @@ function nameOf(turn) {
   if (turn.within !== null) return turn.within.told.name;
   if (turn.onLine !== null) return turn.onLine.served.function;
   return (turn.name ??= JSON.parse(turn.head.toString('utf8', 0, turn.head.indexOf(10))).function ?? '');
+}
+
+/* For what a call of the node's runs, as calls within it hand it down; null: there are none. */
+function identityOf(turn) {
+  const asks = asksOf(turn);
+  if (asks === null) return null;
+  const id = asks.subarray(LINE_REQUEST_BYTES, LINE_REQUEST_BYTES + asks[57]);
+  const [seal, trace, span] = [asks.subarray(16, 32), asks.subarray(32, 48), asks.subarray(48, 56)];
+  const [deadline, depth] = [readWide(asks, 4), asks.readUInt32LE(12) - 1];
+  return { id, requestId: id.latin1Slice(), deadline, depth, seal, trace, span, flags: asks[56] };
+}
+
+/* The head of requests on lines for what is called here. */
+function asksWithin({ id, deadline, depth, seal, trace, span, flags }) {
+  return depth < LINE_DEPTH_MAX ? requestHead(id, deadline, depth, seal, trace, span, flags) : null;
 }

@@ -4,7 +4,14 @@
 
 use std::time::Duration;
 
+use adapter::frame::{
+    ASK, ASK_AGAIN, BAD_RESULT, DROPPED, HELLO, LEAVING, LINE_HEAD_MAX, LOADED, LOG, PHASES, PIECE,
+    PIECE_MAX, RAISED, RESULT, SERVED, SERVING, WAITED, WANTS,
+};
+
 use super::*;
+use crate::line::LineAsk;
+use crate::process::phases;
 
 const BOUNDS: Bounds = Bounds { result_bytes_max: 1 << 20, log_bytes_max: 1 << 10 };
 
