@@ -422,7 +422,9 @@ function payloadOf(payload) {
   if (payload === undefined || payload === null) return ["", Buffer.alloc(0)];
   if (typeof payload === "string") return ["text/plain; charset=utf-8", Buffer.from(payload)];
   const bytes = bytesOf(payload);
-  return bytes ? ["application/octet-stream", bytes] : ["application/json", jsonBytes(payload, "the payload")];
+  // Who is called within this instance is given what it was when it was called.
+  const given = bytes && settings.together ? Buffer.from(bytes) : bytes;
+  return bytes ? ["application/octet-stream", given] : ["application/json", jsonBytes(payload, "the payload")];
 }
 
 /** What a function that was called has returned. */

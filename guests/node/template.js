@@ -396,6 +396,8 @@
       if (why) return Promise.reject(new RangeError(why));
       return new Promise((resolve, reject) => {
         const asked = { turn, resolve, reject, name, nameBytes, type: typeBytes, body };
+        // Where it could be called here, but something else runs here.
+        asked.isForOthers = this.withins.told.has(name) && !isInnermost(turn);
         if (!this.lines.ask(asked)) this.askNode(asked, null);
       });
     }
@@ -420,8 +422,11 @@
       // Of what came by the channel the node sees how long it waits.
       turn.waiting.begin(turn.root.onLine === null);
       this.lines.tellServing(turn.root);
-      if (turn.within === null && ended === null) return this.send(line === null ? ASK : ASK_AGAIN, turn.number, [head, type, body]);
-      this.send(ASK_WITHIN, turn.number, [...this.withins.before(turn, line, ended), head.subarray(at), type, body]);
+      const isForOthers = asked.isForOthers === true;
+      if (turn.within === null && ended === null && !isForOthers) return this.send(line === null ? ASK : ASK_AGAIN, turn.number, [head, type, body]);
+      // Whoever is told how a call ended needs no more of it.
+      const rest = ended === null ? body : NO_BYTES;
+      this.send(ASK_WITHIN, turn.number, [...this.withins.before(turn, line, ended, isForOthers), head.subarray(at), type, rest]);
     }
 
     /* A function that was asked for is to be called here. */
@@ -434,9 +439,10 @@
       if (!asked) return;
       this.forget(id, asked);
       const told = this.withins.toldOf(asked.name, asked.turn);
-      // The node says so only to whom it can.
-      if (told === null) asked.reject(new Error(`${asked.name} cannot be called here`));
-      else this.withins.begin(told, { ...asked, type: asked.type.latin1Slice() });
+      if (told !== null) return this.withins.begin(told, { ...asked, type: asked.type.latin1Slice() });
+      // Something else runs here by now.
+      asked.isForOthers = true;
+      this.askNode(asked, null);
     }
 
     told(payload) {
@@ -662,7 +668,7 @@
     }
 
     begin(number) {
-      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, within: null, identity: undefined, waiting: new Waiting() };
+      const turn = { number, logLeft: this.logMax, head: undefined, asks: undefined, onLine: null, within: null, innermost: null, identity: undefined, waiting: new Waiting() };
       // Calls that it makes here are its as well.
       turn.root = turn;
       this.turns.add(turn);
@@ -672,7 +678,9 @@
     /* The call that runs now; none between two calls. */
     current() {
       const turn = this.whose?.getStore();
-      if (turn) return this.turns.has(turn.root) ? turn : null;
+      if (turn && this.turns.has(turn.root)) return turn;
+      // What an earlier call has set up is of the one that runs, if there is only one.
+      if (turn && !this.isSerial) return null;
       return this.turns.size === 1 ? this.turns.values().next().value : null;
     }
 

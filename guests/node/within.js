@@ -7,6 +7,10 @@
  * The node puts this text behind that of `lines.js`, in one function scope. A call that runs here has a turn
  * of its own, whose root is the call of the node's in which it runs: it has that one's number, output and end,
  * and names, deadline and depth as a call by the node would have.
+ *
+ * Invariants: of one root, calls run here one in the other and never beside each other, for handlers are promised
+ * one request at a time; what is asked beside that is asked of the node, for another instance. What runs here
+ * runs in an asynchronous context that is no other call's.
  */
 
 /* Kinds of frames. */
@@ -17,7 +21,6 @@ const [WITHIN_RAISED, WITHIN_BAD, WITHIN_LATE] = [6, 7, 14];
 const WITHIN_HEAD_BYTES = 26;
 /* What a function is called that names no handler. */
 const WITHIN_HANDLER = 'index.handler';
-const WITHIN_BYTES = 'application/octet-stream';
 
 /* How long a call waits for others that runs within another one, which waits for them as well. */
 class WaitingWithin extends Waiting {
@@ -62,10 +65,11 @@ class Withins {
     return told;
   }
 
-  /* What the node has said of a function, if it is called here and the caller's calls may be told of; or null. */
+  /* What the node has said of a function, if it is called here, the caller's calls may be told of, and nothing runs here
+   * beside who calls; or null. */
   toldOf(name, turn) {
     const told = this.told.get(name);
-    if (told === undefined) return null;
+    if (told === undefined || !isInnermost(turn)) return null;
     if (turn.within !== null) return turn.within.depth < LINE_DEPTH_MAX ? told : null;
     if (turn.identity === undefined) turn.identity = identityOf(turn);
     return turn.identity === null ? null : told;
@@ -80,30 +84,32 @@ class Withins {
     const of = { function: told.name, version: told.version, caller: nameOf(turn) };
     const heads = headsOf(of, requestId, type, deadline, depth, seal, trace, span, flags);
     const within = { told, asked, heads, isOver: false, timer: null, onLeft: [], kept: [], keptBytes: 0, begun: lineClock(), received: body.length, deadline, depth, parent, span, seal, trace, flags, id, requestId };
-    const inner = { number: turn.number, root: turn.root, within, identity: null, head: undefined, asks: undefined, onLine: null, waiting: new WaitingWithin(turn.waiting) };
+    const inner = { number: turn.number, root: turn.root, outer: turn, isSettled: false, innermost: null, within, identity: null, head: undefined, asks: undefined, onLine: null, waiting: new WaitingWithin(turn.waiting) };
     // Else the caller's time is up first, and all of this ends with it.
     if (ownMs < callersMs) within.timer = lineTimer(() => this.late(inner), told.timeoutMs);
-    this.instance.whose.run(inner, () => this.run(inner));
+    turn.root.innermost = inner;
+    // It has nothing of what the caller keeps for what follows from it.
+    this.instance.apart.runInAsyncScope(() => this.instance.whose.run(inner, () => this.run(inner)));
   }
 
   async run(inner) {
     // Who calls goes on first, as where the other one is elsewhere, and is in no stack of what is called.
     await null;
     const { told, asked, heads } = inner.within;
-    // Whoever is called may change what it is given.
-    const body = asked.type === WITHIN_BYTES ? Buffer.from(asked.body) : asked.body;
-    let result;
     try {
       const handler = this.handlers.get(told.handler) ?? (await this.load(told.handler));
-      result = await handler(NO_BYTES, heads, body);
+      const result = await handler(NO_BYTES, heads, asked.body);
+      this.ended(inner, result);
     } catch (error) {
-      return this.raised(inner, error);
+      this.raised(inner, error);
+    } finally {
+      settled(inner);
     }
-    this.ended(inner, result);
   }
 
   async load(name) {
-    const handler = await this.instance.other(name);
+    // What it sets up is not this call's.
+    const handler = await this.instance.apart.runInAsyncScope(() => this.instance.whose.exit(() => this.instance.other(name)));
     this.handlers.set(name, handler);
     return handler;
   }
@@ -112,10 +118,12 @@ class Withins {
   ended(inner, result) {
     const { within } = inner;
     if (within.isOver) return;
+    // What kept the event loop until then is late all the same.
+    if (within.timer !== null && lineWall() >= within.deadline) return this.late(inner);
     const [bytes, why] = this.instance.wholeResult(within, result);
     const read = bytes === null ? null : this.instance.lines.heads.read(bytes);
     if (read === null) return this.failed(inner, WITHIN_BAD, [Buffer.from(why ?? 'apply returned an answer without a head')]);
-    this.isOver(within);
+    this.isOver(inner);
     const report = reportOf(within, inner.waiting, lineClock(), bytes.length - read.begin, read.status);
     this.reports.push([within.told.number, ...report]);
     if (this.reports.length >= REPORTS_MAX) this.report();
@@ -123,9 +131,10 @@ class Withins {
     within.asked.resolve([read.status, read.type, bytes.subarray(read.begin)]);
   }
 
-  isOver(within) {
+  isOver({ within, root }) {
     within.isOver = true;
     if (within.timer !== null) lineTimerEnd(within.timer);
+    if (within.onLeft.length > 0 && root.stream) root.stream.onLeft = root.stream.onLeft.filter((then) => !within.onLeft.includes(then));
   }
 
   raised(inner, error) {
@@ -135,33 +144,34 @@ class Withins {
   late(inner) {
     if (inner.within.isOver) return;
     this.failed(inner, WITHIN_LATE, []);
-    for (const then of inner.within.onLeft.splice(0)) then();
+    this.instance.whose.run(inner, () => inner.within.onLeft.splice(0).forEach((then) => then()));
   }
 
   /* It gave no answer: the node tells the caller so, as of any other call, and writes it down. */
   failed(inner, kind, parts) {
     const { within } = inner;
     if (within.isOver) return;
-    this.isOver(within);
+    this.isOver(inner);
     // The caller may have ended, and with it this.
     if (!this.instance.turns.has(inner.root)) return;
     this.instance.askNode(within.asked, null, { within, kind, parts });
   }
 
-  /* What precedes an ask by a function that was called here, maybe once more of what it had begun on a line, or of
-   * one whose call has ended. */
-  before({ within }, line, ended) {
+  /* What precedes an ask by a function that was called here, maybe once more of what it had begun on a line, of one whose
+   * call has ended, or of one that is not to be called here. */
+  before({ within }, line, ended, isForOthers) {
     const head = within === null ? NO_BYTES : headText(within.heads);
     const failure = ended === null ? [] : [Buffer.from([ended.kind]), ...ended.parts];
     const asker = Buffer.alloc(6);
     asker.writeUInt32LE(within === null ? 0 : within.told.number, 0);
     asker.writeUInt16LE(head.length, 4);
-    const end = Buffer.alloc(16);
-    end.writeUInt32LE(line ?? 0, 0);
+    const end = Buffer.alloc(17);
+    end[0] = isForOthers ? 1 : 0;
+    end.writeUInt32LE(line ?? 0, 1);
     if (ended !== null) {
-      end.writeUInt32LE(ended.within.told.number, 4);
-      end.writeUInt32LE(least((lineClock() - ended.within.begun) * 1000), 8);
-      end.writeUInt32LE(failure.reduce((sum, part) => sum + part.length, 0), 12);
+      end.writeUInt32LE(ended.within.told.number, 5);
+      end.writeUInt32LE(least((lineClock() - ended.within.begun) * 1000), 9);
+      end.writeUInt32LE(failure.reduce((sum, part) => sum + part.length, 0), 13);
     }
     return [asker, head, end, ...failure];
   }
@@ -184,6 +194,18 @@ class Withins {
       this.instance.send(SERVED_WITHIN, 0, [head, ...reports]);
     }
   }
+}
+
+/* Whether nothing that was called here runs beside a call. */
+function isInnermost(turn) {
+  return (turn.root.innermost ?? turn.root) === turn;
+}
+
+/* A call has ended, also one that was late; that of its caller may have ended before. */
+function settled(inner) {
+  const { root } = inner;
+  inner.isSettled = true;
+  while (root.innermost?.isSettled) root.innermost = root.innermost.outer.within === null ? null : root.innermost.outer;
 }
 
 /* How a call is named that calls others. */

@@ -3,7 +3,6 @@
 # names that are not defined here are that one's, or those of `lines.py`.
 
 import collections
-import contextvars
 import errno
 import struct
 import threading
@@ -64,6 +63,7 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
         self.request_head, self.identity, self.untold = head, identity, untold
         self.on_lines_ns, self.waited_ns = 0, 0
         self.kept, self.kept_bytes = None if untold is None else [], 0
+        self.innermost, self.root_thread = None, threading.get_ident()
 
     def end(self):
         """The call that runs is over, and with it those that it made."""
@@ -158,12 +158,21 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
 
     def ask(self, target, kind, body):
         """Calls the function of a name: status, type and body of the answer."""
-        name, kind = checked_question(target, kind, body)
+        question = (target, *checked_question(target, kind, body), body)
         inner, told = self.inner(), self.withins.get(target)
-        if told:
-            answer = self.call_within(told, inner, name, kind, body)
-            if answer:
-                return answer
+        if told and self.may_call_within(inner):
+            return self.call_within(told, inner, question)
+        answer = self.ask_others(question, inner, told is not None and not self.is_innermost(inner))
+        if type(answer) is tuple:
+            return answer
+        if self.may_call_within(inner):
+            return self.call_within(answer, inner, question)
+        # Something else runs here by now.
+        return self.ask_others(question, inner, True)
+
+    def ask_others(self, question, inner, is_for_others):
+        """The same of another instance: or what the node says of a function that is to be called here."""
+        target, name, kind, body = question
         # Before it is begun anywhere: what was, on a line, is not refused any more.
         self.count(body)
         try:
@@ -175,7 +184,7 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
                 again = answer or 0
             begun = time.monotonic_ns()
             try:
-                answer = self.ask_node(name, kind, body, again, inner)
+                return self.ask_node(question, again, inner, None, is_for_others)
             finally:
                 took = time.monotonic_ns() - begun
                 self.waited_ns += took
@@ -184,13 +193,20 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
             with self.changed:
                 self.under_way -= 1
                 self.bytes -= len(body)
-        if type(answer) is tuple:
-            return answer
-        return self.call_within(answer, inner, name, kind, body) or NOT_WITHIN
 
     async def ask_async(self, target, kind, body):
-        """The same for coroutines, in a thread of its own."""
-        return await in_thread(contextvars.copy_context().run, self.ask, target, kind, body)
+        """The same for coroutines; others are asked in a thread of its own."""
+        question = (target, *checked_question(target, kind, body), body)
+        inner, told = self.inner(), self.withins.get(target)
+        if told and self.may_call_within(inner):
+            return await self.call_within_async(told, inner, question)
+        is_for_others = told is not None and not self.is_innermost(inner)
+        answer = await in_thread(self.ask_others, question, inner, is_for_others)
+        if type(answer) is tuple:
+            return answer
+        if self.may_call_within(inner):
+            return await self.call_within_async(answer, inner, question)
+        return await in_thread(self.ask_others, question, inner, True)
 
     def count(self, body):
         """One call more is under way, on a line or by the node."""
@@ -199,9 +215,9 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
             self.under_way += 1
             self.bytes += len(body)
 
-    def ask_node(self, name, kind, body, again, inner=None, ended=None):
-        """The same by the node, which knows how it ended if it was begun on a line, and is told if it was begun here. Or
-        that it is to be called here."""
+    def ask_node(self, question, again, inner=None, ended=None, is_for_others=False):
+        """The same by the node, which knows how it ended if it was begun on a line, and is told if it was begun here."""
+        _, name, kind, body = question
         with self.changed:
             if self.turn == OUTSIDE:
                 raise RuntimeError("functions are called while a request is handled, not before or after it")
@@ -212,8 +228,10 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
             if self.untold is not None:
                 self.channel.send(SERVING, turn, self.untold())
                 self.untold = None
-            if inner or ended:
-                self.channel.send(ASK_WITHIN, turn, self.before_ask(inner, again, ended), head, kind, body)
+            if inner or ended or is_for_others:
+                # Whoever is told how a call ended needs no more of it.
+                rest = b"" if ended else body
+                self.channel.send(ASK_WITHIN, turn, self.before_ask(inner, is_for_others, again, ended), head, kind, rest)
             elif again:
                 self.channel.send(ASK_AGAIN, turn, struct.pack("<I", again), head, kind, body)
             else:
@@ -226,16 +244,15 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
     def stream(self, piece):
         """Sends the next bytes of the result; false if there is no room for them now.
         The first ones have the result's head, whole."""
-        keeps = self.inner() or self
-        if keeps.kept is not None:
+        if self.kept is not None:
             # It is not sent before it is whole, and what is too long is only counted.
             if self.turn == OUTSIDE:
                 raise ConnectionResetError("nobody waits for the answer any more")
-            keeps.kept_bytes += len(piece)
-            if keeps.kept_bytes <= self.kept_max:
-                keeps.kept.append(bytes(piece))
+            self.kept_bytes += len(piece)
+            if self.kept_bytes <= self.kept_max:
+                self.kept.append(bytes(piece))
             else:
-                keeps.kept = []
+                self.kept = []
             return True
         with self.changed:
             while not self.is_reading and self.channel.has_more():
@@ -289,7 +306,7 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
 
     def exchange(self):
         """The request that is handled, and its answer."""
-        return self
+        return self.inner() or self
 
     def when_left(self, then):
         """Nobody reads the channel while the function runs, so that it is not told."""
@@ -354,8 +371,6 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
         self.changed.notify_all()
 
 
-# What cannot be, for the node says so only to whom it can.
-NOT_WITHIN = (500, "text/plain", b"the function cannot be called here")
 # The answer to a call whose own call has ended.
 ENDED = (503, "text/plain", b"the request that made this call is over")
 

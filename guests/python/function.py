@@ -619,6 +619,7 @@ def load(settings):
     # A template that has loaded modules from layers knows these already.
     sys.path[:] = [app_root, *layers, *(place for place in sys.path if place not in layers)]
     os.chdir(app_root)
+    not_own.update(sys.modules)
     # A module of the user's may have this one's name.
     if getattr(sys.modules.get(__name__), "SETTINGS", None) is settings:
         del sys.modules[__name__]
@@ -632,6 +633,10 @@ def load(settings):
     return adapted(in_run(handler) if part == "workflow" else handler, name)
 
 
+# Modules that were there before the user's.
+not_own = set()
+
+
 def parts_of(name):
     """Module and name of a handler."""
     module_name, _, attribute = name.replace("/", ".").rpartition(".")
@@ -643,10 +648,9 @@ def parts_of(name):
 def other(name):
     """The `apply` of another handler of the same code, which is called while this one's runs."""
     module_name, attribute = parts_of(name)
-    own = sys.modules.get(module_name)
     # Mostly it is there already.
-    is_own = (getattr(own, "__file__", None) or "").startswith(os.path.join(app_root, ""))
-    called = adapted(member(own if is_own else imported(module_name), module_name, attribute), name)
+    own = None if module_name in not_own else sys.modules.get(module_name)
+    called = adapted(member(own or imported(module_name), module_name, attribute), name)
     return called if getattr(called, "awaited", None) is None else apart(called)
 
 
@@ -663,6 +667,7 @@ def apart(called):
         with ThreadPoolExecutor(1) as one:
             return one.submit(contextvars.copy_context().run, called, request, head, body).result()
 
+    apply.awaited = called.awaited
     return apply
 
 

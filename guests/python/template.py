@@ -18,6 +18,7 @@ function.
 
 import _imp
 import collections
+import contextvars
 import ctypes
 import errno
 import gc
@@ -308,7 +309,8 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
             self.apply = module.apply
             if not callable(self.apply):
                 raise TypeError("apply is not a function")
-            self.callees.other = getattr(module, "other", None)
+            # With all that was set while it was loaded.
+            self.callees.other, self.callees.context = getattr(module, "other", None), contextvars.copy_context()
         except BaseException as error:
             self.flush()
             return self.raised(OUTSIDE, error)

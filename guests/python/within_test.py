@@ -5,7 +5,7 @@ import json
 import struct
 import unittest
 
-from at_once_test import ASK, RESULT, Case, body_of
+from at_once_test import ASK, Case, body_of
 
 TOLD, LOG = 11, 8
 WITHIN, WITHIN_OVER, ASK_WITHIN, SERVED_WITHIN = range(32, 36)
@@ -54,6 +54,43 @@ async def pages(scope, receive, send):
 def length(event):
     return len(sinew.call("pages"))
 
+async def many(event, context):
+    import asyncio
+    return await asyncio.gather(*(sinew.call_async("inner", {"seen": [str(at)]}) for at in range(3)))
+
+def pool(event, context):
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda at: sinew.call("second", {"seen": [at]}), "ab"))
+
+async def threaded(scope, receive, send):
+    import asyncio, threading
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    def work():
+        for message in (
+            {"type": "http.response.start", "status": 200},
+            {"type": "http.response.body", "body": b"x" * 200_000, "more_body": True},
+            {"type": "http.response.body", "body": b"y"},
+        ):
+            asyncio.run_coroutine_threadsafe(send(message), loop).result()
+        loop.call_soon_threadsafe(ended.set)
+    threading.Thread(target=work).start()
+    await ended.wait()
+
+def contexts(event, context):
+    import decimal
+    if event.get("inner"):
+        decimal.getcontext().prec = 3
+        return None
+    decimal.getcontext().prec = 7
+    sinew.call("contexts", {"inner": True})
+    return decimal.getcontext().prec
+
+def slow(event, context):
+    import time
+    time.sleep(0.05)
+    return "too late"
+
 def mutates(event, context):
     if "given" in event:
         event["given"].append("changed")
@@ -81,14 +118,14 @@ class Within(Case):
         at = 0
         if kind == ASK_WITHIN:
             (length,) = struct.unpack_from("<H", question, 4)
-            (failure,) = struct.unpack_from("<I", question, 6 + length + 12)
-            at = 6 + length + 16 + failure
+            (failure,) = struct.unpack_from("<I", question, 6 + length + 13)
+            at = 6 + length + 17 + failure
         number, size = struct.unpack_from("<IH", question, at)
         return question, number, question[at + 6 : at + 6 + size].decode()
 
-    def allow(self, node, turn, number, name, handler, version=3, told=7):
+    def allow(self, node, turn, number, name, handler, version=3, told=7, timeout_ms=60_000):
         name = name.encode()
-        node.send(WITHIN, turn, struct.pack("<IIQQH", number, told, version, 60_000, len(name)), name, handler.encode())
+        node.send(WITHIN, turn, struct.pack("<IIQQH", number, told, version, timeout_ms, len(name)), name, handler.encode())
 
     def reports(self, node):
         kind, _, payload = node.frame()
@@ -159,8 +196,8 @@ class Within(Case):
             self.assertIn(kind, (ASK_WITHIN, SERVED_WITHIN))
             if kind == ASK_WITHIN:
                 (length,) = struct.unpack_from("<H", told, 4)
-                (failure,) = struct.unpack_from("<I", told, 18 + length)
-                node.send(TOLD, turn, told[22 + length + failure :][:4], struct.pack("<HH", 500, 0), b"it failed")
+                (failure,) = struct.unpack_from("<I", told, 19 + length)
+                node.send(TOLD, turn, told[23 + length + failure :][:4], struct.pack("<HH", 500, 0), b"it failed")
             kind, _, told = node.frame()
         self.assertIn(b"it failed", told)
         turn = node.call(json.dumps({"seen": [], "then": ["second"]}).encode())
@@ -180,9 +217,9 @@ class Within(Case):
                 self.allow(node, turn, number, name, handler)
                 question, number, asked = self.asked(node, turn, ASK_WITHIN)
                 asker, length = struct.unpack_from("<IH", question)
-                line, told, _, size = struct.unpack_from("<4I", question, 6 + length)
-                failure = question[22 + length : 22 + length + size]
-                self.assertEqual((asker, line, told, asked, failure[0]), (0, 0, 7, name, 6), failure)
+                mark, line, told, _, size = struct.unpack_from("<B4I", question, 6 + length)
+                failure = question[23 + length : 23 + length + size]
+                self.assertEqual((asker, mark, line, told, asked, failure[0]), (0, 0, 0, 7, name, 6), failure)
                 self.assertIn(expected, failure)
                 self.assertNotIn(b"within.py", failure)
                 problem = json.dumps({"detail": "it is broken"}).encode()
@@ -200,6 +237,56 @@ class Within(Case):
                         self.allow(node, turn, number, "inner", "main.inner")
                     self.assertEqual(len(self.reports(node)[1]), 1)
                     self.assertEqual(json.loads(node.result(turn)), [handler, "inner"])
+
+    def test_what_is_asked_beside_a_call_here_is_for_others(self):
+        for handler, name, inner in (("many", "inner", "main.inner"), ("pool", "second", "main.handler")):
+            with self.subTest(handler):
+                node = self.begin(handler)
+                turn = node.call(b"", **head())
+                asked, kinds = 0, []
+                while True:
+                    kind, _, told = node.frame()
+                    kinds.append(kind)
+                    if kind == ASK:
+                        # Each time, also where something runs here by then.
+                        self.allow(node, turn, struct.unpack_from("<I", told)[0], name, inner)
+                    elif kind == ASK_WITHIN:
+                        number, size, mark = struct.unpack_from("<IHB", told)
+                        self.assertEqual((number, size, mark), (0, 0, 1))
+                        asked += 1
+                        node.send(TOLD, turn, told[23:27], struct.pack("<HH", 200, 16), b"application/json", b'["elsewhere"]')
+                    elif kind != SERVED_WITHIN:
+                        break
+                told = body_of(told)
+                self.assertEqual(asked, 2, kinds)
+                self.assertEqual(told.count("elsewhere"), 2, told)
+
+    def test_pieces_that_another_thread_sends_are_the_callees(self):
+        node = self.begin("length")
+        turn = node.call(b"", **head())
+        _, number, _ = self.asked(node, turn)
+        self.allow(node, turn, number, "pages", "main.threaded")
+        self.reports(node)
+        self.assertEqual(node.result(turn), "200001")
+
+    def test_what_is_called_has_no_part_in_the_callers_context(self):
+        node = self.begin("contexts")
+        turn = node.call(b"", **head())
+        _, number, _ = self.asked(node, turn)
+        self.allow(node, turn, number, "contexts", "main.contexts")
+        self.reports(node)
+        self.assertEqual(node.result(turn), "7")
+
+    def test_what_ends_after_its_time_is_late(self):
+        node = self.begin("caught")
+        turn = node.call(json.dumps({"name": "slow"}).encode(), **head())
+        _, number, _ = self.asked(node, turn)
+        self.allow(node, turn, number, "slow", "main.slow", timeout_ms=10)
+        question, number, _ = self.asked(node, turn, ASK_WITHIN)
+        (_, told, _, size), failure = struct.unpack_from("<4I", question, 7), question[23:]
+        self.assertEqual((told, size, failure[0]), (7, 1, 14))
+        node.send(TOLD, turn, struct.pack("<IHH", number, 504, 0), b"late")
+        self.assertTrue(node.result(turn).startswith("504 "))
 
     def test_an_answer_in_pieces_is_put_together(self):
         node = self.begin("length")

@@ -57,7 +57,9 @@ pub struct NestedRequest {
     /// The caller serves a request on a line: this is the function, and the head is what its
     /// own caller says.
     pub on_line: Option<String>,
-    /// It was begun on a line, and ended so.
+    /// The head is that of a function that was called within the instance of this head's application.
+    pub root_head: Option<Vec<u8>>,
+    /// It was begun on a line, or within the caller's instance, and ended so.
     pub begun: Option<LineEnd>,
 }
 
@@ -116,6 +118,8 @@ impl NestedCalls {
             return None;
         }
         let served = shared.backend.functions()?.served(function, None, 0)?;
+        // It takes no place, but who waits for one may wait by way of it.
+        shared.calls.could_wait_for_itself(&caller.function, &served.name);
         LineOffer::within(&shared, &served, &caller.function)
     }
 }
@@ -182,6 +186,17 @@ impl Caller {
         self.function == function && self.is_sealed(shared)
     }
 
+    /// Whether it can have been called within the instance of this one, whom the node has told its head: for the same
+    /// request, deeper, and with no more time.
+    fn is_within(&self, root_head: &[u8]) -> bool {
+        let Ok(root) = Self::read(root_head) else { return false };
+        let trace =
+            |caller: &Self| TraceParent::read(caller.traceparent.as_ref()?.as_bytes()).map(|own| own.trace);
+        let is_same =
+            self.request_id == root.request_id && trace(self).is_some_and(|own| trace(&root) == Some(own));
+        is_same && self.depth > root.depth && self.deadline_ms <= root.deadline_ms
+    }
+
     /// Whether its request's id and its trace are those that the gateway has told.
     pub(crate) fn is_sealed(&self, shared: &Shared) -> bool {
         let traceparent = self.traceparent.as_deref().unwrap_or_default();
@@ -239,6 +254,9 @@ async fn invoke(
     request: NestedRequest,
 ) -> Result<(Answer, Option<LineOffer>), Problem> {
     if request.on_line.as_ref().is_some_and(|function| !caller.is_on_line(shared, function)) {
+        return Err(foreign());
+    }
+    if request.root_head.as_ref().is_some_and(|root| !caller.is_within(root)) {
         return Err(foreign());
     }
     let functions = shared.backend.functions().ok_or_else(no_functions)?;

@@ -85,6 +85,9 @@ pub trait LineRecords: Send + Sync {
     /// These were served, and took so much; the last of them printed this.
     fn served(&self, calls: Vec<(LineReport, Spent)>, log: Vec<u8>);
 
+    /// The same of calls that are only counted, since there are very many of them.
+    fn counted(&self, calls: Vec<(LineReport, Spent)>);
+
     /// What was under way was left by who called, and ended so. The caller had been told
     /// this, if that is known.
     fn left(&self, head: Option<Vec<u8>>, end: LineEnd);
@@ -120,6 +123,8 @@ pub struct LineAsk {
     pub again: Option<Arc<Line>>,
     /// Who asks was called within its instance: this function, which was told the head.
     pub function: Option<String>,
+    /// Another instance is to be asked, though it could be called within this one.
+    pub is_for_others: bool,
     /// It ran within the instance of who asks, and ended so.
     pub ended: Option<LineEnd>,
 }

@@ -11,6 +11,9 @@ use super::fault::Fault;
 use super::function::{Function, Runtime, is_function_name};
 use super::reader::Reader;
 
+/// Functions of one group.
+const TOGETHER_MAX: usize = 64;
+
 /// The group that a function is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Together {
@@ -34,6 +37,7 @@ pub(super) fn read(value: &Spanned<DeValue<'_>>, reader: &mut Reader<'_>) -> Opt
 /// What is wrong with the groups of a manifest.
 pub(super) fn check(functions: &[Function]) -> Vec<Fault> {
     let mut faults = Vec::new();
+    // A node keeps as many in mind for an instance.
     let grouped: Vec<(&Function, &Together)> =
         functions.iter().filter_map(|function| Some((function, function.together.as_ref()?))).collect();
     for (function, together) in &grouped {
@@ -42,6 +46,12 @@ pub(super) fn check(functions: &[Function]) -> Vec<Fault> {
         }
         let mut others =
             grouped.iter().filter(|(other, its)| its.group == together.group && other.name != function.name);
+        if others.clone().count() >= TOGETHER_MAX {
+            let message =
+                format!("there are more than {TOGETHER_MAX} functions in the group `{}`", together.group);
+            faults.push(Fault::new(together.place.clone(), message).hint("put them into several groups"));
+            continue;
+        }
         match others.next() {
             None => {
                 let message = format!("{} is alone in the group `{}`", function.name, together.group);

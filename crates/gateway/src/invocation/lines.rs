@@ -153,13 +153,22 @@ impl LineOffer {
             source: "call",
         };
         let mut recording = Recording::begin(shared, &self.served, &id, place, 0);
-        recording.told(report_of(end.log, end.spent));
+        recording.told(report_of(START, end.log, end.spent));
         // That nobody waits for it is what is recorded of it.
         drop(recording);
     }
 
     /// Writes down a call that was served on the line.
     pub fn record(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>) {
+        self.ended(call, spent, log, false);
+    }
+
+    /// Counts it, and forgets it: there are too many of them to write each down.
+    pub fn count(&self, call: &LineCall<'_>, spent: &Spent) {
+        self.ended(call, spent, Vec::new(), true);
+    }
+
+    fn ended(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>, is_counted: bool) {
         let (shared, served) = (&self.shared, &self.served);
         let is_sealed = shared.sealer.holds(call.seal, call.request_id, call.trace, call.flags);
         // It was served, whoever it was for.
@@ -189,13 +198,17 @@ impl LineOffer {
             log: recording::text_of(log),
             ..Record::default()
         };
-        recording::keep(shared, served, &place, record, spent.cpu_between);
+        if is_counted {
+            recording::count(shared, served, &record, spent.cpu_between);
+        } else {
+            recording::keep(shared, served, &place, record, spent.cpu_between);
+        }
     }
 }
 
-fn report_of(log: Vec<u8>, spent: Option<Spent>) -> CallReport {
+fn report_of(start: &'static str, log: Vec<u8>, spent: Option<Spent>) -> CallReport {
     let whole = spent.map(|spent| spent.running).unwrap_or_default();
-    CallReport { start: START, whole, log, spent, ..CallReport::default() }
+    CallReport { start, whole, log, spent, ..CallReport::default() }
 }
 
 /// A call that was served on a line, as its instance tells it.
@@ -232,6 +245,8 @@ pub struct LineEnd {
     pub log: Vec<u8>,
     /// What it took.
     pub spent: Option<Spent>,
+    /// It was called within the instance of who called, and on no line.
+    pub is_within: bool,
 }
 
 impl LineEnd {
@@ -249,8 +264,8 @@ impl Invocation<'_> {
         let traced = Traced::begin(self.headers, samples);
         let place = self.place(Some(&traced), shared.tracer.is_some());
         let mut recording = Recording::begin(shared, &self.served, self.id, place, received);
-        let LineEnd { result, log, spent } = end;
-        recording.told(report_of(log, spent));
+        let LineEnd { result, log, spent, is_within } = end;
+        recording.told(report_of(if is_within { WITHIN } else { START }, log, spent));
         let served = &self.served;
         let given = match result {
             Ok(result) => match load(shared, result).await {

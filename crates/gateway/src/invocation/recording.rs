@@ -281,12 +281,17 @@ impl Recording {
 
 /// Counts and keeps what became of a request.
 pub(super) fn keep(shared: &Shared, served: &Served, place: &Place, record: Record, cpu_between: Duration) {
-    served.ended(shared.started.elapsed(), &record, cpu_between);
+    count(shared, served, &record, cpu_between);
     tell(&record);
     if let (Some(tracer), Some(context)) = (&shared.tracer, place.context) {
         tracer.ended(context, place.source, &record);
     }
     shared.journal.lock().unwrap_or_else(PoisonError::into_inner).add(record);
+}
+
+/// Only counts it.
+pub(super) fn count(shared: &Shared, served: &Served, record: &Record, cpu_between: Duration) {
+    served.ended(shared.started.elapsed(), record, cpu_between);
 }
 
 /// The line of those who follow the node's own log.

@@ -17,7 +17,7 @@ const SAMPLED: u8 = 1;
 /// What a `traceparent` says: a trace, a span in it, and flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TraceParent {
-    pub(super) trace: u128,
+    pub(crate) trace: u128,
     span: u64,
     pub(super) flags: u8,
 }

@@ -97,11 +97,47 @@ async fn who_serves_a_line_asks_for_the_request_that_it_was_told_and_no_other() 
 }
 
 #[tokio::test]
+async fn who_was_called_within_another_one_asks_for_the_request_of_that_one_deeper_and_with_no_more_time() {
+    let calls = calls();
+    let seal = u128::from_be_bytes(sealed(&calls).await);
+    let head = |id: &str, depth: u32, deadline_ms: u64, traceparent: &str| {
+        let call = json!({
+            "request_id": id, "function": "caller", "depth": depth, "seal": format!("{seal:032x}"),
+            "deadline_ms": deadline_ms,
+        });
+        format!("{call}\n{}", json!({"headers": [["traceparent", traceparent]]}))
+    };
+    let most = u64::MAX - 5;
+    let asked = |id: &str, depth: u32, deadline_ms: u64, root_parent: &str| NestedRequest {
+        on_line: Some("caller".to_owned()),
+        root_head: Some(head("r-1", 2, most, root_parent).into_bytes()),
+        ..request("resize", &head(id, depth, deadline_ms, PARENT))
+    };
+    // The call around it has a span of its own.
+    let root = PARENT.replace("b7ad", "0001");
+    assert_eq!(calls.made(asked("r-1", 3, most, &root)).await.status, 201);
+    let other = PARENT.replace("0af7", "0001");
+    for forged in [
+        asked("r-1", 2, most, &root),
+        asked("r-1", 0, most, &root),
+        asked("r-1", 3, most + 1, &root),
+        asked("r-1", 3, most, &other),
+        asked("r-1", 3, most, "none"),
+    ] {
+        assert_eq!(calls.refused(forged, 400).await.0, "bad-caller");
+    }
+}
+
+#[tokio::test]
 async fn the_end_of_a_line_is_the_end_of_the_call_that_was_begun_on_it() {
     let calls = calls();
     let ended = |function: &str, code| {
-        let end =
-            LineEnd { result: Err((code, "it ended".to_owned())), log: b"last words".to_vec(), spent: None };
+        let end = LineEnd {
+            result: Err((code, "it ended".to_owned())),
+            log: b"last words".to_vec(),
+            spent: None,
+            is_within: false,
+        };
         NestedRequest { begun: Some(end), ..request(function, &head(0)) }
     };
     let (kind, problem) = calls.refused(ended("resize", FailureCode::Trap), 500).await;

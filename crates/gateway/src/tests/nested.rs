@@ -43,6 +43,7 @@ pub(super) fn request(function: &str, head: &str) -> NestedRequest {
         caller_head: head.as_bytes().to_vec(),
         deadline: Instant::now() + Duration::from_secs(5),
         on_line: None,
+        root_head: None,
         begun: None,
     }
 }

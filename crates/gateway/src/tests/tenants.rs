@@ -175,6 +175,7 @@ async fn nested(tenanted: &Tenanted) -> NestedEnd {
         caller_head,
         deadline: Instant::now() + Duration::from_secs(5),
         on_line: None,
+        root_head: None,
         begun: None,
     };
     let _call = tenanted.gateway.nested_calls().begin(request, |end| drop(sender.send(end)));

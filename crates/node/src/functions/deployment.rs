@@ -70,32 +70,14 @@ impl Deployment {
         }
         let limits_value = Limits::from_handle(limits).map_err(|error| error.to_string())?;
         let serving = pairs(store, serving)?;
-        let Run {
-            runtime,
-            procedure,
-            told,
-            is_program,
-            declaration,
-            pairs: settings,
-            settings: run,
-            together,
-        } = Run::read(store, procedure, limits_value, &serving)?;
+        let run = Run::read(store, procedure, limits_value, &serving)?;
+        let expected = run.expected(&serving)?;
+        let Run { runtime, procedure, told, is_program, declaration, pairs: settings, settings: run, .. } =
+            run;
         let prefix = [limits].into_iter().chain(told).collect();
         let maps_values = run.hands_memory_over();
-        let Settings { timeout, calls_at_once, streams_body, secrets, part, .. } = run;
+        let Settings { timeout, streams_body, secrets, part, .. } = run;
         let is_workflow = part == Some(Part::Workflow);
-        // What serves several begins them at once; and what comes for a call that stands in line would
-        // come between the frames of others.
-        let is_serial = calls_at_once == 1 && !streams_body;
-        let ahead = Language::of_runtime(&runtime).filter(|_| is_serial);
-        let expected = Expected {
-            calls_at_once: calls_at_once.into(),
-            ahead: ahead.map_or(0, Language::calls_ahead),
-            streams_body,
-            timeout: Some(timeout),
-            together,
-            ..check_serving(&serving, &runtime)?
-        };
         let route_texts = texts_of(&serving, "route.");
         let content_type = module::content_type(&serving)?;
         let routes = route_texts.iter().map(|text| Route::read(text)).collect::<Result<Vec<_>, _>>()?;
@@ -217,6 +199,23 @@ impl Run {
             return Ok(Self { declaration: Some(declaration), ..run });
         }
         process(store, procedure)
+    }
+
+    /// How it is expected to run.
+    fn expected(&self, serving: &Pairs) -> Result<Expected, String> {
+        let Settings { timeout, calls_at_once, streams_body, .. } = self.settings;
+        // What serves several begins them at once; and what comes for a call that stands in line would
+        // come between the frames of others.
+        let is_serial = calls_at_once == 1 && !streams_body;
+        let ahead = Language::of_runtime(&self.runtime).filter(|_| is_serial);
+        Ok(Expected {
+            calls_at_once: calls_at_once.into(),
+            ahead: ahead.map_or(0, Language::calls_ahead),
+            streams_body,
+            timeout: Some(timeout),
+            together: self.together,
+            ..check_serving(serving, &self.runtime)?
+        })
     }
 }
 

@@ -115,24 +115,32 @@ impl LineRecords for Records {
         let last = calls.len().saturating_sub(1);
         for (at, (report, spent)) in calls.into_iter().enumerate() {
             let log = if at == last { std::mem::take(&mut log) } else { Vec::new() };
-            let call = LineCall {
-                request_id: &report.request_id,
-                seal: report.seal,
-                trace: report.trace,
-                flags: report.flags,
-                parent: report.parent,
-                span: report.span,
-                status: report.status,
-                received: report.received_bytes.into(),
-                sent: report.sent_bytes.into(),
-                ended_ago: report.ended_ago,
-            };
-            self.0.record(&call, &reports::told(&spent), log);
+            self.0.record(&call_of(&report), &reports::told(&spent), log);
         }
+    }
+
+    fn counted(&self, calls: Vec<(LineReport, Spent)>) {
+        calls.iter().for_each(|(report, spent)| self.0.count(&call_of(report), &reports::told(spent)));
     }
 
     fn left(&self, head: Option<Vec<u8>>, end: LineEnd) {
         self.0.record_left(head.as_deref().unwrap_or_default(), super::nested::told(end));
+    }
+}
+
+/// A call that was reported, in words of the gateway.
+fn call_of(report: &LineReport) -> LineCall<'_> {
+    LineCall {
+        request_id: &report.request_id,
+        seal: report.seal,
+        trace: report.trace,
+        flags: report.flags,
+        parent: report.parent,
+        span: report.span,
+        status: report.status,
+        received: report.received_bytes.into(),
+        sent: report.sent_bytes.into(),
+        ended_ago: report.ended_ago,
     }
 }
 
@@ -230,10 +238,6 @@ impl Processes {
         self.expected(procedure).together
     }
 
-    fn are_any_together(&self) -> bool {
-        self.expected.read().by_procedure.values().any(|expected| expected.together.is_some())
-    }
-
     fn line_is_over(&self, id: u32) {
         self.lines.remove(id);
         self.options.traffic.is_over(id);
@@ -250,9 +254,9 @@ impl Processes {
     /// Takes the lines to a function back, or to all: another version may serve now.
     pub(crate) fn recall_lines(&self, function: Option<&str>) {
         self.changes.note();
+        self.lines.recall_named(function);
         // Who serves a line may call what has changed within itself, and is told only with a call.
-        let is_all = self.are_any_together();
-        self.lines.recall_named(function.filter(|_| !is_all));
+        self.lines.recall_those(|_, procedure| self.together(procedure).is_some());
     }
 }
 
@@ -277,6 +281,7 @@ mod tests {
 
     impl LineRecords for Nobody {
         fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+        fn counted(&self, _: Vec<(LineReport, Spent)>) {}
         fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
     }
 

@@ -116,12 +116,13 @@ impl Callees for Caller {
     fn call(&self, nested: NestedCall, answered: Answered) -> Box<dyn Send> {
         let mut nested = nested;
         // Or that of a function that was called within the instance.
-        let (caller_head, function) = match nested.line.head.take() {
-            Some(head) => (head, nested.line.function.take()),
-            None => (Caller::head(self), None),
+        let own_head = Caller::head(self);
+        let asker = match nested.line.head.take() {
+            Some(head) => Asker { head, on_line: nested.line.function.take(), root_head: Some(own_head) },
+            None => Asker { head: own_head, on_line: None, root_head: None },
         };
         let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
-        asks.begin(nested, caller_head, self.deadline, function, answered)
+        asks.begin(nested, asker, self.deadline, answered)
     }
 
     fn within(&self, nested: &NestedCall) -> Option<Within> {
@@ -148,13 +149,22 @@ impl Callees for OnLine {
         let head = nested.line.head.take().unwrap_or_default();
         let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
         let function = nested.line.function.take().unwrap_or_else(|| self.function.clone());
-        asks.begin(nested, head, Instant::now() + self.timeout, Some(function), answered)
+        let asker = Asker { head, on_line: Some(function), root_head: None };
+        asks.begin(nested, asker, Instant::now() + self.timeout, answered)
     }
 
     fn within(&self, nested: &NestedCall) -> Option<Within> {
         let asks = Asks { calls: &self.calls, processes: &self.processes, procedure: self.procedure };
         asks.within(nested, Vec::new)
     }
+}
+
+/// Who asks: what it was told, and which function it is where that is its instance's word.
+struct Asker {
+    head: Vec<u8>,
+    on_line: Option<String>,
+    /// What the application was told within which it was called.
+    root_head: Option<Vec<u8>>,
 }
 
 /// What makes calls for one application, or one line.
@@ -168,7 +178,9 @@ impl Asks<'_> {
     /// What an instance is told of a function that it is to call within itself, if it is; `own_head` is what it
     /// was told, where the ask does not say so.
     fn within(&self, nested: &NestedCall, own_head: impl FnOnce() -> Vec<u8>) -> Option<Within> {
-        let LineAsk { head, again: None, ended: None, .. } = &nested.line else { return None };
+        let LineAsk { head, again: None, ended: None, is_for_others: false, .. } = &nested.line else {
+            return None;
+        };
         let processes = self.processes.upgrade()?;
         let together = processes.together(self.procedure)?;
         let since = processes.changes.now();
@@ -179,21 +191,23 @@ impl Asks<'_> {
         processes.told_within(offer, together, since)
     }
 
-    fn begin(
-        self,
-        nested: NestedCall,
-        caller_head: Vec<u8>,
-        deadline: Instant,
-        on_line: Option<String>,
-        answered: Answered,
-    ) -> Box<dyn Send> {
+    fn begin(self, nested: NestedCall, asker: Asker, deadline: Instant, answered: Answered) -> Box<dyn Send> {
         let counted = self.processes.upgrade().map(|processes| {
             processes.waits_for_others(self.procedure);
             Asking::begin(Arc::clone(&processes.options.traffic))
         });
         let NestedCall { function, content_type, body, line } = nested;
-        let request =
-            NestedRequest { function, content_type, body, caller_head, deadline, on_line, begun: None };
+        let Asker { head: caller_head, on_line, root_head } = asker;
+        let request = NestedRequest {
+            function,
+            content_type,
+            body,
+            caller_head,
+            deadline,
+            on_line,
+            root_head,
+            begun: None,
+        };
         let (processes, calls) = (self.processes.clone(), self.calls.clone());
         let then = move |end: NestedEnd| {
             let NestedEnd { status, content_type, body, line } = end;
@@ -201,7 +215,8 @@ impl Asks<'_> {
             answered(NestedAnswer { status, content_type: &content_type, body: &body }, line);
         };
         let Some(again) = line.again else {
-            let request = NestedRequest { begun: line.ended.map(told), ..request };
+            let ended = line.ended.map(|end| gateway::LineEnd { is_within: true, ..told(end) });
+            let request = NestedRequest { begun: ended, ..request };
             return Box::new((calls.begin(request, then), counted));
         };
         let (later, loops) = (Later::default(), tokio::runtime::Handle::try_current());
@@ -243,5 +258,6 @@ impl Drop for Later {
 pub(super) fn told(end: sandbox::LineEnd) -> gateway::LineEnd {
     let sandbox::LineEnd { result, log, spent } = end;
     let spent = spent.as_deref().map(reports::told);
-    gateway::LineEnd { result: result.map_err(|fault| (fault.code, fault.detail)), log, spent }
+    let result = result.map_err(|fault| (fault.code, fault.detail));
+    gateway::LineEnd { result, log, spent, is_within: false }
 }

@@ -132,6 +132,7 @@ struct Nobody;
 
 impl LineRecords for Nobody {
     fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+    fn counted(&self, _: Vec<(LineReport, Spent)>) {}
     fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
 }
 

@@ -322,6 +322,9 @@ impl Image {
         if self.settings.streams_body {
             add("body", STREAM);
         }
+        if let Some(group) = &self.settings.together {
+            add("together", group);
+        }
         if self.settings.calls_at_once > 1 {
             add("requests-per-instance", &self.settings.calls_at_once.to_string());
         }

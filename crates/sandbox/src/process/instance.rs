@@ -190,13 +190,20 @@ pub(crate) struct Acted {
 pub(crate) struct Reported {
     records: Arc<dyn LineRecords>,
     calls: Vec<(LineReport, Spent)>,
+    /// Those of which only the number counts.
+    counted: Vec<(LineReport, Spent)>,
     log: Vec<u8>,
 }
 
 impl Reported {
     /// Has them written down.
     pub(crate) fn tell(self) {
-        self.records.served(self.calls, self.log);
+        if !self.calls.is_empty() {
+            self.records.served(self.calls, self.log);
+        }
+        if !self.counted.is_empty() {
+            self.records.counted(self.counted);
+        }
     }
 }
 

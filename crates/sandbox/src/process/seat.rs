@@ -192,11 +192,12 @@ impl Seat {
         for Asked { turn, id, nested, callees } in asked {
             if let Some(within) = callees.within(&nested) {
                 let mut held = self.instance.lock();
-                if let Some(held_now) = held.as_mut().filter(|held| held.number == number) {
-                    held_now.instance.tell_within(turn, id, within);
-                }
+                let now = held.as_mut().filter(|held| held.number == number);
+                let is_told = now.is_none_or(|now| now.instance.tell_within(turn, id, &within));
                 self.send_rest(held);
-                continue;
+                if is_told {
+                    continue;
+                }
             }
             let seat = Arc::downgrade(self);
             let function = nested.function.clone();

@@ -3,11 +3,11 @@
 //! within it. Integers are little-endian.
 //!
 //! ```text
-//! ask within:  number u32 of the function that asks, head length u16, its head; id
-//!              u32 of the line on which it was begun; number u32 of the function that
-//!              was called here, running u32 in µs, failure length u32, failure: a kind
-//!              u8, 6 or 7, and what such a frame has, or 14 for what took too long; and
-//!              an ask
+//! ask within:  number u32 of the function that asks, head length u16, its head; a u8: 1 if
+//!              the function is not to be called within the instance, or else 0; id u32 of
+//!              the line on which it was begun; number u32 of the function that was called
+//!              here, running u32 in µs, failure length u32, failure: a kind u8, 6 or 7, and
+//!              what such a frame has, or 14 for what took too long; and an ask
 //! ```
 //!
 //! A number, or id, is 0 where there is none: it is the call of the turn that asks, or
@@ -21,8 +21,8 @@ use super::channel::{ASK_HEAD_LEN, ASK_LEN_MAX, Answer, asked as ask_of, raised}
 use crate::nested::NestedCall;
 use crate::within::Within;
 
-/// Both numbers, the id, both lengths and the time.
-const FIXED_LEN: usize = 22;
+/// Both numbers, the mark, the id, both lengths and the time.
+const FIXED_LEN: usize = 23;
 const FAILURE_LEN_MAX: usize = 1 + 3 * (4 + TEXT_LEN_MAX);
 /// Of the whole.
 pub(super) const ASK_BYTES_MIN: usize = FIXED_LEN + ASK_HEAD_LEN;
@@ -33,6 +33,8 @@ pub(super) const ASK_BYTES_MAX: usize = FIXED_LEN + LINE_HEAD_MAX + FAILURE_LEN_
 pub(crate) struct AskWithin {
     /// The function that asks, and what it was told.
     pub(crate) asker: Option<(u32, Vec<u8>)>,
+    /// The instance has something to do already, and another one is to be asked.
+    pub(crate) is_for_others: bool,
     /// It was begun on this line.
     pub(crate) again: Option<u32>,
     /// The function that is asked ran here, for so long, and gave this instead of an answer; nothing: it took too
@@ -62,6 +64,7 @@ pub(super) fn asked(payload: &[u8]) -> Option<AskWithin> {
     let (len, rest) = rest.split_first_chunk()?;
     let (head, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
     let asker = (number != 0).then(|| (number, head.to_vec()));
+    let (&mark, rest) = rest.split_first()?;
     let (line, rest) = word(rest)?;
     let again = (line != 0).then_some(line);
     let (number, rest) = word(rest)?;
@@ -73,7 +76,8 @@ pub(super) fn asked(payload: &[u8]) -> Option<AskWithin> {
         _ => Some((number, Duration::from_micros(running.into()), failed(failure)?)),
     };
     let (id, nested) = ask_of(rest)?;
-    (head.len() <= LINE_HEAD_MAX).then_some(AskWithin { asker, again, ended, id, nested })
+    let is_right = head.len() <= LINE_HEAD_MAX && mark <= 1;
+    is_right.then_some(AskWithin { asker, is_for_others: mark == 1, again, ended, id, nested })
 }
 
 fn word(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -117,6 +121,7 @@ mod tests {
         bytes.extend(3u32.to_le_bytes());
         bytes.extend(4u16.to_le_bytes());
         bytes.extend(b"head");
+        bytes.push(1);
         bytes.extend(0u32.to_le_bytes());
         bytes.extend(if failure.is_empty() { 0u32 } else { 4 }.to_le_bytes());
         bytes.extend(250u32.to_le_bytes());
@@ -131,7 +136,7 @@ mod tests {
     #[test]
     fn an_ask_says_who_asks_and_how_what_was_called_has_ended() {
         let read = asked(&ask(&[])).unwrap();
-        assert_eq!(read.asker, Some((3, b"head".to_vec())));
+        assert_eq!((read.asker, read.is_for_others), (Some((3, b"head".to_vec())), true));
         assert_eq!((read.ended, read.id, read.nested.function.as_str()), (None, 9, "g"));
         assert_eq!(read.nested.body, b"body");
         let mut raising = vec![RAISED];

@@ -49,6 +49,7 @@ impl LineRecords for Records {
         self.0.lock().unwrap().extend(calls.into_iter().map(|(report, _)| report));
     }
 
+    fn counted(&self, _: Vec<(LineReport, Spent)>) {}
     fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
 }
 

@@ -89,6 +89,17 @@ impl Head {
                 payload.remove(0);
                 Ok(Frame::Log(self.turn, payload))
             }
+            PHASES => {
+                let phases = phases::read(&payload).ok_or(Broken::Lie("half of a step's phases"))?;
+                Ok(Frame::Phases(self.turn, phases))
+            }
+            _ => self.decode_of_others(payload),
+        }
+    }
+
+    /// What has to do with calls of other functions.
+    fn decode_of_others(self, payload: Vec<u8>) -> Result<Frame, Broken> {
+        match self.kind {
             ASK => {
                 let (id, nested) = asked(&payload).ok_or(Broken::Lie("half an ask"))?;
                 Ok(Frame::Ask(self.turn, id, nested))
@@ -117,10 +128,6 @@ impl Head {
             WAITED => {
                 let us = payload.first_chunk().map_or(0, |us| u64::from_le_bytes(*us));
                 Ok(Frame::Waited(self.turn, Duration::from_micros(us)))
-            }
-            PHASES => {
-                let phases = phases::read(&payload).ok_or(Broken::Lie("half of a step's phases"))?;
-                Ok(Frame::Phases(self.turn, phases))
             }
             DROPPED => {
                 let line = payload.first_chunk().map_or(0, |id| u32::from_le_bytes(*id));

@@ -257,6 +257,7 @@ struct Nowhere;
 
 impl crate::LineRecords for Nowhere {
     fn served(&self, _: Vec<(LineReport, crate::Spent)>, _: Vec<u8>) {}
+    fn counted(&self, _: Vec<(LineReport, crate::Spent)>) {}
     fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
 }
 

@@ -228,7 +228,8 @@ impl Instance {
         let times: Vec<_> = reports.iter().map(|report| (report.running, report.waiting)).collect();
         let spent = self.meter.told(Instant::now(), &times, &*self.life.place);
         let records = Arc::clone(line.records());
-        Ok(Reported { records, calls: reports.into_iter().zip(spent).collect(), log })
+        let calls = reports.into_iter().zip(spent).collect();
+        Ok(Reported { records, calls, counted: Vec::new(), log })
     }
 
     /// What the last call on a line took, which it did not report. Where all were answered

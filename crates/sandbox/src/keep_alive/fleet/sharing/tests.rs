@@ -669,6 +669,7 @@ struct Nowhere;
 
 impl crate::LineRecords for Nowhere {
     fn served(&self, _: Vec<(crate::LineReport, crate::Spent)>, _: Vec<u8>) {}
+    fn counted(&self, _: Vec<(crate::LineReport, Spent)>) {}
     fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
 }
 
