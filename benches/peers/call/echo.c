@@ -116,7 +116,7 @@ static void serve(int fd) {
         if (length == 0)
             status = "502 Bad Gateway";
     }
-    int head_length = snprintf(head, sizeof head, "HTTP/1.1 %s\r\ncontent-length: %zu\r\n\r\n", status, length);
+    int head_length = snprintf(head, sizeof head, "HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: %zu\r\n\r\n", status, length);
     if (send_whole(fd, head, (size_t)head_length) == 0)
         send_whole(fd, body, length);
 }
