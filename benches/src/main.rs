@@ -73,8 +73,9 @@ const BENCHES: [Bench; 23] = [
 ];
 
 /// What some benches can be asked for: `--name` or `--name=value`.
-const OPTIONS: [(&str, &[&str]); 4] = [
+const OPTIONS: [(&str, &[&str]); 5] = [
     ("bptree", bptree::OPTIONS),
+    ("soak", soak::OPTIONS),
     ("transfer", transfer::OPTIONS),
     ("warm", warm::OPTIONS),
     ("workflows", workflows::OPTIONS),

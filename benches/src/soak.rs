@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `soak [--seconds N]`: a node under mixed load for ten minutes, while it is
+//! `soak [--seconds=N]`: a node under mixed load for ten minutes, while it is
 //! treated badly: a deployment every 5 s, an instance killed every second, the
 //! node killed twice and started again. Each answer is held against what was asked.
 //!
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use crate::figures::Report;
 use world::World;
 
+pub(crate) const OPTIONS: &[&str] = &["seconds"];
+
 const SECONDS: u64 = 600;
 const DEPLOY_EVERY: Duration = Duration::from_secs(5);
 const KILL_EVERY: Duration = Duration::from_secs(1);
@@ -27,7 +29,7 @@ const KILL_EVERY: Duration = Duration::from_secs(1);
 const TOLD_MAX: usize = 20;
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let duration = Duration::from_secs(seconds()?);
+    let duration = Duration::from_secs(report.options.number("seconds", SECONDS)?);
     let world = Arc::new(World::start()?);
     let receiver = clients::Receiver::start(Arc::clone(&world))?;
     world.deploy()?;
@@ -67,10 +69,4 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     report.add("node_descriptors", descriptors as f64, "", "at the end, without load", 1);
     report.note(format!("{} s of load; the node was killed twice", duration.as_secs()));
     Ok(())
-}
-
-/// How long it lasts, as the command line says.
-fn seconds() -> anyhow::Result<u64> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--seconds").skip(1);
-    Ok(arguments.next().map(|text| text.parse()).transpose()?.unwrap_or(SECONDS))
 }
