@@ -102,13 +102,17 @@ class Channel:
             if self.is_sending:
                 # By what has interrupted that: a signal's handler, or a finalizer.
                 return self.later.append((kind, turn, *parts))
-            self.is_sending = True
-            try:
-                self.write(kind, turn, parts)
-            finally:
-                self.is_sending = False
-            while self.later:
-                self.send(*self.later.popleft())
+            while True:
+                self.is_sending = True
+                try:
+                    self.write(kind, turn, parts)
+                finally:
+                    self.is_sending = False
+                try:
+                    # Whoever interrupts this now sends itself, and all of these.
+                    kind, turn, *parts = self.later.popleft()
+                except IndexError:
+                    return
 
     def write(self, kind, turn, parts):
         size = sum(map(len, parts))
