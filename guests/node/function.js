@@ -694,10 +694,10 @@ function wireAnswer(pieces) {
 /** What calls the handler; who does not await `ready` waits there. */
 let call = null;
 
-const apply = told((request, head, body) => call(request, head, body));
+const apply = cleaned((request, head, body) => call(request, head, body));
 
 /** What calls a handler, and of its exceptions has only what is the user's. */
-function told(called) {
+function cleaned(called) {
   return (request, head, body) => {
     let result;
     try {
@@ -709,10 +709,10 @@ function told(called) {
   };
 }
 
-/** What calls another handler of the same code, as `apply` does this one. */
-async function other(name, load) {
+/** The `apply` of another handler of the same code. */
+async function applyOf(name, load) {
   const found = await findHandler(name, load).catch((error) => Promise.reject(usersPart(error)));
-  return told(adapted(found.handler, found.name));
+  return cleaned(adapted(found.handler, found.name));
 }
 
 /** Finds the handler of a function, and serves it once it is there. `load` is what imports ES modules. */
@@ -728,5 +728,5 @@ function adapt(given, serving, load) {
     .catch((error) => Promise.reject(usersPart(error)));
   call = (...all) => ready.then(() => call(...all));
   // Whoever has read a head already need not write it down again.
-  return { ready, apply, readsHeads: true, other: (name) => other(name, load) };
+  return { ready, apply, readsHeads: true, applyOf: (name) => applyOf(name, load) };
 }

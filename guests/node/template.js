@@ -295,8 +295,8 @@
       // Calls without the node.
       this.lines = new Lines(this, core);
       this.withins = new Withins(this);
-      // Gives another handler of the same code.
-      this.other = null;
+      // Finds what calls another handler of the same code.
+      this.applyOf = null;
       // Pieces that are to be written together.
       this.together = null;
       // Calls that have ended in this turn of the loop, with their results.
@@ -368,7 +368,7 @@
       else if (kind === SERVE) this.lines.serve(number, payload);
       else if (kind === LINE) this.lines.add(payload);
       else if (kind === TURNS) this.shareTurns();
-      else if (kind === WITHIN) this.askedWithin(payload);
+      else if (kind === WITHIN) this.withins.add(payload);
       else if (kind === WITHIN_OVER) this.withins.told.clear();
     }
 
@@ -427,22 +427,6 @@
       // Whoever is told how a call ended needs no more of it.
       const rest = ended === null ? body : NO_BYTES;
       this.send(ASK_WITHIN, turn.number, [...this.withins.before(turn, line, ended, isForOthers), head.subarray(at), type, rest]);
-    }
-
-    /* A function that was asked for is to be called here. */
-    askedWithin(payload) {
-      this.withins.add(payload);
-      // From now on it has to be known which of several calls runs.
-      this.whose ??= new AsyncLocalStorage();
-      const id = payload.readUInt32LE(0);
-      const asked = this.asked.get(id);
-      if (!asked) return;
-      this.forget(id, asked);
-      const told = this.withins.toldOf(asked.name, asked.turn);
-      if (told !== null) return this.withins.begin(told, { ...asked, type: asked.type.latin1Slice() });
-      // Something else runs here by now.
-      asked.isForOthers = true;
-      this.askNode(asked, null);
     }
 
     told(payload) {
@@ -573,14 +557,14 @@
       this.apart = new AsyncResource('sinew');
       this.isSerial = payload.readUInt16LE(16) === 1;
       // It costs every promise something, so that only those have it who need it.
-      if (!this.isSerial) this.whose = new AsyncLocalStorage();
+      if (!this.isSerial) this.tellTurnsApart();
       const nameEnd = LOAD_HEAD_BYTES + payload.readUInt16LE(18);
       const name = payload.toString('utf8', LOAD_HEAD_BYTES, nameEnd);
       const turn = this.begin(OUTSIDE);
       try {
-        const { apply, ready, readsHeads, other } = compile(name, payload.toString('utf8', nameEnd), this);
+        const { apply, ready, readsHeads, applyOf } = compile(name, payload.toString('utf8', nameEnd), this);
         this.apply = apply;
-        this.other = other ?? null;
+        this.applyOf = applyOf ?? null;
         this.readsHeads = readsHeads === true;
         // A module may need more than this turn of the loop, as ES modules do.
         // What was rejected and not caught is known after the last of them.
@@ -590,6 +574,11 @@
       } catch (error) {
         this.raised(turn, error);
       }
+    }
+
+    /* From now on it is known which of several calls runs. */
+    tellTurnsApart() {
+      this.whose ??= new AsyncLocalStorage();
     }
 
     call(number, payload) {

@@ -51,8 +51,9 @@ class Withins {
     this.spans = { spans: NO_BYTES };
   }
 
-  /* The node says of a function that it is called here. */
+  /* The node says of a function that it is called here, in the place of an answer. */
   add(payload) {
+    const { instance } = this;
     const nameEnd = WITHIN_HEAD_BYTES + payload.readUInt16LE(24);
     const told = {
       number: payload.readUInt32LE(4),
@@ -62,7 +63,15 @@ class Withins {
       handler: payload.toString('utf8', nameEnd) || WITHIN_HANDLER,
     };
     this.told.set(told.name, told);
-    return told;
+    instance.tellTurnsApart();
+    const id = payload.readUInt32LE(0);
+    const asked = instance.asked.get(id);
+    if (!asked) return;
+    instance.forget(id, asked);
+    if (this.toldOf(asked.name, asked.turn) !== null) return this.begin(told, { ...asked, type: asked.type.latin1Slice() });
+    // Something else runs here by now.
+    asked.isForOthers = true;
+    instance.askNode(asked, null);
   }
 
   /* What the node has said of a function, if it is called here, the caller's calls may be told of, and nothing runs here
@@ -109,7 +118,7 @@ class Withins {
 
   async load(name) {
     // What it sets up is not this call's.
-    const handler = await this.instance.apart.runInAsyncScope(() => this.instance.whose.exit(() => this.instance.other(name)));
+    const handler = await this.instance.apart.runInAsyncScope(() => this.instance.whose.exit(() => this.instance.applyOf(name)));
     this.handlers.set(name, handler);
     return handler;
   }

@@ -245,14 +245,9 @@ class Callees(CallsWithin):  # noqa: F821 - of within.py
         """Sends the next bytes of the result; false if there is no room for them now.
         The first ones have the result's head, whole."""
         if self.kept is not None:
-            # It is not sent before it is whole, and what is too long is only counted.
             if self.turn == OUTSIDE:
                 raise ConnectionResetError("nobody waits for the answer any more")
-            self.kept_bytes += len(piece)
-            if self.kept_bytes <= self.kept_max:
-                self.kept.append(bytes(piece))
-            else:
-                self.kept = []
+            keep(self, piece)
             return True
         with self.changed:
             while not self.is_reading and self.channel.has_more():

@@ -645,7 +645,7 @@ def parts_of(name):
     return module_name, attribute
 
 
-def other(name):
+def apply_of(name):
     """The `apply` of another handler of the same code, which is called while this one's runs."""
     module_name, attribute = parts_of(name)
     # Mostly it is there already.

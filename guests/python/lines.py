@@ -123,6 +123,18 @@ class Heads:
         return *known, begin
 
 
+class Spans:
+    """Names for calls, that no other one has."""
+
+    def __init__(self):
+        self.drawn = b""
+
+    def next(self):
+        drawn = self.drawn or os.urandom(8 * REPORTS_MAX)
+        self.drawn = drawn[8:]
+        return drawn[:8] if any(drawn[:8]) else b"\1" * 8
+
+
 class Served:
     """The line that an instance serves, as a call of the node's, and what is to be told of it."""
 
@@ -130,14 +142,7 @@ class Served:
         self.line, self.turn, self.timeout_ms = line, turn, timeout_ms
         self.version, self.function, self.caller = version, function, caller
         # Reports without their first field but one: how long ago it was is known when they are sent.
-        self.reports, self.spans = [], b""
-
-    def span(self):
-        """A name for a call, that no other one has."""
-        if not self.spans:
-            self.spans = os.urandom(8 * REPORTS_MAX)
-        span, self.spans = self.spans[:8], self.spans[8:]
-        return span if any(span) else b"\1" * 8
+        self.reports, self.spans = [], Spans()
 
     def took(self, begun_ns, ended_ns, waited_ns, received, sent, status, parent, identity):
         """One request more has had its answer."""
@@ -157,11 +162,22 @@ class Served:
         """Tells the node of those that it was not told of."""
         if self.reports:
             now = time.monotonic_ns()
-            parts = []
-            for ended_ns, times, rest, request_id in self.reports:
-                parts += (REPORT.pack(*times, least((now - ended_ns) // 1000), *rest, len(request_id)), request_id)
+            parts = [packed_report(now, *report) for report in self.reports]
             self.reports = []
             channel.send(SERVED, self.turn, b"".join(parts))
+
+
+def packed_report(now_ns, ended_ns, times, rest, request_id):
+    return REPORT.pack(*times, least((now_ns - ended_ns) // 1000), *rest, len(request_id)) + request_id
+
+
+def keep(of, piece):
+    """A piece of an answer that is not sent before it is whole; of one that is too long only the bytes are counted."""
+    of.kept_bytes += len(piece)
+    if of.kept_bytes <= of.kept_max:
+        of.kept.append(bytes(piece))
+    else:
+        of.kept = []
 
 
 def heads_of(function, version, caller, identity, kind):
@@ -232,7 +248,7 @@ class ServesLines:
         if not request_id.isascii() or number == 0 or not is_short:
             self.leave_line()
             return self.channel.send(RESULT, served.turn)
-        identity = Identity(request_id, deadline, depth, seal, trace, served.span(), flags, served.function)
+        identity = Identity(request_id, deadline, depth, seal, trace, served.spans.next(), flags, served.function)
         call, http = heads_of(served.function, served.version, served.caller, identity, kind)
         text = lambda: f"{json.dumps(call)}\n{json.dumps(http())}".encode()  # noqa: E731
         head = (call, http) if self.is_adapted else text()

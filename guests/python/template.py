@@ -310,7 +310,7 @@ class Instance(ServesLines, TakesTurns, ServesSeveral, HandsOver, Prints):  # no
             if not callable(self.apply):
                 raise TypeError("apply is not a function")
             # With all that was set while it was loaded.
-            self.callees.other, self.callees.context = getattr(module, "other", None), contextvars.copy_context()
+            self.callees.apply_of, self.callees.context = getattr(module, "apply_of", None), contextvars.copy_context()
         except BaseException as error:
             self.flush()
             return self.raised(OUTSIDE, error)

@@ -5,7 +5,6 @@
 
 import contextvars
 import json
-import os
 import struct
 import threading
 import time
@@ -44,14 +43,10 @@ class Inner:
         self.is_settled, self.begun = False, time.monotonic_ns()
 
     def stream(self, piece):
-        """It is not sent before it is whole, and what is too long is only counted."""
+        """There is always room: it is put together here."""
         if self.is_settled:
             raise ConnectionResetError("nobody waits for the answer any more")
-        self.kept_bytes += len(piece)
-        if self.kept_bytes <= self.kept_max:
-            self.kept.append(bytes(piece))
-        else:
-            self.kept = []
+        keep(self, piece)  # noqa: F821 - of lines.py
         return True
 
     def wait_for_room(self, size):
@@ -72,9 +67,9 @@ class CallsWithin:
     """
 
     def begin_within(self):
-        # Finds another handler of the same code, and the context in which it is called; there once that is loaded.
-        self.other, self.context = None, None
-        self.withins, self.handlers, self.spans_within = {}, {}, b""
+        # Finds what calls another handler of the same code, and the context for that; there once the code is loaded.
+        self.apply_of, self.context = None, None
+        self.withins, self.handlers, self.spans_within = {}, {}, Spans()  # noqa: F821 - of lines.py
         self.reports_within = []
         # The call here that has called no other one here, and the thread of the call that is the node's.
         self.innermost, self.root_thread = None, 0
@@ -105,7 +100,7 @@ class CallsWithin:
         identity = inner.identity if inner else self.own_identity()
         deadline = min(identity.deadline_ms, int(time.time() * 1000) + told.timeout_ms)
         own = Identity(  # noqa: F821
-            identity.request_id, deadline, identity.depth + 1, identity.seal, identity.trace, self.span_within(),
+            identity.request_id, deadline, identity.depth + 1, identity.seal, identity.trace, self.spans_within.next(),
             identity.flags, told.name,
         )  # fmt: skip
         heads = heads_of(told.name, told.version, identity.function, own, question[2].decode("latin-1"))  # noqa: F821
@@ -119,7 +114,7 @@ class CallsWithin:
     def handler_of(self, told):
         handler = self.handlers.get(told.handler)
         if handler is None:
-            handler = self.handlers[told.handler] = self.context.copy().run(self.other, told.handler)
+            handler = self.handlers[told.handler] = self.context.copy().run(self.apply_of, told.handler)
         return handler
 
     def call_within(self, told, inner, question):
@@ -198,12 +193,6 @@ class CallsWithin:
                 self.identity, self.request_head = identity, None
         return self.identity
 
-    def span_within(self):
-        """A name for a call, that no other one has."""
-        spans = self.spans_within or os.urandom(8 * REPORTS_MAX)  # noqa: F821
-        self.spans_within = spans[8:]
-        return spans[:8] if any(spans[:8]) else b"\1" * 8
-
     def waited_within(self, inner, took_ns):
         """All that one waits for, who called it waits for too."""
         while inner is not None:
@@ -223,9 +212,8 @@ class CallsWithin:
         """Tells the node of calls that it was not told of: those of a function together."""
         reports, self.reports_within = self.reports_within, []
         now, by_number = time.monotonic_ns(), {}
-        for number, ended, spent, rest, request_id in reports:
-            packed = REPORT.pack(*spent, least((now - ended) // 1000), *rest, len(request_id))  # noqa: F821
-            by_number.setdefault(number, []).append(packed + request_id)
+        for number, *report in reports:
+            by_number.setdefault(number, []).append(packed_report(now, *report))  # noqa: F821 - of lines.py
         for number, packed in by_number.items():
             for at in range(0, len(packed), REPORTS_MAX):  # noqa: F821
                 head = struct.pack("<I", number)

@@ -405,5 +405,16 @@ impl Line {
     }
 }
 
+/// Writes nothing down.
+#[cfg(test)]
+pub(crate) struct Nowhere;
+
+#[cfg(test)]
+impl LineRecords for Nowhere {
+    fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
+    fn counted(&self, _: Vec<(LineReport, Spent)>) {}
+    fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
+}
+
 #[cfg(test)]
 mod tests;

@@ -160,15 +160,6 @@ impl LineOffer {
 
     /// Writes down a call that was served on the line.
     pub fn record(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>) {
-        self.ended(call, spent, log, false);
-    }
-
-    /// Counts it, and forgets it: there are too many of them to write each down.
-    pub fn count(&self, call: &LineCall<'_>, spent: &Spent) {
-        self.ended(call, spent, Vec::new(), true);
-    }
-
-    fn ended(&self, call: &LineCall<'_>, spent: &Spent, log: Vec<u8>, is_counted: bool) {
         let (shared, served) = (&self.shared, &self.served);
         let is_sealed = shared.sealer.holds(call.seal, call.request_id, call.trace, call.flags);
         // It was served, whoever it was for.
@@ -181,27 +172,36 @@ impl LineOffer {
             context: context.filter(|_| is_sealed && shared.tracer.is_some()),
             source: "call",
         };
-        let ended_us = micros_now().saturating_sub(micros(call.ended_ago));
-        let usage = Usage::of(spent, served.memory_bytes, (call.received, call.sent), &shared.options.rates);
         let record = Record {
             span: place.span,
             parent: place.parent,
+            request_id: id.0.as_ref().to_owned(),
+            log: recording::text_of(log),
+            ..self.record_of(call, spent)
+        };
+        recording::keep(shared, served, &place, record, spent.cpu_between);
+    }
+
+    /// Counts it, and forgets it: there are too many of them to write each down.
+    pub fn count(&self, call: &LineCall<'_>, spent: &Spent) {
+        recording::count(&self.shared, &self.served, &self.record_of(call, spent), spent.cpu_between);
+    }
+
+    /// What is known of a call but for whom it was.
+    fn record_of(&self, call: &LineCall<'_>, spent: &Spent) -> Record {
+        let (shared, served) = (&self.shared, &self.served);
+        let ended_us = micros_now().saturating_sub(micros(call.ended_ago));
+        let usage = Usage::of(spent, served.memory_bytes, (call.received, call.sent), &shared.options.rates);
+        Record {
             begun_us: ended_us.saturating_sub(micros(spent.running)),
             time_ms: ended_us / 1000,
-            request_id: id.0.as_ref().to_owned(),
             function: served.name.clone(),
             version: served.version,
             status: call.status,
             start: self.start,
             total_us: micros(spent.running),
             usage,
-            log: recording::text_of(log),
             ..Record::default()
-        };
-        if is_counted {
-            recording::count(shared, served, &record, spent.cpu_between);
-        } else {
-            recording::keep(shared, served, &place, record, spent.cpu_between);
         }
     }
 }

@@ -10,8 +10,7 @@ use linux::SharedMemory;
 use xpu::fifo::{Error, Reader, Writer};
 use xpu::line::{Ends, Line as Memory};
 
-use super::{AGE_MAX, Line, LineEnd, LineRecords, LineReport, LineTerms, PARTING_MAX};
-use crate::Spent;
+use super::{AGE_MAX, Line, LineTerms, Nowhere, PARTING_MAX};
 use crate::process::Language;
 
 /// With the native core in C: serves what comes, backwards, until the line is closed;
@@ -128,18 +127,10 @@ fn a_caller_that_lies_ends_its_line_and_nothing_else() {
     }
 }
 
-struct Nobody;
-
-impl LineRecords for Nobody {
-    fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
-    fn counted(&self, _: Vec<(LineReport, Spent)>) {}
-    fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
-}
-
 fn line(timeout: Duration) -> std::sync::Arc<Line> {
     let (caller, function) = ("caller".to_owned(), "function".to_owned());
     let terms = LineTerms { caller, function, version: 1, timeout };
-    let line = Line::new(1, terms, std::sync::Arc::new(Nobody)).unwrap();
+    let line = Line::new(1, terms, std::sync::Arc::new(Nowhere)).unwrap();
     line.bind();
     line
 }

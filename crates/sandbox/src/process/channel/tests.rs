@@ -10,7 +10,7 @@ use adapter::frame::{
 };
 
 use super::*;
-use crate::line::LineAsk;
+use crate::line::{LineAsk, Nowhere};
 use crate::process::phases;
 
 const BOUNDS: Bounds = Bounds { result_bytes_max: 1 << 20, log_bytes_max: 1 << 10 };
@@ -251,14 +251,6 @@ fn whatever_is_sent_ends_in_frames_or_a_fault() {
         assert!(frames.len() <= 7 + words.len() / HEADER_LEN);
         assert!(matches!(frames.last(), Some(Err(Broken::Closed | Broken::Lie(_)))));
     }
-}
-
-struct Nowhere;
-
-impl crate::LineRecords for Nowhere {
-    fn served(&self, _: Vec<(LineReport, crate::Spent)>, _: Vec<u8>) {}
-    fn counted(&self, _: Vec<(LineReport, crate::Spent)>) {}
-    fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl Instance {
     }
 
     /// An ask has its answer; whether somebody still waits for it.
-    pub(super) fn is_answered(&mut self, turn: Turn, id: AskId) -> bool {
+    pub(super) fn end_ask(&mut self, turn: Turn, id: AskId) -> bool {
         let Some((pending, at)) = self.pending(turn, id) else { return false };
         pending.swap_remove(at);
         self.goes_on(turn);
@@ -103,7 +103,7 @@ impl Instance {
 
     /// Sends an answer on, if somebody still waits for it. `Err`: as of [`Instance::act`].
     pub(crate) fn tell(&mut self, turn: Turn, id: AskId, answer: NestedAnswer<'_>) -> Result<(), Broken> {
-        if !self.is_answered(turn, id) {
+        if !self.end_ask(turn, id) {
             return Ok(());
         }
         let unread = self.channel.unsent_len();

@@ -2,8 +2,8 @@
 //! Functions that an instance calls within itself: which it was told of, and what
 //! it tells of them (`process/within.rs`, decision 0107).
 //!
-//! What it says is believed for functions that it was told of. None of it costs
-//! anybody: processor and memory are those of the call in which it ran.
+//! What it says is believed for functions that it was told of, and is bounded. It
+//! charges nobody: processor and memory are those of the call in which it ran.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Instance {
     /// Has an instance that asks for a function call it within itself; false: somebody else has to make the call.
     pub(crate) fn tell_within(&mut self, turn: Turn, id: AskId, within: &Within) -> bool {
         let Some(number) = self.withins.number_of(within) else { return false };
-        if !self.is_answered(turn, id) {
+        if !self.end_ask(turn, id) {
             return true;
         }
         // If nothing can be sent any more, whoever reads will find out why.
@@ -158,18 +158,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{Changes, LineRecords};
-
-    struct Nobody;
-
-    impl LineRecords for Nobody {
-        fn served(&self, _: Vec<(LineReport, Spent)>, _: Vec<u8>) {}
-        fn counted(&self, _: Vec<(LineReport, Spent)>) {}
-        fn left(&self, _: Option<Vec<u8>>, _: LineEnd) {}
-    }
+    use crate::Changes;
+    use crate::line::Nowhere;
 
     fn within(function: &str, since: Since) -> Within {
-        let records = Arc::new(Nobody);
+        let records = Arc::new(Nowhere);
         let (function, timeout) = (function.to_owned(), Duration::from_secs(1));
         Within { function, version: 1, timeout, handler: None, records, since }
     }

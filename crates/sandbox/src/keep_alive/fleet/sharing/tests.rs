@@ -665,14 +665,6 @@ fn who_finds_no_instance_that_lives_is_told_in_the_end() {
 
 mod recalled;
 
-struct Nowhere;
-
-impl crate::LineRecords for Nowhere {
-    fn served(&self, _: Vec<(crate::LineReport, crate::Spent)>, _: Vec<u8>) {}
-    fn counted(&self, _: Vec<(crate::LineReport, Spent)>) {}
-    fn left(&self, _: Option<Vec<u8>>, _: crate::LineEnd) {}
-}
-
 impl World {
     fn begin_line(&self) -> Ticket {
         let terms = crate::LineTerms {
@@ -681,7 +673,7 @@ impl World {
             version: 1,
             timeout: Duration::from_secs(60),
         };
-        let line = crate::Line::new(1, terms, Arc::new(Nowhere)).unwrap();
+        let line = crate::Line::new(1, terms, Arc::new(crate::line::Nowhere)).unwrap();
         let call = Call { line: Some(line), ..self.call.clone() };
         let ended = self.ended.clone();
         let told = Box::new(move |end: Result<(Outcome, Start), Error>| {
