@@ -56,7 +56,21 @@ def length(event):
 
 async def many(event, context):
     import asyncio
-    return await asyncio.gather(*(sinew.call_async("inner", {"seen": [str(at)]}) for at in range(3)))
+    elsewhere = []
+    async def one():
+        told = await sinew.call_async("waits")
+        elsewhere.append(told)
+        return told
+    global is_enough
+    is_enough = lambda: len(elsewhere) == 2
+    return await asyncio.gather(one(), one(), one())
+
+async def waits(event):
+    # For as long as the others have no answer.
+    import asyncio
+    while not is_enough():
+        await asyncio.sleep(0.001)
+    return ["here"]
 
 def pool(event, context):
     from concurrent.futures import ThreadPoolExecutor
@@ -239,7 +253,7 @@ class Within(Case):
                     self.assertEqual(json.loads(node.result(turn)), [handler, "inner"])
 
     def test_what_is_asked_beside_a_call_here_is_for_others(self):
-        for handler, name, inner in (("many", "inner", "main.inner"), ("pool", "second", "main.handler")):
+        for handler, name, inner in (("many", "waits", "main.waits"), ("pool", "second", "main.handler")):
             with self.subTest(handler):
                 node = self.begin(handler)
                 turn = node.call(b"", **head())
