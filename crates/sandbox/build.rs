@@ -19,8 +19,9 @@ const FLAGS: [&str; 9] = [
 ];
 const CORE: [&str; 5] = ["orders.c", "confine.c", "line.c", "pages.c", "turns.c"];
 /// What Python's values are written and mapped with.
-const PYTHON: [&str; 15] = [
+const PYTHON: [&str; 17] = [
     "arenas.c",
+    "glance.c",
     "segment.c",
     "small.c",
     "heap.c",
@@ -34,6 +35,7 @@ const PYTHON: [&str; 15] = [
     "library.c",
     "library_hooks.c",
     "mapping.c",
+    "plain_copy.c",
     "prefetch.c",
 ];
 const NODE: [&str; 2] = ["node.c", "node_streams.c"];

@@ -131,6 +131,12 @@ EXPORTED void heap_registered(Object *types);
 extern Object *registered;
 extern uint8_t identity[IDENTITY_BYTES];
 
+/* Whether all that can be in a value is short: its pickle has no more bytes than that, and to make it runs nobody's code. */
+EXPORTED int heap_is_plain(Object *value, size_t most);
+
+/* For Python: a tuple of a copy that is what pickle would make of it, if it is plain in the same way, or None. */
+EXPORTED Object *heap_plain_copy(Object *value);
+
 /* From now on empty arenas are kept for the next objects, up to 32 MiB (arenas.c). Not for interpreters without a lock,
  * which use none. EPERM where a bound of the process's addresses is the limit of its memory. */
 EXPORTED int arenas_keep(void);

@@ -80,7 +80,7 @@ struct buffer {
     void *internal;
 };
 
-extern Type PyType_Type, PyLong_Type, PyFloat_Type, PyComplex_Type, PyUnicode_Type, PyBytes_Type, PyByteArray_Type,
+extern Type PyType_Type, PyBool_Type, PyLong_Type, PyFloat_Type, PyComplex_Type, PyUnicode_Type, PyBytes_Type, PyByteArray_Type,
     PyList_Type, PyTuple_Type, PyDict_Type, PySet_Type, PyFrozenSet_Type, PyBaseObject_Type;
 extern Object _Py_NoneStruct;
 extern Object *PyExc_ValueError, *PyExc_MemoryError;
@@ -91,13 +91,22 @@ Object *PyObject_GenericGetDict(Object *, void *);
 ssize_t PyObject_Hash(Object *);
 int PyObject_GetBuffer(Object *, struct buffer *, int);
 void PyBuffer_Release(struct buffer *);
+Object *PyDict_New(void);
+ssize_t PyDict_Size(Object *);
+int PyDict_SetItem(Object *, Object *, Object *);
 int PyDict_Next(Object *, ssize_t *, Object **, Object **);
 int PyDict_Contains(Object *, Object *);
 Object *PyList_New(ssize_t);
 int PyList_Append(Object *, Object *);
 ssize_t PyList_Size(Object *);
 Object *PyList_GetItem(Object *, ssize_t);
+int PyList_SetItem(Object *, ssize_t, Object *);
 Object *PyTuple_New(ssize_t);
+ssize_t PyTuple_Size(Object *);
+Object *PyTuple_GetItem(Object *, ssize_t);
+ssize_t PyUnicode_GetLength(Object *);
+ssize_t PyBytes_Size(Object *);
+long long PyLong_AsLongLongAndOverflow(Object *, int *);
 int PyTuple_SetItem(Object *, ssize_t, Object *);
 Object *PyLong_FromUnsignedLongLong(unsigned long long);
 unsigned long long PyLong_AsUnsignedLongLong(Object *);
@@ -107,6 +116,9 @@ Object *PyMemoryView_FromMemory(char *, ssize_t, int);
 Object *PyCMethod_New(struct method *, Object *, Object *, Type *) __attribute__((weak));
 Object *_PyType_Lookup(Type *, Object *);
 void *PyMem_RawMalloc(size_t);
+/* Older ones have none. */
+int PyGC_Disable(void) __attribute__((weak));
+int PyGC_Enable(void) __attribute__((weak));
 Object *PyErr_Occurred(void);
 void PyErr_Clear(void);
 void PyErr_SetString(Object *, const char *);

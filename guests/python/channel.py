@@ -97,6 +97,11 @@ class Channel:
         """The next one: length, kind, turn, and from whom to receive the rest."""
         return *FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size)), self
 
+    def hold(self, kind, turn, payload=b""):
+        """Has a frame go with the next one."""
+        with self.lock:
+            self.held += FRAME_HEAD.pack(len(payload), kind, turn) + payload
+
     def send(self, kind, turn, *parts):
         with self.lock:
             if self.is_sending:
@@ -119,6 +124,9 @@ class Channel:
         head, self.held = self.held + FRAME_HEAD.pack(size, kind, turn), b""
         if size <= LOG_PIECE_BYTES:
             return self.stream.sendall(b"".join((head, *parts)))
-        self.stream.sendall(head)
-        for part in parts:
-            self.stream.sendall(part)
+        # In one piece, as far as it goes: whoever is woken by the head alone would wait for the rest.
+        sent = self.stream.sendmsg((head, *parts))
+        for part in (head, *parts):
+            if sent < len(part):
+                self.stream.sendall(memoryview(part)[sent:])
+            sent = max(0, sent - len(part))

@@ -7,11 +7,8 @@ import pickle
 
 # Values whose pickle is shorter than this are sent: to map one takes longer.
 MAPPED_BYTES_MIN = 64 << 10
-# Containers with so many elements are not pickled to find out.
-MAPPED_ITEMS_MIN = 16 << 10
-# What is of these types, and no longer than that, is known to be sent: most of what is small.
-SCALARS, SCALAR_BITS_MAX = frozenset((int, float, bool, type(None))), 1024
-TEXTS, TEXT_MAX = frozenset((str, bytes)), 8 << 10
+# Containers with one element for so many bytes of that are not pickled to find out.
+BYTES_OF_AN_ITEM = 4
 HEAD_BYTES = 512
 # What could not be written the last time, is tried again after so many times; and kinds of values that are remembered.
 TRIED_AGAIN, KINDS_MAX = 32, 1024
@@ -33,6 +30,8 @@ TAKES_SMALL, TAKES_LARGE, TAKES_LIBRARY = 1, 2, 4
 # it is tried again after so many calls, twice as many each time.
 KEPT_SHARE, WASTE_MIN = 3, 1 << 20
 PAUSE, PAUSE_MAX = 16, 128
+# After so many small results in a row nothing is made for a long one; the first that comes is sent.
+SMALL_IN_A_ROW = 8
 
 
 class TooLong(Exception):
@@ -53,8 +52,8 @@ class Unmappable(OSError):
 class Bounded:
     """A file for a pickle that is given up when it becomes long."""
 
-    def __init__(self):
-        self.pieces, self.room, self.has_buffers = [], MAPPED_BYTES_MIN, False
+    def __init__(self, most):
+        self.pieces, self.room, self.has_buffers = [], most, False
 
     def write(self, piece):
         self.room -= len(piece)
@@ -118,8 +117,14 @@ class Heap:
         self.is_open, self.mapped, self.has_adopted = False, 0, False
         # Whether the call was given values, or one before it that are still to be looked at.
         self.was_given = False
+        # A pickle that is shorter is sent. Whether what is sent is for a step here as well, and its copy for that.
+        self.sent_max, self.is_followed, self.copied = MAPPED_BYTES_MIN, False, None
         # Whether the call has a result, so that it tells what calls hand over.
         self.has_result = False
+        # Small results, since the last one that was none; and whether the call would have memory for a long one but for that.
+        self.small_results, self.is_passed_over = 0, False
+        # The NumPy that was looked at, and what is told of its arrays.
+        self.numpy = self.arrays = None
         # By kind of value: for how many more of them nothing is tried, or LARGE.
         self.kinds = {}
         self.habits = Habit(TAKES_SMALL), Habit(TAKES_LARGE)
@@ -137,6 +142,8 @@ class Heap:
         core.segment_use.argtypes, self.use = [ctypes.c_void_p], (ctypes.c_uint64 * 4)()  # noqa: F821
         core.segment_sweep.restype = core.heap_bytes.restype = core.arenas_kept.restype = ctypes.c_size_t  # noqa: F821
         core.prefetch_allow.argtypes = [ctypes.c_size_t]  # noqa: F821
+        core.heap_is_plain.argtypes = [ctypes.py_object, ctypes.c_size_t]  # noqa: F821
+        core.heap_plain_copy.argtypes, core.heap_plain_copy.restype = [ctypes.py_object], ctypes.py_object  # noqa: F821
         core.heap_begin.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]  # noqa: F821
         core.heap_functions.restype = core.heap_foreign.restype = core.heap_types.restype = ctypes.py_object  # noqa: F821
         core.heap_buffers.restype = core.heap_value.restype = ctypes.py_object  # noqa: F821
@@ -159,8 +166,17 @@ class Heap:
         """A call begins. Its outbox is as long as the memory that the function may have, and twice that where it has an address."""
         if not self.limit:
             self.may_have(os.fstat(outbox).st_size // (2 if base else 1))  # noqa: F821
-        if base:
+        if not self.passes_over(base):
             self.open(outbox, base)
+
+    def begin_again(self, base):
+        """The same with what the call before has left as it was; whether that is there."""
+        return self.passes_over(base) or self.open_again()
+
+    def passes_over(self, base):
+        """Whether nothing is made where it can be handed over: there are no addresses, or it would not be."""
+        self.is_passed_over = base != 0 and self.small_results >= SMALL_IN_A_ROW
+        return base == 0 or self.is_passed_over
 
     def open(self, descriptor, base):
         """From now on large arrays and strings are made where they can be handed over."""
@@ -198,31 +214,36 @@ class Heap:
         numpy = sys.modules.get("numpy")  # noqa: F821
         if numpy is None:
             return
-        # Where `elsize` is in PyArray_Descr.
-        for name, element_size_at in (("numpy._core.multiarray", 40), ("numpy.core.multiarray", 32)):
-            functions = getattr(sys.modules.get(name), "_ARRAY_API", None)  # noqa: F821
-            if functions is not None:
-                version = tuple(map(int, numpy.__version__.split(".")[:2]))
-                if version >= (1, 22):
-                    self.core.heap_adopt_arrays(functions, numpy.ndarray, element_size_at)
-                return
+        if numpy is not self.numpy:
+            self.numpy, self.arrays = numpy, arrays_of(numpy)
+        if self.arrays:
+            self.core.heap_adopt_arrays(*self.arrays)
 
     def write(self, box):
         """How many bytes of the segment are the only item of the box; None if it is not to be mapped, or its pickle if
         that is short. It can be tried once."""
-        if not self.is_open:
+        if self.is_open:
+            # What is made from now on is not what is handed over.
+            self.core.segment_stop()
+            self.has_result = True
+        # The step that follows has a copy of what is plain, and the node is told the same, whoever changes it meanwhile.
+        self.copied = self.core.heap_plain_copy(box[0]) if self.is_followed else None
+        value = self.copied[0] if self.copied else box[0]
+        # Most of what is small is known to be.
+        if self.core.heap_is_plain(value, self.sent_max):
+            return self.sent(pickle.dumps(value, 5))
+        if not self.is_open and not self.is_passed_over:
             return None
-        # What is made from now on is not what is handed over.
-        self.core.segment_stop()
-        self.has_result = True
-        if is_plain(box[0]):
-            return pickle.dumps(box[0], 5)
         kind = kind_of(box[0])
         if self.is_sent(kind):
             self.pickled = {type(box[0]): 1}
             return None
-        if (small := self.small(box[0], kind)) is not LARGE:
-            return small
+        if (small := self.small(value, kind)) is not LARGE:
+            return self.sent(small)
+        # The box alone has it from here on.
+        self.small_results, self.copied, value = 0, None, None
+        if not self.is_open:
+            return None
         was_enabled = gc.isenabled()  # noqa: F821
         gc.disable()  # noqa: F821
         try:
@@ -246,6 +267,11 @@ class Heap:
             if was_enabled:
                 gc.enable()  # noqa: F821
 
+    def sent(self, small):
+        """A small result has been pickled, if it could be."""
+        self.small_results += 1
+        return small
+
     def is_sent(self, kind):
         """Whether values of this kind could not be written the last time."""
         left = self.kinds.get(kind, 0)
@@ -259,7 +285,7 @@ class Heap:
         if self.kinds.get(kind) == LARGE:
             return LARGE
         begun = time.monotonic_ns()  # noqa: F821
-        small = small_pickle(value)
+        small = small_pickle(value, self.sent_max)
         if small is LARGE and time.monotonic_ns() - begun > TRIAL_NS_MAX:  # noqa: F821
             self.learn(kind, LARGE)
         return small
@@ -392,7 +418,7 @@ class HandsOver:
             self.lent = file_of(outbox)
         self.outbox, self.kept = self.kept if is_kept else outbox, None
         # What was kept is looked at where it is used, and only here if it is to be used anew.
-        if self.heap and not (is_kept and (not base or self.heap.open_again())):
+        if self.heap and not (is_kept and self.heap.begin_again(base)):
             if not is_kept or file_of(self.outbox) == self.lent:
                 self.heap.begin(self.outbox, base)
 
@@ -411,7 +437,7 @@ class HandsOver:
         """The call has its result. What it was lent is the next one's if it is as it was, and the node is told so with the next frame."""
         if self.outbox is not None and not self.is_filled and (not self.heap or self.heap.is_untouched()):
             self.kept, self.outbox = self.outbox, None
-            self.channel.held += FRAME_HEAD.pack(0, KEEPS, self.turn)  # noqa: F821
+            self.channel.hold(KEEPS, self.turn)  # noqa: F821
 
     def offer(self, module):
         """What the steps of workflows use of it (`workflow.py`)."""
@@ -427,7 +453,7 @@ class HandsOver:
             pickled, self.heap.pickled = told_types(self.heap.pickled), {}
         begun, ready, ran, told = (marks + marks[-1:] * 2)[:4]
         payload = PHASES_TIMES.pack((ready - begun) // 1000, (ran - ready) // 1000, (told - ran) // 1000) + pickled
-        self.channel.held = FRAME_HEAD.pack(len(payload), PHASES, self.turn) + payload  # noqa: F821
+        self.channel.hold(PHASES, self.turn, payload)  # noqa: F821
 
     def share(self, parts):
         """A result that is not sent; None if there is no place for it: where memory is made to be mapped, there is none."""
@@ -494,12 +520,14 @@ def own_memory_bytes():
     return (resident - shared) * 4096
 
 
-def is_plain(value):
-    """Whether it is small at a glance."""
-    kind = type(value)
-    if kind in SCALARS:
-        return kind is not int or value.bit_length() <= SCALAR_BITS_MAX
-    return kind in TEXTS and len(value) <= TEXT_MAX
+def arrays_of(numpy):
+    """Its table of functions, the type of its arrays, and where `elsize` is in PyArray_Descr; None of one that is too old."""
+    for name, element_size_at in (("numpy._core.multiarray", 40), ("numpy.core.multiarray", 32)):
+        functions = getattr(sys.modules.get(name), "_ARRAY_API", None)  # noqa: F821
+        if functions is not None:
+            version = tuple(map(int, numpy.__version__.split(".")[:2]))
+            return (functions, numpy.ndarray, element_size_at) if version >= (1, 22) else None
+    return None
 
 
 def kind_of(value):
@@ -525,17 +553,17 @@ def all_of(unpickler, count):
     return [unpickler.load() for _ in range(count)]
 
 
-def small_pickle(value):
+def small_pickle(value, most):
     """LARGE for what is better mapped; else its pickle, or None if that is still to be made."""
     kind = type(value)
-    if kind in (str, bytes, bytearray) and len(value) >= MAPPED_BYTES_MIN:
+    if kind in (str, bytes, bytearray) and len(value) >= most:
         return LARGE
-    if kind in (list, tuple, dict, set, frozenset) and len(value) >= MAPPED_ITEMS_MIN:
+    if kind in (list, tuple, dict, set, frozenset) and len(value) >= most // BYTES_OF_AN_ITEM:
         return LARGE
-    target = Bounded()
+    target = Bounded(most)
     try:
         pickler = pickle.Pickler(target, 5, buffer_callback=target.callback)
-        reducing(pickler, ways_to_tell_long(MAPPED_BYTES_MIN)).dump(value)  # noqa: F821 - of images.py and models.py
+        reducing(pickler, ways_to_tell_long(most)).dump(value)  # noqa: F821 - of images.py and models.py
     except TooLong:
         return LARGE
     except Exception:

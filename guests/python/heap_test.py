@@ -46,7 +46,7 @@ SEGMENT_BYTES = 1 << 30
 # A batch of transfers has its own processes, and the same addresses as any other.
 PLAN, BATCH = 0x200000000000, 100
 # All is to be mapped here.
-MAPPED_BYTES_MIN, SCALARS, TEXTS = -1, (), ()
+MAPPED_BYTES_MIN = 0
 WRONG_MAX = 20
 TOLD_EACH = 1000
 
@@ -64,6 +64,7 @@ class Worker:
         self.heap.may_have(SEGMENT_BYTES)
         # What is left of earlier values, and dicts of its own, which nothing may change.
         self.kept, self.own = collections.deque(maxlen=400), collections.deque(maxlen=200)
+        self.copies = 0
 
     def serve(self):
         while True:
@@ -100,6 +101,8 @@ class Worker:
 
     def hands_over(self, box, seed):
         chosen = random.Random(seed + 1)
+        if why := self.is_long(box[0], chosen.choice([100, 1000, 10_000])) or self.is_no_copy(box[0], seed):
+            return why
         # What nobody else has, is treated in another way.
         value = box[0] if chosen.random() < 0.5 else None
         length = self.heap.write(box)
@@ -118,6 +121,25 @@ class Worker:
         gc.collect(chosen.randrange(3))
         if chosen.random() < 0.5:
             self.heap.core.segment_sweep()
+
+    def is_long(self, value, most):
+        """Whether a value that is taken for short is not."""
+        if self.heap.core.heap_is_plain(value, most):
+            length = len(pickle.dumps(value, 5))  # noqa: F821
+            return f"a pickle of {length} bytes, that should have {most} at most" if length > most else ""
+        return ""
+
+    def is_no_copy(self, value, seed):
+        """Whether a copy of what is plain is another value than what pickle makes of it, or has a part of it."""
+        copied = self.heap.core.heap_plain_copy(value)
+        if copied is None:
+            return ""
+        self.copies += 1
+        before = described(value)
+        if why := difference(described(copied[0]), told(value)):
+            return f"copied, {why}"
+        mutate(copied[0], random.Random(seed + 9), collections.deque())
+        return "" if described(value) == before else "what was copied has changed with its copy"
 
     def takes(self, seed, base, descriptors):
         chosen = random.Random(seed + 2)

@@ -39,7 +39,9 @@ class Output(io.BufferedIOBase):
         return len(data)
 
     def flush(self):
-        self.flush_of(self.instance.printing())
+        of = self.instance.printing()
+        if of.held[self.number]:
+            self.flush_of(of)
 
     def flush_of(self, of):
         if held := of.held[self.number]:
@@ -62,12 +64,12 @@ def nothing_held():
 class Prints:
     """An instance's part in this."""
 
-    outputs = ()
+    outputs, streams = (), ()
 
     def print_to_the_node(self, by_several=False):
         """Where one call runs at a time, the text itself is held up to the end of a line."""
         self.outputs = [Output(self, number) for number in (1, 2)]
-        sys.stdout, sys.stderr = (
+        self.streams = sys.stdout, sys.stderr = tuple(
             io.TextIOWrapper(output, "utf-8", "backslashreplace", line_buffering=True, write_through=by_several)
             for output in self.outputs
         )
@@ -112,8 +114,11 @@ class Prints:
             self.channel.send(LOG, of.turn, b"\x02\n" if of.is_in_line else b"\x02", shortened(told))  # noqa: F821
 
     def flush(self):
-        # The function may have others in their places.
-        for stream in (sys.stdout, sys.stderr, *self.outputs):
+        out, error = sys.stdout, sys.stderr
+        # The function may have others in their places; who flushes its own, flushes what is under them.
+        own_out, own_error = self.streams
+        is_own = out is own_out and error is own_error
+        for stream in self.streams if is_own else (out, error, *self.outputs):
             try:
                 stream.flush()
             except BaseException:
