@@ -39,6 +39,13 @@ struct Kind {
     is_for_arrow: bool,
 }
 
+impl Kind {
+    /// Whether it is so small that it is handed over as often as that.
+    fn is_small(&self) -> bool {
+        self.rounds >= SMALL_ROUNDS
+    }
+}
+
 const fn value(name: &'static str, rounds: usize, meaning: &'static str) -> Kind {
     Kind { name, rounds, meaning, is_for_arrow: false }
 }
@@ -78,6 +85,7 @@ const KINDS: [Kind; 25] = [
 /// The first hand-overs take longer than those that follow, and are not counted: so many, and one of what takes seconds.
 const WARMING: usize = 2;
 const MANY_ROUNDS: usize = 10;
+const SMALL_ROUNDS: usize = 25;
 /// How often a producer gets more time.
 const ATTEMPTS: u32 = 6;
 /// What a producer gets besides a little more than the time that it took the reference.

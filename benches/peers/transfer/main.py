@@ -21,6 +21,19 @@ def take(value, moment_ns):
 
 @workflow
 def handed(event):
+    return handed_to(take, event)
+
+
+# Run in another way than `make`, it has an instance of its own each time.
+take_apart = take.options(timeout="301s")
+
+
+@workflow
+def handed_apart(event):
+    return handed_to(take_apart, event)
+
+
+def handed_to(take, event):
     moment_ns = time.monotonic_ns() + event["allowance_ns"]
     try:
         return take(make(event["name"], moment_ns), moment_ns).result()

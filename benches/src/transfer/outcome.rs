@@ -2,7 +2,7 @@
 //! What was measured: a line a value and number, and the figures that are promised of all of them.
 
 use super::Kind;
-use super::sides::{ARROW, MESSAGES, OURS, PEERS, Times};
+use super::sides::{APART, ARROW, MESSAGES, OURS, PEERS, Times};
 use crate::figures::{Report, median};
 
 /// From here on a value is a large one.
@@ -91,11 +91,26 @@ impl Outcome {
             let worst = self.worst(|ratio| !ratio.is_large && ratio.side == side);
             add(&format!("small_over_{side}"), |ours_over| ours_over, worst);
         }
+        if let Some((over_best, apart)) = self.worst_apart() {
+            let meaning = format!("{}, from one instance to another one, {}", apart.kind, apart.number);
+            report.add("small_apart_over_best", over_best, "x", &meaning, apart.rounds);
+        }
     }
 
     /// Where ours is slowest beside another one: the best peer of the worst value.
     fn worst(&self, is_meant: impl Fn(&Ratio) -> bool) -> Option<&Ratio> {
-        self.0.iter().filter(|ratio| is_meant(ratio)).max_by(|a, b| a.ours_over.total_cmp(&b.ours_over))
+        let peers = self.0.iter().filter(|ratio| ratio.side != APART && is_meant(ratio));
+        peers.max_by(|a, b| a.ours_over.total_cmp(&b.ours_over))
+    }
+
+    /// The same of steps that do not follow one another in an instance: how often as long it takes as the best peer.
+    fn worst_apart(&self) -> Option<(f64, &Ratio)> {
+        let apart = self.0.iter().filter(|ratio| ratio.side == APART);
+        let over_best = apart.filter_map(|apart| {
+            let best = self.worst(|ratio| ratio.kind == apart.kind && ratio.number == apart.number)?;
+            Some((best.ours_over / apart.ours_over, apart))
+        });
+        over_best.max_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 }
 

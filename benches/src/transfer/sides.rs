@@ -16,14 +16,18 @@ use crate::workflow_node::WorkflowNode;
 /// What this is all about, and the same node that sends messages.
 pub(super) const OURS: &str = "ours";
 pub(super) const MESSAGES: &str = "messages";
+/// The same as ours, of a step that is not to follow the one before it in its instance.
+pub(super) const APART: &str = "apart";
 pub(super) const ARROW: &str = "arrow";
 pub(super) const PEERS: [&str; 4] = ["redis", "shm", ARROW, "ray"];
 
-/// What the manifest says of the two workflows besides what it says of both: values are mapped if it says nothing.
-const OUR_VALUES: &str = "";
-const BY_MESSAGES: &str = "values = \"send\"\n";
+/// The node's sides: the workflow of each, and what the manifest says of it besides what it says of all. Values are mapped if it
+/// says nothing.
+const OF_THE_NODE: [(&str, &str, &str); 3] =
+    [(OURS, "handed", ""), (MESSAGES, "handed", "values = \"send\"\n"), (APART, "handed_apart", "")];
 
-/// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time.
+/// Four instances of 2.5 GiB and two workflows are a little less than half of it; little else is used at the same time. Those of
+/// the third one have what is small.
 const LEFT_TO_PEERS_BYTES: u64 = 2 << 30;
 
 /// How long a value took, in nanoseconds from when its producer returned.
@@ -70,7 +74,12 @@ impl Side {
     }
 
     pub(super) fn takes(&self, kind: &Kind) -> bool {
-        self.name != ARROW || kind.is_for_arrow
+        match self.name {
+            ARROW => kind.is_for_arrow,
+            // What is large is handed over from one instance to another one anyway.
+            APART => kind.is_small(),
+            _ => true,
+        }
     }
 
     /// What became of one value.
@@ -111,9 +120,9 @@ pub(super) fn of_a_node(folder: &Path, python: &Path) -> anyhow::Result<Vec<Side
     for file in ["main.py", "values.py"] {
         std::fs::copy(format!("{FILES}/transfer/{file}"), code.join(file))?;
     }
-    let functions = [(OURS, OUR_VALUES), (MESSAGES, BY_MESSAGES)].map(|(name, further)| {
+    let functions = OF_THE_NODE.map(|(name, handler, further)| {
         format!(
-            "[functions.{name}]\nruntime = \"python\"\nhandler = \"main.handed\"\nworkflow = true\nmemory = \"256MiB\"\n\
+            "[functions.{name}]\nruntime = \"python\"\nhandler = \"main.{handler}\"\nworkflow = true\nmemory = \"256MiB\"\n\
              imports = [\"numpy\", \"pandas\", \"PIL.Image\", \"lightgbm\", \"sklearn.ensemble\"]\nsource = \"code\"\n{further}\n"
         )
     });
@@ -124,5 +133,5 @@ pub(super) fn of_a_node(folder: &Path, python: &Path) -> anyhow::Result<Vec<Side
     let start: Box<dyn Fn() -> _> =
         Box::new(move || WorkflowNode::start(&folder, &python, &["--memory", &memory]));
     let node = Rc::new(RefCell::new(Node { running: Some(start()?), start }));
-    Ok([OURS, MESSAGES].map(|name| Side { name, way: Way::Node(node.clone()) }).into())
+    Ok(OF_THE_NODE.map(|(name, ..)| Side { name, way: Way::Node(node.clone()) }).into())
 }

@@ -43,6 +43,32 @@ fn the_worst_value_beside_its_best_peer_is_found() {
 }
 
 #[test]
+fn what_is_apart_is_no_peer() {
+    let mut outcome = Outcome::default();
+    let mut report = Report::new("transfer", true, true, Options::default());
+    let times = |ms: f64| Times { handed: ms * 1e6, read: 2.0 * ms * 1e6 };
+    // Ours, apart, shm.
+    outcome.add(
+        &mut report,
+        &KIND("number"),
+        20,
+        &[OURS, APART, "shm"],
+        &[[2.0, 8.0, 4.0].map(times).to_vec()],
+    );
+    outcome.add(
+        &mut report,
+        &KIND("list"),
+        20,
+        &[OURS, APART, "shm"],
+        &[[2.0, 3.0, 1.0].map(times).to_vec()],
+    );
+    let worst = outcome.worst(|ratio| ratio.kind == "number").unwrap();
+    assert_eq!((worst.side, worst.ours_over), ("shm", 0.5));
+    let (over_best, apart) = outcome.worst_apart().unwrap();
+    assert_eq!((apart.kind, over_best), ("list", 3.0));
+}
+
+#[test]
 fn without_a_peer_nothing_is_promised() {
     let figures = |names: &[&'static str]| {
         let (mut outcome, mut report) =
